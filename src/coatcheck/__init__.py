@@ -1,0 +1,32 @@
+"""Private individual computation: hand in a value, get back your own answer, stay one of the crowd.
+
+This file is the table of contents and nothing else. Names are loaded when first used, so that
+`import coatcheck` costs what the user uses.
+"""
+
+from importlib import import_module
+
+__version__ = "0.1.0"
+
+_CONTENTS = {
+    "Error": "errors",
+    "Misuse": "errors",
+    "OutsideDomain": "errors",
+    "Refused": "errors",
+}
+
+__all__ = ["__version__", *sorted(_CONTENTS)]  # noqa: PLE0604 - every key above is a string
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from the module that holds it."""
+    if name not in _CONTENTS:
+        raise AttributeError(f"module 'coatcheck' has no attribute {name!r}")
+    value = getattr(import_module(f"coatcheck.{_CONTENTS[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Offer the table of contents to completion."""
+    return sorted(__all__)

@@ -1,0 +1,22 @@
+"""Everything that can go wrong, told to the reader.
+
+There are two kinds: `Misuse` is ours to mend (a wrong argument, a wrong order of calls),
+`Refused` is the world's (terms weaker than asked, a budget that is gone, bytes that do not
+decode). A message says what happened, why it matters and what to do: lower case, no full stop.
+"""
+
+
+class Error(Exception):
+    """The root of every error that coatcheck raises on purpose."""
+
+
+class Misuse(Error, ValueError):
+    """The caller asked for something that has no meaning; the message says what to ask instead."""
+
+
+class Refused(Error):
+    """Going on would break a promise, so nothing was done; the message says which and why."""
+
+
+class OutsideDomain(Misuse):
+    """A value is not where values live; it was not moved, because that has to be asked for."""
