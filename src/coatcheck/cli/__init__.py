@@ -31,7 +31,7 @@ class _Lazy(click.Group):
             raise TypeError(f"{module} has no command {cmd_name}")
         return command
 
-    def invoke(self, ctx: click.Context) -> Any:  # noqa: ANN401 - click's signature
+    def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except Error as error:

@@ -1,0 +1,247 @@
+"""Boxes and balls: values that are vectors, in the user's own units."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from coatcheck.errors import Misuse, OutsideDomain
+
+Points = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+STEPS: Final = 2**20
+_MAX_STEPS: Final = 2**24
+_METRES_A_DEGREE: Final = math.pi / 180 * 6_371_008.8  # mean radius of the earth, IUGG
+_SLACK: Final = 1e-9  # a norm that a float sum makes this much too large still counts as inside
+
+
+@dataclass(frozen=True)
+class Box:
+    """A box in the user's units, from `lo` to `hi` along each axis.
+
+    >>> city = Box.geographic(south=31.0, west=121.0, north=31.5, east=122.0)
+    >>> city.snap([(31.25, 121.5)])
+    array([[0, 0]])
+    """
+
+    lo: tuple[float, ...]
+    hi: tuple[float, ...]
+    steps: int = field(default=STEPS, kw_only=True)
+    degrees: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        low, high = _floats(self.lo, "lo"), _floats(self.hi, "hi")
+        if not low or len(low) != len(high):
+            raise Misuse(f"a box needs one lo and one hi an axis, got {len(low)} and {len(high)}")
+        for axis, (a, b) in enumerate(zip(low, high, strict=True)):
+            if not (a < b and math.isfinite(b - a)):
+                raise Misuse(f"axis {axis} of a box must run from lo up to hi, got {a} to {b}")
+        if self.degrees and not (
+            len(low) == 2 and -90 <= low[0] and high[0] <= 90 and -180 <= low[1] and high[1] <= 180
+        ):
+            raise Misuse(
+                f"degrees run within -90..90 (latitude) and -180..180 (longitude), got {low} to "
+                f"{high}; split a box that crosses the 180th meridian"
+            )
+        object.__setattr__(self, "lo", low)
+        object.__setattr__(self, "hi", high)
+        _check_steps(self.steps)
+
+    @classmethod
+    def geographic(
+        cls, *, south: float, west: float, north: float, east: float, steps: int = STEPS
+    ) -> "Box":
+        """Return a box of (latitude, longitude) in degrees, whose errors are told in metres."""
+        return cls((south, west), (north, east), steps=steps, degrees=True)
+
+    def _corners(self) -> tuple[Floats, Floats]:
+        return np.array(self.lo, dtype=np.float64), np.array(self.hi, dtype=np.float64)
+
+    @property
+    def dimension(self) -> int:
+        """Return the number of axes."""
+        return len(self.lo)
+
+    @property
+    def p(self) -> float:
+        """Return the norm whose unit ball this is."""
+        return math.inf
+
+    @property
+    def unit(self) -> str:
+        """Return the unit in which errors are told."""
+        return "m" if self.degrees else ""
+
+    @property
+    def scale(self) -> Floats:
+        """Return how long one unit of the unit ball is along each axis, in the unit of errors."""
+        low, high = self._corners()
+        half = (high - low) / 2
+        if self.degrees:
+            half *= _METRES_A_DEGREE
+            half[1] *= math.cos(math.radians((self.lo[0] + self.hi[0]) / 2))
+        return half
+
+    def snap(self, values: ArrayLike, *, clamp: bool = False) -> Points:
+        """Return the nearest lattice points; a value outside is an error unless `clamp`."""
+        array = _rows(values, self.dimension)
+        low, high = self._corners()
+        if clamp:
+            array = np.clip(array, low, high)
+        elif not ((array >= low) & (array <= high)).all():
+            row, axis = np.argwhere(~((array >= low) & (array <= high)))[0]
+            raise OutsideDomain(
+                f"value {row}, axis {axis}: {array[row, axis]} is outside "
+                f"{self.lo[axis]}..{self.hi[axis]}; widen the box, or ask for clamp=True"
+            )
+        half = self.steps // 2
+        unit = (array - (low + high) / 2) / ((high - low) / 2)
+        return np.clip(np.rint(unit * half), -half, half).astype(np.int64)
+
+    def snap_one(self, value: Sequence[float]) -> tuple[int, ...]:
+        """Return the lattice point of one value, without the cost of an array."""
+        if len(value) != len(self.lo):
+            raise Misuse(f"a value has {len(self.lo)} coordinates here, got {len(value)}")
+        half = self.steps // 2
+        point = []
+        for x, a, b in zip(value, self.lo, self.hi, strict=True):
+            if not a <= x <= b:
+                return tuple(int(i) for i in self.snap([value])[0])  # which tells what is wrong
+            point.append(round((x - (a + b) / 2) / ((b - a) / 2) * half))
+        return tuple(point)
+
+    def from_unit(self, places: Floats) -> Floats:
+        """Return places of the unit ball in the user's units."""
+        low, high = self._corners()
+        return (low + high) / 2 + places * ((high - low) / 2)
+
+    def values(self, points: Points) -> Floats:
+        """Return lattice points in the user's units."""
+        return self.from_unit(points / (self.steps // 2))
+
+    def params(self) -> dict[str, Any]:
+        """Return plain data from which `domain_from_params` makes an equal box."""
+        plain = {"kind": "box", "lo": list(self.lo), "hi": list(self.hi), "steps": self.steps}
+        return {**plain, "degrees": self.degrees}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Ball:
+    """The l_p ball of a radius around 0, in the user's units: gradients live in such a one."""
+
+    radius: float
+    p: float
+    dimension: int
+    steps: int = STEPS
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.radius) and self.radius > 0):
+            raise Misuse(f"a ball needs a radius above 0, got {self.radius}")
+        if not self.p >= 1:
+            raise Misuse(f"a ball needs a norm p of at least 1, or inf, got {self.p}")
+        if self.dimension < 1:
+            raise Misuse(f"a ball needs a dimension of at least 1, got {self.dimension}")
+        object.__setattr__(self, "radius", float(self.radius))
+        object.__setattr__(self, "p", float(self.p))
+        _check_steps(self.steps)
+
+    @property
+    def unit(self) -> str:
+        """Return the unit in which errors are told."""
+        return ""
+
+    @property
+    def scale(self) -> Floats:
+        """Return how long one unit of the unit ball is along each axis."""
+        return np.full(self.dimension, self.radius)
+
+    def snap(self, values: ArrayLike, *, clamp: bool = False) -> Points:
+        """Return lattice points, rounded towards the center so that none leaves the ball.
+
+        `clamp` shortens a vector that is too long, as gradient clipping does.
+        """
+        unit = _rows(values, self.dimension) / self.radius
+        norms = np.linalg.norm(unit, ord=self.p, axis=1)
+        if clamp:
+            unit /= np.maximum(norms, 1.0)[:, None]
+        elif not (norms <= 1 + _SLACK).all():
+            row = int(np.argmax(~(norms <= 1 + _SLACK)))
+            raise OutsideDomain(
+                f"value {row}: its l{self.p:g} norm {norms[row] * self.radius:g} is above the "
+                f"radius {self.radius:g}; shorten it, or ask for clamp=True"
+            )
+        half = self.steps // 2
+        points = np.trunc(unit * half).astype(np.int64)
+        self._pull_in(points, half)
+        return points
+
+    def _pull_in(self, points: Points, half: int) -> None:
+        """Shorten in place what float rounding left outside; a step at a time, in integers."""
+        if self.p == math.inf:
+            np.clip(points, -half, half, out=points)
+            return
+        for row in np.flatnonzero(np.linalg.norm(points, ord=self.p, axis=1) > half * (1 - _SLACK)):
+            while not lattice_norm_within(points[row].tolist(), self.p, half):
+                longest = int(np.argmax(np.abs(points[row])))
+                points[row, longest] -= np.sign(points[row, longest])
+
+    def snap_one(self, value: Sequence[float]) -> tuple[int, ...]:
+        """Return the lattice point of one value."""
+        return tuple(int(i) for i in self.snap([value])[0])
+
+    def from_unit(self, places: Floats) -> Floats:
+        """Return places of the unit ball in the user's units."""
+        return places * self.radius
+
+    def values(self, points: Points) -> Floats:
+        """Return lattice points in the user's units."""
+        return self.from_unit(points / (self.steps // 2))
+
+    def params(self) -> dict[str, Any]:
+        """Return plain data from which `domain_from_params` makes an equal ball."""
+        p = "inf" if self.p == math.inf else self.p
+        plain = {"kind": "ball", "radius": self.radius, "p": p, "dimension": self.dimension}
+        return {**plain, "steps": self.steps}
+
+
+def lattice_norm_within(point: Sequence[int], p: float, reach: int) -> bool:
+    """Return whether |point|_p <= reach; exact in integers for p in 1, 2 and inf."""
+    if p == math.inf:
+        return max(map(abs, point)) <= reach
+    if p == 1:
+        return sum(map(abs, point)) <= reach
+    if p == 2:
+        return sum(i * i for i in point) <= reach * reach
+    return math.fsum(abs(i / reach) ** p for i in point) <= 1 if reach else not any(point)
+
+
+def _rows(values: ArrayLike, dimension: int) -> Floats:
+    """Return values as a finite (n, dimension) array, or say which one is not."""
+    try:
+        array = np.asarray(values, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise Misuse(f"values must be numbers, {dimension} a row: {error}") from error
+    if array.ndim == 1 and dimension == 1:
+        array = array[:, None]
+    if array.ndim != 2 or array.shape[1] != dimension:
+        raise Misuse(f"values must have the shape (n, {dimension}), got {array.shape}")
+    if not np.isfinite(array).all():
+        row, axis = np.argwhere(~np.isfinite(array))[0]
+        raise OutsideDomain(f"value {row}, axis {axis}: {array[row, axis]} is not a finite number")
+    return array
+
+
+def _floats(numbers: Sequence[float], name: str) -> tuple[float, ...]:
+    try:
+        return tuple(float(x) for x in numbers)
+    except (TypeError, ValueError) as error:
+        raise Misuse(f"{name} must be a list of numbers, one an axis, got {numbers!r}") from error
+
+
+def _check_steps(steps: int) -> None:
+    if not (isinstance(steps, int) and 2 <= steps <= _MAX_STEPS and steps % 2 == 0):
+        raise Misuse(f"a lattice has an even number of steps from 2 to 2^24, got {steps}")

@@ -1,0 +1,162 @@
+"""The one door for randomness: the operating system's for people, a seed for simulations.
+
+Every draw of the package starts as 64-bit words from here. `system()` is ChaCha20 keyed by the
+operating system; `seeded(n)` is a numpy generator that repeats, and says so: `secure` is False,
+and whoever sends reports for people refuses it.
+
+No other file may import `secrets`, `random` or `os.urandom` (an import contract).
+"""
+
+import os
+import threading
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+from cryptography.hazmat.primitives.ciphers import Cipher
+from cryptography.hazmat.primitives.ciphers.algorithms import ChaCha20
+from numpy.typing import NDArray
+
+from coatcheck.errors import Misuse
+
+_KEY_BYTES = 32
+_POOL_BYTES = 4096
+_WORD = 1 << 32
+
+
+class Entropy(ABC):
+    """A source of uniform bytes, and the unbiased draws made from them."""
+
+    secure: ClassVar[bool]
+    """Whether the draws may protect a person; a seeded source says False."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pool = b""
+        self._used = 0
+
+    @abstractmethod
+    def _stream(self, size: int) -> bytes:
+        """Return `size` fresh bytes from the generator behind this source."""
+
+    def token(self, size: int) -> bytes:
+        """Return `size` uniform bytes, each handed out once; small draws share a pool."""
+        with self._lock:
+            if size > _POOL_BYTES:
+                return self._stream(size)
+            if self._used + size > len(self._pool):
+                self._pool = self._stream(_POOL_BYTES)
+                self._used = 0
+            start = self._used
+            self._used += size
+            return self._pool[start : start + size]
+
+    def words(self, size: int) -> NDArray[np.uint64]:
+        """Return `size` uniform 64-bit words."""
+        return np.frombuffer(self.token(8 * size), dtype="<u8")
+
+    def below(self, bound: int, size: int) -> NDArray[np.int64]:
+        """Return `size` integers, each exactly uniform on 0 .. bound - 1.
+
+        A 32-bit word times the bound, high half; the words that would favor some results are
+        drawn again (Lemire 2019), so the result has no bias at all.
+        """
+        if not 1 <= bound <= _WORD:
+            raise Misuse(f"bulk draws need a bound from 1 to 2^32, got {bound}; use integer()")
+        product = np.frombuffer(self.token(4 * size), dtype="<u4").astype(np.uint64)
+        product *= np.uint64(bound)
+        unfair = _WORD % bound
+        if unfair:
+            low = product.astype(np.uint32)
+            again = np.flatnonzero(low < np.uint32(unfair))
+            if again.size:
+                product[again] = self.below(bound, again.size).astype(np.uint64) << np.uint64(32)
+        product >>= np.uint64(32)
+        return product.view(np.int64)
+
+    def integer(self, bound: int) -> int:
+        """Return one integer exactly uniform on 0 .. bound - 1, for a bound of any size."""
+        if bound < 1:
+            raise Misuse(f"a draw needs a bound of at least 1, got {bound}")
+        bits = (bound - 1).bit_length()
+        size = (bits + 7) // 8
+        excess = 8 * size - bits
+        while True:
+            drawn = int.from_bytes(self.token(size), "little") >> excess
+            if drawn < bound:
+                return drawn
+
+    def coins(self, heads: int, size: int) -> NDArray[np.bool_]:
+        """Toss `size` coins that each fall heads with probability exactly heads / 2^64."""
+        if heads >> 64:
+            return np.ones(size, dtype=np.bool_)
+        return self.words(size) < np.uint64(heads)
+
+    def coin(self, heads: int) -> bool:
+        """Toss one coin that falls heads with probability exactly heads / 2^64."""
+        return int.from_bytes(self.token(8), "little") < heads
+
+    def uniforms(self, size: int) -> NDArray[np.float64]:
+        """Return `size` floats in the open interval (0, 1), for the inexact baselines only."""
+        return ((self.words(size) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+
+
+class _System(Entropy):
+    """ChaCha20 keyed by the operating system; safe across threads and forks."""
+
+    secure = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._key = os.urandom(_KEY_BYTES)
+        # A forked child would otherwise repeat its parent's noise.
+        os.register_at_fork(after_in_child=self._start_anew)
+
+    def __repr__(self) -> str:
+        return "coatcheck.entropy.system()"
+
+    def _start_anew(self) -> None:
+        super().__init__()
+        self._key = os.urandom(_KEY_BYTES)
+
+    def _stream(self, size: int) -> bytes:
+        # Every stream starts by replacing the key (fast key erasure): whoever reads the memory
+        # later cannot recompute noise handed out before, but for what is left of one pool. A key
+        # is used for one stream only, so the nonce may be constant.
+        stream = Cipher(ChaCha20(self._key, bytes(16)), mode=None).encryptor()
+        self._key = stream.update(bytes(_KEY_BYTES))
+        return stream.update(bytes(size))
+
+
+class _Seeded(Entropy):
+    """A numpy generator: repeats for a seed, predictable, for simulations and tests only."""
+
+    secure = False
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self._seed = seed
+        self._generator = np.random.Generator(np.random.PCG64DXSM(seed))
+
+    def __repr__(self) -> str:
+        return f"coatcheck.entropy.seeded({self._seed})"
+
+    def _stream(self, size: int) -> bytes:
+        return self._generator.bytes(size)
+
+
+_SYSTEM: list[_System] = []
+
+
+def system() -> Entropy:
+    """Return the process's source for people: ChaCha20 keyed by the operating system."""
+    if not _SYSTEM:
+        _SYSTEM.append(_System())
+    return _SYSTEM[0]
+
+
+def seeded(seed: int) -> Entropy:
+    """Return a source that repeats for a seed: a SIMULATION, refused where people are served."""
+    if seed < 0:
+        raise Misuse(f"a seed is a whole number from 0 up, got {seed}")
+    return _Seeded(seed)
