@@ -1,0 +1,267 @@
+"""What every local randomizer is: a value in, a noisy report out, and a promise about both.
+
+One object serves client and server and is rebuilt from its parameters. `randomize` runs where
+the value is; `estimate` needs no secret. A mechanism carries its law, so that a test can check
+the promise without trusting the sampler, and the accountant can amplify it.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar, Final, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coatcheck.domain import Ball, Box, Categories, Domain, Floats, Points
+from coatcheck.entropy import Entropy
+from coatcheck.errors import Misuse
+from coatcheck.laws import AnyLdp, TwoLevel
+from coatcheck.randomizers.quadrature import corners, evenly
+
+Decode = Literal["unbiased", "project", "raw", "median"]
+Goal = Literal["mean", "worst", "unbiased"]
+Reports = NDArray[Any]  # int64 from an exact mechanism, float64 from a baseline
+
+GOALS: Final = ("mean", "worst", "unbiased")
+CHUNK: Final = 1 << 15  # reports at a time: what they need fits a core's cache
+LARGEST_EPSILON: Final = 64.0
+_NODES: Final = 1 << 13
+
+
+class Randomizer(ABC):
+    """A local randomizer: ε-LDP for every pair of values of its domain.
+
+    Attributes:
+        name: what terms and commands call it.
+        domain: where values live.
+        epsilon: the budget it was made for; `epsilon_spent` is what its integers really cost.
+        decode: how `estimate` reads a report unless told otherwise.
+    """
+
+    name: ClassVar[str]
+    domain: Domain
+    epsilon: float
+    decode: Decode
+
+    # -- the promise
+
+    @property
+    @abstractmethod
+    def exact(self) -> bool:
+        """Return whether only integers lie between value and report; services ask for it."""
+
+    @property
+    @abstractmethod
+    def law(self) -> TwoLevel | AnyLdp:
+        """Return what one report says about two people, for the accountant."""
+
+    @property
+    @abstractmethod
+    def total_variation(self) -> float:
+        """Return the largest total variation distance between the reports of two values."""
+
+    @property
+    def epsilon_spent(self) -> float:
+        """Return an upper bound on the ε that the mechanism really costs."""
+        return self.epsilon
+
+    @abstractmethod
+    def density(self, reports: Reports, points: Points) -> Floats:
+        """Return how likely each report is from each point: mass on a lattice, else density."""
+
+    def mass(self, report: Sequence[int], point: Sequence[int]) -> Fraction:  # noqa: ARG002 - for those that have one
+        """Return the exact probability of a report; only exact mechanisms have one."""
+        raise Misuse(f"{self.name} draws floats: there is no exact mass, use density()")
+
+    # -- the client's side
+
+    def randomize(self, values: Any, entropy: Entropy, *, clamp: bool = False) -> Reports:
+        """Return one report a value, (n, width), from values (n, d) in the user's units.
+
+        Guarantee: each report is ε-LDP in its value, exactly if `exact`.
+        """
+        if not hasattr(values, "__getitem__") or not hasattr(values, "__len__"):
+            values = np.asarray(values)
+        domain = self.domain
+        if isinstance(domain, Box | Ball) and len(values) > CHUNK:
+            return self._in_chunks(domain, np.asarray(values), entropy, clamp=clamp)
+        return self._respond(self.domain.snap(values, clamp=clamp), entropy)
+
+    def _in_chunks(
+        self, domain: Box | Ball, values: Floats, entropy: Entropy, *, clamp: bool
+    ) -> Reports:
+        reports = np.empty((len(values), self.width), dtype=self._dtype)
+        for start in range(0, len(values), CHUNK):
+            rows = slice(start, start + CHUNK)
+            try:
+                points = domain.snap(values[rows], clamp=clamp)
+            except Misuse:
+                domain.snap(values, clamp=clamp)  # names the place in the whole input
+                raise
+            reports[rows] = self._respond(points, entropy)
+        return reports
+
+    def respond(self, points: Points, entropy: Entropy) -> Reports:
+        """Return one report a lattice point: what `randomize` does after snapping."""
+        self._check_points(points)
+        reports = np.empty((len(points), self.width), dtype=self._dtype)
+        for start in range(0, len(points), CHUNK):
+            rows = slice(start, start + CHUNK)
+            reports[rows] = self._respond(points[rows], entropy)
+        return reports
+
+    def respond_one(self, point: tuple[int, ...], entropy: Entropy) -> tuple[Any, ...]:
+        """Return the report of one lattice point; exact mechanisms do it without arrays."""
+        return tuple(self.respond(np.array([point], dtype=np.int64), entropy)[0].tolist())
+
+    def randomize_one(self, value: Any, entropy: Entropy) -> tuple[Any, ...]:
+        """Return the report of one value in the user's units."""
+        if isinstance(self.domain, Box | Ball | Categories):
+            return self.respond_one(self.domain.snap_one(value), entropy)
+        return tuple(self.randomize(value, entropy)[0].tolist())
+
+    @abstractmethod
+    def _respond(self, points: Points, entropy: Entropy) -> Reports:
+        """Return one report a point of a chunk that is known to be on the lattice."""
+
+    def _check_points(self, points: Points) -> None:
+        if points.ndim != 2 or points.shape[1] != self.domain.dimension:
+            raise Misuse(f"points must be (n, {self.domain.dimension}), got {points.shape}")
+        if not np.issubdtype(points.dtype, np.integer):
+            raise Misuse(f"points are integers of the lattice, got {points.dtype}; snap() values")
+
+    @property
+    def width(self) -> int:
+        """Return how many numbers a report has."""
+        return self.domain.dimension
+
+    @property
+    def _dtype(self) -> type[np.int64] | type[np.float64]:
+        return np.int64
+
+    @property
+    def low(self) -> Points:
+        """Return the least value of each number of a report, for a fixed width on the wire."""
+        raise Misuse(f"{self.name} reports floats, which have no fixed range")
+
+    @property
+    def high(self) -> Points:
+        """Return the largest value of each number of a report."""
+        raise Misuse(f"{self.name} reports floats, which have no fixed range")
+
+    @property
+    def report_bits(self) -> int:
+        """Return how many bits a report needs at a fixed width."""
+        spans = (self.high - self.low).tolist()
+        return sum(int(span).bit_length() for span in spans)
+
+    # -- the server's side
+
+    @property
+    @abstractmethod
+    def decodes(self) -> tuple[Decode, ...]:
+        """Return the ways in which `estimate` can read a report, the usual one first."""
+
+    def estimate(self, reports: Reports, how: Decode | None = None) -> Any:
+        """Return estimates in the user's units.
+
+        `unbiased` is right on average; `project` is the nearest place of the domain to the raw
+        report; `raw` takes the report as it is; `median` is the median of where the value can
+        have been if all places were equally likely before.
+        """
+        reports = np.asarray(reports)
+        if reports.ndim != 2 or reports.shape[1] != self.width:
+            raise Misuse(f"reports must have the shape (n, {self.width}), got {reports.shape}")
+        places = self._decode(self._frame(reports), self._check_decode(how))
+        return self._numeric.from_unit(places)
+
+    def _check_decode(self, how: Decode | None) -> Decode:
+        how = how or self.decode
+        if how not in self.decodes:
+            raise Misuse(f"{self.name} is read by {' | '.join(self.decodes)} here, not {how!r}")
+        return how
+
+    @abstractmethod
+    def _frame(self, reports: Reports) -> Floats:
+        """Return reports in the frame in which `_decode` works."""
+
+    @abstractmethod
+    def _decode(self, reports: Floats, how: Decode) -> Floats:
+        """Return places of the unit ball for reports in the frame."""
+
+    @property
+    def _numeric(self) -> Box | Ball:
+        if not isinstance(self.domain, Box | Ball):
+            raise Misuse(f"{self.name} works on a Box or a Ball, not on {self.domain}")
+        return self.domain
+
+    # -- the error, predicted without drawing
+
+    def expected_error(self, how: Decode | None = None, *, power: int = 1) -> float:
+        """Return the mean of |estimate - value|^power for a value uniform on the domain.
+
+        In the unit of the domain (metres for a geographic box). In closed form where there is
+        one, else by a fixed quadrature that is good to about 0.3 %.
+        """
+        return self._quadrature(None, self._check_decode(how), power)
+
+    def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
+        """Return the largest mean of |estimate - value|^power over values of the domain."""
+        how = self._check_decode(how)
+        ball = self._numeric
+        places = corners(ball.dimension, ball.p)
+        return max(self._quadrature(place, how, power) for place in places)
+
+    def _quadrature(self, place: Floats | None, how: Decode, power: int) -> float:
+        ball = self._numeric
+        places, uniforms = evenly(_NODES, dimension=ball.dimension, p=ball.p, extra=self._draws)
+        if place is not None:
+            places = np.broadcast_to(place, places.shape)
+        total = 0.0
+        for weight, reports in self._outcomes(places, uniforms):
+            misses = np.linalg.norm((self._decode(reports, how) - places) * ball.scale, axis=1)
+            total += weight * float(np.mean(misses**power))
+        return total
+
+    @property
+    def _draws(self) -> int:
+        """Return how many uniforms `_outcomes` needs a report."""
+        return self.domain.dimension + 1
+
+    @abstractmethod
+    def _outcomes(self, places: Floats, uniforms: Floats) -> list[tuple[float, Floats]]:
+        """Return weighted reports in the frame: what the mechanism does, branch by branch."""
+
+    # -- parameters
+
+    @abstractmethod
+    def params(self) -> dict[str, Any]:
+        """Return plain data from which `from_params` makes an equal object."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A mechanism, how to read it, and the error it predicts for a goal."""
+
+    randomizer: Randomizer
+    how: Decode
+    error: float
+    goal: Goal
+
+
+def check_epsilon(epsilon: float) -> float:
+    """Return a budget as a float, or say why it is none."""
+    if not (isinstance(epsilon, int | float) and math.isfinite(epsilon) and epsilon > 0):
+        raise Misuse(f"epsilon must be a number above 0, got {epsilon!r}")
+    if epsilon > LARGEST_EPSILON:
+        raise Misuse(f"epsilon {epsilon} protects nothing; ask for at most {LARGEST_EPSILON:g}")
+    return float(epsilon)
+
+
+def check_goal(goal: str) -> None:
+    """Say which goals there are unless this is one."""
+    if goal not in GOALS:
+        raise Misuse(f"a goal is one of {' | '.join(GOALS)}, got {goal!r}")

@@ -1,0 +1,303 @@
+"""Grid response: tell one's cell, or any cell; on categories it is k-ary randomized response.
+
+The domain is cut into cells, the report is the true cell with probability e^ε/(e^ε + m - 1).
+Few cells at a small ε (one cell costs nothing and says nothing), many at a large one.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import InitVar, dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coatcheck.domain import Box, Categories, Domain, Floats, Points
+from coatcheck.entropy import Entropy
+from coatcheck.errors import Misuse
+from coatcheck.laws import TwoLevel
+from coatcheck.randomizers.caps import box_median, goal_error
+from coatcheck.randomizers.contract import (
+    Choice,
+    Decode,
+    Goal,
+    Randomizer,
+    check_epsilon,
+    check_goal,
+)
+from coatcheck.randomizers.mixing import TOSSES, above, heads_for, spent
+
+_MAX_CELLS: Final = 1 << 32
+_PATIENCE: Final = 6  # how many ever finer grids in a row may be worse before the search stops
+
+
+@dataclass(frozen=True, kw_only=True)
+class GridResponse(Randomizer):
+    """k-ary randomized response on the cells of a box, or on categories.
+
+    Without `cells` (how many along each axis) the grid with the least predicted error for `goal`
+    is searched.
+    """
+
+    name: ClassVar[str] = "grid"
+    domain: Box | Categories
+    epsilon: float
+    cells: tuple[int, ...] = None  # type: ignore[assignment] # None asks for the search
+    decode: Decode = None  # type: ignore[assignment] # None asks for the usual one
+    goal: InitVar[Goal] = "mean"
+
+    def __post_init__(self, goal: Goal) -> None:
+        check_goal(goal)
+        object.__setattr__(self, "epsilon", check_epsilon(self.epsilon))
+        if isinstance(self.domain, Categories):
+            object.__setattr__(self, "cells", (len(self.domain.labels),))
+        elif not isinstance(self.domain, Box):
+            raise Misuse(f"grid response works on a Box or on Categories, not on {self.domain}")
+        if self.cells is None:
+            tuned = type(self).tuned
+            found = tuned(domain=self.domain, epsilon=self.epsilon, goal=goal, how=self.decode)
+            object.__setattr__(self, "cells", tuple(found.randomizer.params()["cells"]))
+            object.__setattr__(self, "decode", found.how)
+        self._check_cells()
+        if self.decode is None:
+            object.__setattr__(self, "decode", self.decodes[0])
+        self._check_decode(self.decode)
+
+    def _check_cells(self) -> None:
+        cells = tuple(self.cells)
+        if len(cells) != self.domain.dimension or not all(
+            isinstance(count, int) and count >= 1 for count in cells
+        ):
+            raise Misuse(f"cells are one whole number an axis, at least 1, got {self.cells}")
+        if isinstance(self.domain, Box) and max(cells) > self.domain.steps:
+            raise Misuse(f"a grid cannot be finer than its lattice of {self.domain.steps} steps")
+        if math.prod(cells) > _MAX_CELLS:
+            raise Misuse(f"a grid has at most 2^32 cells, got {math.prod(cells)}")
+        object.__setattr__(self, "cells", cells)
+
+    @classmethod
+    def tuned(
+        cls, *, domain: Domain, epsilon: float, goal: Goal = "mean", how: Decode | None = None
+    ) -> Choice:
+        """Return the grid and decode with the least predicted error for a goal."""
+        check_goal(goal)
+        if isinstance(domain, Categories):
+            made = cls(domain=domain, epsilon=epsilon)
+            return Choice(made, made.decode, made.expected_error(), goal)
+        if not isinstance(domain, Box):
+            raise Misuse(f"grid response works on a Box or on Categories, not on {domain}")
+        if goal == "unbiased":
+            raise Misuse("grid response has no unbiased estimate; use minkowski")
+        hows: tuple[Decode, ...] = (how,) if how else ("median", "raw")
+        return min((cls._best_grid(domain, epsilon, goal, each) for each in hows), key=_error)
+
+    @classmethod
+    def _best_grid(cls, domain: Box, epsilon: float, goal: Goal, how: Decode) -> Choice:
+        best: Choice | None = None
+        worse = 0
+        for cells in _ever_finer(domain):
+            made = cls(domain=domain, epsilon=epsilon, cells=cells, decode=how)
+            error = goal_error(made, goal, how)
+            if best is None or error < best.error:
+                best, worse = Choice(made, how, error, goal), 0
+            elif (worse := worse + 1) > _PATIENCE * domain.dimension:
+                break
+        if best is None:
+            raise Misuse("the lattice is too coarse for any grid")
+        return best
+
+    # -- the promise
+
+    @property
+    def total(self) -> int:
+        """Return m, the number of cells."""
+        return math.prod(self.cells)
+
+    @cached_property
+    def heads(self) -> int:
+        """Return how many of 2^64 tosses of the coin choose the true cell."""
+        return heads_for(self.epsilon, cap=1, whole=self.total)
+
+    @property
+    def mixing(self) -> float:
+        """Return β, the probability of an answer that is meant."""
+        return self.heads / TOSSES
+
+    @property
+    def exact(self) -> bool:
+        """Return True: a report is drawn in integers."""
+        return True
+
+    @property
+    def epsilon_spent(self) -> float:
+        """Return an upper bound on the ε that the mechanism really costs."""
+        if self.total == 1:
+            return 0.0
+        return min(spent(self.heads, cap=1, whole=self.total), self.epsilon)
+
+    @property
+    def law(self) -> TwoLevel:
+        """Return the law of k-ary response: caps of one cell, never overlapping."""
+        blanket = Fraction(TOSSES - self.heads, TOSSES * self.total)
+        if self.total == 1:
+            return TwoLevel(epsilon=0.0, cap=1.0, apart=0.0, kernel=1.0)
+        return TwoLevel(epsilon=self.epsilon_spent, cap=above(blanket), apart=above(blanket))
+
+    @property
+    def total_variation(self) -> float:
+        """Return the total variation distance of two cells."""
+        return self.mixing if self.total > 1 else 0.0
+
+    def density(self, reports: Points, points: Points) -> Floats:
+        """Return the probability of each report from each point."""
+        same = (reports == self._cells_of(points)).all(axis=1)
+        possible = ((reports >= 0) & (reports < np.array(self.cells))).all(axis=1)
+        return possible * (np.where(same, self.mixing, 0.0) + (1 - self.mixing) / self.total)
+
+    def mass(self, report: Sequence[int], point: Sequence[int]) -> Fraction:
+        """Return the exact probability of one report from one point."""
+        if not all(0 <= y < count for y, count in zip(report, self.cells, strict=True)):
+            return Fraction(0)
+        heads = Fraction(self.heads, TOSSES)
+        far = (1 - heads) / self.total
+        return far + heads if tuple(report) == self._cell_of(tuple(point)) else far
+
+    @property
+    def low(self) -> Points:
+        """Return the least value of each number of a report."""
+        return np.zeros(len(self.cells), dtype=np.int64)
+
+    @property
+    def high(self) -> Points:
+        """Return the largest value of each number of a report."""
+        return np.array(self.cells, dtype=np.int64) - 1
+
+    # -- drawing
+
+    def _respond(self, points: Points, entropy: Entropy) -> Points:
+        size = len(points)
+        near = entropy.coins(self.heads, size)
+        anywhere = np.unravel_index(entropy.below(self.total, size), self.cells)
+        return np.where(near[:, None], self._cells_of(points), np.stack(anywhere, axis=1))
+
+    def respond_one(self, point: tuple[int, ...], entropy: Entropy) -> tuple[int, ...]:
+        """Return the report of one lattice point without touching an array."""
+        near = self._cell_of(point)
+        far = tuple(entropy.integer(count) for count in self.cells)
+        return near if entropy.coin(self.heads) else far
+
+    def _cells_of(self, points: Points) -> Points:
+        if isinstance(self.domain, Categories):
+            return points
+        steps = self.domain.steps
+        cells: Points = (points + steps // 2) * np.array(self.cells) // (steps + 1)
+        return cells
+
+    def _cell_of(self, point: tuple[int, ...]) -> tuple[int, ...]:
+        self._check_point(point)
+        if isinstance(self.domain, Categories):
+            return point
+        steps = self.domain.steps
+        return tuple(
+            (i + steps // 2) * count // (steps + 1)
+            for i, count in zip(point, self.cells, strict=True)
+        )
+
+    def _check_point(self, point: tuple[int, ...]) -> None:
+        low, high = self._lattice
+        if len(point) != self.domain.dimension or not all(low <= i <= high for i in point):
+            raise Misuse(f"{point} is not a point of the lattice; snap() the value first")
+
+    def _check_points(self, points: Points) -> None:
+        super()._check_points(points)
+        low, high = self._lattice
+        if len(points) and (points.min() < low or points.max() > high):
+            raise Misuse("points must lie on the lattice of the domain; snap() the values first")
+
+    @property
+    def _lattice(self) -> tuple[int, int]:
+        if isinstance(self.domain, Categories):
+            return 0, len(self.domain.labels) - 1
+        return -(self.domain.steps // 2), self.domain.steps // 2
+
+    # -- reading and predicting
+
+    @property
+    def decodes(self) -> tuple[Decode, ...]:
+        """Return the ways to read a report: the middle of the cell, or the median place."""
+        return ("raw",) if isinstance(self.domain, Categories) else ("median", "raw")
+
+    def estimate(self, reports: Points, how: Decode | None = None) -> Floats | NDArray[np.str_]:
+        """Return estimates in the user's units; labels on categories."""
+        if isinstance(self.domain, Categories):
+            self._check_decode(how)
+            return self.domain.values(reports)
+        found: Floats = super().estimate(reports, how)
+        return found
+
+    def _frame(self, reports: Points) -> Floats:
+        return reports.astype(np.float64)
+
+    def _decode(self, reports: Floats, how: Decode) -> Floats:
+        sides = 2 / np.array(self.cells, dtype=np.float64)
+        lo = reports * sides - 1
+        hi = lo + sides
+        if how == "raw":
+            return (lo + hi) / 2
+        return box_median(lo, hi, math.expm1(self.epsilon))
+
+    def _outcomes(self, places: Floats, uniforms: Floats) -> list[tuple[float, Floats]]:
+        cells = np.array(self.cells)
+        near = np.minimum(np.floor((places + 1) / 2 * cells), cells - 1)
+        far = np.minimum(np.floor(uniforms[:, :-1] * cells), cells - 1)
+        return [(self.mixing, near), (1 - self.mixing, far)]
+
+    def expected_error(self, how: Decode | None = None, *, power: int = 1) -> float:
+        """Return the mean of |estimate - value|^power; on categories, of wrong labels."""
+        if isinstance(self.domain, Categories):
+            self._check_decode(how)
+            return (1 - self.mixing) * (1 - 1 / self.total)
+        return super().expected_error(how, power=power)
+
+    def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
+        """Return the largest mean of |estimate - value|^power; on categories, of wrong labels."""
+        if isinstance(self.domain, Categories):
+            return self.expected_error(how)
+        return super().worst_error(how, power=power)
+
+    def params(self) -> dict[str, Any]:
+        """Return plain data from which `from_params` makes an equal object."""
+        plain = {"name": self.name, "domain": self.domain.params(), "epsilon": self.epsilon}
+        return {**plain, "cells": list(self.cells), "decode": self.decode}
+
+
+def _ever_finer(domain: Box) -> Iterator[tuple[int, ...]]:
+    """Yield grids with more and more cells, the longer axes cut first and alike axes in turn.
+
+    Up to two dimensions every small grid is also tried, such as three cells in a row.
+    """
+    longest = float(domain.scale.max())
+    shares = (domain.scale / longest).tolist()
+    lag = [axis / domain.dimension for axis in range(domain.dimension)]
+    seen: set[tuple[int, ...]] = set()
+    for count in itertools.count(1):
+        for part in range(domain.dimension):
+            fine = count + part / domain.dimension
+            cells = tuple(
+                max(1, int(fine * share + 1 - 1e-9 - later * share))
+                for share, later in zip(shares, lag, strict=True)
+            )
+            if max(cells) > domain.steps or math.prod(cells) > _MAX_CELLS:
+                return
+            if cells not in seen:
+                seen.add(cells)
+                yield cells
+        if count <= 3 and domain.dimension == 2:
+            yield from ((count + 1, 1), (1, count + 1))
+
+
+def _error(choice: Choice) -> float:
+    return choice.error

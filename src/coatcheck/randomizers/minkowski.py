@@ -1,0 +1,114 @@
+"""Minkowski response, the paper's randomizer: a cap around the value, or the swollen domain.
+
+The output ball is the domain swollen by the cap (the Minkowski sum), so every cap lies inside
+whole and the estimate can be made unbiased. Section 5.2 of the paper; in one dimension it is the
+piecewise mechanism and the square wave. The paper's formulas for the radius are misprinted and
+not used: the radius is searched.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Self
+
+import numpy as np
+
+from coatcheck.domain import Ball, Box, Floats, Points
+from coatcheck.errors import Misuse
+from coatcheck.randomizers.balls import Ball as LatticeBall
+from coatcheck.randomizers.caps import CapResponse, least
+from coatcheck.randomizers.contract import Decode
+
+
+@dataclass(frozen=True, kw_only=True)
+class MinkowskiResponse(CapResponse):
+    """Uniform on the cap around the value with probability β, else on the swollen domain."""
+
+    name: ClassVar[str] = "minkowski"
+
+    @classmethod
+    def published(cls, *, domain: Box | Ball, epsilon: float) -> Self:
+        """Return it as the paper's experiments have it: r in (0, 1], least MSE at 0, unbiased."""
+
+        def error(log_radius: float) -> float:
+            made = cls(domain=domain, epsilon=epsilon, radius=math.exp(log_radius))
+            return made.squared_error(np.zeros(domain.dimension))
+
+        radius = math.exp(least(error, -12.0, 0.0))
+        return cls(domain=domain, epsilon=epsilon, radius=radius, decode="unbiased")
+
+    @classmethod
+    def _log_radii(cls, domain: Box | Ball) -> tuple[float, float]:
+        return max(-12.0, -math.log(domain.steps)), min(8.0, math.log(2**31 / domain.steps))
+
+    @property
+    def decodes(self) -> tuple[Decode, ...]:
+        """Return the ways to read a report; the median only where caps are boxes."""
+        boxes = self._ball.p == math.inf or self.domain.dimension == 1
+        return ("project", "median", "unbiased", "raw") if boxes else ("project", "unbiased", "raw")
+
+    @property
+    def _whole(self) -> int:
+        return self._half + self.reach
+
+    @property
+    def _apart(self) -> int:
+        return self._half
+
+    def _centers(self, points: Points) -> Points:
+        return points
+
+    def _center_one(self, point: tuple[int, ...]) -> Sequence[int]:
+        return point
+
+    def _unit_centers(self, places: Floats) -> Floats:
+        return places
+
+    def _decode(self, reports: Floats, how: Decode) -> Floats:
+        if how == "raw":
+            return reports
+        if how == "unbiased":
+            if self.mixing == 0:
+                raise Misuse(f"epsilon {self.epsilon} is too small for an unbiased estimate here")
+            return reports / self.mixing
+        if how == "median":
+            lo = np.clip(reports - self._cap, -1, 1)
+            return self._median(lo, np.clip(reports + self._cap, -1, 1))
+        return self._ball.project(reports)
+
+    @property
+    def _cap(self) -> float:
+        return self.reach / self._half
+
+    def squared_error(self, place: Floats) -> float:
+        """Return the mean squared error of the unbiased estimate at a place of the unit ball.
+
+        Per axis, with κ the spread of the unit ball:
+        [β(x² + κr²/d) + (1-β)κ(1+r)²/d]/β² - x², in the squared unit of the domain.
+        """
+        beta, radius, d = self.mixing, self._cap, self.domain.dimension
+        axis = LatticeBall(self.domain.p, d).spread / d
+        noise = (beta * axis * radius**2 + (1 - beta) * axis * (1 + radius) ** 2) / beta**2
+        per_axis = noise + place**2 * (1 / beta - 1)
+        return float((self.domain.scale**2 * per_axis).sum())
+
+    def expected_error(self, how: Decode | None = None, *, power: int = 1) -> float:
+        """Return the mean of |estimate - value|^power for a value uniform on the domain."""
+        how = self._check_decode(how)
+        if how == "unbiased" and power == 2:
+            d = self.domain.dimension
+            return self.squared_error(np.full(d, math.sqrt(self._ball.spread / d)))
+        return super().expected_error(how, power=power)
+
+    def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
+        """Return the largest mean of |estimate - value|^power over values of the domain."""
+        how = self._check_decode(how)
+        if how == "unbiased" and power == 2:
+            return max(map(self.squared_error, self._extremes()))
+        return super().worst_error(how, power=power)
+
+    def _extremes(self) -> list[Floats]:
+        """Return places that hold the largest |x|_2 of the unit ball, on any scale of axes."""
+        d, p = self.domain.dimension, self.domain.p
+        diagonal = np.full(d, 1.0 if p == math.inf else d ** (-1 / p))
+        return [diagonal, *np.eye(d)]
