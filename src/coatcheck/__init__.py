@@ -9,10 +9,23 @@ from importlib import import_module
 __version__ = "0.1.0"
 
 _CONTENTS = {
+    "Ball": "domain",
+    "BoundedResponse": "randomizers",
+    "Box": "domain",
+    "Categories": "domain",
     "Error": "errors",
+    "FieldwiseResponse": "randomizers",
+    "GridResponse": "randomizers",
+    "MinkowskiResponse": "randomizers",
     "Misuse": "errors",
     "OutsideDomain": "errors",
+    "Product": "domain",
+    "Randomizer": "randomizers",
     "Refused": "errors",
+    "choose": "randomizers",
+    "fieldwise": "randomizers",
+    "seeded": "entropy",
+    "system": "entropy",
 }
 
 __all__ = ["__version__", *sorted(_CONTENTS)]  # noqa: PLE0604 - every key above is a string

@@ -168,10 +168,20 @@ def unit_ball(p: float, uniforms: Floats) -> Floats:
     sides = 2 * uniforms[:, :-1] - 1
     if p == math.inf:
         return sides
-    gammas = np.asarray(special.gammaincinv(1 / p, np.abs(sides)), dtype=np.float64)
+    gammas = _gammas(p, np.abs(sides))
     whole = gammas.sum(axis=1) - np.log(uniforms[:, -1])
     sizes: Floats = (gammas / whole[:, None]) ** (1 / p)
     return np.copysign(sizes, sides)
+
+
+def _gammas(p: float, uniforms: Floats) -> Floats:
+    """Return the quantiles of Gamma(1/p), by the quick formulas where there are some."""
+    if p == 1:
+        return -np.log1p(-uniforms)
+    if p == 2:
+        roots: Floats = special.erfinv(uniforms)
+        return roots * roots
+    return np.asarray(special.gammaincinv(1 / p, uniforms), dtype=np.float64)
 
 
 @lru_cache(maxsize=256)

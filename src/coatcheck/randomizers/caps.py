@@ -30,6 +30,7 @@ from coatcheck.randomizers.contract import (
     check_goal,
 )
 from coatcheck.randomizers.mixing import TOSSES, above, heads_for, spent
+from coatcheck.randomizers.quadrature import evenly_twice
 
 _MAX_REACH: Final = 2**30  # 2 reach + 1 stays a bound that bulk draws take
 
@@ -65,8 +66,12 @@ class CapResponse(Randomizer):
     def _search(self, goal: Goal) -> None:
         tuned = type(self).tuned
         found = tuned(domain=self.domain, epsilon=self.epsilon, goal=goal, how=self.decode)
-        object.__setattr__(self, "radius", found.randomizer.params()["radius"])
-        object.__setattr__(self, "decode", found.how)
+        if isinstance(found.randomizer, CapResponse):
+            self._adopt(found.randomizer)
+
+    def _adopt(self, found: "CapResponse") -> None:
+        object.__setattr__(self, "radius", found.radius)
+        object.__setattr__(self, "decode", found.decode)
 
     @classmethod
     def tuned(
@@ -263,10 +268,12 @@ class CapResponse(Randomizer):
     def _frame(self, reports: Points) -> Floats:
         return reports / self._half
 
-    def _outcomes(self, places: Floats, uniforms: Floats) -> list[tuple[float, Floats]]:
-        offsets = balls.unit_ball(self.domain.p, uniforms)
-        far = offsets * (self._whole / self._half)
-        near = self._unit_centers(places) + offsets * self.radius
+    def _nodes(self, size: int) -> tuple[Floats, Floats]:
+        return evenly_twice(size, dimension=self.domain.dimension, p=self.domain.p)
+
+    def _outcomes(self, places: Floats, draws: Floats) -> list[tuple[float, Floats]]:
+        far = draws * (self._whole / self._half)
+        near = self._unit_centers(places) + draws * self.radius
         return [(self.mixing, near), (1 - self.mixing, far)]
 
     @abstractmethod

@@ -184,13 +184,13 @@ class Randomizer(ABC):
             raise Misuse(f"{self.name} is read by {' | '.join(self.decodes)} here, not {how!r}")
         return how
 
-    @abstractmethod
     def _frame(self, reports: Reports) -> Floats:
         """Return reports in the frame in which `_decode` works."""
+        raise NotImplementedError(f"{self.name} reads {reports.shape} reports otherwise")
 
-    @abstractmethod
     def _decode(self, reports: Floats, how: Decode) -> Floats:
         """Return places of the unit ball for reports in the frame."""
+        raise NotImplementedError(f"{self.name} reads {reports.shape} reports by {how} otherwise")
 
     @property
     def _numeric(self) -> Box | Ball:
@@ -206,34 +206,39 @@ class Randomizer(ABC):
         In the unit of the domain (metres for a geographic box). In closed form where there is
         one, else by a fixed quadrature that is good to about 0.3 %.
         """
-        return self._quadrature(None, self._check_decode(how), power)
+        nodes = self._nodes(_NODES)
+        return float(self._mean_errors(*nodes, self._check_decode(how), power).mean())
 
     def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
         """Return the largest mean of |estimate - value|^power over values of the domain."""
-        how = self._check_decode(how)
         ball = self._numeric
-        places = corners(ball.dimension, ball.p)
-        return max(self._quadrature(place, how, power) for place in places)
+        places = corners(ball.dimension, ball.p, alike=bool(np.ptp(ball.scale) == 0))
+        _, draws = self._nodes(_NODES // 8)
+        every = np.repeat(places, len(draws), axis=0), np.tile(draws, (len(places), 1))
+        errors = self._mean_errors(*every, self._check_decode(how), power)
+        return float(errors.reshape(len(places), -1).mean(axis=1).max())
 
-    def _quadrature(self, place: Floats | None, how: Decode, power: int) -> float:
+    def _nodes(self, size: int) -> tuple[Floats, Floats]:
+        """Return places of the unit ball and, beside each, the draws that `_outcomes` takes."""
         ball = self._numeric
-        places, uniforms = evenly(_NODES, dimension=ball.dimension, p=ball.p, extra=self._draws)
-        if place is not None:
-            places = np.broadcast_to(place, places.shape)
-        total = 0.0
-        for weight, reports in self._outcomes(places, uniforms):
-            misses = np.linalg.norm((self._decode(reports, how) - places) * ball.scale, axis=1)
-            total += weight * float(np.mean(misses**power))
-        return total
+        return evenly(size, dimension=ball.dimension, p=ball.p, extra=self._draws)
+
+    def _mean_errors(self, places: Floats, draws: Floats, how: Decode, power: int) -> Floats:
+        scale = self._numeric.scale
+        errors = np.zeros(len(places))
+        for weight, reports in self._outcomes(places, draws):
+            misses = np.linalg.norm((self._decode(reports, how) - places) * scale, axis=1)
+            errors += weight * misses**power
+        return errors
 
     @property
     def _draws(self) -> int:
-        """Return how many uniforms `_outcomes` needs a report."""
+        """Return how many uniforms a report takes."""
         return self.domain.dimension + 1
 
-    @abstractmethod
-    def _outcomes(self, places: Floats, uniforms: Floats) -> list[tuple[float, Floats]]:
+    def _outcomes(self, places: Floats, draws: Floats) -> list[tuple[float, Floats]]:
         """Return weighted reports in the frame: what the mechanism does, branch by branch."""
+        raise NotImplementedError(f"{self.name} does not predict {places.shape}, {draws.shape}")
 
     # -- parameters
 

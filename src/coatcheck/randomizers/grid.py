@@ -249,10 +249,10 @@ class GridResponse(Randomizer):
             return (lo + hi) / 2
         return box_median(lo, hi, math.expm1(self.epsilon))
 
-    def _outcomes(self, places: Floats, uniforms: Floats) -> list[tuple[float, Floats]]:
+    def _outcomes(self, places: Floats, draws: Floats) -> list[tuple[float, Floats]]:
         cells = np.array(self.cells)
         near = np.minimum(np.floor((places + 1) / 2 * cells), cells - 1)
-        far = np.minimum(np.floor(uniforms[:, :-1] * cells), cells - 1)
+        far = np.minimum(np.floor(draws[:, :-1] * cells), cells - 1)
         return [(self.mixing, near), (1 - self.mixing, far)]
 
     def expected_error(self, how: Decode | None = None, *, power: int = 1) -> float:

@@ -9,22 +9,38 @@ not used: the radius is searched.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
+from scipy import optimize
 
 from coatcheck.domain import Ball, Box, Floats, Points
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.balls import Ball as LatticeBall
 from coatcheck.randomizers.caps import CapResponse, least
-from coatcheck.randomizers.contract import Decode
+from coatcheck.randomizers.contract import Choice, Decode, Goal
 
 
 @dataclass(frozen=True, kw_only=True)
 class MinkowskiResponse(CapResponse):
-    """Uniform on the cap around the value with probability β, else on the swollen domain."""
+    """Uniform on the cap around the value with probability β, else on the swollen domain.
+
+    `project` puts an estimate at least `inset` (of the domain's half width) inside the border;
+    a value near the border gains by that, so the goal `worst` searches it with the radius.
+    """
 
     name: ClassVar[str] = "minkowski"
+    inset: float = 0.0
+
+    def __post_init__(self, goal: Goal) -> None:
+        if not 0 <= self.inset < 1:
+            raise Misuse(f"an inset is a share of the half width below 1, got {self.inset}")
+        super().__post_init__(goal)
+
+    def _adopt(self, found: CapResponse) -> None:
+        super()._adopt(found)
+        if isinstance(found, MinkowskiResponse):
+            object.__setattr__(self, "inset", found.inset)
 
     @classmethod
     def published(cls, *, domain: Box | Ball, epsilon: float) -> Self:
@@ -38,6 +54,31 @@ class MinkowskiResponse(CapResponse):
         return cls(domain=domain, epsilon=epsilon, radius=radius, decode="unbiased")
 
     @classmethod
+    def _best_radius(cls, domain: Box | Ball, epsilon: float, goal: Goal, how: Decode) -> Choice:
+        first = super()._best_radius(domain, epsilon, goal, how)
+        if goal != "worst" or how != "project":
+            return first
+
+        def make(log_radius: float, inset: float) -> MinkowskiResponse:
+            inset, radius = min(max(inset, 0.0), 0.5), math.exp(log_radius)
+            return cls(domain=domain, epsilon=epsilon, radius=radius, decode=how, inset=inset)
+
+        def error(at: Floats) -> float:
+            return make(float(at[0]), float(at[1])).worst_error(how)
+
+        start = math.log(first.randomizer.params()["radius"])
+        simplex = np.array([(start, 0.02), (start + 0.1, 0.02), (start, 0.1)])
+        found = optimize.minimize(
+            error,
+            simplex[0],
+            method="Nelder-Mead",
+            options={"initial_simplex": simplex, "xatol": 4e-3, "fatol": 1e-4, "maxiter": 40},
+        )
+        made = make(float(found.x[0]), float(found.x[1]))
+        second = Choice(made, how, made.worst_error(how), goal)
+        return min(first, second, key=lambda choice: choice.error)
+
+    @classmethod
     def _log_radii(cls, domain: Box | Ball) -> tuple[float, float]:
         return max(-12.0, -math.log(domain.steps)), min(8.0, math.log(2**31 / domain.steps))
 
@@ -46,6 +87,12 @@ class MinkowskiResponse(CapResponse):
         """Return the ways to read a report; the median only where caps are boxes."""
         boxes = self._ball.p == math.inf or self.domain.dimension == 1
         return ("project", "median", "unbiased", "raw") if boxes else ("project", "unbiased", "raw")
+
+    def _decodes_for(self, goal: Goal) -> tuple[Decode, ...]:
+        # Projecting never hurts a raw report, and the median serves the middle, not the worst.
+        if goal == "mean":
+            return tuple(how for how in self.decodes if how not in {"unbiased", "raw"})
+        return ("project",) if goal == "worst" else ("unbiased",)
 
     @property
     def _whole(self) -> int:
@@ -74,7 +121,8 @@ class MinkowskiResponse(CapResponse):
         if how == "median":
             lo = np.clip(reports - self._cap, -1, 1)
             return self._median(lo, np.clip(reports + self._cap, -1, 1))
-        return self._ball.project(reports)
+        inner = 1 - self.inset
+        return self._ball.project(reports / inner) * inner
 
     @property
     def _cap(self) -> float:
@@ -87,6 +135,8 @@ class MinkowskiResponse(CapResponse):
         [β(x² + κr²/d) + (1-β)κ(1+r)²/d]/β² - x², in the squared unit of the domain.
         """
         beta, radius, d = self.mixing, self._cap, self.domain.dimension
+        if beta == 0:
+            return math.inf
         axis = LatticeBall(self.domain.p, d).spread / d
         noise = (beta * axis * radius**2 + (1 - beta) * axis * (1 + radius) ** 2) / beta**2
         per_axis = noise + place**2 * (1 / beta - 1)
@@ -112,3 +162,7 @@ class MinkowskiResponse(CapResponse):
         d, p = self.domain.dimension, self.domain.p
         diagonal = np.full(d, 1.0 if p == math.inf else d ** (-1 / p))
         return [diagonal, *np.eye(d)]
+
+    def params(self) -> dict[str, Any]:
+        """Return plain data from which `from_params` makes an equal object."""
+        return {**super().params(), "inset": self.inset}

@@ -14,7 +14,7 @@ import numpy as np
 from coatcheck.domain import Floats
 from coatcheck.randomizers.balls import unit_ball
 
-_GRID: Final = 6  # places along an axis of a quadrant of the square where the worst is sought
+_GRID: Final = 11  # places along an axis of a quadrant of the square where the worst is sought
 
 
 @lru_cache(maxsize=8)
@@ -33,19 +33,30 @@ def evenly(size: int, *, dimension: int, p: float, extra: int) -> tuple[Floats, 
     return places, uniforms
 
 
-@lru_cache(maxsize=32)
-def corners(dimension: int, p: float) -> list[Floats]:
-    """Return the places of the unit l_p ball among which the worst case is sought.
+@lru_cache(maxsize=8)
+def evenly_twice(size: int, *, dimension: int, p: float) -> tuple[Floats, Floats]:
+    """Return places of the unit l_p ball and, beside each, an offset from the same ball."""
+    places, uniforms = evenly(size, dimension=dimension, p=p, extra=dimension + 1)
+    offsets = unit_ball(p, uniforms)
+    offsets.flags.writeable = False
+    return places, offsets
 
-    A grid of one quadrant up to two dimensions; above, the rays to the centers of the faces of
-    every kind (one coordinate, two, ... all alike), which hold the extremes of a symmetric error.
+
+@lru_cache(maxsize=32)
+def corners(dimension: int, p: float, *, alike: bool) -> Floats:
+    """Return the places (m, dimension) of the unit l_p ball among which the worst is sought.
+
+    A grid of one quadrant up to two dimensions (half of it if the axes are alike); above, the
+    rays to the centers of the faces of every kind (one coordinate, two, ... all equal), which
+    hold the extremes of a symmetric error.
     """
     if dimension <= 2 and p == math.inf:
         axis = np.linspace(0.0, 1.0, _GRID)
-        return [np.array(place) for place in itertools.product(axis, repeat=dimension)]
+        grid = itertools.product(axis, repeat=dimension)
+        return np.array([place for place in grid if place[0] >= place[-1] or not alike])
     places = [np.zeros(dimension)]
-    for alike in sorted({1, 2, dimension // 2, dimension} - {0}):
+    for equal in sorted({1, 2, dimension // 2, dimension} & set(range(1, dimension + 1))):
         ray = np.zeros(dimension)
-        ray[:alike] = 1.0 if p == math.inf else alike ** (-1 / p)
-        places += [ray * t for t in (0.25, 0.5, 0.75, 0.9, 1.0)]
-    return places
+        ray[:equal] = 1.0 if p == math.inf else equal ** (-1 / p)
+        places += [ray * t for t in (0.25, 0.5, 0.7, 0.8, 0.9, 1.0)]
+    return np.array(places)

@@ -1,0 +1,153 @@
+"""Fieldwise response: one randomizer a field of a product, which share the budget.
+
+The fields' reports stand side by side; the budgets add up (simple composition), so what each
+field says is ε_field-LDP and all together ε-LDP.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, ClassVar
+
+import numpy as np
+
+from coatcheck.domain import Floats, Points, Product
+from coatcheck.entropy import Entropy
+from coatcheck.errors import Misuse
+from coatcheck.laws import AnyLdp
+from coatcheck.randomizers.contract import Decode, Randomizer, Reports
+
+
+@dataclass(frozen=True, kw_only=True)
+class FieldwiseResponse(Randomizer):
+    """A randomizer for every field of a `Product`, in the product's order."""
+
+    name: ClassVar[str] = "fieldwise"
+    domain: Product
+    parts: Mapping[str, Randomizer]
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.domain, Product):
+            raise Misuse(f"fieldwise response works on a Product, not on {self.domain}")
+        parts = dict(self.parts)
+        if list(parts) != list(self.domain.fields):
+            raise Misuse(f"give one randomizer a field, {list(self.domain.fields)}, in that order")
+        for name, part in parts.items():
+            if part.domain != self.domain.fields[name]:
+                raise Misuse(f"the randomizer of {name!r} is made for another domain")
+        object.__setattr__(self, "parts", parts)
+
+    def __hash__(self) -> int:
+        return hash((self.domain, tuple(self.parts.items())))
+
+    @property
+    def epsilon(self) -> float:  # type: ignore[override] # the sum of its parts
+        """Return the budget of all fields together, rounded up."""
+        return _sum_above(part.epsilon for part in self.parts.values())
+
+    @property
+    def epsilon_spent(self) -> float:
+        """Return an upper bound on the ε that all fields together cost."""
+        return _sum_above(part.epsilon_spent for part in self.parts.values())
+
+    @property
+    def decode(self) -> Decode:  # type: ignore[override] # each part has its own
+        """Return "raw": every field is read by its own part's usual decode."""
+        return "raw"
+
+    @property
+    def decodes(self) -> tuple[Decode, ...]:
+        """Return the one way to read it: each field by its own part."""
+        return ("raw",)
+
+    @property
+    def exact(self) -> bool:
+        """Return whether every part is exact."""
+        return all(part.exact for part in self.parts.values())
+
+    @property
+    def law(self) -> AnyLdp:
+        """Return the law of any ε-LDP randomizer: a product has more than two levels."""
+        return AnyLdp(epsilon=self.epsilon_spent)
+
+    @property
+    def total_variation(self) -> float:
+        """Return an upper bound: no field's reports coincide, or some do not."""
+        return 1 - math.prod(1 - part.total_variation for part in self.parts.values())
+
+    @property
+    def width(self) -> int:
+        """Return how many numbers a report has over all fields."""
+        return sum(part.width for part in self.parts.values())
+
+    @property
+    def _columns(self) -> dict[str, slice]:
+        ends = np.cumsum([part.width for part in self.parts.values()]).tolist()
+        starts = [0, *ends[:-1]]
+        return {name: slice(a, b) for name, a, b in zip(self.parts, starts, ends, strict=True)}
+
+    @property
+    def _dtype(self) -> type[np.int64] | type[np.float64]:
+        return np.int64 if self.exact else np.float64
+
+    @property
+    def low(self) -> Points:
+        """Return the least value of each number of a report."""
+        return np.concatenate([part.low for part in self.parts.values()])
+
+    @property
+    def high(self) -> Points:
+        """Return the largest value of each number of a report."""
+        return np.concatenate([part.high for part in self.parts.values()])
+
+    def _respond(self, points: Points, entropy: Entropy) -> Reports:
+        columns = self.domain.columns
+        drawn = [part.respond(points[:, columns[n]], entropy) for n, part in self.parts.items()]
+        return np.concatenate(drawn, axis=1)
+
+    def randomize_one(self, value: Mapping[str, Any], entropy: Entropy) -> tuple[Any, ...]:
+        """Return the report of one person's fields."""
+        if value.keys() != self.parts.keys():
+            raise Misuse(f"give the fields {list(self.parts)}, got {list(value)}")
+        drawn = [part.randomize_one(value[name], entropy) for name, part in self.parts.items()]
+        return tuple(number for report in drawn for number in report)
+
+    def estimate(self, reports: Reports, how: Decode | None = None) -> dict[str, Any]:
+        """Return estimates in the user's units, one entry a field."""
+        self._check_decode(how)
+        columns = self._columns
+        return {name: part.estimate(reports[:, columns[name]]) for name, part in self.parts.items()}
+
+    def density(self, reports: Reports, points: Points) -> Floats:
+        """Return how likely each report is from each point: the product over the fields."""
+        mine, theirs = self._columns, self.domain.columns
+        whole = np.ones(len(reports))
+        for name, part in self.parts.items():
+            whole = whole * part.density(reports[:, mine[name]], points[:, theirs[name]])
+        return whole
+
+    def mass(self, report: Sequence[int], point: Sequence[int]) -> Fraction:
+        """Return the exact probability of one report from one point."""
+        mine, theirs = self._columns, self.domain.columns
+        masses = [part.mass(report[mine[n]], point[theirs[n]]) for n, part in self.parts.items()]
+        return math.prod(masses, start=Fraction(1))
+
+    def expected_error(self, how: Decode | None = None, *, power: int = 1) -> float:
+        """Refuse: fields have different units; ask `parts[name].expected_error()`."""
+        raise Misuse(f"fields have errors of their own (how={how}, power={power}): ask parts[...]")
+
+    def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
+        """Refuse: fields have different units; ask `parts[name].worst_error()`."""
+        raise Misuse(f"fields have errors of their own (how={how}, power={power}): ask parts[...]")
+
+    def params(self) -> dict[str, Any]:
+        """Return plain data from which `from_params` makes an equal object."""
+        parts = {name: part.params() for name, part in self.parts.items()}
+        return {"name": self.name, "domain": self.domain.params(), "parts": parts}
+
+
+def _sum_above(numbers: Any) -> float:
+    total = math.fsum(parts := list(numbers))
+    exact = sum(map(Fraction, parts))
+    return total if Fraction(total) >= exact else math.nextafter(total, math.inf)
