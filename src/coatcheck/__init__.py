@@ -5,6 +5,21 @@ This file is the table of contents and nothing else. Names are loaded when first
 """
 
 from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equal
+    from coatcheck.domain import Ball, Box, Categories, Product
+    from coatcheck.entropy import seeded, system
+    from coatcheck.errors import Error, Misuse, OutsideDomain, Refused
+    from coatcheck.randomizers import (
+        BoundedResponse,
+        FieldwiseResponse,
+        GridResponse,
+        MinkowskiResponse,
+        Randomizer,
+        choose,
+        fieldwise,
+    )
 
 __version__ = "0.1.0"
 
@@ -28,7 +43,26 @@ _CONTENTS = {
     "system": "entropy",
 }
 
-__all__ = ["__version__", *sorted(_CONTENTS)]  # noqa: PLE0604 - every key above is a string
+__all__ = [
+    "Ball",
+    "BoundedResponse",
+    "Box",
+    "Categories",
+    "Error",
+    "FieldwiseResponse",
+    "GridResponse",
+    "MinkowskiResponse",
+    "Misuse",
+    "OutsideDomain",
+    "Product",
+    "Randomizer",
+    "Refused",
+    "__version__",
+    "choose",
+    "fieldwise",
+    "seeded",
+    "system",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -98,7 +98,7 @@ class Entropy(ABC):
 
     def uniforms(self, size: int) -> NDArray[np.float64]:
         """Return `size` floats in the open interval (0, 1), for the inexact baselines only."""
-        return ((self.words(size) >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+        return ((self.words(size) >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
 
 class _System(Entropy):

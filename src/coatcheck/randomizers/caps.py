@@ -260,7 +260,9 @@ class CapResponse(Randomizer):
 
     def _check_points(self, points: Points) -> None:
         super()._check_points(points)
-        if len(points) and (self._ball.norms(points) > self._half).any():
+        # Each coordinate first: the square of a wild one would overflow and look small.
+        half = self._half
+        if points.size and (np.abs(points).max() > half or self._ball.norms(points).max() > half):
             raise Misuse("points must lie on the lattice of the domain; snap() the values first")
 
     # -- reading and predicting, in the frame where the domain is the unit ball

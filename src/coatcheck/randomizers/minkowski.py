@@ -80,7 +80,9 @@ class MinkowskiResponse(CapResponse):
 
     @classmethod
     def _log_radii(cls, domain: Box | Ball) -> tuple[float, float]:
-        return max(-12.0, -math.log(domain.steps)), min(8.0, math.log(2**31 / domain.steps))
+        # A cap below 2^-40 of the whole is never chosen by the coin and says nothing.
+        smallest = max(-12.0, -math.log(domain.steps), -40 * math.log(2) / domain.dimension)
+        return smallest, min(8.0, math.log(2**31 / domain.steps))
 
     @property
     def decodes(self) -> tuple[Decode, ...]:
@@ -115,8 +117,8 @@ class MinkowskiResponse(CapResponse):
         if how == "raw":
             return reports
         if how == "unbiased":
-            if self.mixing == 0:
-                raise Misuse(f"epsilon {self.epsilon} is too small for an unbiased estimate here")
+            if self.heads == 0:
+                raise Misuse(f"a cap of radius {self.radius:g} is too small to say anything")
             return reports / self.mixing
         if how == "median":
             lo = np.clip(reports - self._cap, -1, 1)
