@@ -83,8 +83,8 @@ class InverseTransform(Randomizer):
     def _frame(self, reports: Floats) -> Floats:
         return reports
 
-    def _outcomes(self, places: Floats, uniforms: Floats) -> list[tuple[float, Floats]]:
-        return [(1.0, self._frame(self._report(places, uniforms)))]
+    def _outcomes(self, places: Floats, draws: Floats) -> list[tuple[float, Floats]]:
+        return [(1.0, self._frame(self._report(places, draws)))]
 
     # -- the error, in closed form where the estimate is unbiased
 
