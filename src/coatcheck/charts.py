@@ -30,6 +30,12 @@ COLORS: Final = {
     "square-wave": "#B8A800",
 }
 _DASHED: Final = ("minkowski-paper", "privunit-bhowmick")
+_MARK: Final[dict[str, Any]] = {
+    "linestyle": "none",
+    "marker": "o",
+    "markersize": 6,
+    "markerfacecolor": "white",
+}
 _KINDS: Final = (".png", ".svg", ".pdf")
 
 
@@ -62,17 +68,15 @@ def draw_errors(rows: list[Row], path: Path) -> None:
     plt = _pyplot()
     style = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
     with plt.rc_context(style):
-        figure, (left, right) = plt.subplots(1, 2, figsize=(11, 6), sharex=True)
+        figure, (left, right) = plt.subplots(1, 2, figsize=(11, 6), sharex=True, sharey=True)
         _panel(left, [row for row in rows if row.decode == "unbiased" and row.mechanism in COLORS])
-        left.set_title("Estimates that are right on average", loc="left", fontsize=11)
+        left.set_title("Read without bias, as in the paper", loc="left", fontsize=11)
         _panel(right, _least(rows))
-        right.set_title("Each mechanism at its best reading", loc="left", fontsize=11)
+        right.set_title("Each mechanism, read with the least error", loc="left", fontsize=11)
         left.set_ylabel("mean l2 error of one report")
         handles = _legend(left, right)
-        figure.legend(
-            handles.values(), handles.keys(), loc="lower center", ncols=5, frameon=False, fontsize=9
-        )
-        figure.tight_layout(rect=(0, 0.14, 1, 1), w_pad=3)
+        figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=5, frameon=False)
+        figure.tight_layout(rect=(0, 0.15, 1, 1), w_pad=3)
         figure.savefig(path, dpi=160)
         plt.close(figure)
 
@@ -84,7 +88,7 @@ def _least(rows: list[Row]) -> list[Row]:
         key = (row.mechanism, row.epsilon)
         if key not in best or row.mean_error < best[key].mean_error:
             best[key] = row
-    return [row for row in best.values() if row.mechanism != "minkowski-paper"]
+    return list(best.values())
 
 
 def _panel(axes: "Axes", rows: list[Row]) -> None:
@@ -99,21 +103,12 @@ def _panel(axes: "Axes", rows: list[Row]) -> None:
             [row.mean_error for row in line],
             color=COLORS[name],
             linestyle=_style(name),
-            linewidth=2.4 if mine else 1.4,
+            linewidth=2.6 if mine else 1.4,
             marker="o" if len(line) == 1 else None,
             label=name,
         )
-        marked = [row for row in line if row.paper is not None]
-        axes.plot(
-            [row.epsilon for row in marked],
-            [row.paper or 0.0 for row in marked],
-            linestyle="none",
-            marker="o",
-            markersize=6,
-            markerfacecolor="white",
-            markeredgecolor=COLORS[name],
-            label="the paper's figure" if marked else None,
-        )
+        marked = {row.epsilon: row.paper for row in line if row.paper is not None}
+        axes.plot(list(marked), list(marked.values()), color=COLORS[name], **_MARK)
     _axes(axes, sorted({row.epsilon for row in rows}))
 
 
@@ -138,10 +133,12 @@ def _axes(axes: "Axes", budgets: list[float]) -> None:
 
 def _legend(*panels: "Axes") -> dict[str, Any]:
     """Return one handle a label over all panels, in the order of `COLORS`, the paper's last."""
+    from matplotlib.lines import Line2D  # noqa: PLC0415 - an extra
+
     found: dict[str, Any] = {}
     for axes in panels:
         handles, labels = axes.get_legend_handles_labels()
         for handle, label in zip(handles, labels, strict=True):
             found.setdefault(label, handle)
-    names = [*COLORS, "the paper's figure"]
-    return {name: found[name] for name in names if name in found}
+    ordered = {name: found[name] for name in COLORS if name in found}
+    return {**ordered, "the paper's figure": Line2D([], [], color="#555555", **_MARK)}
