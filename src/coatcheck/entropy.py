@@ -78,12 +78,14 @@ class Entropy(ABC):
         """Return one integer exactly uniform on 0 .. bound - 1, for a bound of any size."""
         if bound < 1:
             raise Misuse(f"a draw needs a bound of at least 1, got {bound}")
-        bits = (bound - 1).bit_length()
-        size = (bits + 7) // 8
-        excess = 8 * size - bits
+        # Many more bits than the bound has, times the bound, top part: as in `below`, only the
+        # few words that would favor some results are drawn again.
+        bits = 64 if bound <= _WORD else (bound.bit_length() + 71) & ~7
         while True:
-            drawn = int.from_bytes(self.token(size), "little") >> excess
-            if drawn < bound:
+            product = int.from_bytes(self.token(bits >> 3), "little") * bound
+            drawn = product >> bits
+            low = product - (drawn << bits)
+            if low >= bound or low >= (1 << bits) % bound:
                 return drawn
 
     def coins(self, heads: int, size: int) -> NDArray[np.bool_]:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -89,18 +89,28 @@ class Box:
     def snap(self, values: ArrayLike, *, clamp: bool = False) -> Points:
         """Return the nearest lattice points; a value outside is an error unless `clamp`."""
         array = _rows(values, self.dimension)
-        low, high = self._corners()
         if clamp:
-            array = np.clip(array, low, high)
-        elif not ((array >= low) & (array <= high)).all():
-            row, axis = np.argwhere(~((array >= low) & (array <= high)))[0]
-            raise OutsideDomain(
-                f"value {row}, axis {axis}: {array[row, axis]} is outside "
-                f"{self.lo[axis]}..{self.hi[axis]}; widen the box, or ask for clamp=True"
-            )
+            array = np.clip(array, *self._corners())
         half = self.steps // 2
-        unit = (array - (low + high) / 2) / ((high - low) / 2)
-        return np.clip(np.rint(unit * half), -half, half).astype(np.int64)
+        points = np.empty(array.shape, dtype=np.int64)
+        # Axis by axis: twice as fast as whole rows, whose inner loops are too short.
+        for axis, (a, b) in enumerate(zip(self.lo, self.hi, strict=True)):
+            column = array[:, axis]
+            if len(column) and not (a <= column.min() and column.max() <= b):
+                self._refuse(array)
+            place = column - (a + b) / 2
+            place /= (b - a) / 2
+            place *= half
+            points[:, axis] = np.clip(np.rint(place, out=place), -half, half, out=place)
+        return points
+
+    def _refuse(self, array: Floats) -> NoReturn:
+        low, high = self._corners()
+        row, axis = np.argwhere(~((array >= low) & (array <= high)))[0]
+        raise OutsideDomain(
+            f"value {row}, axis {axis}: {array[row, axis]} is outside "
+            f"{self.lo[axis]}..{self.hi[axis]}; widen the box, or ask for clamp=True"
+        )
 
     def snap_one(self, value: Sequence[float]) -> tuple[int, ...]:
         """Return the lattice point of one value, without the cost of an array."""

@@ -5,12 +5,17 @@ from typing import Any, Final
 
 from coatcheck.domain import domain_from_params
 from coatcheck.errors import Misuse
+from coatcheck.randomizers.additive import Laplace, PlanarLaplace, Staircase
 from coatcheck.randomizers.bounded import BoundedResponse
 from coatcheck.randomizers.choice import candidates, choose, fieldwise
 from coatcheck.randomizers.contract import Choice, Decode, Goal, Randomizer, Reports
+from coatcheck.randomizers.duchi import PrivHS
 from coatcheck.randomizers.fieldwise import FieldwiseResponse
 from coatcheck.randomizers.grid import GridResponse
 from coatcheck.randomizers.minkowski import MinkowskiResponse
+from coatcheck.randomizers.privunit import PrivUnit
+from coatcheck.randomizers.privunitg import PrivUnitG
+from coatcheck.randomizers.squarewave import SquareWave
 
 __all__ = [
     "REGISTRY",
@@ -20,9 +25,16 @@ __all__ = [
     "FieldwiseResponse",
     "Goal",
     "GridResponse",
+    "Laplace",
     "MinkowskiResponse",
+    "PlanarLaplace",
+    "PrivHS",
+    "PrivUnit",
+    "PrivUnitG",
     "Randomizer",
     "Reports",
+    "SquareWave",
+    "Staircase",
     "candidates",
     "choose",
     "fieldwise",
@@ -31,7 +43,19 @@ __all__ = [
 
 REGISTRY: Final[dict[str, type[Randomizer]]] = {
     kind.name: kind
-    for kind in (MinkowskiResponse, BoundedResponse, GridResponse, FieldwiseResponse)
+    for kind in (
+        MinkowskiResponse,
+        BoundedResponse,
+        GridResponse,
+        FieldwiseResponse,
+        PrivUnit,
+        PrivUnitG,
+        PrivHS,
+        Laplace,
+        PlanarLaplace,
+        Staircase,
+        SquareWave,
+    )
 }
 
 

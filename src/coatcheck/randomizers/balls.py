@@ -101,10 +101,10 @@ class Ball:
         """Return one uniform lattice point, without the cost of an array where that matters."""
         side = 2 * reach + 1
         if self.p == math.inf or self.dimension == 1:
-            return tuple(entropy.integer(side) - reach for _ in range(self.dimension))
+            return tuple([entropy.integer(side) - reach for _ in range(self.dimension)])
         if self.p == 2 and self.exact:
             while True:
-                point = tuple(entropy.integer(side) - reach for _ in range(self.dimension))
+                point = tuple([entropy.integer(side) - reach for _ in range(self.dimension)])
                 if sum(i * i for i in point) <= reach * reach:
                     return point
         return tuple(self.sample(reach, 1, entropy)[0].tolist())

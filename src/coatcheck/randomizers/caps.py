@@ -114,7 +114,7 @@ class CapResponse(Randomizer):
     def _half(self) -> int:
         return self.domain.steps // 2
 
-    @property
+    @cached_property
     def _ball(self) -> balls.Ball:
         return balls.Ball(self.domain.p, self.domain.dimension)
 

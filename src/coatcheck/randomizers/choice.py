@@ -3,10 +3,12 @@
 from coatcheck.domain import Box, Categories, Domain, Product
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.bounded import BoundedResponse
+from coatcheck.randomizers.caps import goal_error
 from coatcheck.randomizers.contract import Choice, Goal, Randomizer, check_epsilon, check_goal
 from coatcheck.randomizers.fieldwise import FieldwiseResponse
 from coatcheck.randomizers.grid import GridResponse
 from coatcheck.randomizers.minkowski import MinkowskiResponse
+from coatcheck.randomizers.privunit import PrivUnit
 
 
 def choose(*, epsilon: float, domain: Domain, goal: Goal = "mean", exact: bool = False) -> Choice:
@@ -45,7 +47,12 @@ def _each(epsilon: float, domain: Domain, goal: Goal) -> list[Choice]:
         families.append(BoundedResponse)
         if isinstance(domain, Box):
             families.append(GridResponse)
-    return [family.tuned(domain=domain, epsilon=epsilon, goal=goal) for family in families]
+    found = [family.tuned(domain=domain, epsilon=epsilon, goal=goal) for family in families]
+    if goal == "unbiased":
+        # Better than any cap from about four dimensions up, unless epsilon is large.
+        unit = PrivUnit(domain=domain, epsilon=epsilon)
+        found.append(Choice(unit, "unbiased", goal_error(unit, goal, "unbiased"), goal))
+    return found
 
 
 def fieldwise(*, epsilon: float, domain: Product, goal: Goal = "mean") -> FieldwiseResponse:

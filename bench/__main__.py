@@ -1,0 +1,26 @@
+"""Run the benches named on the command line, or all of them."""
+
+import sys
+from importlib import import_module
+from pathlib import Path
+
+NAMES = sorted(
+    file.stem for file in Path(__file__).parent.glob("*.py") if not file.stem.startswith("_")
+)
+
+
+def main(names: list[str]) -> int:
+    """Run each bench and return 1 if one of them missed a target, 2 if one is unknown."""
+    unknown = [name for name in names if name not in NAMES]
+    if unknown:
+        print(f"bench: there is no {', '.join(unknown)}; there are {', '.join(NAMES)}")
+        return 2
+    worst = 0
+    for name in names or NAMES:
+        print(f"== {name}", flush=True)
+        worst = max(worst, import_module(f"bench.{name}").main())
+    return worst
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
