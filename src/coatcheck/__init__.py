@@ -8,15 +8,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equal
-    from coatcheck.domain import Ball, Box, Categories, Product
-    from coatcheck.entropy import seeded, system
-    from coatcheck.errors import Error, Misuse, OutsideDomain, Refused
+    from coatcheck.comparison import (
+        compare,
+    )
+    from coatcheck.domain import (
+        Ball,
+        Box,
+        Categories,
+        Product,
+    )
+    from coatcheck.entropy import (
+        seeded,
+        system,
+    )
+    from coatcheck.errors import (
+        Error,
+        Misuse,
+        OutsideDomain,
+        Refused,
+    )
     from coatcheck.randomizers import (
         BoundedResponse,
         FieldwiseResponse,
         GridResponse,
+        Laplace,
         MinkowskiResponse,
+        PlanarLaplace,
+        PrivHS,
+        PrivUnit,
+        PrivUnitG,
         Randomizer,
+        SquareWave,
+        Staircase,
         choose,
         fieldwise,
     )
@@ -59,14 +82,22 @@ __all__ = [
     "Error",
     "FieldwiseResponse",
     "GridResponse",
+    "Laplace",
     "MinkowskiResponse",
     "Misuse",
     "OutsideDomain",
+    "PlanarLaplace",
+    "PrivHS",
+    "PrivUnit",
+    "PrivUnitG",
     "Product",
     "Randomizer",
     "Refused",
+    "SquareWave",
+    "Staircase",
     "__version__",
     "choose",
+    "compare",
     "fieldwise",
     "seeded",
     "system",

@@ -48,6 +48,10 @@ class Categories:
         found = [position[label] for label in values]
         return np.array(found, dtype=np.int64).reshape(-1, 1)
 
+    def holds(self, points: Points) -> bool:
+        """Return whether every point is the position of a label."""
+        return points.size == 0 or bool(0 <= points.min() and points.max() < len(self.labels))
+
     def snap_one(self, value: str) -> tuple[int, ...]:
         """Return the position of one label."""
         return (int(self.snap([value])[0, 0]),)
@@ -122,6 +126,11 @@ class Product:
         if len({len(part) for part in parts}) != 1:
             raise Misuse(f"fields have different lengths: {[len(part) for part in parts]}")
         return np.concatenate(parts, axis=1)
+
+    def holds(self, points: Points) -> bool:
+        """Return whether every field of every point is one of its lattice."""
+        columns = self.columns
+        return all(part.holds(points[:, columns[name]]) for name, part in self.fields.items())
 
     def values(self, points: Points) -> dict[str, Any]:
         """Return lattice points as columns of values, one entry a field."""

@@ -124,6 +124,11 @@ class Box:
             point.append(round((x - (a + b) / 2) / ((b - a) / 2) * half))
         return tuple(point)
 
+    def holds(self, points: Points) -> bool:
+        """Return whether every point is one of the lattice."""
+        half = self.steps // 2
+        return points.size == 0 or bool(-half <= points.min() and points.max() <= half)
+
     def from_unit(self, places: Floats) -> Floats:
         """Return places of the unit ball in the user's units."""
         low, high = self._corners()
@@ -202,6 +207,19 @@ class Ball:
     def snap_one(self, value: Sequence[float]) -> tuple[int, ...]:
         """Return the lattice point of one value."""
         return tuple(int(i) for i in self.snap([value])[0])
+
+    def holds(self, points: Points) -> bool:
+        """Return whether every point is one of the lattice, in integers for p in 1, 2 and inf."""
+        half = self.steps // 2
+        # Each coordinate first: the square of a wild one would overflow and look small.
+        if points.size == 0 or points.min() < -half or points.max() > half:
+            return points.size == 0
+        if self.p == math.inf:
+            return True
+        if self.p in {1.0, 2.0}:
+            power = int(self.p)
+            return bool((np.abs(points) ** power).sum(axis=1).max() <= half**power)
+        return bool(np.linalg.norm(points, ord=self.p, axis=1).max() <= half)
 
     def from_unit(self, places: Floats) -> Floats:
         """Return places of the unit ball in the user's units."""

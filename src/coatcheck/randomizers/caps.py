@@ -258,13 +258,6 @@ class CapResponse(Randomizer):
     def _center_one(self, point: tuple[int, ...]) -> Sequence[int]:
         """Return the center of one point's cap."""
 
-    def _check_points(self, points: Points) -> None:
-        super()._check_points(points)
-        # Each coordinate first: the square of a wild one would overflow and look small.
-        half = self._half
-        if points.size and (np.abs(points).max() > half or self._ball.norms(points).max() > half):
-            raise Misuse("points must lie on the lattice of the domain; snap() the values first")
-
     # -- reading and predicting, in the frame where the domain is the unit ball
 
     def _frame(self, reports: Points) -> Floats:

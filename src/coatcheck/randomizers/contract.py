@@ -132,6 +132,8 @@ class Randomizer(ABC):
             raise Misuse(f"points must be (n, {self.domain.dimension}), got {points.shape}")
         if not np.issubdtype(points.dtype, np.integer):
             raise Misuse(f"points are integers of the lattice, got {points.dtype}; snap() values")
+        if not self.domain.holds(points):
+            raise Misuse("points must lie on the lattice of the domain; snap() the values first")
 
     @property
     def width(self) -> int:

@@ -211,12 +211,6 @@ class GridResponse(Randomizer):
         if len(point) != self.domain.dimension or not all(low <= i <= high for i in point):
             raise Misuse(f"{point} is not a point of the lattice; snap() the value first")
 
-    def _check_points(self, points: Points) -> None:
-        super()._check_points(points)
-        low, high = self._lattice
-        if len(points) and (points.min() < low or points.max() > high):
-            raise Misuse("points must lie on the lattice of the domain; snap() the values first")
-
     @property
     def _lattice(self) -> tuple[int, int]:
         if isinstance(self.domain, Categories):

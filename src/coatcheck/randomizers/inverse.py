@@ -75,11 +75,6 @@ class InverseTransform(Randomizer):
     def _report(self, places: Floats, uniforms: Floats) -> Floats:
         """Return one report a place of the unit ball: the inverse of the distribution."""
 
-    def _check_points(self, points: Points) -> None:
-        super()._check_points(points)
-        if len(points) and (self._ball.norms(points) > self.domain.steps // 2).any():
-            raise Misuse("points must lie on the lattice of the domain; snap() the values first")
-
     def _frame(self, reports: Floats) -> Floats:
         return reports
 
