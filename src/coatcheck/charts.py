@@ -77,8 +77,12 @@ def draw_errors(rows: list[Row], path: Path) -> None:
         handles = _legend(left, right)
         figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=5, frameon=False)
         figure.tight_layout(rect=(0, 0.15, 1, 1), w_pad=3)
-        figure.savefig(path, dpi=160)
-        plt.close(figure)
+        try:
+            figure.savefig(path, dpi=160)
+        except OSError as error:
+            raise Misuse(f"cannot draw into {path}: {error.strerror or error}") from error
+        finally:
+            plt.close(figure)
 
 
 def _least(rows: list[Row]) -> list[Row]:
