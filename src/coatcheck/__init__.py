@@ -33,6 +33,7 @@ _CONTENTS = {
     "GridResponse": "randomizers",
     "Guarantee": "amplification",
     "Laplace": "randomizers",
+    "Ledger": "ledger",
     "MinkowskiResponse": "randomizers",
     "Misuse": "errors",
     "OutsideDomain": "errors",
