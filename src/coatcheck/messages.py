@@ -15,13 +15,14 @@ from numpy.typing import NDArray
 
 from coatcheck.errors import Malformed, Misuse
 from coatcheck.keys import Contact, SigningKey
-from coatcheck.suites import SIGNATURE_SIZE
+from coatcheck.suites import SIGNATURE_SIZE, Suite
 from coatcheck.terms import LETTER_FIXED, REPORT_HEAD, Round
 
 VERSION: Final = 1
 _LETTER_LABEL: Final = b"coatcheck/v1/letter\0"
-_ANSWER: Final = struct.Struct(">BBH")
-NOTHING, VALUES, PARTNERS = 0, 1, 2
+_ANSWER: Final = struct.Struct(">BBHHxx")
+ANSWER_HEAD: Final = _ANSWER.size
+VALUES, PARTNERS, LOCATED = 1, 2, 3
 
 
 @dataclass(frozen=True)
@@ -113,65 +114,79 @@ class ReportTable:
 
 @dataclass(frozen=True)
 class Partner:
-    """Another report that an answer points to: its group, its keys, its (noisy) payload."""
+    """Another report that an answer points to: its group, its keys, and perhaps its report."""
 
     group: int
     contact: bytes
-    payload: bytes
+    payload: bytes = b""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a person gets: values, partners, or nothing."""
+    """What a person gets: values of one's own and values told to all, or partners, or nothing."""
 
     values: tuple[float, ...] = ()
+    shared: tuple[float, ...] = ()
     partners: tuple[Partner, ...] = ()
 
 
-def partner_size(round_: Round, group: int) -> int:
+def partner_size(round_: Round, group: int, *, located: bool) -> int:
     """Bytes that one partner of a group takes in an answer."""
-    return 1 + round_.suite.contact_size + round_.terms.groups[group].payload_size
+    place = round_.terms.groups[group].payload_size if located else 0
+    return 1 + round_.suite.contact_size + place
+
+
+def answer_room(*, references: int, numbers: int, suite: Suite, payload: int) -> int:
+    """Bytes that hold any answer of so many references (with reports) or numbers."""
+    return ANSWER_HEAD + max(8 * numbers, references * (1 + suite.contact_size + payload))
 
 
 def encode_answer(answer: Answer, *, size: int) -> bytes:
-    """Write an answer and pad it to the group's size: the number of partners must not show."""
-    if answer.values and answer.partners:
-        raise Misuse("an answer holds values or partners, not both")
-    kind = VALUES if answer.values else PARTNERS if answer.partners else NOTHING
-    count = len(answer.values) + len(answer.partners)
-    if answer.values:
-        body = struct.pack(f">{count}d", *answer.values)
-    else:
+    """Write an answer and pad it to the group's size: how much it holds must not show."""
+    numbers = answer.values + answer.shared
+    if numbers and answer.partners:
+        raise Misuse("an answer holds numbers or partners, not both")
+    located = any(partner.payload for partner in answer.partners)
+    if answer.partners:
+        kind, count = LOCATED if located else PARTNERS, len(answer.partners)
         body = b"".join(bytes((p.group,)) + p.contact + p.payload for p in answer.partners)
-    raw = _ANSWER.pack(VERSION, kind, count) + body
+    else:
+        kind, count = VALUES, len(answer.values)
+        body = struct.pack(f">{len(numbers)}d", *numbers)
+    raw = _ANSWER.pack(VERSION, kind, count, len(answer.shared)) + body
     if len(raw) > size:
         raise Misuse(f"an answer takes {len(raw)} bytes, the terms give it {size}")
     return raw.ljust(size, b"\0")
 
 
 def decode_answer(raw: bytes, round_: Round) -> Answer:
-    """Read an answer strictly: version, count, and zeros to the end."""
-    version, kind, count = _ANSWER.unpack_from(raw)
-    if version != VERSION or kind > PARTNERS or (kind == NOTHING) != (count == 0):
+    """Read an answer strictly: version, counts, and zeros to the end."""
+    version, kind, count, shared = _ANSWER.unpack_from(raw)
+    if version != VERSION or kind not in {VALUES, PARTNERS, LOCATED} or raw[6] or raw[7]:
         raise Malformed("this answer is of another version")
-    at = _ANSWER.size
-    values: tuple[float, ...] = ()
-    partners = []
     if kind == VALUES:
-        if at + 8 * count > len(raw):
-            raise Malformed("this answer is cut off")
-        values = struct.unpack_from(f">{count}d", raw, at)
-        at += 8 * count
-    for _ in range(count if kind == PARTNERS else 0):
+        end = ANSWER_HEAD + 8 * (count + shared)
+        _check_padding(raw, end)
+        numbers = struct.unpack_from(f">{count + shared}d", raw, ANSWER_HEAD)
+        return Answer(numbers[:count], numbers[count:])
+    if shared or not count:
+        raise Malformed("this answer is of another version")
+    partners = []
+    end = ANSWER_HEAD
+    for _ in range(count):
+        at = end
         if at >= len(raw) or raw[at] >= len(round_.terms.groups):
-            raise Malformed("this answer names a group that the round does not have")
-        end = at + partner_size(round_, raw[at])
+            raise Malformed("this answer is cut off, or names a group that the round has not")
+        end = at + partner_size(round_, raw[at], located=kind == LOCATED)
         keys = at + 1 + round_.suite.contact_size
         partners.append(Partner(raw[at], raw[at + 1 : keys], raw[keys:end]))
-        at = end
-    if at > len(raw) or any(raw[at:]):
+    _check_padding(raw, end)
+    return Answer(partners=tuple(partners))
+
+
+def _check_padding(raw: bytes, end: int) -> None:
+    if end > len(raw) or any(raw[end:]):
         raise Malformed("this answer is cut off, or is not padded with zeros")
-    return Answer(values, tuple(partners))
 
 
 @dataclass(frozen=True)

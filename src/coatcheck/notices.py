@@ -9,6 +9,7 @@ import struct
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Final
 
@@ -93,7 +94,11 @@ class Bulletin:
         ordered = tuple(tuple(sorted(group)) for group in entries)
         blank = Heading(outcome, digest, tuple(tallies), EMPTY)
         draft = cls(blank, ordered)
-        return cls(replace(blank, root=draft.tree().root()), ordered)
+        return cls(replace(blank, root=draft.tree.root()), ordered)
+
+    def signed(self, signature: bytes) -> "Bulletin":
+        """Put the server's signature under the heading."""
+        return Bulletin(replace(self.heading, signature=signature), self.entries)
 
     def leaves(self) -> Iterator[bytes]:
         """Yield the leaves of the bulletin's tree: the group's number, then the entry."""
@@ -101,8 +106,9 @@ class Bulletin:
             prefix = bytes((number,))
             yield from (prefix + entry for entry in group)
 
+    @cached_property
     def tree(self) -> Tree:
-        """Build the Merkle tree over all entries."""
+        """The Merkle tree over all entries."""
         return Tree(self.leaves())
 
     def find(self, address: bytes, group: int) -> int | None:
@@ -130,7 +136,7 @@ class Bulletin:
             entries.append(tuple(raw[at : at + size] for at in range(start, end, size)))
             start = end
         bulletin = cls(heading, tuple(entries))
-        if len(raw) != start or bulletin.tree().root() != heading.root:
+        if len(raw) != start or bulletin.tree.root() != heading.root:
             raise Malformed("the entries of this bulletin are not the ones its root stands for")
         bulletin.check_order()
         return bulletin

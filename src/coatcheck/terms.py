@@ -73,7 +73,7 @@ class Group(Struct, frozen=True, forbid_unknown_fields=True):
     decode: Name
     minimum: Some
     payload_size: Annotated[int, Meta(ge=1, le=1 << 14)]
-    answer_size: Annotated[int, Meta(ge=4, le=1 << 15)]
+    answer_size: Annotated[int, Meta(ge=8, le=1 << 20)]
     promise: Promise
     note_size: Annotated[int, Meta(ge=0, le=1 << 10)] = 0
 
