@@ -175,7 +175,9 @@ def simulate(
         tuple(client.collect(ticket, bulletin, round_) for ticket in group) for group in tickets
     )
     guarantees = tuple(invitation.guarantee for invitation in invitations)
-    return Outcome(round_, cast, tickets, answers, guarantees, bulletin, board, batch, uploads, task)
+    return Outcome(
+        round_, cast, tickets, answers, guarantees, bulletin, board, batch, uploads, task
+    )
 
 
 @dataclass(frozen=True)
