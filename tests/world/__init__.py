@@ -1,0 +1,1 @@
+"""The four roles under every kind of fault."""
