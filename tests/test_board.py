@@ -7,7 +7,7 @@ from coatcheck.board import Board
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused, TwoFaces
 from coatcheck.notices import Bulletin, Checkpoint
 from coatcheck.witness import check_bulletin, check_entry, check_heading, follow
-from tests.rounds import Stage, check
+from rounds import Stage, check
 
 STAGE = Stage()
 CROWD = STAGE.crowd(5)

@@ -25,7 +25,7 @@ from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.terms import read_terms
 from coatcheck.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.witness import check_bulletin
-from tests.rounds import OPENS, Stage
+from rounds import OPENS, Stage
 
 STAGE = Stage()
 CROWD = STAGE.crowd(3)

@@ -20,7 +20,7 @@ from coatcheck.messages import (
     encode_letter,
     encode_report,
 )
-from tests.rounds import Stage
+from rounds import Stage
 
 STAGE = Stage(note_size=3)
 ROUND = STAGE.round

@@ -22,7 +22,7 @@ from coatcheck.tasks import Answers, Floats
 from coatcheck.terms import Round
 from coatcheck.ticket import Ticket
 from coatcheck.witness import check_bulletin
-from tests.rounds import SQUARE, Echo, Stage
+from rounds import SQUARE, Echo, Stage
 
 STAGE = Stage(minimum=3)
 HONEST = STAGE.crowd(4)

@@ -13,7 +13,7 @@ from coatcheck.errors import BadSignature, Malformed, Misuse, Refused
 from coatcheck.parcels import Batch, Receipt, Upload
 from coatcheck.shuffler import MOVES, Phase, Shuffler, ShufflerState, fresh_state
 from coatcheck.ticket import Ticket
-from tests.rounds import CLOSES, OPENS, Stage
+from rounds import CLOSES, OPENS, Stage
 
 STAGE = Stage(minimum=2)
 CROWD = STAGE.crowd(3)

@@ -16,7 +16,7 @@ from coatcheck.agreement import (
 )
 from coatcheck.errors import BadKey, BadSignature, Malformed, Misuse, Refused, TwoFaces
 from coatcheck.terms import Terms, read_terms, write_terms
-from tests.rounds import Stage
+from rounds import Stage
 
 STAGE = Stage(shufflers=2)
 

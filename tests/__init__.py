@@ -1,1 +1,0 @@
-"""The tests; a package, so that no installed `tests` can stand in its place."""

@@ -1,1 +1,0 @@
-"""The four roles under every kind of fault."""
