@@ -39,8 +39,9 @@ class Purse:
         self.spent: list[str] = []
         self.empty = empty
 
-    def spend(self, guarantee: Guarantee, *, round_id: str) -> None:
+    def spend(self, guarantee: Guarantee, *, round_id: str, digest: bytes) -> None:
         """Record a round or refuse it."""
+        assert len(digest) == 32
         if self.empty:
             raise Refused(f"nothing is left for another {guarantee.epsilon}")
         self.spent.append(round_id)
@@ -130,7 +131,7 @@ def test_a_refusing_ledger_lets_nothing_out() -> None:
         look().join((0.5, 0.5), ledger=Purse(empty=True))
     purse = Purse()
     look().join((0.5, 0.5), ledger=purse)
-    assert purse.spent == [STAGE.round.digest.hex()]
+    assert purse.spent == [f"evening/{STAGE.round.digest.hex()}"]
 
 
 def test_a_value_outside_the_domain_costs_nothing() -> None:

@@ -6,6 +6,7 @@ No input or output happens here. SPEC section 12, paper sections "A Concrete Pro
 "Post-computation Communication" (whose letters are signed outside the seal; ours inside).
 """
 
+import hashlib
 from collections import Counter
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -44,8 +45,8 @@ _SLACK = 1e-9
 class Budget(Protocol):
     """What the client needs of a ledger."""
 
-    def spend(self, guarantee: Guarantee, *, round_id: str) -> object:
-        """Record a round, or refuse it before anything leaves."""
+    def spend(self, guarantee: Guarantee, *, round_id: str, digest: bytes) -> object:
+        """Record a round, or refuse it; the same report once more costs nothing."""
 
 
 @dataclass(frozen=True)
@@ -83,8 +84,9 @@ class Invitation:
         """Randomize a value once, seal the report, and return the ticket that holds the bytes.
 
         The caller stores the ticket before sending `ticket.upload`, and after a failure sends
-        the same bytes again. *Guarantee:* the ledger is asked last, so a refusal costs nothing
-        and whatever leaves has been paid for.
+        the same bytes again. Whoever wants the ticket stored before the ledger is asked joins
+        without one, stores, and calls `pay`. *Guarantee:* the ledger is asked last, so a refusal
+        costs nothing.
         """
         source = entropy or sources.system()
         if not source.secure and not self.simulated:
@@ -103,9 +105,7 @@ class Invitation:
             note=note.ljust(self.of.note_size, b"\0"),
         )
         upload = _wrap(text, self.round, group=self.group, name=source.token(ID_SIZE))
-        if ledger is not None:
-            ledger.spend(self.guarantee, round_id=self.round.digest.hex())
-        return Ticket(
+        ticket = Ticket(
             round=self.round.terms.round,
             digest=self.round.digest,
             suite=self.round.terms.suite,
@@ -113,6 +113,17 @@ class Invitation:
             seed=seed,
             upload=upload,
         )
+        if ledger is not None:
+            self.pay(ticket, ledger)
+        return ticket
+
+    def pay(self, ticket: Ticket, ledger: Budget) -> bytes:
+        """Enter a ticket into the ledger and return the bytes to send; twice is once."""
+        _same_round(ticket, self.round)
+        name = f"{self.round.terms.round}/{self.round.digest.hex()}"
+        content = hashlib.sha256(ticket.upload).digest()
+        ledger.spend(self.guarantee, round_id=name, digest=content)
+        return ticket.upload
 
 
 def _wrap(text: bytes, round_: Round, *, group: int, name: bytes) -> bytes:

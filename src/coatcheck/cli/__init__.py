@@ -13,7 +13,17 @@ from coatcheck.errors import Error, Misuse
 
 COMMANDS = {
     "check-task": "coatcheck.cli.check_task",
+    "answer": "coatcheck.cli.roles",
+    "collect": "coatcheck.cli.person",
     "compare": "coatcheck.cli.compare",
+    "inspect": "coatcheck.cli.inspection",
+    "join": "coatcheck.cli.person",
+    "keygen": "coatcheck.cli.roles",
+    "ledger": "coatcheck.cli.inspection",
+    "read": "coatcheck.cli.person",
+    "shuffle": "coatcheck.cli.roles",
+    "terms": "coatcheck.cli.roles",
+    "write": "coatcheck.cli.person",
 }
 
 
