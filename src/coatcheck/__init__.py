@@ -8,8 +8,28 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equal
+    from coatcheck.amplification import (
+        Guarantee,
+        amplify,
+        calibrate,
+        delta_curve,
+    )
+    from coatcheck.board import (
+        Board,
+    )
+    from coatcheck.client import (
+        Invitation,
+        Limit,
+        collect,
+        examine,
+        read,
+        write,
+    )
     from coatcheck.comparison import (
         compare,
+    )
+    from coatcheck.composition import (
+        compose,
     )
     from coatcheck.domain import (
         Ball,
@@ -17,15 +37,27 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
         Categories,
         Product,
     )
+    from coatcheck.drafting import (
+        GroupDraft,
+    )
     from coatcheck.entropy import (
         seeded,
         system,
     )
     from coatcheck.errors import (
+        BadKey,
+        BadSignature,
         Error,
+        Malformed,
+        Missing,
         Misuse,
         OutsideDomain,
         Refused,
+        TwoFaces,
+        Unsealable,
+    )
+    from coatcheck.ledger import (
+        Ledger,
     )
     from coatcheck.randomizers import (
         BoundedResponse,
@@ -43,22 +75,50 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
         choose,
         fieldwise,
     )
+    from coatcheck.server import (
+        Server,
+    )
+    from coatcheck.shuffler import (
+        Shuffler,
+    )
+    from coatcheck.simulation import (
+        Crowd,
+        Outcome,
+        simulate,
+        view,
+    )
+    from coatcheck.terms import (
+        Terms,
+    )
+    from coatcheck.ticket import (
+        Ticket,
+    )
 
 __version__ = "0.1.0"
 
 _CONTENTS = {
+    "BadKey": "errors",
+    "BadSignature": "errors",
     "Ball": "domain",
+    "Board": "board",
     "BoundedResponse": "randomizers",
     "Box": "domain",
     "Categories": "domain",
+    "Crowd": "simulation",
     "Error": "errors",
     "FieldwiseResponse": "randomizers",
     "GridResponse": "randomizers",
+    "GroupDraft": "drafting",
     "Guarantee": "amplification",
+    "Invitation": "client",
     "Laplace": "randomizers",
     "Ledger": "ledger",
+    "Limit": "client",
+    "Malformed": "errors",
     "MinkowskiResponse": "randomizers",
+    "Missing": "errors",
     "Misuse": "errors",
+    "Outcome": "simulation",
     "OutsideDomain": "errors",
     "PlanarLaplace": "randomizers",
     "PrivHS": "randomizers",
@@ -67,30 +127,54 @@ _CONTENTS = {
     "Product": "domain",
     "Randomizer": "randomizers",
     "Refused": "errors",
+    "Server": "server",
+    "Shuffler": "shuffler",
     "SquareWave": "randomizers",
     "Staircase": "randomizers",
+    "Terms": "terms",
+    "Ticket": "ticket",
+    "TwoFaces": "errors",
+    "Unsealable": "errors",
     "amplify": "amplification",
     "calibrate": "amplification",
     "choose": "randomizers",
+    "collect": "client",
     "compare": "comparison",
     "compose": "composition",
     "delta_curve": "amplification",
+    "examine": "client",
     "fieldwise": "randomizers",
+    "read": "client",
     "seeded": "entropy",
+    "simulate": "simulation",
     "system": "entropy",
+    "view": "simulation",
+    "write": "client",
 }
 
 __all__ = [
+    "BadKey",
+    "BadSignature",
     "Ball",
+    "Board",
     "BoundedResponse",
     "Box",
     "Categories",
+    "Crowd",
     "Error",
     "FieldwiseResponse",
     "GridResponse",
+    "GroupDraft",
+    "Guarantee",
+    "Invitation",
     "Laplace",
+    "Ledger",
+    "Limit",
+    "Malformed",
     "MinkowskiResponse",
+    "Missing",
     "Misuse",
+    "Outcome",
     "OutsideDomain",
     "PlanarLaplace",
     "PrivHS",
@@ -99,14 +183,30 @@ __all__ = [
     "Product",
     "Randomizer",
     "Refused",
+    "Server",
+    "Shuffler",
     "SquareWave",
     "Staircase",
+    "Terms",
+    "Ticket",
+    "TwoFaces",
+    "Unsealable",
     "__version__",
+    "amplify",
+    "calibrate",
     "choose",
+    "collect",
     "compare",
+    "compose",
+    "delta_curve",
+    "examine",
     "fieldwise",
+    "read",
     "seeded",
+    "simulate",
     "system",
+    "view",
+    "write",
 ]
 
 

@@ -4,6 +4,7 @@ Each is one step over files; a role's machine needs its own key file, the signed
 the step before it wrote.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,13 @@ from coatcheck.cli.files import (
     show,
     write,
 )
+from coatcheck.domain import domain_from_params
 from coatcheck.drafting import GroupDraft, draft_groups, draft_work
 from coatcheck.entropy import system
 from coatcheck.errors import Error, Misuse
 from coatcheck.notices import ANSWERED, Heading, heading_size
-from coatcheck.parcels import REASONS, Upload
-from coatcheck.randomizers import from_params
+from coatcheck.parcels import REASONS
+from coatcheck.randomizers import REGISTRY, Randomizer
 from coatcheck.server import Server
 from coatcheck.shuffler import Shuffler, fresh_state
 from coatcheck.suites import SUITES, suite_named
@@ -265,9 +267,18 @@ def _draft(path: Path) -> dict[str, Any]:
 
 def _group(plain: dict[str, Any]) -> GroupDraft:
     try:
-        return GroupDraft(**{**plain, "randomizer": from_params(plain["randomizer"])})
+        return GroupDraft(**{**plain, "randomizer": _mechanism(dict(plain["randomizer"]))})
     except (TypeError, KeyError) as error:
         raise Misuse(f"a group of the draft does not fit: {error}") from None
+
+
+def _mechanism(plain: dict[str, Any]) -> Randomizer:
+    """Make a mechanism of a draft; what the draft leaves open (a radius) is searched."""
+    name = plain.pop("name")
+    if name not in REGISTRY:
+        raise Misuse(f"a randomizer is one of {', '.join(sorted(REGISTRY))}, not {name!r}")
+    make: Callable[..., Randomizer] = REGISTRY[name]
+    return make(domain=domain_from_params(plain.pop("domain")), **plain)
 
 
 def _time(text: str, begin: int) -> int:
@@ -280,8 +291,3 @@ def _time(text: str, begin: int) -> int:
         return int(text)
     except (ValueError, KeyError, IndexError):
         raise Misuse(f"{text!r} is no time: give seconds, `now`, or like +10m, -1h") from None
-
-
-def upload_id(raw: bytes, round_: Round) -> str:
-    """Return an upload's id in hex."""
-    return Upload.decode(raw, round_).id.hex()
