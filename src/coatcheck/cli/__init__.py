@@ -12,17 +12,17 @@ import click
 from coatcheck.errors import Error, Misuse
 
 COMMANDS = {
-    "check-task": "coatcheck.cli.check_task",
     "answer": "coatcheck.cli.roles",
+    "check-task": "coatcheck.cli.check_task",
     "collect": "coatcheck.cli.person",
     "compare": "coatcheck.cli.compare",
     "inspect": "coatcheck.cli.inspection",
     "join": "coatcheck.cli.person",
-    "keygen": "coatcheck.cli.roles",
+    "keygen": "coatcheck.cli.papers",
     "ledger": "coatcheck.cli.inspection",
     "read": "coatcheck.cli.person",
     "shuffle": "coatcheck.cli.roles",
-    "terms": "coatcheck.cli.roles",
+    "terms": "coatcheck.cli.papers",
     "write": "coatcheck.cli.person",
 }
 

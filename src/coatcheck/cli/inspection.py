@@ -9,9 +9,9 @@ import click
 
 from coatcheck.agreement import read_signed, settle
 from coatcheck.cli.files import FILE, hint, read, read_terms_file, show
-from coatcheck.cli.roles import count, describe
+from coatcheck.cli.papers import describe
+from coatcheck.cli.roles import count
 from coatcheck.errors import Error, Misuse
-from coatcheck.ledger import Ledger
 from coatcheck.notices import Checkpoint, Posting
 from coatcheck.parcels import Batch, Receipt, Upload
 from coatcheck.terms import Round
@@ -118,6 +118,8 @@ def ledger() -> None:
 @click.option("--delta", type=float, required=True, help="With what chance they may cost more.")
 def begin(*, file: Path, epsilon: float, delta: float) -> None:
     """Begin a ledger with a limit for all rounds together."""
+    from coatcheck.ledger import Ledger  # noqa: PLC0415 - loads the accountant
+
     if file.exists():
         raise Misuse(f"{file} exists already: a limit is set once, at the beginning")
     Ledger.open(file, epsilon=epsilon, delta=delta)
@@ -129,6 +131,8 @@ def begin(*, file: Path, epsilon: float, delta: float) -> None:
 @_JSON
 def show_(*, file: Path, as_json: bool) -> None:
     """Print the limit, what is spent and left, and the rounds."""
+    from coatcheck.ledger import Ledger  # noqa: PLC0415 - loads the accountant
+
     book = Ledger.open(file)
     epsilon, delta = book.limit
     show(
