@@ -25,11 +25,12 @@ from numpy.typing import NDArray
 
 from coatcheck import tasks
 from coatcheck.amplification import calibrate
-from coatcheck.domain import Box
+from coatcheck.domain import Ball, Box
 from coatcheck.drafting import GroupDraft
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse
-from coatcheck.randomizers import choose
+from coatcheck.randomizers.choice import candidates
+from coatcheck.randomizers.contract import Choice, Goal
 from coatcheck.simulation import Crowd, Outcome, simulate, view
 
 Floats = NDArray[np.float64]
@@ -144,10 +145,11 @@ def draft_crowds(
     sizes: Sequence[int],
     *,
     task: tasks.Task,
-    box: Box,
+    box: Box | Ball,
     epsilon: float,
     delta: float,
     corrupted: Sequence[int] = (),
+    goal: Goal = "mean",
 ) -> tuple[GroupDraft, ...]:
     """Choose each group's mechanism so that its crowd keeps the promise (ε, δ).
 
@@ -161,7 +163,7 @@ def draft_crowds(
         local = calibrate(
             epsilon=epsilon, crowd=size, delta=delta, corrupted=helpers, exposed=told
         ).local_epsilon
-        choice = choose(epsilon=local, domain=box, exact=True)
+        choice = _choose(local, box, task=task, goal=goal)
         drafts.append(
             GroupDraft(
                 name=name,
@@ -173,6 +175,18 @@ def draft_crowds(
             )
         )
     return tuple(drafts)
+
+
+def _choose(local: float, box: Box | Ball, *, task: tasks.Task, goal: Goal) -> Choice:
+    """Choose the least error; neighbours need places that differ, which a grid's few do not.
+
+    Everybody whose report names the same cell would be told of the same few people, who would
+    then hear from all of them.
+    """
+    found = candidates(epsilon=local, domain=box, goal=goal, exact=True)
+    if task.name == "neighbours":
+        found = [one for one in found if one.randomizer.name != "grid"]
+    return found[0]
 
 
 def rehearse(
