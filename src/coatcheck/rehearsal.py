@@ -28,7 +28,7 @@ from coatcheck.amplification import calibrate
 from coatcheck.domain import Ball, Box
 from coatcheck.drafting import GroupDraft
 from coatcheck.entropy import Entropy, seeded
-from coatcheck.errors import Misuse
+from coatcheck.errors import Misuse, OutsideDomain
 from coatcheck.randomizers.choice import candidates
 from coatcheck.randomizers.contract import Choice, Goal
 from coatcheck.simulation import Crowd, Outcome, simulate, view
@@ -205,7 +205,7 @@ def rehearse(
     for name, rows in zip(task.groups, values, strict=True):
         if len(rows) < 2:
             raise Misuse(f"group {name!r} has {len(rows)} person: nobody hides in a crowd of one")
-        box.snap(rows, clamp=clamp)
+        _check_inside(rows, name, box=box, clamp=clamp)
     if clamp:
         values = [np.clip(rows, box.lo, box.hi) for rows in values]
     drafts = draft_crowds(
@@ -229,6 +229,13 @@ def rehearse(
         plain=measure(_plain(task, values), values, task=task, box=box),
         random=measure(_at_random(told, values[-1], entropy), values, task=task, box=box),
     )
+
+
+def _check_inside(rows: Floats, name: str, *, box: Box, clamp: bool) -> None:
+    try:
+        box.snap(rows, clamp=clamp)
+    except OutsideDomain as error:
+        raise OutsideDomain(f"group {name!r}, {error}") from None
 
 
 def distances(here: Floats, there: Floats, box: Box) -> Floats:

@@ -2,8 +2,9 @@
 
 import json
 import time
+from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
@@ -51,7 +52,7 @@ def demo(
     only_positive(epsilon, "--epsilon")
     started = time.perf_counter()
     play = plays.make_play(name, people=people, epsilon=epsilon, data=_data(data, group_by))
-    with _bars() as bars, stage.opened(watcher=bars, keep=keep) as scene:
+    with _Bars() as bars, stage.opened(watcher=bars, keep=keep) as scene:
         show = performance.perform(play, scene, epsilon=epsilon, watcher=bars)
         show.steps.insert(0, performance.Step("three processes start", scene.started_in))
         document = story.tell(show, asked=epsilon, seconds=0.0)
@@ -78,14 +79,14 @@ def _data(path: Path | None, group_by: str | None) -> "dict[str, Floats] | None"
     return table.groups()
 
 
-class _bars:  # noqa: N801 - used as a function, in a with
+class _Bars:
     """Progress on standard error: a bar a step on a terminal, a line a step elsewhere."""
 
     def __init__(self) -> None:
         self._progress: Progress | None = None
         self._bar: TaskID | None = None
 
-    def __enter__(self) -> "_bars":
+    def __enter__(self) -> Self:
         from rich.console import Console  # noqa: PLC0415 - loaded when something is drawn
         from rich.progress import (  # noqa: PLC0415 - loaded when something is drawn
             BarColumn,
@@ -156,13 +157,19 @@ def _title(console: "Console", text: str) -> None:
 
 def _print_hero(console: "Console", hero: dict[str, Any]) -> None:
     _title(console, f"{hero['name']}'s chair ({hero['group']})")
-    kept = ", ".join(f"{number:.5g}" if "reward" in hero else f"{number:.5f}" for number in hero["kept"])
+    kept = ", ".join(
+        f"{number:.5g}" if "reward" in hero else f"{number:.5f}" for number in hero["kept"]
+    )
     near = f", near the {hero['quarter']}" if hero.get("quarter") else ""
     what = "a gradient of my own" if "reward" in hero else "where I am"
     console.print(f"  kept to myself   {what}: {kept}{near}")
-    console.print(f"  sent             {hero['sent_bytes']} sealed bytes under {_short(hero['address'])}")
+    console.print(
+        f"  sent             {hero['sent_bytes']} sealed bytes under {_short(hero['address'])}"
+    )
     if "reward" in hero:
-        console.print(f"  got              a reward of {hero['reward']:+.4f}, and the mean gradient")
+        console.print(
+            f"  got              a reward of {hero['reward']:+.4f}, and the mean gradient"
+        )
         return
     if not hero["partners"]:
         console.print("  got              nobody within reach")
@@ -174,9 +181,9 @@ def _print_hero(console: "Console", hero: dict[str, Any]) -> None:
         f" {nearest} away"
     )
     for verb, bodies in (("wrote", hero["wrote_letters"]), ("read", hero["got_letters"])):
-        more = f" and {len(bodies) - 1} more" if len(bodies) > 1 else ""
-        for body in bodies[:1]:
-            console.print(f"  {verb:<15}  “{body}”{more}")
+        for body, times in Counter(bodies).items():
+            often = f", {times} times" if times > 1 else ""
+            console.print(f"  {verb:<15}  “{body}”{often}")
 
 
 def _print_server(console: "Console", document: dict[str, Any]) -> None:

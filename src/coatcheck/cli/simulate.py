@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from coatcheck.cli.numbers import length, numbers, only_positive
-from coatcheck.errors import Misuse
+from coatcheck.errors import Misuse, OutsideDomain
 
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
@@ -72,16 +72,19 @@ def simulate(
     work = rehearsal.make_task(task, names=tuple(groups), box=box, radius=radius, limit=limit)
     sizes = [len(places) for places in groups.values()]
     started = time.perf_counter()
-    found = rehearsal.rehearse(
-        groups,
-        task=work,
-        box=box,
-        epsilon=epsilon,
-        delta=rehearsal.usual_delta(sizes) if delta is None else delta,
-        corrupted=_helpers(corrupted, sizes),
-        seed=seed,
-        clamp=clamp,
-    )
+    try:
+        found = rehearsal.rehearse(
+            groups,
+            task=work,
+            box=box,
+            epsilon=epsilon,
+            delta=rehearsal.usual_delta(sizes) if delta is None else delta,
+            corrupted=_helpers(corrupted, sizes),
+            seed=seed,
+            clamp=clamp,
+        )
+    except OutsideDomain as error:
+        raise Misuse(str(error).replace("ask for clamp=True", "give --clamp")) from None
     document = {**_document(found), "seed": seed, "seconds": time.perf_counter() - started}
     if as_json:
         click.echo(json.dumps(_plain(document), indent=1, ensure_ascii=False))

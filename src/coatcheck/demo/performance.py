@@ -194,9 +194,7 @@ def _join(
     return _by_group(_side_by_side(work, watcher), [len(rows) for rows in show.play.values])
 
 
-def _collect(
-    show: Performance, stage: Stage, watcher: Watcher
-) -> tuple[tuple[Answer, ...], ...]:
+def _collect(show: Performance, stage: Stage, watcher: Watcher) -> tuple[tuple[Answer, ...], ...]:
     """Let everybody fetch the whole bulletin, check it and open their own entry."""
 
     def errand(ticket: Ticket) -> Answer:
@@ -207,9 +205,7 @@ def _collect(
     show.bulletin = witness.check_bulletin(stage.bulletin(), show.round)
     if not show.bulletin.heading.sizes or not any(show.bulletin.heading.sizes):
         raise Refused("the round was not answered: too few good reports were left to hide among")
-    work = [
-        partial(errand, ticket) for tickets in show.tickets for ticket in tickets
-    ]
+    work = [partial(errand, ticket) for tickets in show.tickets for ticket in tickets]
     return _by_group(_side_by_side(work, watcher), [len(tickets) for tickets in show.tickets])
 
 

@@ -110,7 +110,7 @@ def _friends(people: int, epsilon: float, data: Mapping[str, Floats] | None) -> 
 def _learning(people: int, epsilon: float) -> Play:
     known = gradients.lesson(people, seed=_SEED)
     ball = Ball(radius=gradients.CLIP, p=2, dimension=gradients.PARAMETERS)
-    task = Learning(dimension=gradients.PARAMETERS, share_mean=True, groups=("learners",))  # type: ignore[arg-type] # a literal tuple of one
+    task = Learning(dimension=gradients.PARAMETERS, share_mean=True, groups=("learners",))
     drafts = draft_crowds(
         [people],
         task=task,

@@ -7,7 +7,7 @@ everybody can see. The command prints this document, `--json` gives it as it is.
 import math
 from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -15,8 +15,10 @@ from coatcheck import tasks
 from coatcheck.demo import city, gradients
 from coatcheck.demo.performance import Performance
 from coatcheck.errors import Misuse
-from coatcheck.randomizers import Decode
 from coatcheck.rehearsal import Floats, Pairs, distances, measure
+
+if TYPE_CHECKING:
+    from coatcheck.randomizers import Decode
 
 _SHOWN = 4
 
