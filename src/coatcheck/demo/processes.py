@@ -16,6 +16,7 @@ from typing import Final
 from coatcheck.errors import Refused
 
 _PATIENCE: Final = 5.0
+_GLANCE: Final = 0.02
 _LOG_LINES: Final = 5
 
 
@@ -62,22 +63,26 @@ class Role:
 
     def check(self) -> None:
         """Refuse to go on if the process has ended."""
-        code = self._process.poll()
-        if code is not None:
+        ended = self._ended()
+        if ended is not None:
             last = self.log.read_text(encoding="utf-8", errors="replace").splitlines()
             told = " | ".join(line.strip() for line in last[-_LOG_LINES:] if line.strip())
+            code = ended.si_status
             raise Refused(f"the {self.name} ended with code {code}: {told or 'it said nothing'}")
+
+    def _ended(self) -> os.waitid_result | None:
+        return os.waitid(os.P_PID, self._process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
 
     def ask_to_end(self) -> None:
         """Ask the process to end by itself."""
         with suppress(ProcessLookupError):
-            self._process.terminate()
+            os.kill(self._process.pid, signal.SIGTERM)
 
     def end(self, *, until: float) -> None:
         """Wait for the process, then end it and every worker that it started."""
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(max(0.0, until - time.monotonic()))
-        # Whoever is left of its session; after the leader is gone its number still is the group's.
+        while self._ended() is None and time.monotonic() < until:
+            time.sleep(_GLANCE)
+        # The process was not reaped yet, so its number is nobody else's.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
