@@ -157,18 +157,19 @@ class Live:
         self.tickets[person] = client.keep_receipt(ticket, receipt, self.round)
         address = ticket.keys.address
         self._whose[address] = person
+        reports = np.array([noting.report])
         return {
             "who": person,
             "address": address.hex(),
             "report": noting.report,
-            "thought": self._thought(group, np.array([noting.report]))[0],
+            "sent": self._places(group, reports, "raw")[0],
+            "thought": self._places(group, reports)[0],
         }
 
-    def _thought(self, group: int, reports: Any) -> list[list[float]]:
-        """Return where the server will think that reports come from."""
-        draft = self.play.drafts[group]
-        how = cast("Decode", self.round.terms.groups[group].decode)
-        return self.unit(draft.randomizer.estimate(reports, how))
+    def _places(self, group: int, reports: Any, how: str | None = None) -> list[list[float]]:
+        """Return reports as places: read as the terms say, or in another way."""
+        decode = cast("Decode", how or self.round.terms.groups[group].decode)
+        return self.unit(self.play.drafts[group].randomizer.estimate(reports, decode))
 
     def _answer(self) -> None:
         self.history.tell("closing")
@@ -179,7 +180,7 @@ class Live:
             groups=[
                 {
                     "addresses": [contact.address.hex() for contact in opened.contacts],
-                    "places": self._thought(group, opened.reports),
+                    "places": self._places(group, opened.reports, "raw"),
                     "dropped": opened.tally.received - opened.tally.kept,
                 }
                 for group, opened in enumerate(seen)

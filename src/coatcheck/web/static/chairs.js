@@ -78,7 +78,9 @@ export class Chairs {
       mark(first, "first", round_),
       ...(second ? [mark(second, "second", "M7 1l6 6-6 6-6-6z")] : []),
       mark("the person in the left chair", "ring", round_),
-      mark("faint: not joined yet", "veil", round_),
+      mark("the lattice point that was sent", "me", "M3 3h8v8H3z"),
+      mark("the partner in the answer", "good", "M1 6h12v2.5H1z"),
+      mark("corrupted person", "ink", "M2.500 1L7 5.500 11.500 1 13 2.500 8.500 7 13 11.500 11.500 13 7 8.500 2.500 13 1 11.500 5.500 7 1 2.500z"),
     ];
   }
 
@@ -121,7 +123,7 @@ export class Chairs {
     const sizes = [...new Set(round.groups.map((group) => group.upload_bytes))].join(" or ");
     $("parcels-note").textContent = released
       ? "Permuted, passed on and forgotten: it holds nothing any more."
-      : `Parcels of ${sizes} bytes each; it can open its own layer only.`;
+      : `Parcels of ${sizes} bytes each. It knows who hands one in, and opens its own layer only.`;
     this.board();
   }
 
@@ -169,10 +171,11 @@ export class Chairs {
     $("who").value = `${me}`;
     $("person-title").lastChild.textContent = ` One person: ${round.named(me)}`;
     $("fact-true").textContent = round.spelled(place);
-    $("fact-sent").textContent = sent ? `(${sent.report.map((one) => one.toLocaleString("en")).join(", ")})` : "not yet";
-    $("fact-thought").textContent = sent
-      ? `${round.spelled(sent.thought)}, off by ${Math.round(round.metres(place, sent.thought)).toLocaleString("en")} m`
-      : "nothing was sent";
+    const off = (to) => `${Math.round(round.metres(place, to)).toLocaleString("en")} m off`;
+    $("fact-sent").textContent = sent
+      ? `(${sent.report.map((one) => one.toLocaleString("en")).join(", ")}), ${off(sent.sent)}`
+      : "nothing yet";
+    $("fact-thought").textContent = sent ? `${round.spelled(sent.thought)}, ${off(sent.thought)}` : "nothing yet";
     $("fact-ticket").replaceChildren(sent ? mono(`address ${sent.address}`) : "none yet");
     $("fact-answer").replaceChildren(...this.answer());
     this.mail();
@@ -212,7 +215,7 @@ export class Chairs {
     const place = round.places[me[0]][me[1]];
     const partner = round.answers[me]?.them[0];
     const sent = round.joined[me];
-    if (sent) this.arrow(context, map, place, sent.thought, colour("--me"));
+    if (sent) this.arrow(context, map, place, sent.sent, colour("--me"));
     if (partner) this.link(context, map, place, round.places[partner[0]][partner[1]], colour("--good"), partner[0]);
     this.ring(context, map, place, colour("--me"), me[0]);
     for (const who of this.seat.corrupted) this.cross(context, map, round.places[who[0]][who[1]], colour("--ink"));

@@ -98,14 +98,14 @@ export class Explorer {
     const lines = (points) => names.map((name) => ({ name, on: name === mechanism, points: points(name) }));
     chart($("chart-error"), {
       x: { range: [epsilons[0], epsilons.at(-1)], ticks: [0.1, 0.2, 0.5, 1, 2, 4], label: "promised ε" },
-      y: { range: [100, 4000], ticks: [100, 200, 500, 1000, 2000, 4000], label: "metres" },
+      y: { range: [200, 4000], ticks: [200, 500, 1000, 2000, 4000], label: "metres" },
       lines: lines((name) => epsilons.map((at) => [at, this.look("errors", name, people, at)])),
       level: { value: blind, label: `no report at all: ${metres(blind)}` },
       at: [epsilon, this.look("errors", mechanism, people, epsilon)],
     });
     chart($("chart-amp"), {
       x: { range: [crowds[0], crowds.at(-1)], ticks: [100, 1000, 10000, 100000], label: "people" },
-      y: { range: [0.1, 16], ticks: [0.1, 0.5, 1, 2, 4, 8, 16], label: "local ε" },
+      y: { range: [0.1, 16], ticks: [0.1, 0.25, 0.5, 1, 2, 4, 8, 16], label: "local ε" },
       lines: lines((name) => crowds.map((at) => [at, this.look("locals", name, at, epsilon)])),
       level: { value: epsilon, label: `promised ε = ${epsilon}` },
       at: [people, this.look("locals", mechanism, people, epsilon)],
