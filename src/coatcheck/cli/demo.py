@@ -3,14 +3,18 @@
 import json
 import time
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 import click
 
 from coatcheck.cli.numbers import length, only_positive
+from coatcheck.errors import Misuse
 
 if TYPE_CHECKING:
+    from types import ModuleType
+
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
@@ -47,11 +51,12 @@ def demo(
     coatcheck demo friends --people 300  who is near
     coatcheck demo learning --json       a crowd teaches a model and is rewarded
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
-    from coatcheck.demo import performance, plays, stage, story  # noqa: PLC0415 - loads the roles
+    from coatcheck.demo import performance, plays, story  # noqa: PLC0415 - loads the roles
 
     only_positive(epsilon, "--epsilon")
     started = time.perf_counter()
     play = plays.make_play(name, people=people, epsilon=epsilon, data=_data(data, group_by))
+    stage = _stage()
     with _Bars() as bars, stage.opened(watcher=bars, keep=keep) as scene:
         show = performance.perform(play, scene, epsilon=epsilon, watcher=bars)
         show.steps.insert(0, performance.Step("three processes start", scene.started_in))
@@ -65,8 +70,19 @@ def demo(
         _print(document)
 
 
+def _stage() -> "ModuleType":
+    """Load what starts the processes, or say which extra it needs."""
+    try:
+        return import_module("coatcheck.demo.stage")
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.startswith("coatcheck"):
+            raise
+        raise Misuse(
+            f"the demo runs real services, which need {error.name}: pip install 'coatcheck[serve]'"
+        ) from None
+
+
 def _data(path: Path | None, group_by: str | None) -> "dict[str, Floats] | None":
-    from coatcheck.errors import Misuse  # noqa: PLC0415 - beside what it is about
     from coatcheck.places import read_places  # noqa: PLC0415 - loads numpy
 
     if path is None:
@@ -193,7 +209,9 @@ def _print_server(console: "Console", document: dict[str, Any]) -> None:
         f"{count:,} {group['name']}"
         for count, group in zip(server["reports"], document["groups"], strict=True)
     )
-    console.print(f"  saw {counts}, in an order that says nothing; the first {server['group']}:")
+    console.print(
+        f"  saw {counts}, in an order that says nothing; {server['group']} look like this:"
+    )
     for row in server["first_rows"]:
         noisy = ", ".join(f"{number:.5f}" for number in row["noisy"])
         console.print(f"    {_short(row['address'])}   {noisy}")

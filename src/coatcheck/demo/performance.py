@@ -55,7 +55,7 @@ class Stage(Protocol):
     def letters(self) -> Sequence[bytes]:
         """Fetch every letter of the round."""
 
-    def seen(self, play: Play, round_: Round) -> Sequence[Opened]:
+    def seen(self, uploads: Sequence[bytes], round_: Round, play: Play) -> Sequence[Opened]:
         """Return what the server saw of each group, which only whoever holds its key can."""
 
 
@@ -146,7 +146,8 @@ def perform(play: Play, stage: Stage, *, epsilon: float, watcher: Watcher) -> Pe
     if any(partners for group in range(len(play.values)) for partners in show.partners(group)):
         with show.step("letters between partners"):
             _correspond(show, stage, watcher)
-    show.seen = stage.seen(play, show.round)
+    uploads = [ticket.upload for tickets in show.tickets for ticket in tickets]
+    show.seen = stage.seen(uploads, show.round, play)
     return show
 
 

@@ -1,4 +1,4 @@
-"""One role of a demo: `coatcheck serve` in a process that ends when the demo does.
+"""One role of a demo: what `coatcheck serve` runs, in a process that ends when the demo does.
 
 The demo holds the other end of standard input. However it ends, even by `kill -9`, this end
 closes, and the role and its workers go too.
@@ -8,8 +8,10 @@ import os
 import signal
 import sys
 import threading
+from pathlib import Path
 
-from coatcheck.cli import main
+from coatcheck.errors import Error
+from coatcheck.services.run import serve
 
 
 def _end_with_the_demo() -> None:
@@ -21,4 +23,8 @@ def _end_with_the_demo() -> None:
 
 if __name__ == "__main__":
     threading.Thread(target=_end_with_the_demo, daemon=True).start()
-    main(sys.argv[1:], prog_name="coatcheck")
+    try:
+        code = serve(sys.argv[1], Path(sys.argv[2]))
+    except Error as error:
+        code = f"coatcheck: {error}"
+    sys.exit(code)
