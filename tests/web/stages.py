@@ -14,7 +14,7 @@ from coatcheck.shuffler import Shuffler, fresh_state
 from coatcheck.simulation import Cast
 from coatcheck.suites import CLASSICAL
 from coatcheck.terms import Round, Terms
-from coatcheck.web.score import Play
+from coatcheck.demo.plays import Play
 from rounds import check
 
 
@@ -73,8 +73,9 @@ class InMemory:
         """Return every letter."""
         return self.board.letters(self.round.digest)
 
-    def seen(self, play: Play, round_: Round) -> Sequence[Opened]:
+    def seen(self, uploads: Sequence[bytes], round_: Round, play: Play) -> Sequence[Opened]:
         """Return what the server saw of each group."""
+        assert len(uploads) == sum(tally.received for tally in Batch.decode(self.batch, round_).tallies)
         batch = Batch.decode(self.batch, round_)
         server = Server(round_, keys=self.cast.server, task=play.task)
         return [server.open_group(group, batch) for group in range(len(batch.items))]

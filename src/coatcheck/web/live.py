@@ -17,14 +17,16 @@ import numpy as np
 from coatcheck import client, witness
 from coatcheck.agreement import settle
 from coatcheck.client import Invitation, Limit
+from coatcheck.demo.performance import Stage
+from coatcheck.demo.plays import Floats, Play
 from coatcheck.domain import Box
-from coatcheck.errors import Error, Misuse
+from coatcheck.errors import Error, Misuse, Refused
 from coatcheck.messages import Answer
 from coatcheck.notices import Bulletin, Posting
 from coatcheck.randomizers import Decode, Randomizer
 from coatcheck.terms import Round
 from coatcheck.ticket import Ticket
-from coatcheck.web.score import Event, Floats, History, Pace, Play, Stage
+from coatcheck.web.score import Event, History, Pace
 
 _CHUNK: Final = 4
 _BEAT: Final = 0.1
@@ -66,6 +68,7 @@ class Live:
         self.answers: dict[Person, Answer] = {}
         self.published = threading.Event()
         self._whose: dict[bytes, Person] = {}
+        self._relayed: list[bytes] = []
         self._read = 0
         self._letters = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="live-round", daemon=True)
@@ -140,31 +143,47 @@ class Live:
         ]
         joined: list[Event] = []
         for person in _by_turns([len(values) for values in self.play.values]):
-            joined.append(self._join(invitations[person[0]], person))
-            if len(joined) == _CHUNK:
+            joined += self._join(invitations[person[0]], person)
+            if len(joined) >= _CHUNK:
                 self.history.tell("joined", people=joined)
                 joined = []
                 if not self.pace.rest(_BEAT):
                     return
         self.history.tell("joined", people=joined)
 
-    def _join(self, invitation: Invitation, person: Person) -> Event:
+    def _join(self, invitation: Invitation, person: Person) -> list[Event]:
+        """Let a person take part; whoever comes when people from browsers filled the round is late."""
         group, row = person
         noting = _Noting(invitation.randomizer)
         mine = replace(invitation, randomizer=cast("Randomizer", noting))
         ticket = mine.join(self.play.values[group][row].tolist(), ledger=None, clamp=True)
-        receipt = self.stage.upload(ticket.upload)
+        try:
+            receipt = self.stage.upload(ticket.upload)
+        except Refused:
+            if not self._relayed:
+                raise
+            return []
         self.tickets[person] = client.keep_receipt(ticket, receipt, self.round)
         address = ticket.keys.address
         self._whose[address] = person
         reports = np.array([noting.report])
-        return {
-            "who": person,
-            "address": address.hex(),
-            "report": noting.report,
-            "sent": self._places(group, reports, "raw")[0],
-            "thought": self._places(group, reports)[0],
-        }
+        return [
+            {
+                "who": person,
+                "address": address.hex(),
+                "report": noting.report,
+                "sent": self._places(group, reports, "raw")[0],
+                "thought": self._places(group, reports)[0],
+            }
+        ]
+
+    def relay(self, raw: bytes) -> bytes:
+        """Hand the sealed bytes of somebody's browser to the shuffler and return the receipt."""
+        receipt = self.stage.upload(raw)
+        if raw not in self._relayed:
+            self._relayed.append(raw)
+            self.history.tell("relayed", count=len(self._relayed))
+        return receipt
 
     def _places(self, group: int, reports: Any, how: str | None = None) -> list[list[float]]:
         """Return reports as places: read as the terms say, or in another way."""
@@ -174,7 +193,8 @@ class Live:
     def _answer(self) -> None:
         self.history.tell("closing")
         self.stage.close()
-        seen = self.stage.seen(self.play, self.round)
+        uploads = [*(ticket.upload for ticket in self.tickets.values()), *self._relayed]
+        seen = self.stage.seen(uploads, self.round, self.play)
         self.history.tell(
             "opened",
             groups=[

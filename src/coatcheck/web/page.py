@@ -147,7 +147,7 @@ class Page:
     async def upload(self, request: Request) -> Response:
         """Relay sealed bytes to the first shuffler and return its receipt."""
         raw = await _body(request)
-        return _bytes(await run_in_threadpool(self.live.stage.upload, raw))
+        return _bytes(await run_in_threadpool(self.live.relay, raw))
 
     async def bulletin(self, _: Request) -> Response:
         """Hand out the whole bulletin, as the board does."""

@@ -1,54 +1,14 @@
-"""The score of a live round: who plays, on what stage, and the events that the page is told.
+"""The score of a live round: the events that the page is told, and the pace at which they come.
 
-Plain shapes without behaviour, so that the demo's real processes and a test's roles in memory can
-both be put on the page. An event is a dict with a `kind`; the page is a fold over all of them.
+An event is plain data with a `kind`; what the page shows is a fold over all of them, so whoever
+comes late is told everything from the beginning. Knows nothing of what the events mean.
 """
 
 import threading
-from collections.abc import Collection, Iterator, Sequence
-from typing import Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
-
-from coatcheck import tasks
-from coatcheck.agreement import SignedTerms
-from coatcheck.domain import Box
-from coatcheck.drafting import GroupDraft
-from coatcheck.server import Opened
-from coatcheck.terms import Round
+from collections.abc import Iterator
+from typing import Any
 
 Event = dict[str, Any]
-Floats = NDArray[np.float64]
-
-
-class Play(Protocol):
-    """A round to be played: the people, their places, the task and what partners say."""
-
-    @property
-    def task(self) -> tasks.Task: ...
-    @property
-    def drafts(self) -> tuple[GroupDraft, ...]: ...
-    @property
-    def values(self) -> tuple[Floats, ...]: ...
-    @property
-    def box(self) -> Box | None: ...
-    @property
-    def lines(self) -> tuple[str, str]: ...
-
-
-class Stage(Protocol):
-    """The roles as people meet them: real processes on loopback, or objects in a test."""
-
-    @property
-    def trusted(self) -> Collection[bytes]: ...
-    def open(self, play: Any) -> SignedTerms: ...
-    def upload(self, raw: bytes) -> bytes: ...
-    def close(self) -> None: ...
-    def bulletin(self) -> bytes: ...
-    def post(self, posting: bytes) -> None: ...
-    def letters(self) -> Sequence[bytes]: ...
-    def seen(self, play: Any, round_: Round) -> Sequence[Opened]: ...
 
 
 class History:

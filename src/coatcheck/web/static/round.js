@@ -13,6 +13,7 @@ export class Round {
     this.board = null;
     this.answers = {};
     this.letters = [];
+    this.relayed = 0;
     this.over = false;
     this.failed = null;
   }
@@ -33,6 +34,10 @@ export class Round {
       this.joined[one.who] = one;
       this.counts[one.who[0]] += 1;
     }
+  }
+
+  on_relayed({ count }) {
+    this.relayed = count;
   }
 
   on_opened({ groups }) {
@@ -64,7 +69,7 @@ export class Round {
   }
 
   get arrived() {
-    return this.counts.reduce((sum, count) => sum + count, 0);
+    return this.counts.reduce((sum, count) => sum + count, this.relayed);
   }
 
   /** How far apart two places are, in metres. */
