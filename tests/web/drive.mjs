@@ -6,7 +6,95 @@ import * as c from "../../src/coatcheck/web/static/client.js";
 const request = JSON.parse(readFileSync(0, "utf8"));
 const invite = ({ signed, group, trusted, limit, now }) => c.examine(signed, { group, trusted, limit, now });
 
+const seed = (number) => new Uint8Array(32).fill(number);
+const [SERVER, SHUFFLER, ALICE, BOB] = [1, 2, 10, 11];
+const pairs = (number) => c.keyPairs(c.suiteNamed("x25519"), seed(number));
+const parties = ({ server, shufflers, board }) => [server, ...shufflers, board].map((one) => one.verifying);
+
+// What a client does with each kind of vector; `round` is the round that all records belong to.
+const kinds = {
+  terms({ input }, { terms }) {
+    const round = c.settle(input, parties(terms));
+    const sizes = round.terms.groups.map((_, group) => group);
+    return {
+      digest: c.hex(round.digest), upload_sizes: sizes.map((group) => round.uploadSize(group)),
+      entry_sizes: sizes.map((group) => round.entrySize(group)), letter_size: round.letterSize(),
+    };
+  },
+  async keys({ input, suite }) {
+    const made = await c.keyPairs(c.suiteNamed(suite), c.unhex(input));
+    return { contact: c.hex(made.contact), address: c.hex(made.address) };
+  },
+  contact: ({ input, suite }) => ({ address: c.hex(c.contactOf(c.suiteNamed(suite), c.unhex(input)).address) }),
+  binding({ input: { purpose, digest, group, hop, upload } }) {
+    return { info: c.hex(c.binding(purpose.toLowerCase(), { digest: c.unhex(digest), group, hop, upload: c.unhex(upload) })) };
+  },
+  payload: ({ input, low, high }) => ({ report: c.messages.decodePayload({ low, high }, c.unhex(input)) }),
+  async upload({ input }, round) {
+    const { suite, digest } = round;
+    const raw = c.unhex(input);
+    const [group, id] = [raw[2], raw.slice(36, 52)];
+    const outer = c.binding("layer", { digest, group, upload: id });
+    const item = await c.unseal(raw.slice(52), { suite, key: (await pairs(SHUFFLER)).opening, bound: outer });
+    const inner = c.binding("report", { digest, group });
+    const report = await c.unseal(item, { suite, key: (await pairs(SERVER)).opening, bound: inner });
+    return { group, id: c.hex(id), item: c.hex(item), report: c.hex(report) };
+  },
+  receipt({ input }, round, upload) {
+    const raw = c.unhex(input);
+    c.messages.checkReceipt(raw, upload, round);
+    return { digest: c.hex(raw.slice(4, 36)), id: c.hex(raw.slice(36, 52)), content: c.hex(raw.slice(52, 84)) };
+  },
+  answer({ input }, round) {
+    const { values, shared, partners } = c.messages.decodeAnswer(c.unhex(input), round);
+    return { values, shared, partners: partners.map((one) => [one.group, c.hex(one.contact), c.hex(one.payload)]) };
+  },
+  async bulletin({ input }, round) {
+    const found = c.messages.readBulletin(c.unhex(input), round);
+    const alice = await pairs(ALICE);
+    const entry = found.entries[0].find((one) => c.hex(one.slice(0, 16)) === c.hex(alice.address));
+    const bound = c.binding("answer", { digest: round.digest, group: 0 });
+    const answer = entry ? await c.unseal(entry.slice(16), { suite: round.suite, key: alice.opening, bound }) : new Uint8Array();
+    return { outcome: found.outcome, root: c.hex(found.heading.slice(-96, -64)), answer: c.hex(answer) };
+  },
+  async posting({ input }, round) {
+    const posting = c.messages.decodePosting(c.unhex(input), round);
+    const bob = await pairs(BOB);
+    const bound = c.binding("letter", { digest: round.digest, group: 0 });
+    const text = await c.unseal(posting.sealed, { suite: round.suite, key: bob.opening, bound });
+    const letter = c.messages.decodeLetter(text, round, bob.address);
+    return { sender: c.hex(letter.sender.address), counter: letter.counter, body: c.hex(letter.body) };
+  },
+  checkpoint({ input }, round) {
+    const { size, root } = c.messages.readCheckpoint(c.unhex(input), round);
+    return { size, root: c.hex(root) };
+  },
+  root: ({ input }) => ({ root: c.hex(c.rootOf(input.map(c.unhex))) }),
+  inclusion({ input: { leaf, place, size, root, path } }) {
+    c.checkInclusion(c.unhex(leaf), { place, size, root: c.unhex(root), path: path.map(c.unhex) });
+    return {};
+  },
+  consistency({ input }) {
+    const { old, new: size, path } = input;
+    const [oldRoot, root] = [input.old_root, input.new_root].map(c.unhex);
+    c.checkConsistency({ old, oldRoot, size, root, path: path.map(c.unhex) });
+    return {};
+  },
+};
+
 const verbs = {
+  async vectors({ cases, signed, upload }) {
+    const round = c.settle(signed, parties(JSON.parse(signed.document)));
+    const found = [];
+    for (const one of cases) {
+      try {
+        found.push({ fields: await kinds[one.kind](one, round, c.unhex(upload)) });
+      } catch (error) {
+        found.push({ refused: error instanceof c.Refused, sentence: error.message });
+      }
+    }
+    return found;
+  },
   mechanism: ({ params, values }) => params.map((one) => {
     const r = c.randomizerOf(one);
     return {
@@ -55,7 +143,7 @@ const verbs = {
     const inbox = await c.read(c.readTicket(ticket), postings.map(c.unhex), invite(terms).round);
     return { bodies: inbox.letters.map((one) => c.text(one.body)), refused: inbox.refused, ticket: c.writeTicket(inbox.ticket) };
   },
-  inclusion: ({ proofs }) => proofs.map(({ leaf, place, size, root, path }) => attempt(
+  proofs: ({ proofs }) => proofs.map(({ leaf, place, size, root, path }) => attempt(
     () => c.checkInclusion(c.unhex(leaf), { place, size, root: c.unhex(root), path: path.map(c.unhex) }),
   )),
 };

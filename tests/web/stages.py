@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from coatcheck.agreement import SignedTerms, countersign, propose, settle
 from coatcheck.board import Board
+from coatcheck.demo.plays import Play
 from coatcheck.drafting import draft_groups, draft_work, notary, party
 from coatcheck.entropy import system
 from coatcheck.parcels import Batch
@@ -14,7 +15,6 @@ from coatcheck.shuffler import Shuffler, fresh_state
 from coatcheck.simulation import Cast
 from coatcheck.suites import CLASSICAL
 from coatcheck.terms import Round, Terms
-from coatcheck.demo.plays import Play
 from rounds import check
 
 
@@ -75,7 +75,9 @@ class InMemory:
 
     def seen(self, uploads: Sequence[bytes], round_: Round, play: Play) -> Sequence[Opened]:
         """Return what the server saw of each group."""
-        assert len(uploads) == sum(tally.received for tally in Batch.decode(self.batch, round_).tallies)
+        assert len(uploads) == sum(
+            tally.received for tally in Batch.decode(self.batch, round_).tallies
+        )
         batch = Batch.decode(self.batch, round_)
         server = Server(round_, keys=self.cast.server, task=play.task)
         return [server.open_group(group, batch) for group in range(len(batch.items))]

@@ -225,6 +225,6 @@ def test_paths_of_the_tree_lead_to_its_root() -> None:
             path = [step.hex() for step in tree.inclusion(place)]
             proof = {"place": place, "size": size, "root": tree.root().hex(), "path": path}
             proofs += [{"leaf": bytes((place, 7)).hex(), **proof}, {"leaf": "aa", **proof}]
-    verdicts = ask("inclusion", proofs=proofs)
+    verdicts = ask("proofs", proofs=proofs)
     assert verdicts[::2] == [None] * (len(proofs) // 2)
     assert all("not under the root" in verdict for verdict in verdicts[1::2])

@@ -42,3 +42,38 @@ export function checkInclusion(leaf, { place, size, root, path }) {
     throw new Refused("the entry is not under the root that was signed: do not rely on it");
   }
 }
+
+/** Refuse unless the new tree begins with the old one (RFC 9162, 2.1.4.2). */
+export function checkConsistency({ old, oldRoot, size, root, path }) {
+  if (!consistent({ old, oldRoot, size, root, path })) {
+    throw new Refused(
+      "the board does not continue what it showed before: keep both checkpoints, together they are the proof",
+    );
+  }
+}
+
+function consistent({ old, oldRoot, size, root, path }) {
+  if (old > size) return false;
+  if (old === 0 || old === size) {
+    return !path.length && equal(oldRoot, old === 0 ? sha256(new Uint8Array()) : root);
+  }
+  const nodes = Number.isInteger(Math.log2(old)) ? [oldRoot, ...path] : path;
+  if (!nodes.length) return false;
+  let fn = old - 1;
+  let sn = size - 1;
+  while (fn % 2 === 1) [fn, sn] = [(fn - 1) / 2, Math.floor(sn / 2)];
+  let [first] = nodes;
+  let second = first;
+  for (const step of nodes.slice(1)) {
+    if (sn === 0) return false;
+    if (fn % 2 === 1 || fn === sn) {
+      first = nodeHash(step, first);
+      second = nodeHash(step, second);
+      while (fn && fn % 2 === 0) [fn, sn] = [fn / 2, Math.floor(sn / 2)];
+    } else {
+      second = nodeHash(second, step);
+    }
+    [fn, sn] = [Math.floor(fn / 2), Math.floor(sn / 2)];
+  }
+  return equal(first, oldRoot) && equal(second, root) && sn === 0;
+}

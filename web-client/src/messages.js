@@ -200,3 +200,14 @@ export function decodePosting(raw, round) {
   }
   return { recipient: raw.slice(head, head + ADDRESS), sealed: raw.slice(head + ADDRESS) };
 }
+
+/** Read the board's signed word on all it ever showed: how many leaves, and the root over them. */
+export function readCheckpoint(raw, round) {
+  if (raw.length !== 44 + SIGNATURE || !equal(raw.slice(0, 4), byte(VERSION, 0, 0, 0))) {
+    throw new Refused("a checkpoint has 108 bytes and begins with its version");
+  }
+  const message = concat(utf8("coatcheck/v1/checkpoint\0"), raw.slice(0, -SIGNATURE));
+  const { verifying, name } = round.terms.board;
+  checkSignature(unhex(verifying), raw.slice(-SIGNATURE), message, name);
+  return { size: Number(big(raw.slice(4, 12))), root: raw.slice(12, 44) };
+}

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import numpy as np
 
@@ -19,14 +19,16 @@ from coatcheck.agreement import settle
 from coatcheck.client import Invitation, Limit
 from coatcheck.demo.performance import Stage
 from coatcheck.demo.plays import Floats, Play
-from coatcheck.domain import Box
 from coatcheck.errors import Error, Misuse, Refused
-from coatcheck.messages import Answer
 from coatcheck.notices import Bulletin, Posting
 from coatcheck.randomizers import Decode, Randomizer
-from coatcheck.terms import Round
-from coatcheck.ticket import Ticket
 from coatcheck.web.score import Event, History, Pace
+
+if TYPE_CHECKING:
+    from coatcheck.domain import Box
+    from coatcheck.messages import Answer
+    from coatcheck.terms import Round
+    from coatcheck.ticket import Ticket
 
 _CHUNK: Final = 4
 _BEAT: Final = 0.1
@@ -152,7 +154,7 @@ class Live:
         self.history.tell("joined", people=joined)
 
     def _join(self, invitation: Invitation, person: Person) -> list[Event]:
-        """Let a person take part; whoever comes when people from browsers filled the round is late."""
+        """Let a person take part, unless people from browsers have filled the round before."""
         group, row = person
         noting = _Noting(invitation.randomizer)
         mine = replace(invitation, randomizer=cast("Randomizer", noting))
