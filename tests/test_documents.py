@@ -6,8 +6,10 @@ before a block changes that: `<!-- exit: 2 -->` expects that code, `<!-- not run
 why a block cannot run here.
 """
 
+import contextlib
 import os
 import re
+import signal
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -23,7 +25,6 @@ BLOCK = re.compile(
     r"^```(?P<kind>[a-z]*)[^\n]*\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
-RUN = ("python", "console")
 SHELLS = ("bash", "sh", "shell", "zsh", "pycon")
 COMMAND = """#!/bin/sh
 exec "{python}" -m coatcheck "$@"
@@ -65,7 +66,7 @@ def commands(text: str) -> list[str]:
     for line in text.splitlines():
         if line.startswith("$ "):
             typed.append(line[2:])
-        elif line.startswith("> ") and typed:
+        elif (line.startswith("> ") or line == ">") and typed:
             typed[-1] += "\n" + line[2:]
     return typed
 
@@ -87,22 +88,46 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     }
 
 
-def run_console(block: Block, *, where: str, folder: Path, environment: dict[str, str]) -> None:
-    """Type a session; the block's code is that of its last command, 0 of those before it."""
-    typed = commands(block.text)
-    assert typed, f"{where} shows a console without a command"
-    for number, command in enumerate(typed, start=1):
-        done = subprocess.run(  # noqa: S603 - our own page
+class Console:
+    """A reader's shell in a folder; what a page leaves running ends with it."""
+
+    def __init__(self, folder: Path, environment: dict[str, str]) -> None:
+        self._folder = folder
+        self._environment = environment
+        self._sessions: list[int] = []
+
+    def type(self, command: str) -> tuple[int, str]:
+        """Run a command and return its code and what it said."""
+        with subprocess.Popen(  # noqa: S603 - our own page
             ["/bin/bash", "-euo", "pipefail", "-c", command],
-            cwd=folder,
-            env=environment,
-            capture_output=True,
+            cwd=self._folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            timeout=150,
-            check=False,
-        )
-        expected = block.exit if number == len(typed) else 0
-        assert done.returncode == expected, f"{where}: {command}\n{done.stdout}\n{done.stderr}"
+            start_new_session=True,
+        ) as process:
+            self._sessions.append(process.pid)
+            said, _ = process.communicate(timeout=150)
+        return process.returncode, said
+
+    def run(self, block: Block, *, where: str) -> None:
+        """Type a session; the block's code is that of its last command, 0 of those before it."""
+        typed = commands(block.text)
+        assert typed, f"{where} shows a console without a command"
+        for number, command in enumerate(typed, start=1):
+            code, said = self.type(command)
+            expected = block.exit if number == len(typed) else 0
+            assert code == expected, f"{where}: {command}\nended with {code}\n{said}"
+
+    def end(self) -> list[int]:
+        """End whatever the page left running; the sessions in which something was."""
+        left = []
+        for session in self._sessions:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(session, signal.SIGKILL)
+                left.append(session)
+        return left
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -112,15 +137,17 @@ def test_every_block_of_a_page_runs(
     """One after another, in one namespace and one folder, as a reader would go."""
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {"__name__": page.stem.replace("-", "_")}
-    for block in blocks(page.read_text(encoding="utf-8")):
-        where = f"{page.name}, line {block.line}"
-        assert block.kind not in SHELLS, f"{where}: write it as console, so that it runs"
-        if block.not_run or block.kind not in RUN:
-            continue
-        if block.kind == "python":
-            exec(compile(block.text, where, "exec"), names)  # noqa: S102 - our own page
-        else:
-            run_console(block, where=where, folder=tmp_path, environment=environment)
+    console = Console(tmp_path, environment)
+    try:
+        for block in blocks(page.read_text(encoding="utf-8")):
+            where = f"{page.name}, line {block.line}"
+            assert block.kind not in SHELLS, f"{where}: write it as console, so that it runs"
+            if block.kind == "python" and not block.not_run:
+                exec(compile(block.text, where, "exec"), names)  # noqa: S102 - our own page
+            elif block.kind == "console" and not block.not_run:
+                console.run(block, where=where)
+    finally:
+        console.end()
 
 
 def test_blocks_are_found_with_their_marks() -> None:
@@ -157,6 +184,7 @@ $ docker compose up
 
 def test_a_block_that_fails_is_noticed(tmp_path: Path, environment: dict[str, str]) -> None:
     """Wrong exit codes fail the page, in the middle of a session too."""
+    console = Console(tmp_path, environment)
     wrong = [
         Block("console", "$ coatcheck simulate\n", 1),
         Block("console", "$ false\n$ true\n", 1),
@@ -165,9 +193,11 @@ def test_a_block_that_fails_is_noticed(tmp_path: Path, environment: dict[str, st
     ]
     for block in wrong:
         with pytest.raises(AssertionError):
-            run_console(block, where="a page", folder=tmp_path, environment=environment)
-    right = Block("console", "$ coatcheck simulate none.csv\n", 1, exit=2)
-    run_console(right, where="a page", folder=tmp_path, environment=environment)
+            console.run(block, where="a page")
+    console.run(Block("console", "$ coatcheck simulate none.csv\n", 1, exit=2), where="a page")
+    assert console.end() == []
+    console.run(Block("console", "$ sleep 60 > /dev/null 2>&1 &\n", 1), where="a page")
+    assert len(console.end()) == 1
 
 
 def test_there_are_pages() -> None:

@@ -21,9 +21,13 @@ COMMANDS = {
     "join": "coatcheck.cli.person",
     "keygen": "coatcheck.cli.papers",
     "ledger": "coatcheck.cli.inspection",
+    "letters": "coatcheck.cli.take_part",
     "read": "coatcheck.cli.person",
+    "round": "coatcheck.cli.round",
+    "serve": "coatcheck.cli.serve",
     "shuffle": "coatcheck.cli.roles",
     "simulate": "coatcheck.cli.simulate",
+    "take-part": "coatcheck.cli.take_part",
     "terms": "coatcheck.cli.papers",
     "write": "coatcheck.cli.person",
 }

@@ -60,12 +60,12 @@ def demo(
     coatcheck demo learning --json       a crowd teaches a model and is rewarded
     coatcheck demo taxi --page           watch it live, from two chairs
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
-    from coatcheck.demo import performance, plays, story  # noqa: PLC0415 - loads the roles
+    from coatcheck.demo import plays  # noqa: PLC0415 - loads the roles
 
     only_positive(epsilon, "--epsilon")
     started = time.perf_counter()
     play = plays.make_play(name, people=people, epsilon=epsilon, data=_data(data, group_by))
-    stage = _stage()
+    performance, stage, story = (_load(name) for name in ("performance", "stage", "story"))
     if page:
         only_positive(speed, "--speed")
         with _Bars() as bars, stage.opened(watcher=bars, keep=keep) as scene:
@@ -73,7 +73,7 @@ def demo(
         return
     with _Bars() as bars, stage.opened(watcher=bars, keep=keep) as scene:
         show = performance.perform(play, scene, epsilon=epsilon, watcher=bars)
-        show.steps.insert(0, performance.Step("three processes start", scene.started_in))
+        show.steps.insert(0, performance.Step("shuffler, server and board start", scene.started_in))
         document = story.tell(show, asked=epsilon, seconds=0.0)
     document["seconds"] = time.perf_counter() - started
     if keep:
@@ -84,10 +84,10 @@ def demo(
         _print(document)
 
 
-def _stage() -> "ModuleType":
-    """Load what starts the processes, or say which extra it needs."""
+def _load(name: str) -> "ModuleType":
+    """Load a part of the demo, or say which extra it needs."""
     try:
-        return import_module("coatcheck.demo.stage")
+        return import_module(f"coatcheck.demo.{name}")
     except ModuleNotFoundError as error:
         if error.name is not None and error.name.startswith("coatcheck"):
             raise

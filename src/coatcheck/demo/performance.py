@@ -1,59 +1,59 @@
 """A performance: every person of a play takes part as a client of their own, side by side.
 
-Each one examines the terms with their own arithmetic, joins with system randomness, uploads,
-waits, collects and writes, over whatever stage the roles stand on. This file holds everybody's
-tickets, as only a demo may. SPEC sections 6 to 12 in the order of a person's day.
+Each one is a `Visit`, the client that ships: it examines the terms with its own arithmetic, joins
+with system randomness, keeps its ticket in a file, uploads, waits, collects, checks the board and
+writes. This file holds everybody's tickets, as only a demo may. SPEC section 12.
 """
 
+import asyncio
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Collection, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Final, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
 
-from coatcheck import client, witness
-from coatcheck.agreement import SignedTerms, settle
+from coatcheck import client
 from coatcheck.amplification import Guarantee
-from coatcheck.client import Invitation, Limit
+from coatcheck.client import Limit
 from coatcheck.demo.plays import Play
-from coatcheck.errors import Refused
 from coatcheck.messages import Answer
 from coatcheck.notices import Bulletin
 from coatcheck.server import Opened
+from coatcheck.services.client import Visit
+from coatcheck.services.peers import Peers
 from coatcheck.terms import Round
 from coatcheck.ticket import Ticket
 
 T = TypeVar("T")
-AT_ONCE: Final = 48
+AT_ONCE: Final = 80
 """How many people are busy at the same moment."""
+WRITERS: Final = 200
+"""How many write letters; each reader downloads all of them."""
+_PATIENCE: Final = 60.0
+_GLANCE: Final = 0.25
+_DELTA: Final = 1e-3
 
 
-class Stage(Protocol):
-    """The roles as people meet them, on loopback or anywhere else."""
+class Scene(Protocol):
+    """The roles as a performance needs them."""
+
+    @property
+    def folder(self) -> Path:
+        """Where people keep their tickets."""
 
     @property
     def trusted(self) -> Collection[bytes]:
         """The verifying keys that people know from elsewhere."""
 
-    def open(self, play: Play) -> SignedTerms:
-        """Have a round proposed, counter-signed and opened."""
+    def open(self, play: Play) -> str:
+        """Have a round proposed, counter-signed and opened; where people find it."""
 
-    def upload(self, raw: bytes) -> bytes:
-        """Hand in an upload and return the receipt."""
+    def check(self) -> None:
+        """Refuse to go on if a role has ended."""
 
-    def close(self) -> None:
-        """Let the round close, and wait until its answers are on the board."""
-
-    def bulletin(self) -> bytes:
-        """Fetch the whole bulletin."""
-
-    def post(self, posting: bytes) -> None:
-        """Post a letter."""
-
-    def letters(self) -> Sequence[bytes]:
-        """Fetch every letter of the round."""
+    def published(self) -> bool:
+        """Tell whether the round's answers are on the board."""
 
     def seen(self, uploads: Sequence[bytes], round_: Round, play: Play) -> Sequence[Opened]:
         """Return what the server saw of each group, which only whoever holds its key can."""
@@ -92,157 +92,173 @@ class Performance:
     """What happened, from every chair at once."""
 
     play: Play
-    round: Round
-    guarantees: tuple[Guarantee, ...]
+    watcher: Watcher
+    visits: tuple[tuple[Visit, ...], ...] = ()
+    round: Round = field(init=False)
+    bulletin: Bulletin = field(init=False)
+    guarantees: tuple[Guarantee, ...] = ()
     tickets: tuple[tuple[Ticket, ...], ...] = ()
     answers: tuple[tuple[Answer, ...], ...] = ()
-    bulletin: Bulletin | None = None
     seen: Sequence[Opened] = ()
     letters: list[Sent] = field(default_factory=list)
     posted: int = 0
     steps: list[Step] = field(default_factory=list)
+    whose: dict[bytes, tuple[int, int]] = field(default_factory=dict)
 
     @contextmanager
-    def step(self, name: str, people: int = 0) -> Iterator[None]:
-        """Time what is done inside."""
+    def step(self, name: str, *, parts: int = 1, people: int = 0) -> Iterator[None]:
+        """Show and time what is done inside."""
+        self.watcher.begin(name, parts)
         start = time.perf_counter()
         yield
         self.steps.append(Step(name, time.perf_counter() - start, people))
 
-    def whose(self) -> dict[bytes, tuple[int, int]]:
-        """Tell whose each address is: group and row. Only a demo can know."""
-        return {
-            ticket.keys.address: (group, row)
-            for group, tickets in enumerate(self.tickets)
-            for row, ticket in enumerate(tickets)
-        }
-
     def partners(self, group: int) -> list[tuple[tuple[int, int], ...]]:
         """Return for each person of a group the partners told of, as (group, row)."""
-        whose = self.whose()
         return [
-            tuple(whose[client.address(partner, self.round)] for partner in answer.partners)
+            tuple(self.whose[client.address(partner, self.round)] for partner in answer.partners)
             for answer in self.answers[group]
         ]
 
+    def by_group(self, flat: Sequence[T]) -> tuple[tuple[T, ...], ...]:
+        """Cut what was done for everybody into groups again."""
+        rest = iter(flat)
+        return tuple(tuple(next(rest) for _ in rows) for rows in self.play.values)
 
-def perform(play: Play, stage: Stage, *, epsilon: float, watcher: Watcher) -> Performance:
+
+def perform(play: Play, scene: Scene, *, epsilon: float, watcher: Watcher) -> Performance:
     """Play a round: everybody joins, the roles do their work, everybody collects and writes."""
-    start = time.perf_counter()
-    watcher.begin("terms are drafted, signed and opened", 1)
-    signed = stage.open(play)
-    invitations = [_invite(signed, draft.name, stage, epsilon) for draft in play.drafts]
-    watcher.advance()
-    show = Performance(play, settle(signed), tuple(one.guarantee for one in invitations))
-    show.steps.append(Step("terms signed, counter-signed, opened", time.perf_counter() - start))
-    with show.step("people join over HTTP", play.people):
-        show.tickets = _join(show, invitations, stage, watcher)
-    with show.step("close, shuffle, open, compute, seal, publish"):
-        watcher.begin("the roles shuffle, compute and publish", 1)
-        stage.close()
-        watcher.advance()
-    with show.step("people collect their answers", play.people):
-        show.answers = _collect(show, stage, watcher)
-    if any(partners for group in range(len(play.values)) for partners in show.partners(group)):
-        with show.step("letters between partners"):
-            _correspond(show, stage, watcher)
+    show = Performance(play, watcher)
+    asyncio.run(_watched(_perform(show, scene, epsilon), scene))
     uploads = [ticket.upload for tickets in show.tickets for ticket in tickets]
-    show.seen = stage.seen(uploads, show.round, play)
+    show.seen = scene.seen(uploads, show.round, play)
     return show
 
 
-def _invite(signed: SignedTerms, group: str, stage: Stage, epsilon: float) -> Invitation:
-    limit = Limit(epsilon=epsilon, delta=1e-3)
-    return client.examine(
-        signed, group=group, trusted=stage.trusted, limit=limit, now=int(time.time())
+async def _watched(whole: Coroutine[Any, Any, None], scene: Scene) -> None:
+    """Run it all, and stop as soon as one of the roles has ended."""
+    task = asyncio.ensure_future(whole)
+    try:
+        while not task.done():
+            await asyncio.wait({task}, timeout=_GLANCE)
+            scene.check()
+        await task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _perform(show: Performance, scene: Scene, epsilon: float) -> None:
+    people = show.play.people
+    with show.step("terms are drafted, signed, counter-signed, opened"):
+        url = await asyncio.to_thread(scene.open, show.play)
+        show.watcher.advance()
+    peers = Peers()
+    try:
+        show.visits = _people(show, scene, url, peers)
+        with show.step("people join", parts=people, people=people):
+            await _join(show, Limit(epsilon, _DELTA))
+        with show.step("the roles shuffle, compute, seal and publish"):
+            while not await asyncio.to_thread(scene.published):  # noqa: ASYNC110 - another process
+                await asyncio.sleep(_GLANCE / 5)
+            show.watcher.advance()
+        with show.step("people collect their answers", parts=people, people=people):
+            await _collect(show)
+        pairs = [(row, told[0]) for row, told in enumerate(show.partners(0)) if told][:WRITERS]
+        if pairs:
+            await _correspond(show, pairs)
+    finally:
+        await peers.close()
+
+
+def _people(
+    show: Performance, scene: Scene, url: str, peers: Peers
+) -> tuple[tuple[Visit, ...], ...]:
+    homes = scene.folder / "people"
+    homes.mkdir(mode=0o700)
+    trusted = scene.trusted
+    return tuple(
+        tuple(
+            Visit(url, path=homes / f"{draft.name}-{row}.ticket", trusted=trusted, peers=peers)
+            for row in range(len(values))
+        )
+        for draft, values in zip(show.play.drafts, show.play.values, strict=True)
     )
 
 
-def _side_by_side(
-    work: Sequence[Callable[[], T]], watcher: Watcher, *, at_once: int = AT_ONCE
-) -> list[T]:
-    """Run everybody's errand, so many at a time; the first failure stops those not begun."""
-    with ThreadPoolExecutor(at_once) as pool:
-        futures = [pool.submit(errand) for errand in work]
-        try:
-            for future in as_completed(futures):
-                future.result()
-                watcher.advance()
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    return [future.result() for future in futures]
+async def _side_by_side(errands: Sequence[Coroutine[Any, Any, T]], watcher: Watcher) -> list[T]:
+    """Run everybody's errand, so many at a time; a failure stops the others."""
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def run(errand: Coroutine[Any, Any, T]) -> T:
+        async with turns:
+            found = await errand
+        watcher.advance()
+        return found
+
+    tasks = [asyncio.ensure_future(run(errand)) for errand in errands]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for errand in errands:
+            errand.close()
 
 
-def _by_group(flat: Sequence[T], sizes: Sequence[int]) -> tuple[tuple[T, ...], ...]:
-    ends = [sum(sizes[: n + 1]) for n in range(len(sizes))]
-    return tuple(tuple(flat[end - size : end]) for end, size in zip(ends, sizes, strict=True))
-
-
-def _join(
-    show: Performance, invitations: Sequence[Invitation], stage: Stage, watcher: Watcher
-) -> tuple[tuple[Ticket, ...], ...]:
-    def errand(invitation: Invitation, value: Sequence[float]) -> Ticket:
-        ticket = invitation.join(value, ledger=None, clamp=True)
-        return client.keep_receipt(ticket, stage.upload(ticket.upload), show.round)
-
-    watcher.begin("people join", show.play.people)
-    work = [
-        partial(errand, invitation, value)
-        for invitation, values in zip(invitations, show.play.values, strict=True)
-        for value in values.tolist()
+async def _join(show: Performance, limit: Limit) -> None:
+    drafts = show.play.drafts
+    first = [
+        await visits[0].invitation(group=draft.name, limit=limit)
+        for visits, draft in zip(show.visits, drafts, strict=True)
     ]
-    return _by_group(_side_by_side(work, watcher), [len(rows) for rows in show.play.values])
+    show.round, show.guarantees = first[0].round, tuple(one.guarantee for one in first)
+    errands = [
+        visit.join(value, group=draft.name, limit=limit, ledger=None, clamp=True)
+        for draft, visits, values in zip(drafts, show.visits, show.play.values, strict=True)
+        for visit, value in zip(visits, values.tolist(), strict=True)
+    ]
+    show.tickets = show.by_group(await _side_by_side(errands, show.watcher))
+    show.whose = {
+        ticket.keys.address: (group, row)
+        for group, tickets in enumerate(show.tickets)
+        for row, ticket in enumerate(tickets)
+    }
 
 
-def _collect(show: Performance, stage: Stage, watcher: Watcher) -> tuple[tuple[Answer, ...], ...]:
+async def _collect(show: Performance) -> None:
     """Let everybody fetch the whole bulletin, check it and open their own entry."""
-
-    def errand(ticket: Ticket) -> Answer:
-        bulletin = witness.check_bulletin(stage.bulletin(), show.round)
-        return client.collect(ticket, bulletin, show.round)
-
-    watcher.begin("people collect", show.play.people)
-    show.bulletin = witness.check_bulletin(stage.bulletin(), show.round)
-    if not show.bulletin.heading.sizes or not any(show.bulletin.heading.sizes):
-        raise Refused("the round was not answered: too few good reports were left to hide among")
-    work = [partial(errand, ticket) for tickets in show.tickets for ticket in tickets]
-    return _by_group(_side_by_side(work, watcher), [len(tickets) for tickets in show.tickets])
+    show.bulletin = await show.visits[0][0].bulletin(patience=_PATIENCE)
+    errands = [visit.collect(patience=_PATIENCE) for visits in show.visits for visit in visits]
+    show.answers = show.by_group(await _side_by_side(errands, show.watcher))
 
 
-def _correspond(show: Performance, stage: Stage, watcher: Watcher) -> None:
-    """Let everyone of the first group write to their nearest partner, and the partner reply."""
-    first, reply = show.play.lines
-    pairs = [(row, told[0]) for row, told in enumerate(show.partners(0)) if told]
-    readers = dict.fromkeys(partner for _, partner in pairs)
-    watcher.begin("letters are written", len(pairs) + len(readers))
-    whose = show.whose()
+async def _correspond(show: Performance, pairs: Sequence[tuple[int, tuple[int, int]]]) -> None:
+    """Let people of the first group write to their nearest partner, and the partner reply."""
+    line, reply = (text.encode() for text in show.play.lines)
+    readers = list(dict.fromkeys(partner for _, partner in pairs))
 
-    def write(row: int) -> None:
+    async def write(row: int) -> None:
         to = show.answers[0][row].partners[0].contact
-        raw, _ = client.write(show.tickets[0][row], first.encode(), to=to, round_=show.round)
-        stage.post(raw)
+        await show.visits[0][row].write(line, to=to)
 
-    _side_by_side([partial(write, row) for row, _ in pairs], watcher)
-    posted = stage.letters()
-
-    def answer(reader: tuple[int, int]) -> list[Sent]:
-        ticket = show.tickets[reader[0]][reader[1]]
-        inbox = client.read(ticket, posted, show.round)
+    async def answer(reader: tuple[int, int]) -> None:
+        visit = show.visits[reader[0]][reader[1]]
+        inbox = await visit.read()
         for letter in inbox.letters:
-            raw, ticket = client.write(
-                ticket, reply.encode(), to=letter.sender.raw, round_=show.round
+            show.letters.append(
+                Sent(show.whose[letter.sender.address], reader, letter.body.decode())
             )
-            stage.post(raw)
-        return [Sent(whose[one.sender.address], reader, one.body.decode()) for one in inbox.letters]
+            await visit.write(reply, to=letter.sender.raw)
 
-    found = _side_by_side([partial(answer, reader) for reader in readers], watcher)
-    posted = stage.letters()
-    show.posted = len(posted)
-    hero = client.read(show.tickets[0][0], posted, show.round)
-    show.letters = [letter for letters in found for letter in letters]
-    show.letters += [
-        Sent(whose[one.sender.address], (0, 0), one.body.decode())
-        for one in hero.letters
-        if whose[one.sender.address] in readers and one.body.decode() == reply
-    ]
+    parts = len(pairs) + len(readers)
+    with show.step("letters between partners", parts=parts, people=parts):
+        await _side_by_side([write(row) for row, _ in pairs], show.watcher)
+        await _side_by_side([answer(reader) for reader in readers], show.watcher)
+        hero = await show.visits[0][0].read()
+        show.letters += [
+            Sent(show.whose[letter.sender.address], (0, 0), letter.body.decode())
+            for letter in hero.letters
+        ]
+        show.posted = len(pairs) + sum(letter.reader in readers for letter in show.letters)

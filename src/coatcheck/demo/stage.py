@@ -14,14 +14,12 @@ from typing import Any, Final
 import httpx2
 import msgspec
 
-from coatcheck.agreement import SignedTerms, read_signed, settle
-from coatcheck.demo.performance import AT_ONCE, Watcher
+from coatcheck.demo.performance import Watcher
 from coatcheck.demo.plays import Play
 from coatcheck.demo.processes import Company, ended_by_term, folder
 from coatcheck.entropy import system
 from coatcheck.errors import Refused
 from coatcheck.keyfiles import SecretKeys, document, read_keys, write_bytes
-from coatcheck.notices import posting_size
 from coatcheck.parcels import Batch
 from coatcheck.server import Opened, Server
 from coatcheck.services.peers import told
@@ -31,10 +29,7 @@ from coatcheck.terms import Round
 ROLES: Final = ("board", "server", "shuffler")
 _START: Final = 60.0
 _GLANCE: Final = 0.05
-_ROUND: Final = 90.0
 _EXPIRES: Final = 600
-_PAUSES: Final = (0.5, 1.0, 2.0, 4.0)
-_OCTETS: Final = {"content-type": "application/octet-stream"}
 
 _SETTINGS: Final = """\
 [shuffler]
@@ -81,7 +76,7 @@ class Scene:
     http: httpx2.Client
     addresses: dict[str, str] = field(default_factory=dict)
     started_in: float = 0.0
-    round: Round | None = None
+    _digest: str = ""
 
     # -- the operator's side
 
@@ -125,7 +120,7 @@ class Scene:
             read_keys(self.folder / f"{role}.key").pairs.signing.public_raw for role in ROLES
         )
 
-    def open(self, play: Play) -> SignedTerms:
+    def open(self, play: Play) -> str:
         """Have the server propose, the shuffler counter-sign, and the round opened."""
         if play.insight is not None:
             known = {play.task.name: {"direction": play.insight.direction.tolist()}}
@@ -133,48 +128,26 @@ class Scene:
         token = (self.folder / "operator.token").read_text(encoding="utf-8")
         # Everybody is the minimum, so the round closes when the last one has joined.
         plan = {"draft": _draft(play), "opens": 0, "closes": 1, "expires": _EXPIRES}
-        status = self._ask(
-            "POST",
+        answer = self.http.post(
             f"{self.addresses['server']}/rounds",
-            msgspec.json.encode(plan),
-            headers={"authorization": f"Bearer {token}", "content-type": "application/json"},
+            json=plan,
+            headers={"authorization": f"Bearer {token}"},
         )
-        digest = msgspec.json.decode(status)["digest"]
-        offer = self._ask("GET", f"{self.addresses['shuffler']}/rounds/{digest}")
-        signed = read_signed(msgspec.json.encode(msgspec.json.decode(offer)["signed"]))
-        self.round = settle(signed)
-        return signed
+        if not answer.is_success:
+            raise Refused(f"the server refused to open the round: {told(answer)}")
+        self._digest = answer.json()["digest"]
+        return f"{self.addresses['shuffler']}/rounds/{self._digest}"
 
-    def close(self) -> None:
-        """Wait until the answers are on the board."""
-        until = time.monotonic() + _ROUND
-        while time.monotonic() < until:
-            self.company.check()
-            status = msgspec.json.decode(self._ask("GET", self._at("server")))
-            if status["phase"] == "published":
-                return
-            time.sleep(_GLANCE)
-        raise Refused(f"the round was not answered within {_ROUND:g} s: use --keep, read the logs")
+    def check(self) -> None:
+        """Refuse to go on if a role has ended."""
+        self.company.check()
 
-    # -- the people's side
-
-    def upload(self, raw: bytes) -> bytes:
-        """Hand in an upload and return the receipt."""
-        return self._ask("POST", self._at("shuffler", "uploads"), raw)
-
-    def bulletin(self) -> bytes:
-        """Fetch the whole bulletin."""
-        return self._ask("GET", self._at("board", "bulletin"))
-
-    def post(self, posting: bytes) -> None:
-        """Post a letter."""
-        self._ask("POST", self._at("board", "letters"), posting)
-
-    def letters(self) -> Sequence[bytes]:
-        """Fetch every letter of the round: asking for one's own would tell whose they are."""
-        size = posting_size(self._open())
-        raw = self._ask("GET", self._at("board", "letters"))
-        return [raw[at : at + size] for at in range(0, len(raw), size)]
+    def published(self) -> bool:
+        """Tell whether the round's answers are on the board."""
+        answer = self.http.get(f"{self.addresses['server']}/rounds/{self._digest}")
+        if not answer.is_success:
+            raise Refused(f"the server does not know its round any more: {told(answer)}")
+        return bool(answer.json()["phase"] == "published")
 
     # -- the server's chair
 
@@ -191,28 +164,6 @@ class Scene:
         batch = Batch.decode(shuffler.release(now=round_.terms.closes), round_)
         server = Server(round_, keys=keys["server"], task=play.task)
         return [server.open_group(group, batch) for group in range(len(batch.items))]
-
-    def _open(self) -> Round:
-        if self.round is None:
-            raise Refused("no round is open on this stage")
-        return self.round
-
-    def _at(self, role: str, what: str = "") -> str:
-        place = f"{self.addresses[role]}/rounds/{self._open().digest.hex()}"
-        return f"{place}/{what}" if what else place
-
-    def _ask(
-        self, method: str, url: str, body: bytes = b"", *, headers: dict[str, str] | None = None
-    ) -> bytes:
-        """Ask, and come back when told to; anything else than success is told as it is."""
-        for pause in (*_PAUSES, None):
-            answer = self.http.request(method, url, content=body, headers=headers or _OCTETS)
-            if answer.is_success:
-                return answer.content
-            if pause is None or answer.status_code not in {429, 503}:
-                break
-            time.sleep(pause)
-        raise Refused(f"{url} refused: {told(answer)}")
 
 
 def _draft(play: Play) -> dict[str, Any]:
@@ -236,11 +187,10 @@ def _draft(play: Play) -> dict[str, Any]:
 @contextmanager
 def opened(*, watcher: Watcher, keep: bool) -> Iterator[Scene]:
     """Start the roles in a folder of their own; end them and remove it, however it goes."""
-    limits = httpx2.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE)
     with (
         ended_by_term(),
         folder(keep=keep) as place,
-        httpx2.Client(limits=limits, timeout=30.0, trust_env=False) as http,
+        httpx2.Client(timeout=30.0, trust_env=False) as http,
     ):
         scene = Scene(place, Company(), http)
         try:
