@@ -98,12 +98,13 @@ def _load(name: str) -> "ModuleType":
 
 def _page(play: "Play", scene: "Scene", *, port: int, speed: float) -> None:
     from coatcheck.web.show import show  # noqa: PLC0415 - loads the web server
+    from coatcheck.web.stage import Loopback  # noqa: PLC0415 - loads the web server
 
     def announce(address: str) -> None:
         click.echo(address)
         click.echo("coatcheck: the page is at this address until Ctrl-C", err=True)
 
-    show(play, scene, announce=announce, port=port, speed=speed)
+    show(play, Loopback(scene), announce=announce, port=port, speed=speed)
 
 
 def _data(path: Path | None, group_by: str | None) -> "dict[str, Floats] | None":

@@ -29,7 +29,7 @@ from coatcheck.terms import Round
 ROLES: Final = ("board", "server", "shuffler")
 _START: Final = 60.0
 _GLANCE: Final = 0.05
-_EXPIRES: Final = 600
+_EXPIRES: Final = 3600  # the page may be paused
 
 _SETTINGS: Final = """\
 [shuffler]

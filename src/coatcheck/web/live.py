@@ -17,12 +17,12 @@ import numpy as np
 from coatcheck import client, witness
 from coatcheck.agreement import settle
 from coatcheck.client import Invitation, Limit
-from coatcheck.demo.performance import Stage
 from coatcheck.demo.plays import Floats, Play
 from coatcheck.errors import Error, Misuse, Refused
 from coatcheck.notices import Bulletin, Posting
 from coatcheck.randomizers import Decode, Randomizer
 from coatcheck.web.score import Event, History, Pace
+from coatcheck.web.stage import Stage
 
 if TYPE_CHECKING:
     from coatcheck.domain import Box

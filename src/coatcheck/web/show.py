@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import uvicorn
 
-from coatcheck.demo.performance import Stage
 from coatcheck.demo.plays import Play
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import candidates
 from coatcheck.web.live import Live
 from coatcheck.web.page import create_app
 from coatcheck.web.score import Pace
+from coatcheck.web.stage import Stage
 
 
 def scattered(play: Play) -> Play:
