@@ -104,7 +104,8 @@ def _page(play: "Play", scene: "Scene", *, port: int, speed: float) -> None:
         click.echo(address)
         click.echo("coatcheck: the page is at this address until Ctrl-C", err=True)
 
-    show(play, Loopback(scene), announce=announce, port=port, speed=speed)
+    with Loopback(scene) as stage:
+        show(play, stage, announce=announce, port=port, speed=speed)
 
 
 def _data(path: Path | None, group_by: str | None) -> "dict[str, Floats] | None":

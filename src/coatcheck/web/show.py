@@ -52,6 +52,7 @@ def show(
             create_app(live), log_level="warning", timeout_graceful_shutdown=1, lifespan="off"
         )
         live.start()
+        door.listen()  # so that whoever follows the address at once is not turned away
         announce(f"http://127.0.0.1:{door.getsockname()[1]}")
         try:
             uvicorn.Server(config).run(sockets=[door])

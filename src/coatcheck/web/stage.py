@@ -6,7 +6,7 @@ a person's client sends. It holds no key; what the server saw is opened by the d
 
 import time
 from collections.abc import Collection, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 import httpx2
 import msgspec
@@ -61,6 +61,12 @@ class Loopback:
         self._scene = scene
         self._http = httpx2.Client(timeout=30.0, trust_env=False)
         self._round: Round | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
 
     @property
     def trusted(self) -> Collection[bytes]:

@@ -26,7 +26,7 @@ export class Explorer {
     $("knobs").addEventListener("submit", (event) => event.preventDefault());
     this.asked = 0;
     this.sketch();
-    this.exact();
+    this.print(table.first);
   }
 
   get knobs() {
@@ -76,7 +76,8 @@ export class Explorer {
   async exact() {
     this.asked += 1;
     const turn = this.asked;
-    const { crowd, epsilon, share, mechanism } = this.knobs;
+    const { crowd, epsilon, share } = this.knobs;
+    $("x-exact").textContent = "the library computes the exact figure …";
     const reply = await fetch(`/explore?${new URLSearchParams({ crowd, epsilon, share })}`);
     const found = await reply.json();
     if (turn !== this.asked) return;
@@ -84,6 +85,12 @@ export class Explorer {
       $("plan").textContent = found.sentence;
       return;
     }
+    this.print(found);
+  }
+
+  /** Show an exact answer of the library. */
+  print(found) {
+    const { crowd, epsilon, share, mechanism } = this.knobs;
     const design = found.designs.find(({ name }) => name === mechanism) ?? found.designs[0];
     this.figures(design.error, design.local, `exact, by the library: ${design.name}, read by ${design.decode}`);
     $("plan").textContent = `${found.plan}\n\n${found.promise}`;
