@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from coatcheck.demo.plays import Play
-    from coatcheck.demo.stage import Scene
     from coatcheck.places import Floats
 
 _WIDTH = 100  # columns that the widest line needs
@@ -68,8 +67,7 @@ def demo(
     performance, stage, story = (_load(name) for name in ("performance", "stage", "story"))
     if page:
         only_positive(speed, "--speed")
-        with _Bars() as bars, stage.opened(watcher=bars, keep=keep) as scene:
-            _page(play, scene, port=port, speed=speed)
+        _page(play, stage, keep=keep, port=port, speed=speed)
         return
     with _Bars() as bars, stage.opened(watcher=bars, keep=keep) as scene:
         show = performance.perform(play, scene, epsilon=epsilon, watcher=bars)
@@ -96,16 +94,21 @@ def _load(name: str) -> "ModuleType":
         ) from None
 
 
-def _page(play: "Play", scene: "Scene", *, port: int, speed: float) -> None:
-    from coatcheck.web.show import show  # noqa: PLC0415 - loads the web server
+def _page(play: "Play", stage: "ModuleType", *, keep: bool, port: int, speed: float) -> None:
+    from coatcheck.web.show import scattered, show  # noqa: PLC0415 - loads the web server
     from coatcheck.web.stage import Loopback  # noqa: PLC0415 - loads the web server
 
     def announce(address: str) -> None:
         click.echo(address)
         click.echo("coatcheck: the page is at this address until Ctrl-C", err=True)
 
-    with Loopback(scene) as stage:
-        show(play, stage, announce=announce, port=port, speed=speed)
+    shown = scattered(play)
+    with (
+        _Bars() as bars,
+        stage.opened(watcher=bars, keep=keep) as scene,
+        Loopback(scene) as loopback,
+    ):
+        show(shown, loopback, announce=announce, port=port, speed=speed)
 
 
 def _data(path: Path | None, group_by: str | None) -> "dict[str, Floats] | None":

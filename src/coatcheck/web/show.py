@@ -47,7 +47,7 @@ def show(
             door.bind(("127.0.0.1", port))
         except OSError as error:
             raise Misuse(f"port {port} cannot be used ({error.strerror}): choose another") from None
-        live = Live(scattered(play), stage, pace=Pace(speed=speed))
+        live = Live(play, stage, pace=Pace(speed=speed))
         config = uvicorn.Config(
             create_app(live), log_level="warning", timeout_graceful_shutdown=1, lifespan="off"
         )
