@@ -173,7 +173,7 @@ def _import() -> list[Figure]:
         subprocess.run(command, check=True)  # noqa: S603 - our own interpreter and code
 
     def nothing() -> None:
-        subprocess.run([sys.executable, "-c", ""], check=True)  # noqa: S603 - our own interpreter
+        subprocess.run([sys.executable, "-c", ""], check=True)
 
     seconds, bare = quickest(start, nothing)
     return [Figure(what="import of the randomizers", value=seconds - bare, unit="s", target=0.5)]
