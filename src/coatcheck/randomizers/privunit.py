@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Final, Literal
 
-
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.caps import least
 from coatcheck.randomizers.lifted import Lifted, OnSphere
