@@ -1,0 +1,177 @@
+"""FAMILY: what a server may compute on the shuffled estimates.
+
+A task sees arrays of estimates, one array a group, and notes if it asks for them; it never sees a
+key, an address or a message, and cannot import what handles them. It answers once a report, with
+numbers (`Values`) or with other reports by position (`References`), and it must be
+permutation-equivariant: `check_equivariance` tries to refute that. Paper, sections on problem
+settings and post-computation communication.
+
+    >>> import numpy as np
+    >>> from coatcheck.tasks import answer, from_params
+    >>> task = from_params({"name": "maximum-matching", "radius": 1.0})
+    >>> users, workers = answer(task, [np.array([[0.0, 0.0]]), np.array([[0.5, 0.0], [9.0, 9.0]])])
+    >>> users.of(0), workers.of(1)
+    (array([0]), array([], dtype=int64))
+"""
+
+from collections.abc import Sequence
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from typing import Protocol, cast, runtime_checkable
+
+from coatcheck.errors import Misuse
+from coatcheck.tasks.answers import (
+    Answers,
+    AnswerSize,
+    Floats,
+    Notes,
+    Positions,
+    References,
+    Score,
+    Values,
+    from_pairs,
+)
+from coatcheck.tasks.order import Canonical, answer, canonical_order
+
+__all__ = [
+    "AnswerSize",
+    "Answers",
+    "Canonical",
+    "Floats",
+    "Notes",
+    "Optimizes",
+    "Positions",
+    "ReadsNotes",
+    "References",
+    "Score",
+    "Scored",
+    "Task",
+    "Values",
+    "answer",
+    "canonical_order",
+    "exposure",
+    "from_pairs",
+    "from_params",
+    "load",
+    "names",
+]
+
+ENTRY_POINTS = "coatcheck.tasks"
+
+_BUILT_IN = {
+    "download": "coatcheck.tasks.download:Download",
+    "learning": "coatcheck.tasks.learning:Learning",
+    "least-cost-matching": "coatcheck.tasks.matching:LeastCostMatching",
+    "maximum-matching": "coatcheck.tasks.matching:MaximumMatching",
+    "neighbours": "coatcheck.tasks.neighbours:Neighbours",
+}
+
+
+class Task(Protocol):
+    """A permutation-equivariant function of the estimates of each group."""
+
+    @property
+    def name(self) -> str:
+        """The name in the terms."""
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """What the groups are called, in the order of the arrays."""
+
+    def __call__(self, estimates: Sequence[Floats]) -> Sequence[Answers]:
+        """Answer every report of every group once."""
+
+    def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """Upper bounds: entry [g][h] is how many others of group h an answer in g can expose.
+
+        *Guarantee:* the accountant takes these people out of the crowd (`exposure`), so a number
+        that is too small breaks the promise; the server refuses answers that exceed it.
+        """
+
+    def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:
+        """The most that an answer of each group holds, for estimates of these dimensions."""
+
+    def params(self) -> dict[str, object]:
+        """JSON-able parameters, the name included, from which `from_params` rebuilds the task."""
+
+
+@runtime_checkable
+class ReadsNotes(Protocol):
+    """A task that also reads the notes: fixed-size bytes that travel with a report as they are."""
+
+    @property
+    def note_size(self) -> int:
+        """The bytes of a note, the same in every group."""
+
+    def with_notes(self, estimates: Sequence[Floats], notes: Sequence[Notes]) -> Sequence[Answers]:
+        """Answer every report; `notes[g]` has one row of bytes a report of group g."""
+
+
+@runtime_checkable
+class Optimizes(Protocol):
+    """A task whose answers are one of possibly several optima; all share this objective."""
+
+    def objective(self, estimates: Sequence[Floats], answers: Sequence[Answers]) -> float:
+        """The number that every optimal answer to these estimates has in common."""
+
+
+@runtime_checkable
+class Scored(Protocol):
+    """A task that can say how well a round served its people, when the truth is known."""
+
+    def score(
+        self,
+        truth: Sequence[Floats],
+        *,
+        estimates: Sequence[Floats],
+        answers: Sequence[Answers] | None = None,
+    ) -> Score:
+        """Compare what estimates led to with the true values; answers save computing them again."""
+
+
+def names() -> tuple[str, ...]:
+    """Every task that can be asked for by name: built in, or installed as an entry point."""
+    return tuple(sorted({*_BUILT_IN, *(point.name for point in _plug_ins())}))
+
+
+def load(name: str) -> type[Task]:
+    """The class of a task; built-in names win over installed ones."""
+    if name in _BUILT_IN:
+        module, _, attribute = _BUILT_IN[name].partition(":")
+        return cast("type[Task]", getattr(import_module(module), attribute))
+    for point in _plug_ins():
+        if point.name == name:
+            return cast("type[Task]", point.load())
+    raise Misuse(f"no task is called {name!r}; there are {', '.join(names())}")
+
+
+def from_params(params: dict[str, object]) -> Task:
+    """Rebuild a task from its parameters, as they stand in the terms."""
+    rest = {key: value for key, value in params.items() if key != "name"}
+    name = params.get("name")
+    if not isinstance(name, str):
+        raise Misuse("the parameters of a task need its name")
+    try:
+        return load(name)(**rest)
+    except TypeError as error:
+        raise Misuse(f"task {name} does not take these parameters: {error}") from error
+
+
+def exposure(task: Task, *, sizes: Sequence[int], corrupted: Sequence[int]) -> tuple[int, ...]:
+    """Upper bound on the honest people of each group whom corrupted people's answers expose.
+
+    With |C_g| corrupted people in group g, at most sum_g |C_g| * exposed[g][h] of group h stop
+    being part of the crowd (paper, post-computation communication).
+    """
+    told = task.exposed(sizes)
+    return tuple(
+        min(
+            sizes[h] - corrupted[h],
+            sum(count * told[g][h] for g, count in enumerate(corrupted)),
+        )
+        for h in range(len(sizes))
+    )
+
+
+def _plug_ins() -> tuple[EntryPoint, ...]:
+    return tuple(entry_points(group=ENTRY_POINTS))

@@ -1,0 +1,172 @@
+"""The one door through which the server runs a task, and the order in which it shows the reports.
+
+Reports reach the server in a uniformly random order, so an answer that depends on the order would
+be a draw that nobody asked for. Sorting the reports by their own content before the task sees them
+makes any deterministic function exactly equivariant on distinct reports; equal reports stay in the
+shuffler's order. This file sees estimates and notes, never keys. Paper, problem settings.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coatcheck.errors import Misuse, Refused
+from coatcheck.tasks.answers import (
+    Answers,
+    AnswerSize,
+    Floats,
+    Notes,
+    Positions,
+    References,
+    check_shape,
+)
+
+if TYPE_CHECKING:
+    from coatcheck.tasks import Task
+
+
+def answer(
+    task: "Task",
+    estimates: Sequence[Floats],
+    *,
+    notes: Sequence[Notes] | None = None,
+    canonical: bool = True,
+) -> list[Answers]:
+    """Run a task on estimates, one array a group, and return one answer a report.
+
+    *Guarantee:* what is returned exposes at most what `task.exposed` states, or nothing is.
+    """
+    groups = _checked(task, estimates)
+    if canonical:
+        orders = [
+            canonical_order(group, notes[g] if notes is not None else None)
+            for g, group in enumerate(groups)
+        ]
+        found = _unsorted(_run(task, *_sorted(groups, notes, orders)), orders)
+    else:
+        found = _run(task, groups, notes)
+    _check_promises(task, found, groups)
+    return found
+
+
+def canonical_order(estimates: Floats, notes: Notes | None = None) -> Positions:
+    """The positions of the reports sorted by content: estimates first, then notes."""
+    keys = list(estimates.T)
+    if notes is not None:
+        keys += list(notes.T)
+    if not keys or not len(estimates):
+        return np.arange(len(estimates))
+    return np.lexsort(keys[::-1])
+
+
+@dataclass(frozen=True)
+class Canonical:
+    """A task that sees its reports sorted by content, which makes a deterministic one equivariant.
+
+    *Assumes:* the task is deterministic. Equal reports are interchangeable and stay as they came.
+    """
+
+    task: "Task"
+
+    @property
+    def name(self) -> str:
+        """The name of the task within."""
+        return self.task.name
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """The groups of the task within."""
+        return self.task.groups
+
+    def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
+        """Sort, run, unsort."""
+        return answer(self.task, estimates)
+
+    def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """What the task within states."""
+        return self.task.exposed(sizes)
+
+    def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:
+        """What the task within states."""
+        return self.task.answer_size(dimensions)
+
+    def params(self) -> dict[str, object]:
+        """The parameters of the task within."""
+        return self.task.params()
+
+
+def _checked(task: "Task", estimates: Sequence[Floats]) -> list[Floats]:
+    if len(estimates) != len(task.groups):
+        raise Misuse(
+            f"task {task.name} has {len(task.groups)} groups {task.groups}, "
+            f"but {len(estimates)} arrays were given; give one array a group"
+        )
+    groups = [np.asarray(group, dtype=np.float64) for group in estimates]
+    for name, group in zip(task.groups, groups, strict=True):
+        if group.ndim != 2:
+            raise Misuse(f"estimates of group {name} have shape {group.shape}; give (n, d)")
+        if not np.all(np.isfinite(group)):
+            raise Misuse(f"estimates of group {name} are not all finite; a task needs numbers")
+    return groups
+
+
+def _sorted(
+    groups: list[Floats], notes: Sequence[Notes] | None, orders: list[Positions]
+) -> tuple[list[Floats], list[Notes] | None]:
+    ordered = [group[order] for group, order in zip(groups, orders, strict=True)]
+    if notes is None:
+        return ordered, None
+    return ordered, [note[order] for note, order in zip(notes, orders, strict=True)]
+
+
+def _run(task: "Task", groups: list[Floats], notes: Sequence[Notes] | None) -> list[Answers]:
+    from coatcheck.tasks import ReadsNotes  # noqa: PLC0415 - the contract imports this file
+
+    if notes is not None and isinstance(task, ReadsNotes):
+        found = list(task.with_notes(groups, notes))
+    else:
+        found = list(task(groups))
+    if len(found) != len(groups):
+        raise Misuse(f"task {task.name} answered {len(found)} groups of {len(groups)}")
+    sizes = tuple(len(group) for group in groups)
+    for size, answers in zip(sizes, found, strict=True):
+        check_shape(answers, reports=size, sizes=sizes, task=task.name)
+    return found
+
+
+def _unsorted(found: list[Answers], orders: list[Positions]) -> list[Answers]:
+    back = [np.argsort(order) for order in orders]
+    moved = [answers.take(place) for answers, place in zip(found, back, strict=True)]
+    return [a.renamed(orders[a.group]) if isinstance(a, References) else a for a in moved]
+
+
+def _check_promises(task: "Task", found: list[Answers], groups: list[Floats]) -> None:
+    exposed = task.exposed([len(group) for group in groups])
+    sizes = task.answer_size([group.shape[1] for group in groups])
+    for own, (answers, size) in enumerate(zip(found, sizes, strict=True)):
+        if not isinstance(answers, References):
+            numbers = answers.data.shape[1] + len(answers.shared)
+            if numbers > size.numbers:
+                raise Refused(
+                    f"task {task.name} answered with {numbers} numbers but stated {size.numbers}; "
+                    "a longer answer would stand out on the board, so none was given"
+                )
+            continue
+        most = int(answers.counts().max(initial=0))
+        if most > size.references:
+            raise Refused(
+                f"task {task.name} answered with {most} references but stated {size.references}; "
+                "a longer answer would stand out on the board, so none was given"
+            )
+        others = (
+            answers.indices != answers.owners() if answers.group == own else answers.indices > -1
+        )
+        told = int(np.bincount(answers.owners()[others], minlength=1).max(initial=0))
+        if told > exposed[own][answers.group]:
+            raise Refused(
+                f"task {task.name} told one person of {told} others but stated "
+                f"{exposed[own][answers.group]}; the guarantee was computed from the smaller "
+                "number, so no answer was given"
+            )
