@@ -1,0 +1,169 @@
+"""Learning together: the mean of sampled gradients, and a reward for what each one contributed.
+
+Everybody reports a gradient on a few coordinates, drawn without looking at the data and named in
+the note (a wallet address may follow). The server's private direction, a validation gradient,
+judges them; the reward is the Shapley value of the cosine game. *All* sampled coordinates are
+randomized: passing zeros through, as the paper says, is not locally private when zeros depend on
+data. Sees gradients and notes, never keys. Paper, federated learning with incentives.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from coatcheck.errors import Misuse
+from coatcheck.tasks.answers import Answers, AnswerSize, Floats, Notes, Positions, Score, Values
+from coatcheck.tasks.shapley import Game, rewards
+
+if TYPE_CHECKING:
+    from coatcheck.entropy import Entropy
+
+_WORD = 4  # bytes that name a coordinate in a note
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learning:
+    """Reward everybody by the Shapley value of their gradient; optionally share the mean.
+
+    Attributes:
+        dimension: the parameters of the model.
+        sampled: how many coordinates one report has; 0 for whole gradients and no notes.
+        wallet: the bytes of a wallet address behind the coordinates in a note.
+        share_mean: whether every answer also holds the mean gradient.
+        direction: what gradients are judged by; the server's own, never in the terms.
+    """
+
+    dimension: int
+    sampled: int = 0
+    wallet: int = 0
+    share_mean: bool = False
+    groups: tuple[str] = ("people",)
+    direction: Floats | None = field(default=None, repr=False, compare=False)
+
+    name = "learning"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "groups", tuple(self.groups))
+        if self.dimension < 1 or not 0 <= self.sampled <= self.dimension or self.wallet < 0:
+            raise Misuse("learning needs a dimension, and samples at most so many coordinates")
+        if self.direction is not None and np.shape(self.direction) != (self.dimension,):
+            raise Misuse(f"the direction must have {self.dimension} numbers")
+
+    @classmethod
+    def example(cls) -> "Learning":
+        """A task to check."""
+        return cls(dimension=5, sampled=2, share_mean=True).judged_by(np.arange(1.0, 6.0))
+
+    def judged_by(self, direction: Floats) -> "Learning":
+        """The same task on the server, which knows the validation gradient."""
+        return replace(self, direction=np.asarray(direction, dtype=np.float64))
+
+    @property
+    def width(self) -> int:
+        """The numbers in one report."""
+        return self.sampled or self.dimension
+
+    @property
+    def note_size(self) -> int:
+        """The bytes of a note: the coordinates, then the wallet."""
+        return _WORD * self.sampled + self.wallet
+
+    def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
+        """Reward whole gradients."""
+        if self.sampled:
+            raise Misuse("sampled gradients are nothing without the notes that name coordinates")
+        (gradients,) = estimates
+        return self._answer(Game.dense(self._fits(gradients), self._judge()))
+
+    def with_notes(self, estimates: Sequence[Floats], notes: Sequence[Notes]) -> list[Answers]:
+        """Reward gradients on the coordinates that the notes name."""
+        if not self.sampled:
+            return self(estimates)
+        (values,), (note,) = estimates, notes
+        where = self.coordinates(note)
+        game = Game(coordinates=where, values=self._fits(values), direction=self._judge())
+        return self._answer(game)
+
+    def mean(self, values: Floats, note: Notes | None = None) -> Floats:
+        """The unbiased mean gradient: sampled values are scaled up by the sampling rate."""
+        if note is None or not self.sampled:
+            return self._fits(values).mean(axis=0) if len(values) else np.zeros(self.dimension)
+        where = self.coordinates(note).ravel()
+        summed = np.bincount(where, self._fits(values).ravel(), minlength=self.dimension)
+        return summed / max(len(values), 1) * (self.dimension / self.sampled)
+
+    def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:  # noqa: ARG002 - nobody in any crowd
+        """A reward refers to nobody."""
+        return ((0,),)
+
+    def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:  # noqa: ARG002 - the model's counts
+        """A reward, and the mean if it is shared."""
+        return (AnswerSize(numbers=1 + self.dimension * self.share_mean),)
+
+    def params(self) -> dict[str, object]:
+        """Parameters for the terms; the direction stays with the server."""
+        return {
+            "name": self.name,
+            "dimension": self.dimension,
+            "sampled": self.sampled,
+            "wallet": self.wallet,
+            "share_mean": self.share_mean,
+            "groups": list(self.groups),
+        }
+
+    def score(
+        self,
+        truth: Sequence[Floats],
+        *,
+        estimates: Sequence[Floats],
+        answers: Sequence[Answers] | None = None,  # noqa: ARG002 - the mean is judged
+    ) -> Score:
+        """The distance of the mean gradient from the true mean on the reported coordinates."""
+        error = float(np.linalg.norm(estimates[0].mean(axis=0) - truth[0].mean(axis=0)))
+        return Score(name="mean gradient error", value=error, higher_is_better=False)
+
+    def draw_coordinates(self, count: int, *, entropy: "Entropy") -> Positions:
+        """Draw `sampled` different coordinates for each of `count` people.
+
+        *Guarantee:* data-independent, so that naming them in a note costs no privacy.
+        """
+        where = np.zeros((count, self.sampled), dtype=np.int64)
+        again = np.arange(count)
+        while len(again):
+            drawn = entropy.below(self.dimension, len(again) * self.sampled)
+            where[again] = np.sort(drawn.reshape(len(again), self.sampled), axis=1)
+            again = again[np.any(np.diff(where[again], axis=1) == 0, axis=1)]
+        return where
+
+    def notes(self, coordinates: Positions, wallets: Notes | None = None) -> Notes:
+        """The notes that name these coordinates, one row of bytes a person."""
+        words = np.ascontiguousarray(coordinates.astype("<u4"))
+        named = words.view(np.uint8).reshape(len(coordinates), -1)
+        behind = np.zeros((len(named), self.wallet), np.uint8) if wallets is None else wallets
+        return np.concatenate([named, behind], axis=1)
+
+    def coordinates(self, note: Notes) -> Positions:
+        """The coordinates that notes name, taken modulo the dimension: no note is malformed."""
+        if note.shape[1] != self.note_size:
+            raise Misuse(f"notes have {note.shape[1]} bytes; this task reads {self.note_size}")
+        words = np.ascontiguousarray(note[:, : _WORD * self.sampled]).view("<u4")
+        return words.astype(np.int64) % self.dimension
+
+    def _fits(self, values: Floats) -> Floats:
+        if values.ndim != 2 or values.shape[1] != self.width:
+            raise Misuse(f"reports have shape {values.shape}; this task reads {self.width} numbers")
+        return values
+
+    def _judge(self) -> Floats:
+        if self.direction is None:
+            raise Misuse("no direction to judge gradients by; the server gives it by `judged_by`")
+        return self.direction
+
+    def _answer(self, game: Game) -> list[Answers]:
+        told = rewards(game).values[:, None]
+        if not self.share_mean:
+            return [Values(told)]
+        scale = self.dimension / self.width / max(len(game), 1)
+        return [Values(told, game.sum() * scale)]

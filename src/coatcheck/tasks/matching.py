@@ -1,0 +1,214 @@
+"""Matching two groups, riders and drivers say: at the least total distance, or as many as possible.
+
+A person's answer is the position of their partner, or nothing. Both tasks are exact at every size.
+Neither sees keys. Paper, spatial crowdsourcing.
+
+    >>> import numpy as np
+    >>> from coatcheck.tasks.matching import LeastCostMatching
+    >>> riders, drivers = LeastCostMatching()([np.array([[0.0], [5.0]]), np.array([[4.0]])])
+    >>> riders.of(0), riders.of(1)
+    (array([], dtype=int64), array([0]))
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from coatcheck.errors import Misuse
+from coatcheck.tasks.answers import (
+    Answers,
+    AnswerSize,
+    Floats,
+    Positions,
+    References,
+    Score,
+    from_pairs,
+)
+from coatcheck.tasks.assignment import assign
+from coatcheck.tasks.maximum import maximum
+from coatcheck.tasks.metric import Scale, checked, measured, positive
+
+_Solver = Callable[[Floats, Floats], Positions]
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeastCostMatching:
+    """Match every member of the smaller side; the sum of distances is the least possible.
+
+    Attributes:
+        groups: what the two sides are called.
+        capacity: how many partners one member of each side may have; only one side above 1.
+        scale: a factor an axis that turns estimates into distances; empty for 1.
+        gap: stop when proven to be within this share of the least cost; 0 for the least.
+    """
+
+    groups: tuple[str, str] = ("users", "workers")
+    capacity: tuple[int, int] = (1, 1)
+    scale: Scale = ()
+    gap: float = 0.0
+
+    name = "least-cost-matching"
+
+    def __post_init__(self) -> None:
+        _settle(self)
+        if not 0 <= self.gap < 1:
+            raise Misuse(f"gap is a share from 0 up to 1, got {self.gap!r}")
+
+    def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
+        """Match at the least total distance."""
+        places = [measured(group, self.scale) for group in estimates]
+        return _answers(_pair_up(places, self.capacity, self._solve), [len(p) for p in places])
+
+    def _solve(self, rows: Floats, columns: Floats) -> Positions:
+        return assign(rows, columns, gap=self.gap).columns
+
+    def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """A partner is exposed, and as many as one has partners."""
+        return _exposed(sizes, self.capacity)
+
+    def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:  # noqa: ARG002 - references only
+        """As many references as one has partners."""
+        return tuple(AnswerSize(references=count) for count in self.capacity)
+
+    def params(self) -> dict[str, object]:
+        """Parameters for the terms."""
+        return {**_shared_params(self), "gap": self.gap}
+
+    def objective(self, estimates: Sequence[Floats], answers: Sequence[Answers]) -> float:
+        """The total distance, which every optimum shares."""
+        return float(_distances(estimates, answers, self.scale).sum())
+
+    def score(
+        self,
+        truth: Sequence[Floats],
+        *,
+        estimates: Sequence[Floats],
+        answers: Sequence[Answers] | None = None,
+    ) -> Score:
+        """The travel cost: the true distances between matched people, summed."""
+        answers = self(estimates) if answers is None else answers
+        cost = float(_distances(truth, answers, self.scale).sum())
+        return Score(name="travel cost", value=cost, higher_is_better=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaximumMatching:
+    """Match as many as possible of those at most `radius` apart; the others get no partner.
+
+    Attributes:
+        radius: the farthest that partners may be apart, in the unit of distances.
+        groups: what the two sides are called.
+        capacity: how many partners one member of each side may have; only one side above 1.
+        scale: a factor an axis that turns estimates into distances; empty for 1.
+    """
+
+    radius: float
+    groups: tuple[str, str] = ("users", "workers")
+    capacity: tuple[int, int] = (1, 1)
+    scale: Scale = ()
+
+    name = "maximum-matching"
+
+    def __post_init__(self) -> None:
+        _settle(self)
+        object.__setattr__(self, "radius", positive(self.radius, what="radius"))
+
+    @classmethod
+    def example(cls) -> "MaximumMatching":
+        """A task to check."""
+        return cls(radius=0.3)
+
+    def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
+        """Match as many as possible."""
+        places = [measured(group, self.scale) for group in estimates]
+        return _answers(_pair_up(places, self.capacity, self._solve), [len(p) for p in places])
+
+    def _solve(self, rows: Floats, columns: Floats) -> Positions:
+        return maximum(rows, columns, radius=self.radius)
+
+    def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """A partner is exposed, and as many as one has partners."""
+        return _exposed(sizes, self.capacity)
+
+    def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:  # noqa: ARG002 - references only
+        """As many references as one has partners."""
+        return tuple(AnswerSize(references=count) for count in self.capacity)
+
+    def params(self) -> dict[str, object]:
+        """Parameters for the terms."""
+        return {**_shared_params(self), "radius": self.radius}
+
+    def objective(self, estimates: Sequence[Floats], answers: Sequence[Answers]) -> float:
+        """The number matched within the radius, which every optimum shares."""
+        apart = _distances(estimates, answers, self.scale)
+        return float((apart <= self.radius * (1 + 1e-12)).sum())
+
+    def score(
+        self,
+        truth: Sequence[Floats],
+        *,
+        estimates: Sequence[Floats],
+        answers: Sequence[Answers] | None = None,
+    ) -> Score:
+        """The share of the smaller side that is matched and truly within the radius."""
+        answers = self(estimates) if answers is None else answers
+        sides = [len(group) * most for group, most in zip(truth, self.capacity, strict=True)]
+        share = self.objective(truth, answers) / max(min(sides), 1)
+        return Score(name="matched within the radius", value=share, higher_is_better=True)
+
+
+def _settle(task: LeastCostMatching | MaximumMatching) -> None:
+    """Check what both tasks share; lists from the terms become tuples."""
+    if len(task.groups) != 2 or len(task.capacity) != 2:
+        raise Misuse("a matching has two groups, and a capacity for each")
+    if min(task.capacity) < 1 or min(task.capacity) > 1:
+        raise Misuse(f"capacity is at least 1, and above 1 on one side only, got {task.capacity}")
+    object.__setattr__(task, "groups", tuple(task.groups))
+    object.__setattr__(task, "capacity", tuple(int(count) for count in task.capacity))
+    object.__setattr__(task, "scale", checked(task.scale))
+
+
+def _shared_params(task: LeastCostMatching | MaximumMatching) -> dict[str, object]:
+    return {
+        "name": task.name,
+        "groups": list(task.groups),
+        "capacity": list(task.capacity),
+        "scale": list(task.scale),
+    }
+
+
+def _exposed(sizes: Sequence[int], capacity: tuple[int, int]) -> tuple[tuple[int, ...], ...]:
+    return ((0, min(capacity[0], sizes[1])), (min(capacity[1], sizes[0]), 0))
+
+
+def _pair_up(
+    places: list[Floats], capacity: tuple[int, int], solve: _Solver
+) -> tuple[Positions, Positions]:
+    """Matched pairs of positions; a member with room for several stands there as often."""
+    owners = [np.repeat(np.arange(len(p)), c) for p, c in zip(places, capacity, strict=True)]
+    swap = len(owners[0]) > len(owners[1])
+    small, large = (1, 0) if swap else (0, 1)
+    if not len(owners[small]):
+        return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
+    partner = solve(places[small][owners[small]], places[large][owners[large]])
+    matched = np.flatnonzero(partner >= 0)
+    pairs = owners[small][matched], owners[large][partner[matched]]
+    return (pairs[1], pairs[0]) if swap else pairs
+
+
+def _answers(pairs: tuple[Positions, Positions], sizes: list[int]) -> list[Answers]:
+    return [
+        from_pairs(pairs, reports=sizes[0], group=1),
+        from_pairs(pairs[::-1], reports=sizes[1], group=0),
+    ]
+
+
+def _distances(places: Sequence[Floats], answers: Sequence[Answers], scale: Scale) -> Floats:
+    """The distances between the matched, once a pair."""
+    first = answers[0]
+    if not isinstance(first, References):
+        raise Misuse("the answers of a matching are references")
+    near, far = measured(places[0], scale), measured(places[1], scale)
+    gaps = near[first.owners()] - far[first.indices]
+    return np.asarray(np.sqrt((gaps**2).sum(axis=1)))

@@ -1,0 +1,120 @@
+"""The largest matching within a radius, exact and with a proof, without the full radius graph.
+
+Building the graph of all pairs within the radius costs far more than matching on it, unless there
+are few. So a matching is found on each row's few nearest columns; if a row stays free, alternating
+paths tell which rows and columns it can reach, and only pairs that leave that set can help. When no
+pair leaves it, the reached columns and the unreached rows touch every pair and are as many as the
+matching: by Koenig's theorem it is the largest. Knows points, not people.
+Paper, server-side algorithms.
+"""
+
+import numpy as np
+from scipy.sparse import coo_array, csr_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
+from scipy.spatial import cKDTree
+
+from coatcheck.tasks.answers import Floats, Positions
+
+_NEAR = 8
+_FEW = 32
+_SAMPLE = 64
+_SLACK = 1e-9  # trees search a little wider than asked; what they find is then compared exactly
+
+
+def maximum(rows: Floats, columns: Floats, *, radius: float) -> Positions:
+    """The column of each row, or -1, such that as many as possible are at most `radius` apart."""
+    if not len(rows) or not len(columns):
+        return np.full(len(rows), -1)
+    tree = _tree(columns)
+    sample = rows[:: max(1, len(rows) // _SAMPLE)]
+    wide = radius * (1 + _SLACK)
+    if np.mean(tree.query_ball_point(sample, wide, return_length=True)) <= _FEW:
+        pairs = _all_pairs(rows, columns, tree, radius)
+        return _match(_graph(pairs, (len(rows), len(columns))))
+    return _by_reach(rows, columns, tree, radius)
+
+
+def _by_reach(rows: Floats, columns: Floats, tree: cKDTree, radius: float) -> Positions:
+    """Match on near pairs, and add pairs that leave the reached set until none does."""
+    owners, partners = _near_pairs(rows, columns, tree, radius, _NEAR)
+    near = _NEAR
+    while True:
+        graph = _graph((owners, partners), (len(rows), len(columns)))
+        column_of = _match(graph)
+        if np.all(column_of >= 0):
+            return column_of
+        reached_rows, reached_columns = _reach(graph, column_of)
+        asking, offered = np.flatnonzero(reached_rows), np.flatnonzero(~reached_columns)
+        if not len(offered):
+            return column_of
+        left = columns[offered]
+        more = _near_pairs(rows[asking], left, _tree(left), radius, near)
+        if not len(more[0]):
+            return column_of
+        owners = np.concatenate([owners, asking[more[0]]])
+        partners = np.concatenate([partners, offered[more[1]]])
+        near *= 2  # so that the rounds stay few where many points coincide
+
+
+def _tree(points: Floats) -> cKDTree:
+    return cKDTree(points, balanced_tree=False, compact_nodes=False)
+
+
+def _match(graph: csr_array) -> Positions:
+    found = maximum_bipartite_matching(graph, perm_type="column")
+    return np.asarray(found).astype(np.int64)
+
+
+def _all_pairs(
+    rows: Floats, columns: Floats, tree: cKDTree, radius: float
+) -> tuple[Positions, Positions]:
+    """Every pair within the radius."""
+    wide = radius * (1 + _SLACK)
+    found = _tree(rows).sparse_distance_matrix(tree, wide, output_type="ndarray")
+    owners, partners = found["i"], found["j"]
+    close = np.flatnonzero(found["v"] >= radius * (1 - _SLACK))
+    apart = ((rows[owners[close]] - columns[partners[close]]) ** 2).sum(axis=1)
+    beyond = close[apart > radius * radius]
+    if not len(beyond):
+        return owners, partners
+    return np.delete(owners, beyond), np.delete(partners, beyond)
+
+
+def _near_pairs(
+    rows: Floats, columns: Floats, tree: cKDTree, radius: float, near: int
+) -> tuple[Positions, Positions]:
+    """The nearest columns of each row that are within the radius."""
+    wide = radius * (1 + _SLACK)
+    _, found = tree.query(rows, k=min(near, len(columns)), distance_upper_bound=wide)
+    found = np.asarray(found).reshape(len(rows), -1)
+    owners, place = np.nonzero(found < len(columns))
+    partners = found[owners, place]
+    within = ((rows[owners] - columns[partners]) ** 2).sum(axis=1) <= radius * radius
+    return owners[within], partners[within]
+
+
+def _graph(pairs: tuple[Positions, Positions], shape: tuple[int, int]) -> csr_array:
+    short = tuple(side.astype(np.int32) for side in pairs)
+    pairs_array = coo_array((np.ones(len(short[0]), dtype=np.int8), short), shape=shape)
+    pairs_array.has_canonical_format = True  # no pair comes twice: do not sort to look for one
+    return pairs_array.tocsr()
+
+
+def _reach(graph: csr_array, column_of: Positions) -> tuple[Positions, Positions]:
+    """Which rows and columns alternating paths from free rows reach."""
+    rows = np.zeros(graph.shape[0], dtype=bool)
+    columns = np.zeros(graph.shape[1], dtype=bool)
+    row_of = np.full(graph.shape[1], -1)
+    matched = np.flatnonzero(column_of >= 0)
+    row_of[column_of[matched]] = matched
+    front = np.flatnonzero(column_of < 0)
+    while len(front):
+        rows[front] = True
+        counts = graph.indptr[front + 1] - graph.indptr[front]
+        firsts = np.repeat(graph.indptr[front] - np.cumsum(counts) + counts, counts)
+        met = np.unique(graph.indices[firsts + np.arange(counts.sum())])
+        met = met[~columns[met]]
+        columns[met] = True
+        front = row_of[met]
+        front = front[front >= 0]
+    return rows, columns

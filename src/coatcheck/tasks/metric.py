@@ -1,0 +1,36 @@
+"""Distances in the unit people think in: one factor an axis turns estimates into it.
+
+For degrees of latitude and longitude the factors are metres a degree, so that a radius is in metres
+and a circle is round. Knows points, not people.
+"""
+
+import numpy as np
+
+from coatcheck.errors import Misuse
+from coatcheck.tasks.answers import Floats
+
+Scale = tuple[float, ...]
+
+
+def checked(scale: object) -> Scale:
+    """The factors as a tuple (empty means 1 an axis); they arrive as a list from the terms."""
+    factors = tuple(float(factor) for factor in scale) if isinstance(scale, list | tuple) else None
+    if factors is None or not all(np.isfinite(factors)) or not all(f > 0 for f in factors):
+        raise Misuse(f"scale must be positive factors, one an axis, got {scale!r}")
+    return factors
+
+
+def positive(value: float, *, what: str) -> float:
+    """The number, if it is finite and above zero."""
+    if not (np.isfinite(value) and value > 0):
+        raise Misuse(f"{what} must be a positive number, got {value!r}")
+    return float(value)
+
+
+def measured(points: Floats, scale: Scale) -> Floats:
+    """The points in the unit of distances."""
+    if not scale:
+        return np.ascontiguousarray(points, dtype=np.float64)
+    if len(scale) != points.shape[1]:
+        raise Misuse(f"scale has {len(scale)} factors but estimates have {points.shape[1]} axes")
+    return np.ascontiguousarray(points * np.array(scale))

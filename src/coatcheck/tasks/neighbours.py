@@ -1,0 +1,158 @@
+"""Who is near: the nearest of those within a radius, for everybody of one group.
+
+On real check-ins a quarter of the crowd lies within the paper's radius, so an answer carries at
+most `limit` neighbours; that is also what the accountant counts as exposed. Sees places, never
+keys. Paper, location-based social systems.
+
+    >>> import numpy as np
+    >>> from coatcheck.tasks.neighbours import Neighbours
+    >>> (found,) = Neighbours(radius=1.5, limit=1)([np.array([[0.0], [1.0], [1.2], [9.0]])])
+    >>> [found.of(i).tolist() for i in range(4)]
+    [[1], [2], [1], []]
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.spatial import cKDTree
+
+from coatcheck.errors import Misuse
+from coatcheck.tasks.answers import Answers, AnswerSize, Floats, Positions, References, Score
+from coatcheck.tasks.metric import Scale, checked, measured, positive
+from coatcheck.tasks.pairs import agreement
+
+_CHUNK = 2**16
+_SLACK = 1e-9  # the tree searches a little wider than asked; what it finds is compared exactly
+
+
+@dataclass(frozen=True, kw_only=True)
+class Neighbours:
+    """Tell everybody the nearest `limit` of the others within `radius`, nearest first.
+
+    Ties are settled by the places themselves, so the answer does not depend on the order; equal
+    places are interchangeable.
+
+    Attributes:
+        radius: how far a neighbour may be, in the unit of distances.
+        limit: the most neighbours that one answer holds, and exposes.
+        mutual: keep only those who list each other. A person may otherwise be listed by more than
+            `limit` others, who expose *themselves* if they write to a corrupted neighbour.
+        scale: a factor an axis that turns estimates into distances; empty for 1.
+    """
+
+    radius: float
+    limit: int = 16
+    mutual: bool = False
+    groups: tuple[str] = ("people",)
+    scale: Scale = ()
+
+    name = "neighbours"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "radius", positive(self.radius, what="radius"))
+        object.__setattr__(self, "groups", tuple(self.groups))
+        object.__setattr__(self, "scale", checked(self.scale))
+        if self.limit < 1 or len(self.groups) != 1:
+            raise Misuse("neighbours need one group and a limit of at least 1")
+
+    @classmethod
+    def example(cls) -> "Neighbours":
+        """A task to check."""
+        return cls(radius=0.4, limit=3)
+
+    def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
+        """Find everybody's neighbours."""
+        places = measured(estimates[0], self.scale)
+        found = nearest_within(places, radius=self.radius, limit=self.limit)
+        return [_mutual(found) if self.mutual else found]
+
+    def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """The limit, or everybody else if they are fewer."""
+        return ((max(0, min(self.limit, sizes[0] - 1)),),)
+
+    def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:  # noqa: ARG002 - references only
+        """As many references as the limit."""
+        return (AnswerSize(references=self.limit),)
+
+    def params(self) -> dict[str, object]:
+        """Parameters for the terms."""
+        return {
+            "name": self.name,
+            "radius": self.radius,
+            "limit": self.limit,
+            "mutual": self.mutual,
+            "groups": list(self.groups),
+            "scale": list(self.scale),
+        }
+
+    def score(
+        self,
+        truth: Sequence[Floats],
+        *,
+        estimates: Sequence[Floats],
+        answers: Sequence[Answers] | None = None,  # noqa: ARG002 - whole neighbourhoods are judged
+    ) -> Score:
+        """The F1 of whole neighbourhoods, as the paper has it, the limit left aside."""
+        sides = [measured(side[0], self.scale) for side in (truth, estimates)]
+        value = agreement(*sides, radius=self.radius).f1
+        return Score(name="F1", value=value, higher_is_better=True)
+
+
+def nearest_within(places: Floats, *, radius: float, limit: int) -> References:
+    """The nearest `limit` others within the radius of each place, nearest first."""
+    n = len(places)
+    lists = np.full((n, limit), -1)
+    tree = cKDTree(places if n else np.zeros((1, 1)))
+    rank = np.empty(n, dtype=np.int64)
+    rank[np.lexsort(places.T[::-1])] = np.arange(n)
+    for start in range(0, n, _CHUNK):
+        asking, count = np.arange(start, min(start + _CHUNK, n)), min(n, limit + 2)
+        while len(asking):
+            found, apart = _others(tree, places, asking, radius, count)
+            found, apart = _in_order(found, apart, rank)
+            clear = _clear(apart, limit) if count < n else np.ones(len(asking), dtype=np.bool_)
+            settled = found[clear][:, :limit]
+            lists[asking[clear], : settled.shape[1]] = settled
+            asking, count = asking[~clear], min(n, 2 * count)
+    kept = lists >= 0
+    indptr = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
+    return References(0, indptr, lists[kept], ordered=True)
+
+
+def _others(
+    tree: cKDTree, places: Floats, asking: Positions, radius: float, count: int
+) -> tuple[Positions, Floats]:
+    """The nearest others and their squared distances; -1 and infinity beyond the radius."""
+    wide = radius * (1 + _SLACK)
+    _, near = tree.query(places[asking], k=count, distance_upper_bound=wide)
+    near = np.asarray(near).reshape(len(asking), count)
+    there = (near < len(places)) & (near != asking[:, None])
+    apart = ((places[asking][:, None, :] - places[np.where(there, near, 0)]) ** 2).sum(axis=2)
+    apart[~there | (apart > radius * radius)] = np.inf
+    return np.where(np.isfinite(apart), near, -1), apart
+
+
+def _in_order(found: Positions, apart: Floats, rank: Positions) -> tuple[Positions, Floats]:
+    """Nearest first, and of equally near ones the first by place."""
+    order = np.lexsort((rank[found], apart), axis=1)
+    return np.take_along_axis(found, order, axis=1), np.take_along_axis(apart, order, axis=1)
+
+
+def _clear(apart: Floats, limit: int) -> npt.NDArray[np.bool_]:
+    """Whether nobody beyond what was looked at can be as near as the last who counts.
+
+    One of the columns is the person (infinitely far), unless enough others are at the very same
+    place; those are interchangeable.
+    """
+    last, beyond = apart[:, limit - 1], apart[:, -2]
+    return np.asarray(np.isinf(beyond) | (beyond > last * (1 + _SLACK)) | (last == 0.0))
+
+
+def _mutual(found: References) -> References:
+    """Only the references that are returned."""
+    owners, indices, n = found.owners(), found.indices, len(found)
+    kept = np.isin(owners * n + indices, indices * n + owners)
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(owners[kept], minlength=n))])
+    return References(0, indptr, indices[kept], ordered=True)
