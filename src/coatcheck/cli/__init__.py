@@ -12,6 +12,7 @@ import click
 from coatcheck.errors import Error, Misuse
 
 COMMANDS = {
+    "check-task": "coatcheck.cli.check_task",
     "compare": "coatcheck.cli.compare",
 }
 

@@ -66,6 +66,11 @@ class Learning:
         return self.sampled or self.dimension
 
     @property
+    def dimensions(self) -> tuple[int]:
+        """The numbers in one report of each group."""
+        return (self.width,)
+
+    @property
     def note_size(self) -> int:
         """The bytes of a note: the coordinates, then the wallet."""
         return _WORD * self.sampled + self.wallet

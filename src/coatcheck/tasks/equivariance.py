@@ -1,0 +1,229 @@
+"""Tries to refute that a task is permutation-equivariant, and tells how when it can.
+
+Reports are drawn in general position, on a coarse lattice (ties) and all equal, for groups that are
+empty, of one person, and larger. The task must answer permuted reports with permuted answers:
+numbers move, references move and are renamed. Two differences are excused: another optimum with the
+same objective, and equal reports that swapped their answers. What fails is made as small as can be
+by dropping reports. Sees what a task sees. Paper, definition of permutation-equivariance.
+
+    >>> from coatcheck.tasks.equivariance import check_equivariance
+    >>> from coatcheck.tasks.neighbours import Neighbours
+    >>> check_equivariance(Neighbours(radius=0.5, limit=2), trials=30).equivariant
+    True
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from coatcheck.entropy import Entropy, seeded
+from coatcheck.errors import Error, Misuse
+from coatcheck.tasks import Optimizes, ReadsNotes, Task, answer
+from coatcheck.tasks.answers import Answers, Floats, Notes, Positions, References
+from coatcheck.tasks.comparison import same_answers, same_by_content
+
+Draw = Callable[[Entropy, Sequence[int]], Sequence[Floats]]
+
+_SIZES = (0, 1, 2, 3, 4, 7, 20, 60)
+_CLOSE = 1e-9
+
+
+@dataclass(frozen=True, eq=False)
+class Reports:
+    """What a task is shown in one trial, and the order in which it is shown again."""
+
+    estimates: list[Floats]
+    notes: list[Notes] | None
+    orders: list[Positions]
+
+    def without(self, group: int, report: int) -> "Reports":
+        """The same with one report less."""
+        orders = list(self.orders)
+        left = orders[group][orders[group] != report]
+        orders[group] = left - (left > report)
+        return Reports(
+            [np.delete(e, report, 0) if g == group else e for g, e in enumerate(self.estimates)],
+            self.notes
+            and [np.delete(n, report, 0) if g == group else n for g, n in enumerate(self.notes)],
+            orders,
+        )
+
+    def permuted(self) -> "Reports":
+        """The reports as they are shown again."""
+        notes = self.notes and [n[o] for n, o in zip(self.notes, self.orders, strict=True)]
+        shown = [e[o] for e, o in zip(self.estimates, self.orders, strict=True)]
+        return Reports(shown, notes, self.orders)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Verdict:
+    """What the trials found, in words by `str`.
+
+    Attributes:
+        task: the name of the task.
+        equivariant: whether every trial passed.
+        equal: trials with exactly the permuted answers.
+        tied: trials that differ by another optimum, or by a swap of equal reports.
+        reason: what went wrong, or empty.
+        counterexample: the smallest reports found that show it.
+        cured: whether the task passes when the server sorts the reports first.
+    """
+
+    task: str
+    equivariant: bool
+    equal: int
+    tied: int
+    reason: str = ""
+    counterexample: Reports | None = None
+    cured: bool = False
+    groups: tuple[str, ...] = field(default=(), repr=False)
+
+    def __str__(self) -> str:
+        if self.equivariant:
+            ties = f", {self.tied} up to ties" if self.tied else ""
+            trials = self.equal + self.tied
+            return f"{self.task}: equivariant in {trials} trials ({self.equal} equal{ties})"
+        lines = [f"{self.task}: not equivariant: {self.reason}"]
+        if self.counterexample is not None:
+            lines += _told(self.counterexample, self.groups)
+        lines.append(
+            "it passes in canonical order, in which the server shows reports by default"
+            if self.cured
+            else "it fails in canonical order too: the server cannot mend it"
+        )
+        return "\n".join(lines)
+
+
+def check_equivariance(
+    task: Task, *, trials: int = 120, seed: int = 0, draw: Draw | None = None
+) -> Verdict:
+    """Try to refute that the task is equivariant; the same seed tries the same reports.
+
+    Without `draw`, reports are drawn in [-1, 1] with two numbers each, or as many as an attribute
+    `dimensions` of the task says.
+    """
+    first = _trials(task, trials, seed, draw, canonical=False)
+    if first.equivariant:
+        return first
+    again = _trials(task, trials, seed, draw, canonical=True)
+    return replace(first, cured=again.equivariant, groups=tuple(task.groups))
+
+
+def _trials(task: Task, trials: int, seed: int, draw: Draw | None, *, canonical: bool) -> Verdict:
+    if trials < 1:
+        raise Misuse(f"at least one trial is needed, got {trials}")
+    entropy = seeded(seed)
+    outcomes: list[str] = []
+    for trial in range(trials):
+        reports = _drawn(task, trial, entropy, draw)
+        outcome, _ = _judge(task, reports, canonical=canonical)
+        if outcome == "wrong":
+            smallest = _shrink(task, reports, canonical=canonical)
+            return Verdict(
+                task=task.name,
+                equivariant=False,
+                equal=outcomes.count("equal"),
+                tied=outcomes.count("tied"),
+                reason=_judge(task, smallest, canonical=canonical)[1],
+                counterexample=smallest,
+            )
+        outcomes.append(outcome)
+    equal, tied = outcomes.count("equal"), outcomes.count("tied")
+    return Verdict(task=task.name, equivariant=True, equal=equal, tied=tied)
+
+
+def _drawn(task: Task, trial: int, entropy: Entropy, draw: Draw | None) -> Reports:
+    """Reports for a trial: every third on a coarse lattice, every seventh all equal."""
+    sizes = [_SIZES[int(entropy.below(len(_SIZES), 1)[0])] for _ in task.groups]
+    if trial < len(_SIZES):
+        sizes[trial % len(sizes)] = _SIZES[trial]
+    dimensions = getattr(task, "dimensions", (2,) * len(sizes))
+    if draw is not None:
+        estimates = [np.asarray(group, dtype=np.float64) for group in draw(entropy, sizes)]
+    else:
+        estimates = [
+            entropy.uniforms(n * d).reshape(n, d) * 2 - 1
+            for n, d in zip(sizes, dimensions, strict=True)
+        ]
+    few = trial % 3 == 1
+    if few:
+        estimates = [np.rint(group * 2) / 2 for group in estimates]
+    if trial % 7 == 5:
+        estimates = [np.repeat(group[:1], len(group), axis=0) for group in estimates]
+    notes = None
+    if isinstance(task, ReadsNotes):
+        notes = [_notes(entropy, len(group), task.note_size, few=few) for group in estimates]
+    orders = [np.argsort(entropy.words(len(group))) for group in estimates]
+    return Reports(estimates, notes, orders)
+
+
+def _notes(entropy: Entropy, count: int, size: int, *, few: bool) -> Notes:
+    drawn = np.frombuffer(entropy.token(count * size), dtype=np.uint8).reshape(count, size)
+    return drawn % 2 if few else drawn
+
+
+def _judge(task: Task, reports: Reports, *, canonical: bool) -> tuple[str, str]:
+    """The outcome of one trial: equal, tied or wrong, and why."""
+    given = [group.copy() for group in reports.estimates]
+    shown = reports.permuted()
+    try:
+        before = _run(task, given, reports.notes, canonical=canonical)
+        if not all(np.array_equal(a, b) for a, b in zip(given, reports.estimates, strict=True)):
+            return "wrong", "it changes the reports that it is given"
+        repeat = _run(task, given, reports.notes, canonical=canonical)
+        after = _run(task, shown.estimates, shown.notes, canonical=canonical)
+    except Exception as error:  # noqa: BLE001 - a stranger's task may raise anything
+        told = "" if isinstance(error, Error) else f"it raises {type(error).__name__}: "
+        return "wrong", f"{told}{error}"
+    if not same_answers(before, repeat):
+        return "wrong", "it answers the same reports differently when asked twice"
+    return _compare(task, shown, _moved(before, reports.orders), after)
+
+
+def _compare(
+    task: Task, shown: Reports, expected: list[Answers], after: list[Answers]
+) -> tuple[str, str]:
+    """Whether the answers moved with the reports, or differ in a way that is excused."""
+    if same_answers(expected, after):
+        return "equal", ""
+    if same_by_content(shown.estimates, shown.notes, expected, after):
+        return "tied", ""
+    if not isinstance(task, Optimizes):
+        return "wrong", "the same reports in another order get other answers"
+    values = [task.objective(shown.estimates, found) for found in (expected, after)]
+    if np.isclose(values[0], values[1], rtol=_CLOSE, atol=_CLOSE):
+        return "tied", ""
+    return "wrong", f"another order gives an objective of {values[1]:g}, not {values[0]:g}"
+
+
+def _run(
+    task: Task, estimates: list[Floats], notes: list[Notes] | None, *, canonical: bool
+) -> list[Answers]:
+    return answer(task, estimates, notes=notes, canonical=canonical)
+
+
+def _moved(answers: list[Answers], orders: list[Positions]) -> list[Answers]:
+    """What the answers must be when the reports are shown in these orders."""
+    names = [np.argsort(order) for order in orders]
+    moved = [found.take(order) for found, order in zip(answers, orders, strict=True)]
+    return [m.renamed(names[m.group]) if isinstance(m, References) else m for m in moved]
+
+
+def _shrink(task: Task, reports: Reports, *, canonical: bool) -> Reports:
+    """Drop reports as long as the trial still fails."""
+    for group in range(len(reports.estimates)):
+        for report in range(len(reports.estimates[group]) - 1, -1, -1):
+            fewer = reports.without(group, report)
+            if _judge(task, fewer, canonical=canonical)[0] == "wrong":
+                return _shrink(task, fewer, canonical=canonical)
+    return reports
+
+
+def _told(reports: Reports, groups: tuple[str, ...]) -> list[str]:
+    """The counterexample in words."""
+    lines = []
+    for name, estimates, order in zip(groups, reports.estimates, reports.orders, strict=True):
+        places = ", ".join(str(tuple(round(float(x), 3) for x in row)) for row in estimates)
+        lines.append(f"  {name}: {places or 'nobody'}; shown again in the order {order.tolist()}")
+    return lines
