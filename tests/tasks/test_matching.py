@@ -1,0 +1,186 @@
+"""Matchings against independent solvers: the cost is scipy's least, the size Hopcroft-Karp's."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import linear_sum_assignment
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
+from scipy.spatial.distance import cdist
+
+from coatcheck.entropy import seeded
+from coatcheck.errors import Misuse
+from coatcheck.tasks import Floats, References, answer, assignment
+from coatcheck.tasks.assignment import assign
+from coatcheck.tasks.matching import LeastCostMatching, MaximumMatching
+from coatcheck.tasks.maximum import _by_reach, _tree, maximum
+
+KINDS = ("spread", "lattice", "clusters", "equal")
+
+
+def points(seed: int, count: int, kind: str, dimension: int = 2) -> Floats:
+    """Points of a kind: in general position, with ties, in few dense places, or all equal."""
+    drawn = seeded(seed).uniforms(count * dimension).reshape(count, dimension)
+    if kind == "lattice":
+        return np.rint(drawn * 4)
+    if kind == "clusters":
+        return np.rint(drawn * 2) + (drawn * 97 % 1) * 0.05
+    return drawn if kind == "spread" else np.full((count, dimension), 0.25)
+
+
+CROWDS = st.tuples(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 40),
+    st.integers(0, 40),
+    st.sampled_from(KINDS),
+    st.integers(1, 3),
+)
+
+
+@pytest.fixture(params=["compiled", "plain"])
+def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Both ways to compute: with numba, and without."""
+    if request.param == "plain":
+        monkeypatch.setattr(assignment, "available", lambda: False)
+    return str(request.param)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(CROWDS)
+def test_least_cost_equals_the_dense_solver(crowd: tuple[int, int, int, str, int]) -> None:
+    """The sparse method with pricing finds scipy's least cost, and proves it."""
+    seed, n, more, kind, dimension = crowd
+    rows, columns = points(seed, n, kind, dimension), points(seed + 1, n + more, kind, dimension)
+    distances = cdist(rows, columns)
+    least = distances[linear_sum_assignment(distances)].sum()
+    found = assignment._sparse(rows, columns, gap=0.0)
+    assert len(set(found.columns.tolist())) == n
+    assert found.cost == pytest.approx(distances[np.arange(n), found.columns].sum(), rel=1e-12)
+    assert found.cost == pytest.approx(least, rel=1e-9, abs=1e-9)
+    assert found.lower_bound == pytest.approx(found.cost, rel=1e-9, abs=1e-9)
+
+
+@settings(max_examples=1500, deadline=None)
+@given(CROWDS, st.floats(0.01, 1.5))
+def test_maximum_equals_hopcroft_karp(crowd: tuple[int, int, int, str, int], radius: float) -> None:
+    """Both ways, by all pairs and by reach, match as many as Hopcroft-Karp on the full graph."""
+    seed, n, more, kind, dimension = crowd
+    rows, columns = points(seed, n, kind, dimension), points(seed + 1, n + more, kind, dimension)
+    apart = ((rows[:, None] - columns[None]) ** 2).sum(axis=2)
+    graph = csr_array((apart <= radius * radius).astype(np.int8))
+    largest = (maximum_bipartite_matching(graph, perm_type="column") >= 0).sum()
+    ways = (
+        maximum(rows, columns, radius=radius),
+        _by_reach(rows, columns, _tree(columns), radius),
+    )
+    for column_of in ways:
+        matched = np.flatnonzero(column_of >= 0)
+        assert len(matched) == largest
+        assert len(set(column_of[matched].tolist())) == largest
+        assert np.all(apart[matched, column_of[matched]] <= radius * radius)
+
+
+@pytest.mark.parametrize(("n", "m"), [(700, 900), (600, 600), (300, 2000)])
+@pytest.mark.parametrize("kind", ["spread", "clusters", "lattice"])
+def test_larger_crowds_are_exact_too(n: int, m: int, kind: str, loops: str) -> None:
+    """At sizes where candidates, pricing rounds and warm starts all matter, the cost is least."""
+    rows, columns = points(5, n, kind), points(6, m, kind)
+    distances = cdist(rows, columns)
+    least = distances[linear_sum_assignment(distances)].sum()
+    found = assign(rows, columns)
+    assert found.cost == pytest.approx(least, rel=1e-9)
+    assert found.gap < 1e-9
+    assert (found.rounds > 0) == (loops == "compiled")
+
+
+def test_stopped_early_the_gap_is_stated_and_true() -> None:
+    """With a gap allowed the bound stays below the least cost, and the cost within the gap."""
+    rows, columns = points(8, 900, "clusters"), points(9, 900, "clusters")
+    distances = cdist(rows, columns)
+    least = distances[linear_sum_assignment(distances)].sum()
+    found = assign(rows, columns, gap=0.3)
+    assert found.lower_bound <= least * (1 + 1e-12)
+    assert least <= found.cost * (1 + 1e-12)
+    assert found.gap <= 0.3
+
+
+def test_too_large_without_compiled_loops_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The dense matrix is never built beyond its limit; the message names the extra."""
+    monkeypatch.setattr(assignment, "available", lambda: False)
+    monkeypatch.setattr(assignment, "DENSE_PAIRS", 10**5)
+    with pytest.raises(Misuse, match=r"pip install 'coatcheck\[fast\]'"):
+        assign(points(1, 400, "spread"), points(2, 400, "spread"))
+
+
+@pytest.mark.parametrize("sizes", [(0, 0), (0, 4), (4, 0), (1, 1), (3, 5), (5, 3)])
+@pytest.mark.parametrize("task", [LeastCostMatching(), MaximumMatching(radius=9.0)])
+def test_everybody_of_the_smaller_side_is_matched_mutually(
+    sizes: tuple[int, int], task: LeastCostMatching | MaximumMatching
+) -> None:
+    """Unequal and empty groups: partners refer to each other, the surplus gets no match."""
+    places = [points(g, n, "spread") for g, n in enumerate(sizes)]
+    users, workers = answer(task, places)
+    assert isinstance(users, References)
+    assert isinstance(workers, References)
+    assert users.counts().sum() == workers.counts().sum() == min(sizes)
+    for user in range(sizes[0]):
+        for worker in users.of(user):
+            assert workers.of(worker).tolist() == [user]
+
+
+def test_the_unreachable_get_no_match() -> None:
+    """Nobody within the radius is an answer: none."""
+    users, _ = answer(
+        MaximumMatching(radius=1.0), [np.array([[0.0], [9.0]]), np.array([[0.5], [0.6]])]
+    )
+    assert isinstance(users, References)
+    assert users.counts().tolist() == [1, 0]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 6), st.integers(1, 4))
+def test_capacities_serve_several(seed: int, users: int, workers: int, capacity: int) -> None:
+    """A worker with room for c serves at most c, at the cost of c workers at that place."""
+    places = [points(seed, users, "spread"), points(seed + 1, workers, "spread")]
+    task = LeastCostMatching(capacity=(1, capacity))
+    found = answer(task, places)
+    assert isinstance(found[1], References)
+    assert found[1].counts().max() <= capacity
+    distances = cdist(places[0], np.repeat(places[1], capacity, axis=0))
+    least = distances[linear_sum_assignment(distances)].sum()
+    assert task.objective(places, found) == pytest.approx(least, rel=1e-9)
+
+
+def test_degrees_are_measured_in_metres() -> None:
+    """With a scale an axis the nearest in metres wins, not the nearest in degrees."""
+    here, places = np.array([[60.0, 10.0]]), np.array([[60.0, 10.015], [60.01, 10.0]])
+    plain, _ = answer(LeastCostMatching(), [here, places])
+    scaled, _ = answer(LeastCostMatching(scale=(111_000.0, 55_000.0)), [here, places])
+    assert isinstance(plain, References)
+    assert isinstance(scaled, References)
+    assert (plain.of(0).tolist(), scaled.of(0).tolist()) == ([1], [0])
+    with pytest.raises(Misuse, match="2 axes"):
+        answer(LeastCostMatching(scale=(1.0,)), [here, places])
+
+
+def test_scores_are_the_papers() -> None:
+    """Travel cost is the true distance of the matched; success counts those truly within reach."""
+    truth = [np.array([[0.0], [10.0]]), np.array([[1.0], [12.0]])]
+    swapped = [truth[0][::-1], truth[1]]
+    assert LeastCostMatching().score(truth, estimates=truth).value == pytest.approx(3.0)
+    assert LeastCostMatching().score(truth, estimates=swapped).value == pytest.approx(21.0)
+    assert MaximumMatching(radius=1.5).score(truth, estimates=truth).value == pytest.approx(0.5)
+
+
+def test_parameters_that_mean_nothing_are_told() -> None:
+    """Capacities above one on both sides, a radius of nothing, a gap of everything."""
+    for capacity in [(2, 2), (0, 1)]:
+        with pytest.raises(Misuse, match="capacity"):
+            LeastCostMatching(capacity=capacity)
+    with pytest.raises(Misuse, match="radius"):
+        MaximumMatching(radius=0.0)
+    with pytest.raises(Misuse, match="gap"):
+        LeastCostMatching(gap=1.0)
+    with pytest.raises(Misuse, match="scale"):
+        LeastCostMatching(scale=(0.0, 1.0))
