@@ -82,7 +82,7 @@ def test_the_mean_field_form_is_close_for_many() -> None:
     truth = owen(game, entropy=seeded(3), sets=1500).values
     found = mean_field(game)
     assert np.sqrt(np.mean((found.values - truth) ** 2)) / truth.std() < 0.01
-    assert found.values.sum() == pytest.approx(game.total(), rel=0.01)
+    assert found.values.sum() == pytest.approx(game.total(), rel=1e-9)
     assert np.all(np.isnan(found.standard_error))
 
 
