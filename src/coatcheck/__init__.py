@@ -43,6 +43,30 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
         choose,
         fieldwise,
     )
+    from coatcheck.tasks import (
+        References,
+        Task,
+        Values,
+    )
+    from coatcheck.tasks.download import (
+        Download,
+    )
+    from coatcheck.tasks.equivariance import (
+        check_equivariance,
+    )
+    from coatcheck.tasks.learning import (
+        Learning,
+    )
+    from coatcheck.tasks.matching import (
+        LeastCostMatching,
+        MaximumMatching,
+    )
+    from coatcheck.tasks.neighbours import (
+        Neighbours,
+    )
+    from coatcheck.tuning import (
+        tune,
+    )
 
 __version__ = "0.1.0"
 
@@ -51,12 +75,17 @@ _CONTENTS = {
     "BoundedResponse": "randomizers",
     "Box": "domain",
     "Categories": "domain",
+    "Download": "tasks.download",
     "Error": "errors",
     "FieldwiseResponse": "randomizers",
     "GridResponse": "randomizers",
     "Laplace": "randomizers",
+    "Learning": "tasks.learning",
+    "LeastCostMatching": "tasks.matching",
+    "MaximumMatching": "tasks.matching",
     "MinkowskiResponse": "randomizers",
     "Misuse": "errors",
+    "Neighbours": "tasks.neighbours",
     "OutsideDomain": "errors",
     "PlanarLaplace": "randomizers",
     "PrivHS": "randomizers",
@@ -64,14 +93,19 @@ _CONTENTS = {
     "PrivUnitG": "randomizers",
     "Product": "domain",
     "Randomizer": "randomizers",
+    "References": "tasks",
     "Refused": "errors",
     "SquareWave": "randomizers",
     "Staircase": "randomizers",
+    "Task": "tasks",
+    "Values": "tasks",
+    "check_equivariance": "tasks.equivariance",
     "choose": "randomizers",
     "compare": "comparison",
     "fieldwise": "randomizers",
     "seeded": "entropy",
     "system": "entropy",
+    "tune": "tuning",
 }
 
 __all__ = [

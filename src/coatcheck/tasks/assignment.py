@@ -1,10 +1,10 @@
 """The least-cost matching of two sets of points, exact and with a proof, without the dense matrix.
 
 Every point of the smaller side is matched, and the sum of distances is least. Near candidates and
-one full matching (so that there is one) make a sparse graph; shortest augmenting paths solve it with
-prices; then *all* omitted pairs are priced, and those that could improve join the graph, until none
-is left. That is the proof: the prices are feasible for the complete graph, so by linear programming
-duality no matching is cheaper. Stopped early, the gap is stated.
+one full matching (so that there is one) make a sparse graph; shortest augmenting paths solve it
+with prices; then *all* omitted pairs are priced, and those that could improve join the graph, until
+none is left. That is the proof: the prices are feasible for the complete graph, so by linear
+programming duality no matching is cheaper. Stopped early, the gap is stated.
 Knows points, not people. Paper, server-side algorithms of the crowdsourcing experiments.
 """
 
