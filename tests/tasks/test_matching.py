@@ -9,12 +9,14 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 from scipy.spatial.distance import cdist
 
+from coatcheck.domain import Box
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.tasks import Floats, References, answer, assignment
 from coatcheck.tasks.assignment import assign
 from coatcheck.tasks.matching import LeastCostMatching, MaximumMatching
 from coatcheck.tasks.maximum import _by_reach, _tree, maximum
+from coatcheck.tasks.metric import scale_of
 
 KINDS = ("spread", "lattice", "clusters", "equal")
 
@@ -155,8 +157,11 @@ def test_capacities_serve_several(seed: int, users: int, workers: int, capacity:
 def test_degrees_are_measured_in_metres() -> None:
     """With a scale an axis the nearest in metres wins, not the nearest in degrees."""
     here, places = np.array([[60.0, 10.0]]), np.array([[60.0, 10.015], [60.01, 10.0]])
+    scale = scale_of(Box.geographic(south=59.0, west=9.0, north=61.0, east=11.0))
+    assert scale == pytest.approx((111_195, 55_598), rel=1e-4)
+    assert scale_of(Box((0.0,), (1.0,))) == ()
     plain, _ = answer(LeastCostMatching(), [here, places])
-    scaled, _ = answer(LeastCostMatching(scale=(111_000.0, 55_000.0)), [here, places])
+    scaled, _ = answer(LeastCostMatching(scale=scale), [here, places])
     assert isinstance(plain, References)
     assert isinstance(scaled, References)
     assert (plain.of(0).tolist(), scaled.of(0).tolist()) == ([1], [0])

@@ -26,6 +26,7 @@ _THIN = 8
 _ADDED = 12
 _BLOCK = 16
 _ROUNDS = 200
+_ROUNDING = 1e-12  # a gap as small as this is the rounding of long sums, not a better matching
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -132,7 +133,7 @@ def _sparse(rows: Floats, columns: Floats, *, gap: float) -> Assignment:
         apart = np.sqrt(((rows - columns[column_of]) ** 2).sum(axis=1))
         cost = float(apart.sum())
         bound = float((u - worst[:, 0]).sum() + v.sum())
-        if violated == 0 or cost - bound <= gap * cost:
+        if violated == 0 or cost - bound <= max(gap, _ROUNDING) * cost:
             break
         found = np.where(found >= 0, blocks.order[found], -1)
         graph = graph.with_edges(rows, columns, found)
