@@ -108,6 +108,19 @@ def test_a_gradient_of_nothing_earns_what_it_changes() -> None:
         Game.dense(gradients, np.zeros(2))
 
 
+def test_gradients_that_cancel_are_no_trouble() -> None:
+    """Twenty gradients that sum to zero: every method gives finite values that add up to zero."""
+    half = seeded(9).uniforms(60).reshape(10, 6) - 0.5
+    game = Game.dense(np.concatenate([half, -half]), np.ones(6))
+    for found in (
+        mean_field(game),
+        owen(game, entropy=seeded(1), sets=300),
+        permutations(game, entropy=seeded(1), orders=100),
+    ):
+        assert np.all(np.isfinite(found.values))
+        assert found.values.sum() == pytest.approx(0.0, abs=1e-9)
+
+
 def test_a_coordinate_named_twice_counts_once_with_its_sum() -> None:
     """Repeats in a note are the gradient with the values added, not two people."""
     direction = np.array([1.0, 2.0, 3.0])
