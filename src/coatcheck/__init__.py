@@ -72,6 +72,7 @@ _CONTENTS = {
     "calibrate": "amplification",
     "choose": "randomizers",
     "compare": "comparison",
+    "compose": "composition",
     "delta_curve": "amplification",
     "fieldwise": "randomizers",
     "seeded": "entropy",
