@@ -8,8 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equal
+    from coatcheck.amplification import (
+        Guarantee,
+        amplify,
+        calibrate,
+        delta_curve,
+    )
     from coatcheck.comparison import (
         compare,
+    )
+    from coatcheck.composition import (
+        compose,
     )
     from coatcheck.domain import (
         Ball,
@@ -26,6 +35,9 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
         Misuse,
         OutsideDomain,
         Refused,
+    )
+    from coatcheck.ledger import (
+        Ledger,
     )
     from coatcheck.randomizers import (
         BoundedResponse,
@@ -56,6 +68,7 @@ _CONTENTS = {
     "GridResponse": "randomizers",
     "Guarantee": "amplification",
     "Laplace": "randomizers",
+    "Ledger": "ledger",
     "MinkowskiResponse": "randomizers",
     "Misuse": "errors",
     "OutsideDomain": "errors",
@@ -87,7 +100,9 @@ __all__ = [
     "Error",
     "FieldwiseResponse",
     "GridResponse",
+    "Guarantee",
     "Laplace",
+    "Ledger",
     "MinkowskiResponse",
     "Misuse",
     "OutsideDomain",
@@ -101,8 +116,12 @@ __all__ = [
     "SquareWave",
     "Staircase",
     "__version__",
+    "amplify",
+    "calibrate",
     "choose",
     "compare",
+    "compose",
+    "delta_curve",
     "fieldwise",
     "seeded",
     "system",
