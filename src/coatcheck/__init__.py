@@ -39,6 +39,11 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
     from coatcheck.ledger import (
         Ledger,
     )
+    from coatcheck.planning import (
+        Group,
+        Plan,
+        plan,
+    )
     from coatcheck.randomizers import (
         BoundedResponse,
         FieldwiseResponse,
@@ -66,12 +71,14 @@ _CONTENTS = {
     "Error": "errors",
     "FieldwiseResponse": "randomizers",
     "GridResponse": "randomizers",
+    "Group": "planning",
     "Guarantee": "amplification",
     "Laplace": "randomizers",
     "Ledger": "ledger",
     "MinkowskiResponse": "randomizers",
     "Misuse": "errors",
     "OutsideDomain": "errors",
+    "Plan": "planning",
     "PlanarLaplace": "randomizers",
     "PrivHS": "randomizers",
     "PrivUnit": "randomizers",
@@ -88,6 +95,7 @@ _CONTENTS = {
     "compose": "composition",
     "delta_curve": "amplification",
     "fieldwise": "randomizers",
+    "plan": "planning",
     "seeded": "entropy",
     "system": "entropy",
 }
@@ -100,12 +108,14 @@ __all__ = [
     "Error",
     "FieldwiseResponse",
     "GridResponse",
+    "Group",
     "Guarantee",
     "Laplace",
     "Ledger",
     "MinkowskiResponse",
     "Misuse",
     "OutsideDomain",
+    "Plan",
     "PlanarLaplace",
     "PrivHS",
     "PrivUnit",
@@ -123,6 +133,7 @@ __all__ = [
     "compose",
     "delta_curve",
     "fieldwise",
+    "plan",
     "seeded",
     "system",
 ]
