@@ -13,8 +13,6 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from scipy.special import betainc
-
 from coatcheck.errors import Misuse
 
 
@@ -205,6 +203,8 @@ def _capped(
     common = (1 - offset) ** dimension
     overlap = common
     if norm == 2:
+        from scipy.special import betainc  # noqa: PLC0415 - only here, and slow to load
+
         overlap = float(betainc((dimension + 1) / 2, 0.5, 1 - offset**2))
     return TwoLevel(epsilon=epsilon, cap=cap, apart=cap * (1 - overlap), kernel=cap * common)
 

@@ -12,7 +12,6 @@ from functools import partial
 from typing import Final
 
 import numpy as np
-from scipy import optimize
 
 from coatcheck.amplification import Guarantee, amplify, any_ldp, calibrate
 from coatcheck.domain import Ball, Box, Categories, Domain, Product
@@ -210,6 +209,8 @@ def _valleys(values: Sequence[float]) -> list[int]:
 
 
 def _refine(error: Callable[[float], float], low: float, high: float) -> float:
+    from scipy import optimize  # noqa: PLC0415 - slow to load
+
     found = optimize.minimize_scalar(
         error, bounds=(low, high), method="bounded", options={"xatol": _CLOSE, "maxiter": 10}
     )
