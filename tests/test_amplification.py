@@ -236,7 +236,7 @@ def test_guarantee_reads_as_a_sentence() -> None:
     law = OwnCoin(law=grid(3.0, cells=9), rate=0.5)
     told = str(amplify(law, crowd=5000, corrupted=20, exposed=30, delta=1e-6, lower=True))
     for word in (
-        "replace one person's value",
+        "Replacing one person's value",
         "5,000",
         "4,950",
         "at most 20",

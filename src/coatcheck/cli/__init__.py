@@ -12,7 +12,10 @@ import click
 from coatcheck.errors import Error, Misuse
 
 COMMANDS = {
+    "amplify": "coatcheck.cli.privacy",
+    "calibrate": "coatcheck.cli.privacy",
     "compare": "coatcheck.cli.compare",
+    "plan": "coatcheck.cli.plan",
 }
 
 

@@ -20,10 +20,11 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from coatcheck.amplification import Guarantee
-from coatcheck.domain import Ball, Box, Categories, Domain
+from coatcheck.domain import Ball, Box, Domain
 from coatcheck.errors import Misuse
 from coatcheck.planning.search import Design, Promise, designs
-from coatcheck.randomizers import FieldwiseResponse, Goal, GridResponse, Randomizer
+from coatcheck.planning.words import GOALS, described, told_error
+from coatcheck.randomizers import Goal, GridResponse
 from coatcheck.randomizers.contract import check_goal
 
 __all__ = ["Design", "Group", "GroupPlan", "Plan", "Promise", "plan"]
@@ -31,11 +32,6 @@ __all__ = ["Design", "Group", "GroupPlan", "Plan", "Promise", "plan"]
 LOSSES: Final = (0.01, 0.05, 0.1, 0.2)
 # Far from saturation ε grows by half a percent when one percent of the crowd is lost.
 _FRAGILE: Final = 0.02
-_WORDS: Final[dict[Goal, str]] = {
-    "mean": "mean distance, values uniform on the domain",
-    "worst": "mean distance at the worst value",
-    "unbiased": "root mean squared error at the worst value, unbiased",
-}
 
 
 class Exposing(Protocol):
@@ -175,7 +171,7 @@ class Plan:
         ]
 
     def __str__(self) -> str:
-        lines = [f"To keep ε = {self.epsilon:g} at δ = {self.delta:.3g} ({_WORDS[self.goal]}):"]
+        lines = [f"To keep ε = {self.epsilon:g} at δ = {self.delta:.3g} ({GOALS[self.goal]}):"]
         for group in self.groups:
             lines += _told(group)
         return "\n".join(lines)
@@ -268,39 +264,10 @@ def _told(group: GroupPlan) -> list[str]:
     best = group.best
     fading = ", ".join(f"{eps:.3g} with {share:.0%} lost" for share, eps in group.fading.items())
     lines = [
-        f"- {group.name}: {described(best)}; {told_error(best)} ({group.reason}).",
+        f"- {group.name}: {described(best)}; error {told_error(best)} ({group.reason}).",
     ]
     honest = f"{group.promise.crowd:,} people, {best.guarantee.anonymous:,} honest and anonymous"
     lines.append(f"  At least {honest}: ε = {best.guarantee.epsilon:.4g}; {fading}.")
     if group.group.expected is not None:
         lines.append(f"  With {group.group.expected:,} people: ε = {group.expected.epsilon:.4g}.")
     return lines + [f"  Warning: {warning}." for warning in group.warnings]
-
-
-def described(design: Design) -> str:
-    """Name a mechanism with its parameters."""
-    made, given = design.randomizer, design.randomizer.params()
-    shape = ""
-    if "radius" in given:
-        shape = f", radius {given['radius']:.4g}"
-    elif "cells" in given:
-        shape = f", cells {' x '.join(map(str, given['cells']))}"
-    return f"{made.name} with local ε = {made.epsilon:.4g}{shape}, read by {design.how}"
-
-
-def told_error(design: Design) -> str:
-    """Tell the error in the unit of the domain; a product has one a field."""
-    made = design.randomizer
-    if isinstance(made, FieldwiseResponse):
-        fields = (
-            f"{name} {_size(part.expected_error(), part)}" for name, part in made.parts.items()
-        )
-        return f"error {', '.join(fields)}"
-    return f"error {_size(design.error, made)}"
-
-
-def _size(error: float, made: Randomizer) -> str:
-    if isinstance(made.domain, Categories):
-        return f"{error:.1%} wrong labels"
-    unit = made.domain.unit if isinstance(made.domain, Box | Ball) else ""
-    return f"{error:,.0f} {unit}" if unit and error >= 100 else f"{error:.4g} {unit}".rstrip()
