@@ -8,8 +8,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equal
+    from coatcheck.amplification import (
+        Guarantee,
+        amplify,
+        calibrate,
+        delta_curve,
+    )
     from coatcheck.comparison import (
         compare,
+    )
+    from coatcheck.composition import (
+        compose,
     )
     from coatcheck.domain import (
         Ball,
@@ -26,6 +35,14 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
         Misuse,
         OutsideDomain,
         Refused,
+    )
+    from coatcheck.ledger import (
+        Ledger,
+    )
+    from coatcheck.planning import (
+        Group,
+        Plan,
+        plan,
     )
     from coatcheck.randomizers import (
         BoundedResponse,
@@ -79,14 +96,18 @@ _CONTENTS = {
     "Error": "errors",
     "FieldwiseResponse": "randomizers",
     "GridResponse": "randomizers",
+    "Group": "planning",
+    "Guarantee": "amplification",
     "Laplace": "randomizers",
     "Learning": "tasks.learning",
     "LeastCostMatching": "tasks.matching",
+    "Ledger": "ledger",
     "MaximumMatching": "tasks.matching",
     "MinkowskiResponse": "randomizers",
     "Misuse": "errors",
     "Neighbours": "tasks.neighbours",
     "OutsideDomain": "errors",
+    "Plan": "planning",
     "PlanarLaplace": "randomizers",
     "PrivHS": "randomizers",
     "PrivUnit": "randomizers",
@@ -99,10 +120,15 @@ _CONTENTS = {
     "Staircase": "randomizers",
     "Task": "tasks",
     "Values": "tasks",
+    "amplify": "amplification",
+    "calibrate": "amplification",
     "check_equivariance": "tasks.equivariance",
     "choose": "randomizers",
     "compare": "comparison",
+    "compose": "composition",
+    "delta_curve": "amplification",
     "fieldwise": "randomizers",
+    "plan": "planning",
     "seeded": "entropy",
     "system": "entropy",
     "tune": "tuning",
@@ -117,14 +143,18 @@ __all__ = [
     "Error",
     "FieldwiseResponse",
     "GridResponse",
+    "Group",
+    "Guarantee",
     "Laplace",
     "Learning",
     "LeastCostMatching",
+    "Ledger",
     "MaximumMatching",
     "MinkowskiResponse",
     "Misuse",
     "Neighbours",
     "OutsideDomain",
+    "Plan",
     "PlanarLaplace",
     "PrivHS",
     "PrivUnit",
@@ -137,14 +167,19 @@ __all__ = [
     "Staircase",
     "Task",
     "Values",
-    "__version__",
+    "amplify",
+    "calibrate",
     "check_equivariance",
     "choose",
     "compare",
+    "compose",
+    "delta_curve",
     "fieldwise",
+    "plan",
     "seeded",
     "system",
     "tune",
+    "__version__",
 ]
 
 

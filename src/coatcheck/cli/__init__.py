@@ -13,7 +13,10 @@ from coatcheck.errors import Error, Misuse
 
 COMMANDS = {
     "check-task": "coatcheck.cli.check_task",
+    "amplify": "coatcheck.cli.privacy",
+    "calibrate": "coatcheck.cli.privacy",
     "compare": "coatcheck.cli.compare",
+    "plan": "coatcheck.cli.plan",
 }
 
 

@@ -1,0 +1,93 @@
+"""Where a bound crosses its target: a root that never leaves the private side.
+
+The function is the log of a δ over the δ that was asked for, so that at most zero is good. A
+cheap and looser version of it finds the neighborhood, the close one finishes.
+"""
+
+from typing import Final, NamedTuple, Protocol
+
+
+class Excess(Protocol):
+    """The log of a δ over its target at a point, with care or cheaply and no lower."""
+
+    def __call__(self, point: float, /, *, fine: bool) -> float:
+        """Evaluate it."""
+        ...
+
+
+# The result is good by at most this much, in logs of δ.
+CLOSE: Final = 1e-7
+_NEARBY: Final = 0.05
+
+
+def root(excess: Excess, *, good: float, bad: float, start: float) -> float:
+    """Find the point nearest `bad`, seen from `good`, at which the excess is still at most zero.
+
+    *Guarantee:* the result is `good` or a point at which the excess was seen to be at most zero.
+
+    Args:
+        excess: the function, at a point, with or without care.
+        good: where it is known to be at most zero, and is not asked.
+        bad: where it is thought to be above zero; returned if it is not.
+        start: a guess.
+    """
+    if excess(bad, fine=False) <= 0:
+        return bad
+    if excess(good + 1e-6 * (bad - good), fine=False) > 0:
+        return good
+    ends = _Bracket(good=good, bad=bad)
+    start, slope, _ = _walk(
+        excess, ends, fine=False, start=start, slope=0.0, goal=(-_NEARBY, _NEARBY)
+    )
+    point, _, value = _walk(excess, ends, fine=True, start=start, slope=slope, goal=(-CLOSE, 0.0))
+    return point if value <= 0 else good
+
+
+class _Bracket(NamedTuple):
+    good: float
+    bad: float
+
+    def holds(self, point: float) -> bool:
+        return min(self) < point < max(self)
+
+    def closed(self) -> bool:
+        return abs(self.bad - self.good) <= 1e-13 * max(abs(self.bad), abs(self.good))
+
+
+def _walk(
+    excess: Excess,
+    ends: _Bracket,
+    *,
+    fine: bool,
+    start: float,
+    slope: float,
+    goal: tuple[float, float],
+) -> tuple[float, float, float]:
+    """Follow secants inside a shrinking bracket until the excess is within the goal.
+
+    Gives the point, the last slope and the value; if the bracket closes first, its good end.
+    """
+    middle = (ends.good + ends.bad) / 2
+    outward = 1 if ends.good > ends.bad else -1
+    point = start if ends.holds(start) else middle
+    before, kept = None, -700.0
+    for turn in range(100):
+        value = excess(point, fine=fine)
+        if goal[0] <= value <= goal[1]:
+            return point, slope, value
+        if value <= 0:
+            ends, kept = ends._replace(good=point), value
+        else:
+            ends = ends._replace(bad=point)
+        if ends.closed():
+            break
+        if before is not None and value != before[1]:
+            slope = (value - before[1]) / (point - before[0])
+        before = (point, value)
+        if slope:
+            point -= (value - sum(goal) / 2) / slope
+        else:
+            point += 0.1 * point * outward * (1 if value > 0 else -1)
+        if turn % 8 == 7 or not ends.holds(point):
+            point = (ends.good + ends.bad) / 2
+    return ends.good, slope, kept

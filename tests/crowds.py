@@ -1,0 +1,111 @@
+"""What tests of the accountant share: any law, and small crowds enumerated in full."""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from coatcheck.laws import AnyLdp, Clones, Law, OwnCoin, TwoLevel, bounded, grid, minkowski
+
+Array = NDArray[np.float64]
+NORMS = st.sampled_from([1.0, 2.0, 3.0, math.inf])
+
+
+def two_level(caps: Sequence[frozenset[int]], reports: int, epsilon: float) -> Array:
+    """Give the channel of a mechanism with these caps: one row an input, one column a report."""
+    p = math.exp(epsilon)
+    rows = np.ones((len(caps), reports))
+    for row, cap in zip(rows, caps, strict=True):
+        row[list(cap)] = p
+    return np.asarray(rows / rows.sum(axis=1, keepdims=True))
+
+
+def law_of(caps: Sequence[frozenset[int]], reports: int, epsilon: float) -> TwoLevel:
+    """State the law that such a mechanism tells the accountant."""
+    size = len(caps[0])
+    total = size * math.exp(epsilon) + reports - size
+    apart = max(len(a - b) for a in caps for b in caps)
+    kernel = len(frozenset.intersection(*caps))
+    return TwoLevel(epsilon=epsilon, cap=size / total, apart=apart / total, kernel=kernel / total)
+
+
+def minkowski_caps(steps: int, radius: int, dimension: int) -> tuple[list[frozenset[int]], int]:
+    """Lay out Minkowski response on the lattice points of a cube, and count its reports."""
+    side = 2 * (steps + radius) + 1
+    return _boxes(range(-steps, steps + 1), radius, dimension, side), side**dimension
+
+
+def bounded_caps(steps: int, radius: int, dimension: int) -> tuple[list[frozenset[int]], int]:
+    """Lay out Bounded response: caps pushed inside the lattice points of a cube."""
+    side = 2 * steps + 1
+    centres = range(-(steps - radius), steps - radius + 1)
+    return _boxes(centres, radius, dimension, side), side**dimension
+
+
+def grid_caps(cells: int) -> tuple[list[frozenset[int]], int]:
+    """Lay out k-ary response."""
+    return [frozenset([cell]) for cell in range(cells)], cells
+
+
+def _boxes(centres: range, radius: int, dimension: int, side: int) -> list[frozenset[int]]:
+    half = side // 2
+    found = []
+    for centre in itertools.product(centres, repeat=dimension):
+        spans = [range(c - radius + half, c + radius + half + 1) for c in centre]
+        points = itertools.product(*spans)
+        found.append(frozenset(sum(x * side**i for i, x in enumerate(q)) for q in points))
+    return found
+
+
+def worst_delta(channel: Array, crowd: int, epsilon: float) -> float:
+    """Give the largest δ over all pairs of inputs and all data sets of the others, exactly."""
+    e = math.exp(epsilon)
+    inputs = range(len(channel))
+    worst = 0.0
+    for histogram in _others(channel, crowd - 1):
+        seen = [_add(histogram, row) for row in channel]
+        for one, two in itertools.permutations(inputs, 2):
+            worst = max(worst, float(np.maximum(seen[one] - e * seen[two], 0).sum()))
+    return worst
+
+
+def _others(channel: Array, people: int) -> Iterator[Array]:
+    """Give the law of the histogram of reports for each data set of the others."""
+    shape = (people + 2,) * channel.shape[1]
+    for data in itertools.combinations_with_replacement(range(len(channel)), people):
+        law = np.zeros(shape)
+        law[(0,) * channel.shape[1]] = 1.0
+        for value in data:
+            law = _add(law, channel[value])
+        yield law
+
+
+def _add(law: Array, row: Array) -> Array:
+    """Let one more person report; no count reaches the end of its axis."""
+    return np.asarray(sum(chance * np.roll(law, 1, axis=axis) for axis, chance in enumerate(row)))
+
+
+@st.composite
+def any_law(draw: st.DrawFn) -> Law:
+    """Draw any law that a randomizer of the library can state."""
+    epsilon = draw(st.floats(0.01, 12))
+    dimension = draw(st.integers(1, 8))
+    known: list[AnyLdp | TwoLevel | Clones] = [
+        AnyLdp(epsilon=epsilon),
+        Clones(epsilon=epsilon),
+        minkowski(
+            epsilon,
+            radius=draw(st.floats(0.02, 6)),
+            dimension=dimension,
+            norm=draw(NORMS),
+        ),
+        bounded(epsilon, radius=draw(st.floats(0.02, 1)), dimension=dimension, norm=draw(NORMS)),
+        grid(epsilon, cells=draw(st.integers(2, 10_000))),
+    ]
+    law = draw(st.sampled_from(known))
+    if draw(st.booleans()):
+        return OwnCoin(law=law, rate=draw(st.floats(0.01, 1)))
+    return law

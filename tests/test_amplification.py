@@ -1,0 +1,281 @@
+"""What a crowd buys: reference values, order, inverses, extremes, and sentences for mistakes."""
+
+import json
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coatcheck.amplification import (
+    METHODS,
+    amplify,
+    anonymous,
+    any_ldp,
+    calibrate,
+    delta_curve,
+    exposed_by_lists,
+    exposed_by_matching,
+)
+from coatcheck.errors import Misuse
+from coatcheck.laws import AnyLdp, Clones, Law, OwnCoin, TwoLevel, bounded, grid, minkowski
+from crowds import any_law
+
+TABLE = json.loads((Path(__file__).parent / "data" / "accounting.json").read_text())["budgets"]
+
+MAKERS: dict[str, Callable[[float], Law]] = {
+    "minkowski": partial(minkowski, radius=0.5, dimension=2),
+    "bounded": partial(bounded, radius=0.6, dimension=3, norm=2),
+    "grid": partial(grid, cells=16),
+    "any": any_ldp,
+}
+
+
+def at(law: Law, crowd: int, epsilon: float) -> float:
+    """Evaluate the δ curve at one point."""
+    return float(delta_curve(law, epsilons=[epsilon], crowd=crowd)[0])
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: f"{row['crowd']}-{row['epsilon']}")
+def test_table_of_local_budgets(row: dict[str, float]) -> None:
+    """All 50 rows of the table come out to its digits; Minkowski's radii have only three."""
+    crowd = int(row["crowd"])
+    find = partial(calibrate, epsilon=row["epsilon"], crowd=crowd, delta=0.01 / crowd)
+    assert find(method="closed-form").local_epsilon == pytest.approx(row["closed_form"], abs=6e-4)
+    assert find(method="clones-2021").local_epsilon == pytest.approx(row["clones_2021"], abs=6e-4)
+    assert find(method="generic").local_epsilon == pytest.approx(row["generic"], abs=6e-4)
+    square = find(partial(minkowski, radius=row["square_radius"], dimension=2))
+    assert square.local_epsilon == pytest.approx(row["square"], abs=1.8e-3)
+    six = find(partial(minkowski, radius=row["six_radius"], dimension=6))
+    assert six.local_epsilon == pytest.approx(row["six"], abs=1.8e-3)
+
+
+@pytest.mark.parametrize(
+    ("crowd", "local", "central", "digits"),
+    [
+        (500, 3.0, 1.0, 2.95222627846e-5),
+        (2000, 5.0, 2.5, 3.46344180719e-6),
+        (20000, 6.0, 1.0, 1.73695995608e-7),
+    ],
+)
+def test_forty_digit_values(crowd: int, local: float, central: float, digits: float) -> None:
+    """The generic δ agrees with 40-digit arithmetic to 1e-8 and is never below it."""
+    found = at(AnyLdp(epsilon=local), crowd, central)
+    assert digits * (1 - 1e-11) <= found <= digits * (1 + 1e-8)
+
+
+def test_reference_values_of_amplification() -> None:
+    """ε at local ε = 4 and δ = 0.01/n is that of the reference programs' own pairs."""
+    known = {1000: (1.49824, 1.21822, 3.89479), 100_000: (0.13522, 0.12217, 0.19343)}
+    for crowd, (generic, square, clones) in known.items():
+        find = partial(amplify, minkowski(4.0, radius=0.37, dimension=2), crowd=crowd)
+        assert find(delta=0.01 / crowd, method="generic").epsilon == pytest.approx(generic, 1e-4)
+        assert find(delta=0.01 / crowd).epsilon == pytest.approx(square, 1e-4)
+        assert find(delta=0.01 / crowd, method="clones-2021").epsilon == pytest.approx(clones, 1e-4)
+
+
+@pytest.mark.parametrize(
+    ("crowd", "central", "local", "radius", "dimension"),
+    [
+        (1000, 0.5, 2.6, 0.77, 2),
+        (1000, 1.0, 3.7, 0.6, 2),
+        (1000, 2.0, 4.4, 0.5, 2),
+        (4036, 1.0, 4.746, 0.471, 2),
+        (4036, 3.0, 5.83, 0.341, 2),
+        (4036, 3.0, 6.868, 0.754, 6),
+        (10_000, 0.1, 2.013, 0.872, 2),
+        (10_000, 3.0, 6.611, 0.288, 2),
+        (10_000, 2.0, 6.515, 0.946, 6),
+        (1_000_000, 1.0, 9.693, 0.13, 2),
+    ],
+)
+def test_tight_against_an_attainable_bound(
+    crowd: int, central: float, local: float, radius: float, dimension: int
+) -> None:
+    """δ is within 1.5 % of one that a data set reaches."""
+    law = minkowski(local, radius=radius, dimension=dimension)
+    above = at(law, crowd, central)
+    below = float(delta_curve(law, epsilons=[central], crowd=crowd, lower=True)[0])
+    assert below <= above <= 1.015 * below
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(any_law(), st.integers(1, 5000), st.floats(0.02, 0.9), st.floats(1.001, 2))
+def test_delta_falls_with_epsilon_and_crowd(
+    law: Law, crowd: int, share: float, factor: float
+) -> None:
+    """A larger ε or crowd never has a larger δ, up to what bounds waste (1e-3, and e^-50)."""
+    central = share * law.epsilon
+    here = at(law, crowd, central)
+    assert at(law, crowd, min(factor * central, law.epsilon)) <= here * (1 + 1e-3) + 1e-20
+    assert at(law, math.ceil(factor * crowd), central) <= here * (1 + 1e-3) + 1e-20
+
+
+@settings(max_examples=100, deadline=None, derandomize=True)
+@given(
+    st.floats(0.1, 8),
+    st.floats(1.01, 1.5),
+    st.integers(2, 100_000),
+    st.floats(0.05, 0.95),
+    st.sampled_from(["minkowski", "bounded", "grid", "any"]),
+)
+def test_delta_rises_with_the_local_budget(
+    epsilon: float, factor: float, crowd: int, share: float, name: str
+) -> None:
+    """With fixed caps a larger local ε never has a smaller δ, up to what bounds may waste."""
+    make = MAKERS[name]
+    central = share * epsilon
+    assert at(make(epsilon), crowd, central) <= at(make(factor * epsilon), crowd, central) * 1.002
+
+
+@settings(max_examples=150, deadline=None, derandomize=True)
+@given(any_law(), st.integers(1, 10**6), st.floats(-14, -1))
+def test_closer_laws_promise_more(law: Law, crowd: int, log_delta: float) -> None:
+    """Always mechanism ≤ generic ≤ clones-2021 ≤ local, whatever the law, the crowd and δ."""
+    if isinstance(law, Clones) or (isinstance(law, OwnCoin) and isinstance(law.law, Clones)):
+        return
+    find = partial(amplify, law, crowd=crowd, delta=10**log_delta)
+    found = [find(method=name).epsilon for name in ("mechanism", "generic", "clones-2021")]
+    assert found == sorted(found)
+    assert found[-1] <= law.epsilon
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(st.floats(0.02, 4), st.integers(2, 10**7), st.floats(-12, -3), st.sampled_from(METHODS))
+def test_amplify_inverts_calibrate_on_the_safe_side(
+    epsilon: float, crowd: int, log_delta: float, method: str
+) -> None:
+    """The local ε found for a promise keeps it, and does not waste more than a thousandth."""
+    delta = 10**log_delta
+    make = partial(minkowski, radius=0.4, dimension=2)
+    found = calibrate(make, epsilon=epsilon, crowd=crowd, delta=delta, method=method)
+    back = amplify(found.law, crowd=crowd, delta=delta, method=method)
+    assert back.epsilon <= epsilon * (1 + 1e-12)
+    assert found.local_epsilon >= epsilon * (1 - 1e-12)
+    more = amplify(make(found.local_epsilon * 1.001), crowd=crowd, delta=delta, method=method)
+    assert more.epsilon > epsilon
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_alone_nothing_is_gained(method: str) -> None:
+    """A crowd of one, or one of whom all others are corrupted or exposed, gives the local ε."""
+    law = minkowski(2.0, radius=0.5, dimension=2)
+    assert amplify(law, crowd=1, delta=1e-6, method=method).epsilon == 2.0
+    assert amplify(law, crowd=9, corrupted=8, delta=1e-6, method=method).epsilon == 2.0
+    alone = amplify(law, crowd=9, exposed=20, delta=1e-6, method=method)
+    assert alone.epsilon == 2.0
+    assert not alone.amplified
+    assert "adds nothing" in str(alone)
+    assert calibrate(epsilon=1.5, crowd=1, delta=1e-6, method=method).local_epsilon == 1.5
+
+
+@pytest.mark.parametrize("local", [0.05, 1.0, 4.0, 12.0])
+def test_a_billion_people(local: float) -> None:
+    """A crowd of 1e9 is counted, overlap and absence included."""
+    for law in (
+        AnyLdp(epsilon=local),
+        minkowski(local, radius=2.0, dimension=3, norm=2),
+        OwnCoin(law=grid(local, cells=100), rate=0.3),
+    ):
+        found = amplify(law, crowd=10**9, delta=1e-11)
+        assert 0 < found.epsilon < local
+
+
+def test_fuzz_of_two_thousand_cases() -> None:
+    """Two thousand random requests of any size give a finite ε between zero and the local one."""
+    rng = np.random.default_rng(20261115)
+    for _ in range(2000):
+        local, dimension = float(np.exp(rng.uniform(-5, 3.4))), int(rng.integers(1, 12))
+        radius, norm = float(np.exp(rng.uniform(-3, 2))), float(rng.choice([1, 2, math.inf]))
+        known: list[AnyLdp | TwoLevel] = [
+            AnyLdp(epsilon=local),
+            minkowski(local, radius=radius, dimension=dimension, norm=norm),
+            bounded(local, radius=min(radius, 1.0), dimension=dimension, norm=norm),
+            grid(local, cells=int(2 + np.exp(rng.uniform(0, 12)))),
+        ]
+        law: Law = known[rng.integers(4)]
+        if rng.random() < 0.2:
+            law = OwnCoin(law=known[rng.integers(4)], rate=float(rng.uniform(0.01, 1)))
+        crowd = int(np.exp(rng.uniform(0, math.log(1e9))))
+        found = amplify(law, crowd=crowd, delta=float(10 ** rng.uniform(-15, -0.1)))
+        assert 0 <= found.epsilon <= local
+
+
+def test_corruption_counts_against_the_crowd() -> None:
+    """It is n' = |G| - |C| - |U| - lost, and the planned ε is lost with them."""
+    law = minkowski(5.521, radius=0.386, dimension=2)
+    known = {0: 1.0, 100: 1.013, 500: 1.072, 1000: 1.161, 2000: 1.433}
+    for bad, epsilon in known.items():
+        found = amplify(law, crowd=10_000, corrupted=bad, exposed=bad, delta=1e-6)
+        assert found.anonymous == 10_000 - 2 * bad
+        assert found.epsilon == pytest.approx(epsilon, abs=2e-3)
+    assert anonymous(crowd=100, corrupted=3, exposed=4, lost=5) == 88
+    assert exposed_by_matching(corrupted_elsewhere=7) == 7
+    assert exposed_by_lists(corrupted=7, longest=20) == 140
+
+
+def test_closed_form_says_when_it_does_not_apply() -> None:
+    """Outside n >= 16 e^ε ln(2/δ) the paper's equation promises the local ε and no more."""
+    found = amplify(AnyLdp(epsilon=5.0), crowd=10_000, delta=1e-6, method="closed-form")
+    assert found.epsilon == 5.0
+    assert "adds nothing" in str(found)
+    inside = amplify(AnyLdp(epsilon=3.0), crowd=10_000, delta=1e-6, method="closed-form")
+    p = math.exp(3)
+    printed = math.log(
+        1 + (p - 1) / (p + 1) * (math.sqrt(64 * p * math.log(4e6) / 10_000) + 8 * p / 10_000)
+    )
+    assert inside.epsilon == pytest.approx(printed, rel=1e-12)
+
+
+def test_guarantee_reads_as_a_sentence() -> None:
+    """The sentence names adjacency, crowd, corrupted, exposed, assumptions and the lower bound."""
+    law = OwnCoin(law=grid(3.0, cells=9), rate=0.5)
+    told = str(amplify(law, crowd=5000, corrupted=20, exposed=30, delta=1e-6, lower=True))
+    for word in (
+        "Replacing one person's value",
+        "5,000",
+        "4,950",
+        "at most 20",
+        "at most 30",
+        "shuffler",
+        "chance 0.5",
+        "no proof can go below",
+    ):
+        assert word in told
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"delta": 0.0}, "between 0 and 1"),
+        ({"delta": 1.5}, "between 0 and 1"),
+        ({"delta": math.nan}, "between 0 and 1"),
+        ({"crowd": 0}, "at least 1 person"),
+        ({"crowd": -3}, "zero or more"),
+        ({"crowd": 2.5}, "whole number"),
+        ({"crowd": math.nan}, "whole number"),
+        ({"corrupted": 100}, "nobody to protect"),
+        ({"method": "variation-ratio"}, "choose one of"),
+    ],
+)
+def test_wrong_input_gets_a_sentence(change: dict[str, float], told: str) -> None:
+    """A request without meaning says what to ask instead, for amplify and calibrate alike."""
+    request = {"crowd": 100, "delta": 1e-6} | change
+    with pytest.raises(Misuse, match=told):
+        amplify(AnyLdp(epsilon=1.0), **request)  # type: ignore[arg-type]
+    with pytest.raises(Misuse, match=told):
+        calibrate(epsilon=1.0, **request)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])
+def test_wrong_epsilon_gets_a_sentence(epsilon: float) -> None:
+    """A promise or a local budget that is no budget is refused."""
+    with pytest.raises(Misuse, match="positive epsilon"):
+        calibrate(epsilon=epsilon, crowd=100, delta=1e-6)
+    if epsilon != 0:
+        with pytest.raises(Misuse, match="finite number"):
+            amplify(AnyLdp(epsilon=epsilon), crowd=100, delta=1e-6)

@@ -1,0 +1,112 @@
+"""Many rounds: the figures of the study, agreement with dp-accounting, and the safe direction."""
+
+import math
+import sys
+
+import pytest
+from dp_accounting.pld import privacy_loss_distribution
+
+from coatcheck.amplification import amplify, delta_curve
+from coatcheck.composition import Losses, calibrate_rounds, compose, losses
+from coatcheck.errors import Misuse
+from coatcheck.laws import AnyLdp, OwnCoin, minkowski
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "sampled", "coins", "known"),
+    [(1.0, 4.276, 4.363, 2.884), (3.0, 6.091, 6.367, 4.763)],
+)
+def test_eighty_rounds_of_the_study(
+    epsilon: float, sampled: float, coins: float, known: float
+) -> None:
+    """10,000 of 50,000 people, δ = 2e-7: secret samples, own coins, and 16 known rounds."""
+    find = {"delta": 2e-7, "rounds": 80}
+    assert compose(AnyLdp(epsilon=sampled), crowd=10_000, sampled=0.2, **find) <= epsilon  # type: ignore[arg-type]
+    assert compose(AnyLdp(epsilon=sampled + 0.01), crowd=10_000, sampled=0.2, **find) > epsilon  # type: ignore[arg-type]
+    tossed = OwnCoin(law=AnyLdp(epsilon=coins), rate=0.2)
+    assert compose(tossed, crowd=50_000, **find) <= epsilon  # type: ignore[arg-type]
+    more = OwnCoin(law=AnyLdp(epsilon=coins + 0.01), rate=0.2)
+    assert compose(more, crowd=50_000, **find) > epsilon  # type: ignore[arg-type]
+    assert compose(AnyLdp(epsilon=known), crowd=10_000, delta=2e-7, rounds=16) <= epsilon
+    assert compose(AnyLdp(epsilon=known + 0.01), crowd=10_000, delta=2e-7, rounds=16) > epsilon
+
+
+def test_local_budget_for_rounds() -> None:
+    """The largest local ε for 80 rounds with secret samples is that of the study, 6.09."""
+    found = calibrate_rounds(epsilon=3.0, crowd=10_000, delta=2e-7, rounds=80, sampled=0.2)
+    assert found == pytest.approx(6.091, abs=2e-3)
+    # Each of the two is sound on its own grid; the grids differ by less than a thousandth.
+    back = compose(AnyLdp(epsilon=found), crowd=10_000, delta=2e-7, rounds=80, sampled=0.2)
+    assert 2.997 <= back <= 3.003
+
+
+def one_round(step: float = 2e-3) -> Losses:
+    """Give a round with an asymmetric mechanism and a secret sample."""
+    law = minkowski(4.0, radius=0.5, dimension=2)
+    return losses(law, crowd=2000, step=step, sampled=0.5)
+
+
+def test_agrees_with_dp_accounting() -> None:
+    """Our sums of losses are those of dp-accounting, and are at home there."""
+    ours, theirs = one_round(), one_round().to_dp_accounting()
+    for rounds in (1, 7, 40):
+        mine = ours.times(rounds).epsilon(1e-7)
+        assert mine == pytest.approx(theirs.self_compose(rounds).get_epsilon_for_delta(1e-7), 1e-6)
+    gaussian = privacy_loss_distribution.from_gaussian_mechanism(
+        5.0, value_discretization_interval=2e-3
+    )
+    both = theirs.compose(gaussian).get_epsilon_for_delta(1e-7)
+    assert both > max(ours.epsilon(1e-7), gaussian.get_epsilon_for_delta(1e-7))
+
+
+def test_one_round_is_the_curve() -> None:
+    """At the grid's points one round has the δ of the curve; between them no less."""
+    law = AnyLdp(epsilon=3.0)
+    one = losses(law, crowd=1000, step=0.01)
+    at = [0.1, 0.3, 0.555, 0.8]
+    for epsilon, truth in zip(at, delta_curve(law, epsilons=at, crowd=1000), strict=True):
+        assert truth <= one.delta(epsilon) <= truth * 1.02
+    found = amplify(law, crowd=1000, delta=1e-6).epsilon
+    assert found * (1 - 1e-6) <= one.epsilon(1e-6) <= found * 1.002
+
+
+def test_a_finer_grid_changes_little_and_lowers() -> None:
+    """Halving the grid changes the total by less than a thousandth, downwards."""
+    coarse, fine = (one_round(step).times(20).epsilon(1e-6) for step in (4e-3, 2e-3))
+    assert coarse * (1 - 1e-3) <= fine <= coarse
+
+
+def test_order_does_not_matter_and_reach_is_safe() -> None:
+    """Two kinds of rounds add up the same either way; counting large losses as infinite is safe."""
+    one, two = one_round(), losses(AnyLdp(epsilon=2.0), crowd=500, step=2e-3)
+    assert one.then(two).epsilon(1e-6) == pytest.approx(two.then(one).epsilon(1e-6), rel=1e-9)
+    short = losses(AnyLdp(epsilon=2.0), crowd=500, step=2e-3, reach=0.6)
+    assert short.times(5).delta(1.0) >= two.times(5).delta(1.0) * (1 - 1e-9)
+    assert losses(AnyLdp(epsilon=2.0), crowd=1, step=0.01).times(3).epsilon(1e-9) <= 6.0 + 0.04
+
+
+def test_an_unbounded_loss_says_so() -> None:
+    """A δ below the chance of an infinite loss has no ε."""
+    one = losses(AnyLdp(epsilon=2.0), crowd=5, step=0.01, reach=0.5)
+    assert one.infinite > 0
+    assert one.epsilon(one.infinite / 2) == math.inf
+
+
+def test_mistakes_get_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Grids that differ, no rounds, impossible shares and a missing extra are told."""
+    one = one_round()
+    with pytest.raises(Misuse, match="do not add up"):
+        one.then(one_round(1e-3))
+    with pytest.raises(Misuse, match="at least 1 round"):
+        one.times(0)
+    with pytest.raises(Misuse, match="sampled share"):
+        losses(AnyLdp(epsilon=1.0), crowd=10, step=0.1, sampled=0.0)
+    with pytest.raises(Misuse, match="positive step"):
+        losses(AnyLdp(epsilon=1.0), crowd=10, step=0.0)
+    with pytest.raises(Misuse, match="between 0 and 1"):
+        one.epsilon(0.0)
+    with pytest.raises(Misuse, match="positive epsilon"):
+        calibrate_rounds(epsilon=-1.0, crowd=10, delta=1e-6, rounds=3)
+    monkeypatch.setitem(sys.modules, "dp_accounting.pld", None)
+    with pytest.raises(Misuse, match=r"coatcheck\[accounting\]"):
+        one.to_dp_accounting()
