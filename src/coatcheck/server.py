@@ -18,6 +18,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from coatcheck import tasks
+from coatcheck.domain import Categories
 from coatcheck.envelope import Purpose, binding, seal, unseal
 from coatcheck.errors import BadKey, Misuse, Refused, Unsealable
 from coatcheck.keys import Contact, KeyPairs, VerifyingKey
@@ -31,7 +32,7 @@ from coatcheck.messages import (
 )
 from coatcheck.notices import ANSWERED, REFUSED, Bulletin
 from coatcheck.parcels import Batch, Tally
-from coatcheck.randomizers import Decode, Randomizer, from_params
+from coatcheck.randomizers import Decode, FieldwiseResponse, Randomizer, from_params
 from coatcheck.terms import Round
 
 
@@ -167,7 +168,7 @@ class Server:
 
     def _entries(self, opened: Sequence[Opened]) -> list[list[bytes]]:
         estimates = [
-            randomizer.estimate(group.reports, cast("Decode", of.decode))
+            numbers(randomizer, group.reports, cast("Decode", of.decode))
             for randomizer, group, of in zip(
                 self.randomizers, opened, self.round.terms.groups, strict=True
             )
@@ -214,6 +215,19 @@ class Server:
                 raise Refused(
                     f"answers to {of.name!r} can take {need} bytes, terms give {of.answer_size}"
                 )
+
+
+def numbers(
+    randomizer: Randomizer, reports: NDArray[np.int64], how: Decode | None = None
+) -> NDArray[np.float64]:
+    """Estimate reports as numbers, (n, d): a label by its place in the list, fields in a row."""
+    if isinstance(randomizer.domain, Categories):
+        return reports.astype(np.float64)
+    if isinstance(randomizer, FieldwiseResponse):
+        columns = np.cumsum([part.width for part in randomizer.parts.values()])[:-1]
+        fields = zip(randomizer.parts.values(), np.split(reports, columns, axis=1), strict=True)
+        return np.concatenate([numbers(part, column) for part, column in fields], axis=1)
+    return np.asarray(randomizer.estimate(reports, how), dtype=np.float64)
 
 
 def _fault(table: ReportTable, row: int, *, possible: bool) -> str | None:
