@@ -14,6 +14,17 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
         calibrate,
         delta_curve,
     )
+    from coatcheck.board import (
+        Board,
+    )
+    from coatcheck.client import (
+        Invitation,
+        Limit,
+        collect,
+        examine,
+        read,
+        write,
+    )
     from coatcheck.comparison import (
         compare,
     )
@@ -26,15 +37,24 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
         Categories,
         Product,
     )
+    from coatcheck.drafting import (
+        GroupDraft,
+    )
     from coatcheck.entropy import (
         seeded,
         system,
     )
     from coatcheck.errors import (
+        BadKey,
+        BadSignature,
         Error,
+        Malformed,
+        Missing,
         Misuse,
         OutsideDomain,
         Refused,
+        TwoFaces,
+        Unsealable,
     )
     from coatcheck.ledger import (
         Ledger,
@@ -60,6 +80,18 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
         choose,
         fieldwise,
     )
+    from coatcheck.server import (
+        Server,
+    )
+    from coatcheck.shuffler import (
+        Shuffler,
+    )
+    from coatcheck.simulation import (
+        Crowd,
+        Outcome,
+        simulate,
+        view,
+    )
     from coatcheck.tasks import (
         References,
         Task,
@@ -81,6 +113,12 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
     from coatcheck.tasks.neighbours import (
         Neighbours,
     )
+    from coatcheck.terms import (
+        Terms,
+    )
+    from coatcheck.ticket import (
+        Ticket,
+    )
     from coatcheck.tuning import (
         tune,
     )
@@ -88,24 +126,34 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
 __version__ = "0.1.0"
 
 _CONTENTS = {
+    "BadKey": "errors",
+    "BadSignature": "errors",
     "Ball": "domain",
+    "Board": "board",
     "BoundedResponse": "randomizers",
     "Box": "domain",
     "Categories": "domain",
+    "Crowd": "simulation",
     "Download": "tasks.download",
     "Error": "errors",
     "FieldwiseResponse": "randomizers",
     "GridResponse": "randomizers",
     "Group": "planning",
+    "GroupDraft": "drafting",
     "Guarantee": "amplification",
+    "Invitation": "client",
     "Laplace": "randomizers",
     "Learning": "tasks.learning",
     "LeastCostMatching": "tasks.matching",
     "Ledger": "ledger",
+    "Limit": "client",
+    "Malformed": "errors",
     "MaximumMatching": "tasks.matching",
     "MinkowskiResponse": "randomizers",
+    "Missing": "errors",
     "Misuse": "errors",
     "Neighbours": "tasks.neighbours",
+    "Outcome": "simulation",
     "OutsideDomain": "errors",
     "Plan": "planning",
     "PlanarLaplace": "randomizers",
@@ -116,43 +164,65 @@ _CONTENTS = {
     "Randomizer": "randomizers",
     "References": "tasks",
     "Refused": "errors",
+    "Server": "server",
+    "Shuffler": "shuffler",
     "SquareWave": "randomizers",
     "Staircase": "randomizers",
     "Task": "tasks",
+    "Terms": "terms",
+    "Ticket": "ticket",
+    "TwoFaces": "errors",
+    "Unsealable": "errors",
     "Values": "tasks",
     "amplify": "amplification",
     "calibrate": "amplification",
     "check_equivariance": "tasks.equivariance",
     "choose": "randomizers",
+    "collect": "client",
     "compare": "comparison",
     "compose": "composition",
     "delta_curve": "amplification",
+    "examine": "client",
     "fieldwise": "randomizers",
     "plan": "planning",
+    "read": "client",
     "seeded": "entropy",
+    "simulate": "simulation",
     "system": "entropy",
     "tune": "tuning",
+    "view": "simulation",
+    "write": "client",
 }
 
 __all__ = [
+    "BadKey",
+    "BadSignature",
     "Ball",
+    "Board",
     "BoundedResponse",
     "Box",
     "Categories",
+    "Crowd",
     "Download",
     "Error",
     "FieldwiseResponse",
     "GridResponse",
     "Group",
+    "GroupDraft",
     "Guarantee",
+    "Invitation",
     "Laplace",
     "Learning",
     "LeastCostMatching",
     "Ledger",
+    "Limit",
+    "Malformed",
     "MaximumMatching",
     "MinkowskiResponse",
+    "Missing",
     "Misuse",
     "Neighbours",
+    "Outcome",
     "OutsideDomain",
     "Plan",
     "PlanarLaplace",
@@ -163,22 +233,34 @@ __all__ = [
     "Randomizer",
     "References",
     "Refused",
+    "Server",
+    "Shuffler",
     "SquareWave",
     "Staircase",
     "Task",
+    "Terms",
+    "Ticket",
+    "TwoFaces",
+    "Unsealable",
     "Values",
     "amplify",
     "calibrate",
     "check_equivariance",
     "choose",
+    "collect",
     "compare",
     "compose",
     "delta_curve",
+    "examine",
     "fieldwise",
     "plan",
+    "read",
     "seeded",
+    "simulate",
     "system",
     "tune",
+    "view",
+    "write",
     "__version__",
 ]
 

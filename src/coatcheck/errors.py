@@ -20,3 +20,27 @@ class Refused(Error):
 
 class OutsideDomain(Misuse):
     """A value is not where values live; it was not moved, because that has to be asked for."""
+
+
+class Malformed(Refused):
+    """Bytes do not decode: a wrong size, version or leftover; nothing was read from them."""
+
+
+class BadKey(Refused):
+    """A public key is not canonical or of small order, so sealing or checking with it is void."""
+
+
+class Unsealable(Refused):
+    """A seal does not open: other key, round or group, or altered bytes; one error for all."""
+
+
+class BadSignature(Refused):
+    """A signature does not hold for these bytes under this key."""
+
+
+class Missing(Refused):
+    """One's own entry is not on the board; the receipt is the evidence that it was handed in."""
+
+
+class TwoFaces(Refused):
+    """A board, a server or a shuffler showed different things to different people."""

@@ -12,11 +12,21 @@ import click
 from coatcheck.errors import Error, Misuse
 
 COMMANDS = {
-    "check-task": "coatcheck.cli.check_task",
     "amplify": "coatcheck.cli.privacy",
+    "answer": "coatcheck.cli.roles",
     "calibrate": "coatcheck.cli.privacy",
+    "check-task": "coatcheck.cli.check_task",
+    "collect": "coatcheck.cli.person",
     "compare": "coatcheck.cli.compare",
+    "inspect": "coatcheck.cli.inspection",
+    "join": "coatcheck.cli.person",
+    "keygen": "coatcheck.cli.papers",
+    "ledger": "coatcheck.cli.inspection",
     "plan": "coatcheck.cli.plan",
+    "read": "coatcheck.cli.person",
+    "shuffle": "coatcheck.cli.roles",
+    "terms": "coatcheck.cli.papers",
+    "write": "coatcheck.cli.person",
 }
 
 

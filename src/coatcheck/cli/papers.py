@@ -1,0 +1,175 @@
+"""The commands before a round: `keygen` and `terms` (propose, sign, check)."""
+
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from coatcheck.agreement import countersign, propose, settle, write_signed
+from coatcheck.cli.files import (
+    FILE,
+    PublicKeys,
+    SecretKeys,
+    document,
+    hint,
+    now,
+    read,
+    read_keys,
+    read_public,
+    read_terms_file,
+    show,
+    write,
+)
+from coatcheck.entropy import system
+from coatcheck.errors import Misuse
+from coatcheck.suites import SUITES, suite_named
+from coatcheck.terms import Notary, Party, Round, Terms
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+_KEY = click.option("--key", type=FILE, required=True, help="Your own key file.")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+@click.command()
+@click.argument("name")
+@click.option("--out", type=FILE, required=True, help="The key file, for you alone (mode 0600).")
+@click.option("--suite", type=click.Choice(list(SUITES)), default="x25519", show_default=True)
+def keygen(*, name: str, out: Path, suite: str) -> None:
+    """Make the keys of a server, shuffler or board; print the public ones.
+
+    Publish what is printed in a place that people trust: they need it to know you.
+    """
+    try:
+        keys = msgspec.convert(
+            {"name": name, "suite": suite, "seed": system().token(32).hex()}, type=SecretKeys
+        )
+    except msgspec.ValidationError as error:
+        raise Misuse(f"choose a plain name: {error}") from None
+    public = document(keys.public)
+    write(out, document(keys), secret=True)
+    click.echo(public.decode(), nl=False)
+    hint(f"keep {out} to yourself, give away what was printed")
+
+
+@click.group()
+def terms() -> None:
+    """Write, sign and check the public terms of a round."""
+
+
+@terms.command(name="propose")
+@click.argument("draft", type=FILE)
+@_KEY
+@click.option("--shuffler", "shufflers", type=FILE, multiple=True, required=True, help="In order.")
+@click.option("--board", type=FILE, required=True, help="The board's public keys.")
+@click.option("--opens", default="now", show_default=True, help="Seconds, `now` or like +10m.")
+@click.option("--closes", default="+1h", show_default=True, help="When a full round is released.")
+@click.option("--expires", default="+2h", show_default=True, help="When an unfilled one ends.")
+@click.option("--out", type=FILE, default=Path("-"), help="The signed terms.")
+def propose_(
+    *,
+    draft: Path,
+    key: Path,
+    shufflers: tuple[Path, ...],
+    board: Path,
+    opens: str,
+    closes: str,
+    expires: str,
+    out: Path,
+) -> None:
+    """Compute a draft's sizes and promises and sign it as the server."""
+    from coatcheck.cli.drafts import read_draft  # noqa: PLC0415 - loads every mechanism and task
+
+    keys = read_keys(key)
+    suite = suite_named(keys.suite)
+    plan = read_draft(draft, suite)
+    begin = now()
+    listed = [read_public(path) for path in shufflers]
+    notary = read_public(board)
+    made = Terms(
+        round=plan.round,
+        suite=suite.name,  # type: ignore[arg-type] # read_terms checks it
+        groups=plan.groups,
+        task=plan.task,
+        server=_party(keys.public),
+        shufflers=tuple(_party(public) for public in listed),
+        board=Notary(notary.name, notary.verifying),
+        opens=_time(opens, begin),
+        closes=_time(closes, begin),
+        expires=_time(expires, begin),
+        letter_size=plan.letter_size,
+    )
+    write(out, write_signed(propose(made, signing=keys.pairs.signing)))
+    hint("every shuffler has to sign these terms now: coatcheck terms sign")
+
+
+@terms.command()
+@click.argument("file", type=FILE)
+@_KEY
+@click.option("--pledges", type=FILE, required=True, help="Your memory of what you signed.")
+@click.option("--out", type=FILE, default=Path("-"), help="The terms with your signature added.")
+def sign(*, file: Path, key: Path, pledges: Path, out: Path) -> None:
+    """Sign terms as a shuffler, one version a round: the pledge file remembers which."""
+    known: dict[str, str] = msgspec.json.decode(read(pledges)) if pledges.exists() else {}
+    pledged = {name: bytes.fromhex(digest) for name, digest in known.items()}
+    signed = countersign(
+        read_terms_file(file), signing=read_keys(key).pairs.signing, pledged=pledged
+    )
+    # Remembered before the signature leaves, so that a crash cannot make room for another one.
+    write(pledges, document({n: d.hex() for n, d in pledged.items()}), secret=True, replace=True)
+    write(out, write_signed(signed), replace=out == file)
+
+
+@terms.command()
+@click.argument("file", type=FILE)
+@click.option("--trust", type=FILE, multiple=True, help="Public keys that you know.")
+@_JSON
+def check(*, file: Path, trust: tuple[Path, ...], as_json: bool) -> None:
+    """Check every signature and print what the terms say."""
+    trusted = {bytes.fromhex(read_public(path).verifying) for path in trust}
+    round_ = settle(read_terms_file(file), trusted=trusted if trust else None)
+    show(describe(round_), as_json=as_json)
+
+
+def describe(round_: Round) -> dict[str, Any]:
+    """Return the terms in the words of a reader."""
+    made = round_.terms
+    groups = {}
+    for number, group in enumerate(made.groups):
+        promise = group.promise
+        groups[group.name] = {
+            "mechanism": group.randomizer.get("name"),
+            "minimum": group.minimum,
+            "epsilon": promise.epsilon,
+            "delta": promise.delta,
+            "corrupted": promise.corrupted,
+            "exposed": promise.exposed,
+            "upload_size": round_.upload_size(number),
+            "entry_size": round_.entry_size(number),
+        }
+    return {
+        "round": made.round,
+        "digest": round_.digest.hex(),
+        "suite": made.suite,
+        "task": made.task.name,
+        "opens": made.opens,
+        "closes": made.closes,
+        "expires": made.expires,
+        "groups": groups,
+    }
+
+
+def _party(public: PublicKeys) -> Party:
+    return Party(public.name, public.verifying, public.sealing)
+
+
+def _time(text: str, begin: int) -> int:
+    """Read seconds since 1970, `now`, or a distance from now such as +10m."""
+    if text == "now":
+        return begin
+    try:
+        if text[0] in "+-":
+            return begin + int(text[:-1]) * _UNITS[text[-1]]
+        return int(text)
+    except (ValueError, KeyError, IndexError):
+        raise Misuse(f"{text!r} is no time: give seconds, `now`, or like +10m, -1h") from None

@@ -1,0 +1,252 @@
+"""The commands of a person: `join`, `collect`, `write`, `read`.
+
+Everything private stays in the ticket, a file that only its owner can read.
+"""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from coatcheck import client
+from coatcheck.agreement import SignedTerms, settle
+from coatcheck.cli.files import (
+    FILE,
+    hint,
+    now,
+    read_public,
+    read_secret,
+    read_terms_file,
+    show,
+)
+from coatcheck.cli.files import read as read_file
+from coatcheck.cli.files import write as write_file
+from coatcheck.client import Invitation, Limit
+from coatcheck.domain import Categories, Product
+from coatcheck.errors import Error, Misuse, Refused
+from coatcheck.keys import Contact
+from coatcheck.ledger import Ledger
+from coatcheck.messages import Answer, PayloadFormat
+from coatcheck.randomizers import from_params
+from coatcheck.terms import Round
+from coatcheck.ticket import Ticket, read_ticket, write_ticket
+from coatcheck.witness import check_bulletin
+
+_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+_TERMS = click.option("--terms", "terms_file", type=FILE, required=True, help="Signed terms.")
+_TICKET = click.option("--ticket", type=FILE, required=True, help="Your ticket.")
+_BULLETIN = click.option("--bulletin", type=FILE, required=True, help="The round's bulletin.")
+
+
+@click.command()
+@_TERMS
+@click.option("--trust", type=FILE, multiple=True, required=True, help="Public keys you know.")
+@click.option("--group", required=True, help="Which group of the terms you belong to.")
+@click.option("--value", required=True, help="Your value, such as 31.23,121.47; - reads stdin.")
+@click.option("--epsilon", type=float, required=True, help="The most that this round may cost.")
+@click.option("--delta", type=float, required=True, help="With what chance it may cost more.")
+@click.option("--ledger", type=FILE, required=True, help="Your ledger: coatcheck ledger begin.")
+@click.option(
+    "--note", default="", help="Bytes (hex) that travel unrandomized, if terms have them."
+)
+@click.option("--clamp", is_flag=True, help="Move a value outside the domain to its edge.")
+@click.option("--ticket", type=FILE, required=True, help="Where to keep your ticket (mode 0600).")
+@click.option("--out", type=FILE, required=True, help="The sealed report to hand to the shuffler.")
+@_JSON
+def join(
+    *,
+    terms_file: Path,
+    trust: tuple[Path, ...],
+    group: str,
+    value: str,
+    epsilon: float,
+    delta: float,
+    ledger: Path,
+    note: str,
+    clamp: bool,
+    ticket: Path,
+    out: Path,
+    as_json: bool,
+) -> None:
+    """Check the terms, randomize your value once, and seal the report.
+
+    If the ticket is there already, its stored report is written again: the same bytes, no new
+    noise, no second cost.
+    """
+    trusted = {bytes.fromhex(read_public(path).verifying) for path in trust}
+    invitation = client.examine(
+        read_terms_file(terms_file),
+        group=group,
+        trusted=trusted,
+        limit=Limit(epsilon, delta),
+        now=now(),
+    )
+    book = Ledger.open(ledger)
+    mine, fresh = _ticket(invitation, ticket, value=value, note=note, clamp=clamp)
+    try:
+        upload = invitation.pay(mine, book)
+    except Refused:
+        if fresh:
+            ticket.unlink()
+        raise
+    write_file(out, upload, replace=True)
+    show(
+        {
+            "address": mine.keys.address.hex(),
+            "epsilon": invitation.guarantee.epsilon,
+            "delta": invitation.guarantee.delta,
+            "crowd": invitation.guarantee.crowd,
+            "spent": book.spent,
+            "left": book.left,
+        },
+        as_json=as_json,
+    )
+
+
+def _ticket(
+    invitation: Invitation, path: Path, *, value: str, note: str, clamp: bool
+) -> tuple[Ticket, bool]:
+    """Return the stored ticket of this round, or join and store a new one."""
+    if path.exists():
+        mine = read_ticket(read_secret(path))
+        if (mine.digest, mine.group) != (invitation.round.digest, invitation.group):
+            raise Misuse(f"{path} is the ticket of another round or group: choose another name")
+        hint("this ticket holds your report already: the same bytes are written again")
+        return mine, False
+    try:
+        raw = bytes.fromhex(note)
+    except ValueError:
+        raise Misuse("--note is hexadecimal, such as 00ff") from None
+    mine = invitation.join(_value(invitation, value), ledger=None, note=raw, clamp=clamp)
+    write_file(path, write_ticket(mine), secret=True)
+    return mine, True
+
+
+def _value(invitation: Invitation, text: str) -> Any:
+    if text == "-":
+        text = sys.stdin.read().strip()
+    domain = invitation.randomizer.domain
+    if isinstance(domain, Categories):
+        return text
+    try:
+        if isinstance(domain, Product):
+            return json.loads(text)
+        return tuple(float(part) for part in text.split(","))
+    except ValueError:
+        # The value is private: the message does not repeat it.
+        raise Misuse(
+            "--value is a list of numbers such as 31.23,121.47, a label, or for several fields a"
+            " JSON object"
+        ) from None
+
+
+@click.command()
+@_TERMS
+@_TICKET
+@_BULLETIN
+@click.option("--receipt", type=FILE, help="The shuffler's receipt, kept in your ticket.")
+@_JSON
+def collect(
+    *, terms_file: Path, ticket: Path, bulletin: Path, receipt: Path | None, as_json: bool
+) -> None:
+    """Find your own answer on the bulletin and open it."""
+    round_ = _round(terms_file)
+    mine = read_ticket(read_secret(ticket))
+    if receipt is not None:
+        mine = client.keep_receipt(mine, read_file(receipt), round_)
+        write_file(ticket, write_ticket(mine), secret=True, replace=True)
+    answer = client.collect(mine, check_bulletin(read_file(bulletin), round_), round_)
+    show(_told(answer, round_), as_json=as_json)
+
+
+def _told(answer: Answer, round_: Round) -> dict[str, Any]:
+    """Return an answer in the words of its reader, partners' places estimated."""
+    told: dict[str, Any] = {}
+    if answer.values or not answer.partners:
+        told["values"] = list(answer.values)
+    if answer.shared:
+        told["shared"] = list(answer.shared)
+    if answer.partners:
+        told["partners"] = [
+            {
+                "group": round_.terms.groups[partner.group].name,
+                "address": client.address(partner, round_).hex(),
+                "estimate": _estimate(partner.group, partner.payload, round_),
+                "contact": partner.contact.hex(),
+            }
+            for partner in answer.partners
+        ]
+    return told
+
+
+def _estimate(group: int, payload: bytes, round_: Round) -> Any:
+    """Return a partner's place as the server reads it: numbers, a label, or both by field."""
+    if not payload:
+        return None
+    import numpy as np  # noqa: PLC0415 - only for a partner's place
+
+    of = round_.terms.groups[group]
+    randomizer = from_params(of.randomizer)
+    format_ = PayloadFormat.between(randomizer.low, randomizer.high)
+    reports, _ = format_.decode(np.frombuffer(payload, dtype=np.uint8).reshape(1, -1))
+    how: Any = of.decode
+    found = randomizer.estimate(reports, how)
+    if isinstance(found, dict):
+        return {name: np.asarray(part)[0].tolist() for name, part in found.items()}
+    return np.asarray(found)[0].tolist()
+
+
+@click.command()
+@_TERMS
+@_TICKET
+@click.option("--to", required=True, help="A partner's contact, as `collect` prints it.")
+@click.option("--message", required=True, help="The text; - reads stdin.")
+@click.option("--out", type=FILE, required=True, help="The sealed letter to post on the board.")
+def write(*, terms_file: Path, ticket: Path, to: str, message: str, out: Path) -> None:
+    """Write a sealed letter to a partner."""
+    round_ = _round(terms_file)
+    if message == "-":
+        message = sys.stdin.read()
+    try:
+        contact = Contact.decode(round_.suite, bytes.fromhex(to))
+    except ValueError:
+        raise Misuse("--to is a contact in hexadecimal, as `collect` prints it") from None
+    mine = read_ticket(read_secret(ticket))
+    posting, after = client.write(mine, message.encode(), to=contact.raw, round_=round_)
+    # The ticket first: a counter that was used must never be used again.
+    write_file(ticket, write_ticket(after), secret=True, replace=True)
+    write_file(out, posting)
+
+
+@click.command()
+@click.argument("postings", type=FILE, nargs=-1, required=True)
+@_TERMS
+@_TICKET
+@_JSON
+def read(*, postings: tuple[Path, ...], terms_file: Path, ticket: Path, as_json: bool) -> None:
+    """Read the letters to you among all that are posted; each is read once."""
+    round_ = _round(terms_file)
+    mine = read_ticket(read_secret(ticket))
+    inbox = client.read(mine, [read_file(path) for path in postings], round_)
+    write_file(ticket, write_ticket(inbox.ticket), secret=True, replace=True)
+    letters = [
+        {
+            "from": letter.sender.address.hex(),
+            "contact": letter.sender.raw.hex(),
+            "counter": letter.counter,
+            "text": letter.body.decode(errors="replace"),
+        }
+        for letter in inbox.letters
+    ]
+    show({"letters": letters, "refused": inbox.refused}, as_json=as_json)
+
+
+def _round(path: Path) -> Round:
+    """Read the terms one joined with; the ticket knows their digest, so no trust is needed."""
+    signed: SignedTerms = read_terms_file(path)
+    try:
+        return settle(signed)
+    except Error as error:
+        raise Refused(f"{path} are not the signed terms of a round: {error}") from None

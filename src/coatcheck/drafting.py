@@ -1,0 +1,112 @@
+"""Drafting: from mechanisms and a task to the numbers that terms must state.
+
+Whoever runs a round writes its terms with this; sizes, exposure and the promise are computed, so
+that the people's own arithmetic finds them true. Sees no key but public ones and no value.
+SPEC section 6.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coatcheck import tasks
+from coatcheck.amplification import amplify
+from coatcheck.errors import Misuse, Refused
+from coatcheck.keys import KeyPairs
+from coatcheck.messages import PayloadFormat, answer_room
+from coatcheck.randomizers import Randomizer
+from coatcheck.suites import Suite
+from coatcheck.terms import Group, Notary, Party, Promise, Work
+
+USUAL_ANSWER = 128
+"""Bytes of an answer unless the task needs more: one size for most rounds tells them apart less."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupDraft:
+    """A group as its organizer thinks of it.
+
+    Attributes:
+        decode: how the server reads reports; the randomizer's usual way by default.
+        minimum: the crowd without which nothing is released.
+        corrupted: how many members may help the server without breaking the promise.
+    """
+
+    name: str
+    randomizer: Randomizer
+    minimum: int
+    delta: float
+    decode: str | None = None
+    corrupted: int = 0
+    note_size: int = 0
+
+
+def party(name: str, keys: KeyPairs) -> Party:
+    """Introduce someone who signs and opens."""
+    return Party(name, keys.signing.public_raw.hex(), keys.opening.public_raw.hex())
+
+
+def notary(name: str, keys: KeyPairs) -> Notary:
+    """Introduce someone who only signs."""
+    return Notary(name, keys.signing.public_raw.hex())
+
+
+def draft_groups(
+    drafts: Sequence[GroupDraft], *, task: tasks.Task, suite: Suite
+) -> tuple[Group, ...]:
+    """Compute what the terms say of each group.
+
+    *Guarantee:* the promise is what the crowd at its minimum gives, less the corrupted and those
+    whom the answers to the corrupted expose.
+    """
+    if len(drafts) != len(task.groups):
+        raise Misuse(f"task {task.name} has the groups {', '.join(task.groups)}: draft each once")
+    exposed = tasks.exposure(
+        task,
+        sizes=[draft.minimum for draft in drafts],
+        corrupted=[draft.corrupted for draft in drafts],
+    )
+    formats = [_format(draft.randomizer) for draft in drafts]
+    rooms = task.answer_size([draft.randomizer.domain.dimension for draft in drafts])
+    widest = max(format_.size for format_ in formats)
+    made = []
+    for draft, format_, told, room in zip(drafts, formats, exposed, rooms, strict=True):
+        need = answer_room(
+            references=room.references, numbers=room.numbers, suite=suite, payload=widest
+        )
+        promise = _promise(draft, exposed=told)
+        made.append(
+            Group(
+                name=draft.name,
+                randomizer=draft.randomizer.params(),
+                decode=draft.decode or draft.randomizer.decodes[0],
+                minimum=draft.minimum,
+                payload_size=format_.size,
+                answer_size=max(USUAL_ANSWER, need),
+                promise=promise,
+                note_size=draft.note_size,
+            )
+        )
+    return tuple(made)
+
+
+def draft_work(task: tasks.Task) -> Work:
+    """Write a task as the terms name it."""
+    params = {key: value for key, value in task.params().items() if key != "name"}
+    return Work(task.name, params)
+
+
+def _format(randomizer: Randomizer) -> PayloadFormat:
+    if not randomizer.exact:
+        raise Refused(f"{randomizer.name} computes in floats: its reports have no fixed size")
+    return PayloadFormat.between(randomizer.low, randomizer.high)
+
+
+def _promise(draft: GroupDraft, *, exposed: int) -> Promise:
+    guarantee = amplify(
+        draft.randomizer.law,
+        crowd=draft.minimum,
+        delta=draft.delta,
+        corrupted=draft.corrupted,
+        exposed=exposed,
+    )
+    return Promise(guarantee.epsilon, draft.delta, draft.corrupted, exposed)

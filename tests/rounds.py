@@ -1,0 +1,129 @@
+"""What the protocol's tests share: a small round with real keys, mechanisms and a telling task."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from coatcheck.agreement import settle
+from coatcheck.board import Board
+from coatcheck.client import Invitation, Limit, examine
+from coatcheck.domain import Box
+from coatcheck.drafting import GroupDraft
+from coatcheck.entropy import seeded
+from coatcheck.keys import VerifyingKey
+from coatcheck.randomizers import MinkowskiResponse
+from coatcheck.server import Server
+from coatcheck.shuffler import Shuffler, fresh_state
+from coatcheck.simulation import CLOSES, OPENS, Cast, simulate
+from coatcheck.suites import suite_named
+from coatcheck.tasks import Answers, AnswerSize, Floats, Values
+from coatcheck.ticket import Ticket
+
+__all__ = ["CLOSES", "OPENS", "SQUARE", "Echo", "Stage", "draft", "simulate"]
+
+SQUARE = MinkowskiResponse(domain=Box(lo=(0.0, 0.0), hi=(1.0, 1.0)), epsilon=2.0, radius=0.5)
+
+
+@dataclass(frozen=True)
+class Echo:
+    """A task that tells everybody their own estimate: an answer that cannot be mistaken."""
+
+    groups: tuple[str, ...] = ("riders", "drivers")
+    name: str = field(default="echo")
+
+    def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
+        """Answer each report with itself."""
+        return [Values(np.array(group)) for group in estimates]
+
+    def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """Nobody learns of anybody."""
+        return ((0,) * len(sizes),) * len(sizes)
+
+    def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:
+        """An answer is as long as an estimate."""
+        return tuple(AnswerSize(numbers=dimension) for dimension in dimensions)
+
+    def params(self) -> dict[str, object]:
+        """It has none."""
+        return {"name": self.name}
+
+
+def draft(name: str, *, minimum: int = 2, note_size: int = 0) -> GroupDraft:
+    """Draft a group of the unit square."""
+    return GroupDraft(
+        name=name, randomizer=SQUARE, minimum=minimum, delta=1e-3, note_size=note_size
+    )
+
+
+class Stage:
+    """A round of riders and drivers with everything that its tests need."""
+
+    def __init__(
+        self,
+        *,
+        minimum: int = 2,
+        suite: str = "x25519",
+        shufflers: int = 1,
+        seed: int = 1,
+        name: str = "evening",
+        note_size: int = 0,
+    ) -> None:
+        self.entropy = seeded(seed)
+        self.suite = suite_named(suite)
+        self.cast = Cast.draw(suite=self.suite, shufflers=shufflers, entropy=self.entropy)
+        self.task = Echo()
+        drafts = [draft(g, minimum=minimum, note_size=note_size) for g in self.task.groups]
+        self.signed = self.cast.agree(drafts, task=self.task, name=name, suite=self.suite)
+        self.round = settle(self.signed)
+        self.invitations = tuple(self.invite(group) for group in self.task.groups)
+
+    def invite(self, group: str) -> Invitation:
+        """Examine the terms as a member of a group would."""
+        limit = Limit(epsilon=10.0, delta=1e-3)
+        return examine(
+            self.signed,
+            group=group,
+            trusted=self.cast.trusted,
+            limit=limit,
+            now=OPENS,
+            simulated=True,
+        )
+
+    def join(self, group: int, value: Sequence[float] = (0.5, 0.5)) -> Ticket:
+        """Take part with a value."""
+        return self.invitations[group].join(value, ledger=None, entropy=self.entropy)
+
+    def crowd(self, size: int) -> list[Ticket]:
+        """Let so many people of each group join."""
+        return [self.join(group) for _ in range(size) for group in (0, 1)]
+
+    def shuffler(self, hop: int = 0) -> Shuffler:
+        """Start a shuffler."""
+        state = fresh_state(self.round, self.entropy)
+        return Shuffler(self.round, keys=self.cast.shufflers[hop], state=state)
+
+    def server(self) -> Server:
+        """Start the server."""
+        return Server(self.round, keys=self.cast.server, task=self.task)
+
+    def board(self) -> Board:
+        """Start the board."""
+        return Board(sign=self.cast.board.signing.sign, check=check)
+
+    def batch(self, tickets: Sequence[Ticket]) -> bytes:
+        """Shuffle the uploads of these tickets."""
+        raw = b""
+        for hop in range(len(self.cast.shufflers)):
+            shuffler = self.shuffler(hop)
+            if hop:
+                shuffler.accept(raw)
+            for ticket in tickets if hop == 0 else ():
+                shuffler.receive(ticket.upload, now=OPENS)
+            raw = shuffler.release(now=CLOSES)
+        return raw
+
+
+def check(key: bytes, signature: bytes, message: bytes) -> None:
+    """Check a signature as a board does."""
+    VerifyingKey(key).check(signature, message)

@@ -1,0 +1,164 @@
+"""The board: append-only, and caught when it shows two faces."""
+
+import pytest
+
+from coatcheck import client
+from coatcheck.board import Board
+from coatcheck.errors import BadSignature, Malformed, Misuse, Refused, TwoFaces
+from coatcheck.notices import Bulletin, Checkpoint
+from coatcheck.witness import check_bulletin, check_entry, check_heading, follow
+from rounds import Stage, check
+
+STAGE = Stage()
+CROWD = STAGE.crowd(5)
+BULLETIN = STAGE.server().answer(STAGE.batch(CROWD))
+OTHER = STAGE.server().answer(STAGE.batch(CROWD[:4]))
+KEY = STAGE.cast.board.signing.public_raw
+
+
+def letter(number: int) -> bytes:
+    """Let the first person write to the second."""
+    ticket, to = CROWD[0], CROWD[1].keys.contact_raw
+    return client.write(ticket, bytes([number]), to=to, round_=STAGE.round)[0]
+
+
+def shown(*letters: bytes, bulletin: bytes = BULLETIN) -> Board:
+    """Start a board that shows a bulletin and letters."""
+    board = STAGE.board()
+    board.publish(bulletin, STAGE.round)
+    for raw in letters:
+        board.post(raw, STAGE.round)
+    return board
+
+
+def test_a_bulletin_is_published_once() -> None:
+    """The same one again is the same place; another one for the round is refused."""
+    board = shown()
+    assert board.publish(BULLETIN, STAGE.round) == 0
+    with pytest.raises(Refused, match="stays"):
+        board.publish(OTHER, STAGE.round)
+    assert board.bulletin(STAGE.round.digest) == BULLETIN
+
+
+def test_only_the_servers_bulletin_is_shown() -> None:
+    """A changed byte in heading or entries keeps it off the board."""
+    board = STAGE.board()
+    for place in (5, 40, 100, len(BULLETIN) - 1):
+        raw = bytearray(BULLETIN)
+        raw[place] ^= 1
+        with pytest.raises((Malformed, BadSignature)):
+            board.publish(bytes(raw), STAGE.round)
+    with pytest.raises(Malformed):
+        board.publish(BULLETIN + b"\0", STAGE.round)
+    with pytest.raises(Misuse):
+        board.bulletin(STAGE.round.digest)
+
+
+def test_unsorted_entries_are_refused() -> None:
+    """A server that signs entries out of order does not get them read."""
+    bulletin = Bulletin.decode(BULLETIN, STAGE.round)
+    turned = Bulletin(bulletin.heading, tuple(group[::-1] for group in bulletin.entries))
+    with pytest.raises(Malformed, match="sorted"):
+        turned.check_order()
+    with pytest.raises(Malformed):
+        check_bulletin(turned.encode(), STAGE.round)
+
+
+def test_a_reader_checks_heading_and_single_entry() -> None:
+    """One entry, its path, the heading and a checkpoint are all that a light reader needs."""
+    board = shown(letter(1))
+    point = follow(board.checkpoint(), board=KEY, before=None)
+    heading = Bulletin.decode(BULLETIN, STAGE.round).heading
+    place = board.place(STAGE.round.digest)
+    path = board.inclusion(place, size=point.size)
+    check_heading(heading, STAGE.round, point=point, place=place, path=path)
+    mine = CROWD[3]
+    entry, at, steps = board.entry(STAGE.round.digest, group=mine.group, address=mine.keys.address)
+    check_entry(entry, group=mine.group, heading=heading, place=at, path=steps)
+    assert client.open_entry(mine, entry, STAGE.round).values
+    with pytest.raises(TwoFaces):
+        check_entry(entry[:-1] + b"\0", group=mine.group, heading=heading, place=at, path=steps)
+    with pytest.raises(Malformed):
+        client.open_entry(CROWD[1], entry, STAGE.round)
+
+
+def test_a_growing_log_is_consistent() -> None:
+    """Whoever follows from checkpoint to checkpoint is never alarmed by an honest board."""
+    board, before = STAGE.board(), None
+    board.publish(BULLETIN, STAGE.round)
+    for number in range(12):
+        size = before.size if before else 0
+        before = follow(board.checkpoint(), board=KEY, before=before, path=board.consistency(size))
+        board.post(letter(number), STAGE.round)
+    assert before is not None
+    assert before.size == 12
+
+
+def test_two_faces_are_caught() -> None:
+    """A board that shows two people different bulletins or letters cannot connect the two logs."""
+    texts = [letter(n) for n in range(4)]
+    honest = shown(*texts)
+    other = shown(*[letter(n) for n in range(4)])  # fresh seals: other letters
+    split = shown(*texts, bulletin=OTHER)
+    for liar in (other, split):
+        mine = follow(honest.checkpoint(), board=KEY, before=None)
+        theirs = follow(liar.checkpoint(), board=KEY, before=None)
+        assert mine.size == theirs.size
+        for board in (honest, liar):
+            with pytest.raises(TwoFaces):
+                follow(liar.checkpoint(), board=KEY, before=mine, path=board.consistency(mine.size))
+        liar.post(letter(9), STAGE.round)
+        for path in (liar.consistency(mine.size), honest.consistency(2), []):
+            with pytest.raises(TwoFaces):
+                follow(liar.checkpoint(), board=KEY, before=mine, path=path)
+
+
+def test_a_board_that_takes_back_is_caught() -> None:
+    """Showing less than before is as bad as showing something else."""
+    long, short = shown(letter(1), letter(2)), shown(letter(1))
+    point = follow(long.checkpoint(), board=KEY, before=None)
+    with pytest.raises(TwoFaces, match="less"):
+        follow(short.checkpoint(), board=KEY, before=point)
+
+
+def test_checkpoints_are_signed() -> None:
+    """Another key's checkpoint, or an altered one, is not followed."""
+    raw = shown().checkpoint()
+    with pytest.raises(BadSignature):
+        follow(raw, board=STAGE.cast.server.signing.public_raw, before=None)
+    altered = Checkpoint.decode(raw)
+    grown = Checkpoint(altered.size + 1, altered.root, altered.signature)
+    with pytest.raises(BadSignature):
+        follow(grown.encode(), board=KEY, before=None)
+    for wrong in (raw[:-1], raw + b"\0", b"\2" + raw[1:]):
+        with pytest.raises(Malformed):
+            follow(wrong, board=KEY, before=None)
+
+
+def test_letters_go_to_addresses_of_the_round() -> None:
+    """Strangers' addresses, other sizes and other rounds are refused; a retry is one letter."""
+    board = shown()
+    raw = letter(1)
+    assert board.post(raw, STAGE.round) == board.post(raw, STAGE.round) == 1
+    assert board.letters(STAGE.round.digest) == [raw]
+    assert board.letters(STAGE.round.digest, since=1) == []
+    stranger = raw[:36] + bytes(16) + raw[52:]
+    with pytest.raises(Refused, match="nobody"):
+        board.post(stranger, STAGE.round)
+    for wrong in (raw[:-1], raw + b"\0", b"\2" + raw[1:], raw[:4] + bytes(32) + raw[36:]):
+        with pytest.raises(Malformed):
+            board.post(wrong, STAGE.round)
+    with pytest.raises(Misuse, match="not on the board"):
+        STAGE.board().post(raw, STAGE.round)
+
+
+def test_a_restored_board_signs_the_same_root() -> None:
+    """From its history the board comes back with every place and proof."""
+    texts = [letter(n) for n in range(3)]
+    board = shown(*texts)
+    again = Board.restore(
+        [(STAGE.round, raw) for raw in (BULLETIN, *texts)],
+        sign=STAGE.cast.board.signing.sign,
+        check=check,
+    )
+    assert again.checkpoint() == board.checkpoint()

@@ -1,0 +1,249 @@
+"""The client: what it refuses to join, what it keeps, what it opens and what it reads."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from coatcheck import client
+from coatcheck.agreement import SignedTerms, countersign, propose
+from coatcheck.amplification import Guarantee
+from coatcheck.client import Limit, examine
+from coatcheck.domain import Box
+from coatcheck.entropy import seeded, system
+from coatcheck.errors import (
+    BadSignature,
+    Error,
+    Malformed,
+    Missing,
+    Misuse,
+    OutsideDomain,
+    Refused,
+)
+from coatcheck.randomizers import MinkowskiResponse
+from coatcheck.terms import read_terms
+from coatcheck.ticket import Ticket, read_ticket, write_ticket
+from coatcheck.witness import check_bulletin
+from rounds import OPENS, Stage
+
+STAGE = Stage()
+CROWD = STAGE.crowd(3)
+LIMIT = Limit(epsilon=2.5, delta=1e-3)
+
+
+class Purse:
+    """A ledger that remembers what it was asked, and may refuse."""
+
+    def __init__(self, *, empty: bool = False) -> None:
+        self.spent: list[str] = []
+        self.empty = empty
+
+    def spend(self, guarantee: Guarantee, *, round_id: str, digest: bytes) -> None:
+        """Record a round or refuse it."""
+        assert len(digest) == 32
+        if self.empty:
+            raise Refused(f"nothing is left for another {guarantee.epsilon}")
+        self.spent.append(round_id)
+
+
+def look(signed: SignedTerms = STAGE.signed, **changes: Any) -> client.Invitation:
+    """Examine terms as a careful person, with one thing different."""
+    usual = {
+        "group": "riders",
+        "trusted": STAGE.cast.trusted,
+        "limit": LIMIT,
+        "now": OPENS,
+    }
+    return examine(signed, **{**usual, **changes})
+
+
+def resigned(change: Callable[[dict[str, Any]], object]) -> SignedTerms:
+    """Let server and shuffler sign changed terms."""
+    plain = json.loads(STAGE.round.document)
+    change(plain)
+    terms = read_terms(json.dumps(plain).encode()).terms
+    signed = propose(terms, signing=STAGE.cast.server.signing)
+    return countersign(signed, signing=STAGE.cast.shufflers[0].signing, pledged={})
+
+
+def test_good_terms_are_an_invitation() -> None:
+    """The guarantee is the client's own and within the limit."""
+    invitation = look()
+    assert invitation.guarantee.epsilon <= LIMIT.epsilon
+    assert invitation.guarantee.crowd == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"limit": Limit(epsilon=1.0, delta=1e-3)}, "your limit"),
+        ({"limit": Limit(epsilon=2.5, delta=1e-4)}, "your limit"),
+        ({"now": OPENS - 1}, "not open"),
+        ({"now": 3_000}, "not open"),
+        ({"trusted": ()}, "trust"),
+        ({"group": "pilots"}, "no group"),
+    ],
+)
+def test_terms_that_do_not_suit_are_refused(changes: dict[str, Any], message: str) -> None:
+    """Each reason is told."""
+    with pytest.raises(Refused, match=message):
+        look(**changes)
+
+
+def randomizer(epsilon: float) -> dict[str, Any]:
+    """Return the parameters of a mechanism with another budget."""
+    domain = Box(lo=(0.0, 0.0), hi=(1.0, 1.0))
+    return MinkowskiResponse(domain=domain, epsilon=epsilon, radius=0.5).params()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda t: t["groups"][0]["promise"].update(epsilon=0.5), "gives only"),
+        (lambda t: t["groups"][0].update(randomizer=randomizer(8.0)), "gives only"),
+        (lambda t: t["groups"][0].update(randomizer={"name": "plain"}), "."),
+        (lambda t: t["groups"][0].update(randomizer={}), "."),
+        (lambda t: t["groups"][0].update(decode="guess"), "decode"),
+        (lambda t: t["groups"][0].update(payload_size=9), "size"),
+    ],
+)
+def test_terms_that_promise_too_much_are_refused(
+    change: Callable[[dict[str, Any]], object], message: str
+) -> None:
+    """Signatures do not help: the client's arithmetic decides."""
+    with pytest.raises(Error, match=message):
+        look(resigned(change))
+
+
+def test_seeded_randomness_is_for_simulations() -> None:
+    """A real invitation takes the system's randomness and no other."""
+    invitation = look()
+    with pytest.raises(Refused, match="simulations"):
+        invitation.join((0.5, 0.5), ledger=None, entropy=seeded(1))
+    assert invitation.join((0.5, 0.5), ledger=None).upload
+    assert invitation.join((0.5, 0.5), ledger=None, entropy=system()).upload
+
+
+def test_a_refusing_ledger_lets_nothing_out() -> None:
+    """Joining asks the ledger before it returns anything."""
+    with pytest.raises(Refused, match="nothing is left"):
+        look().join((0.5, 0.5), ledger=Purse(empty=True))
+    purse = Purse()
+    look().join((0.5, 0.5), ledger=purse)
+    assert purse.spent == [f"evening/{STAGE.round.digest.hex()}"]
+
+
+def test_a_value_outside_the_domain_costs_nothing() -> None:
+    """It is not moved unless asked, and the ledger is not touched."""
+    purse = Purse()
+    with pytest.raises(OutsideDomain):
+        look().join((1.5, 0.5), ledger=purse)
+    assert purse.spent == []
+    assert look().join((1.5, 0.5), ledger=purse, clamp=True).upload
+
+
+def test_notes_have_one_size() -> None:
+    """A short note is padded, a long one refused."""
+    stage = Stage(note_size=4)
+    sizes = {
+        len(
+            stage.invitations[0].join((0.5, 0.5), ledger=None, entropy=stage.entropy, note=n).upload
+        )
+        for n in (b"", b"ab", b"abcd")
+    }
+    assert sizes == {stage.round.upload_size(0)}
+    with pytest.raises(Misuse, match="note"):
+        stage.invitations[0].join((0.5, 0.5), ledger=None, entropy=stage.entropy, note=b"abcde")
+
+
+def test_a_ticket_survives_its_file_and_does_not_print() -> None:
+    """The bytes hold everything; the text form shows the address and no secret."""
+    ticket = CROWD[0]
+    assert read_ticket(write_ticket(ticket)) == ticket
+    for text in (repr(ticket), str(ticket), f"{ticket}"):
+        assert ticket.seed.hex()[:8] not in text
+        assert ticket.keys.address.hex() in text
+    for raw in (b"", b"{}", b"\xff", write_ticket(ticket).replace(b"ticket/1", b"ticket/2")):
+        with pytest.raises(Malformed):
+            read_ticket(raw)
+
+
+def test_receipts_are_kept_if_they_are_for_ones_own_bytes() -> None:
+    """Somebody else's receipt, or a forged one, is not."""
+    shuffler = STAGE.shuffler()
+    mine, theirs = (shuffler.receive(t.upload, now=OPENS) for t in CROWD[:2])
+    assert client.keep_receipt(CROWD[0], mine, STAGE.round).receipt == mine
+    with pytest.raises(Malformed):
+        client.keep_receipt(CROWD[0], theirs, STAGE.round)
+    with pytest.raises(Malformed):
+        client.keep_receipt(CROWD[0], mine[:-1], STAGE.round)
+    with pytest.raises(BadSignature):
+        client.keep_receipt(CROWD[0], mine[:-1] + bytes([mine[-1] ^ 1]), STAGE.round)
+
+
+def test_a_missing_entry_is_reported_with_the_evidence() -> None:
+    """The person who is left out learns it, and whether there is a receipt to show."""
+    left_out = STAGE.join(0)
+    bulletin = check_bulletin(STAGE.server().answer(STAGE.batch(CROWD)), STAGE.round)
+    with pytest.raises(Missing, match="no receipt"):
+        client.collect(left_out, bulletin, STAGE.round)
+    receipt = STAGE.shuffler().receive(left_out.upload, now=OPENS)
+    holder = client.keep_receipt(left_out, receipt, STAGE.round)
+    with pytest.raises(Missing, match="receipt proves"):
+        client.collect(holder, bulletin, STAGE.round)
+
+
+def test_a_ticket_works_in_its_own_round_only() -> None:
+    """Terms of another round are a mistake, told as one."""
+    other = Stage(name="morning")
+    bulletin = check_bulletin(STAGE.server().answer(STAGE.batch(CROWD)), STAGE.round)
+    for call in (
+        lambda: client.collect(CROWD[0], bulletin, other.round),
+        lambda: client.write(CROWD[0], b"", to=CROWD[1].keys.contact_raw, round_=other.round),
+        lambda: client.read(CROWD[0], [], other.round),
+    ):
+        with pytest.raises(Misuse, match="another round"):
+            call()
+
+
+def posted(sender: Ticket, body: bytes, recipient: Ticket) -> tuple[bytes, Ticket]:
+    """Write a letter from one person to another."""
+    return client.write(sender, body, to=recipient.keys.contact_raw, round_=STAGE.round)
+
+
+def test_letters_are_read_once_and_in_any_order() -> None:
+    """Replays within a reading, over readings and out of order are refused and counted."""
+    alice, bob = CROWD[0], CROWD[1]
+    first, alice = posted(alice, b"one", bob)
+    second, alice = posted(alice, b"two", bob)
+    inbox = client.read(bob, [second, first, second], STAGE.round)
+    assert [(letter.body, letter.counter) for letter in inbox.letters] == [(b"two", 1), (b"one", 0)]
+    assert inbox.refused == {"Replayed": 1}
+    again = client.read(read_ticket(write_ticket(inbox.ticket)), [first, second], STAGE.round)
+    assert again.letters == ()
+    assert again.refused == {"Replayed": 2}
+
+
+def test_other_peoples_letters_are_passed_over() -> None:
+    """Reading the whole board shows one's own letters and counts nothing else."""
+    raw, _ = posted(CROWD[0], b"for Bob", CROWD[1])
+    inbox = client.read(CROWD[2], [raw], STAGE.round)
+    assert (inbox.letters, inbox.refused) == ((), {})
+
+
+def test_damaged_letters_cost_themselves_only() -> None:
+    """A letter that does not open is counted and the next one is read."""
+    raw, alice = posted(CROWD[0], b"one", CROWD[1])
+    good, _ = posted(alice, b"two", CROWD[1])
+    inbox = client.read(CROWD[1], [raw[:-1] + bytes([raw[-1] ^ 1]), good], STAGE.round)
+    assert [letter.body for letter in inbox.letters] == [b"two"]
+    assert inbox.refused == {"Unsealable": 1}
+
+
+def test_a_letter_shows_no_sender() -> None:
+    """Neither the sender's address nor the keys stand in a posting."""
+    raw, _ = posted(CROWD[0], b"one", CROWD[1])
+    assert CROWD[0].keys.address not in raw
+    assert CROWD[0].keys.contact_raw[:16] not in raw
+    assert CROWD[1].keys.address in raw

@@ -1,0 +1,193 @@
+"""The server: what it drops and why, when it refuses, and that everyone gets one equal parcel."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from coatcheck import client
+from coatcheck.domain import Ball
+from coatcheck.drafting import GroupDraft, draft_groups
+from coatcheck.entropy import seeded
+from coatcheck.errors import BadSignature, Malformed, Misuse, Refused
+from coatcheck.keys import KeyPairs
+from coatcheck.messages import PayloadFormat, encode_report
+from coatcheck.notices import REFUSED, Bulletin
+from coatcheck.parcels import REASONS, Upload
+from coatcheck.randomizers import MinkowskiResponse
+from coatcheck.server import Phase, Server, ServerState, _possible
+from coatcheck.suites import CLASSICAL
+from coatcheck.tasks import Answers, Floats
+from coatcheck.terms import Round
+from coatcheck.ticket import Ticket
+from coatcheck.witness import check_bulletin
+from rounds import SQUARE, Echo, Stage
+
+STAGE = Stage(minimum=3)
+HONEST = STAGE.crowd(4)
+PAYLOAD = PayloadFormat.between(SQUARE.low, SQUARE.high).encode((0, 0))
+KEYS = KeyPairs(CLASSICAL, b"k" * 32)
+LOW_ORDER = bytes(32) + KEYS.contact_raw[32:]
+SMALL_ORDER = KEYS.contact_raw[:32] + (1).to_bytes(32, "little")
+
+
+def upload(text: bytes, name: int) -> bytes:
+    """Wrap a report as a client would, whatever it says."""
+    return client._wrap(text, STAGE.round, group=0, name=bytes([name]) * 16)
+
+
+def report(contact: bytes = KEYS.contact_raw, payload: bytes = PAYLOAD) -> bytes:
+    """Write a report of a rider."""
+    return encode_report(STAGE.round, group=0, contact=contact, payload=payload, note=b"")
+
+
+def ticket(raw: bytes) -> Ticket:
+    """Carry any upload where a ticket's would go."""
+    first = HONEST[0]
+    return Ticket(
+        round=first.round,
+        digest=first.digest,
+        suite=first.suite,
+        group=0,
+        seed=first.seed,
+        upload=raw,
+    )
+
+
+@pytest.mark.parametrize(
+    ("reason", "texts"),
+    [
+        ("malformed", [b"\2" + report()[1:]]),
+        ("malformed", [report()[:1] + b"\1" + report()[2:]]),
+        ("bad-key", [report(LOW_ORDER)]),
+        ("bad-key", [report(SMALL_ORDER)]),
+        ("bad-key", [report(b"\xff" * 64)]),
+        ("out-of-domain", [report(payload=b"\xff" * len(PAYLOAD))]),
+        ("duplicate-address", [report(), report()]),
+        ("unpeeled", []),
+        ("unopened", []),
+    ],
+)
+def test_one_bad_report_costs_itself_only(reason: str, texts: list[bytes]) -> None:
+    """The others are answered, and the drop is counted under its reason."""
+    bad = [ticket(upload(text, n)) for n, text in enumerate(texts)]
+    if reason == "unpeeled":
+        raw = bytearray(upload(report(), 1))
+        raw[-1] ^= 1
+        bad = [ticket(bytes(raw))]
+    if reason == "unopened":
+        elsewhere = Stage(seed=5, name="elsewhere")
+        bad = [ticket(_foreign_inner(elsewhere))]
+    batch = STAGE.batch([*HONEST, *bad])
+    server = STAGE.server()
+    bulletin = check_bulletin(server.answer(batch), STAGE.round)
+    tally = bulletin.heading.tallies[0]
+    assert server.phase is Phase.ANSWERED
+    assert tally.received == 4 + len(bad)
+    assert tally.dropped == tuple(int(name == reason) for name in REASONS)
+    for mine in HONEST:
+        client.collect(mine, bulletin, STAGE.round)
+
+
+def _foreign_inner(elsewhere: Stage) -> bytes:
+    """Put a report for another round's server under this round's outer layer."""
+    terms = replace(STAGE.round.terms, server=elsewhere.round.terms.server)
+    mixed = Round(terms, STAGE.round.document)
+    return client._wrap(report(), mixed, group=0, name=b"u" * 16)
+
+
+def test_a_report_off_the_ball_is_out_of_domain() -> None:
+    """Within the box around the ball but outside it is no report of the mechanism."""
+    disc = MinkowskiResponse(domain=Ball(radius=1.0, p=2, dimension=2), epsilon=2.0, radius=0.5)
+    corner = np.stack([disc.high, np.zeros(2, dtype=np.int64)])
+    assert _possible(disc, corner, np.array([True, True])).tolist() == [False, True]
+    honest = disc.randomize(np.zeros((500, 2)), seeded(3))
+    assert _possible(disc, honest, np.ones(500, dtype=np.bool_)).all()
+
+
+def test_below_the_minimum_after_dropping_the_round_is_refused() -> None:
+    """Bad reports that passed the shuffler do not make a crowd: nobody is answered."""
+    bad = [ticket(upload(report(LOW_ORDER), n)) for n in range(2)]
+    server = STAGE.server()
+    raw = server.answer(STAGE.batch([*HONEST[:4], HONEST[5], HONEST[7], *bad]))
+    bulletin = check_bulletin(raw, STAGE.round)
+    assert server.phase is Phase.REFUSED
+    assert bulletin.heading.outcome == REFUSED
+    assert bulletin.entries == ((), ())
+    with pytest.raises(Refused, match="too few"):
+        client.collect(HONEST[0], bulletin, STAGE.round)
+
+
+def test_the_same_batch_gives_the_same_bulletin() -> None:
+    """A retry and a restart find the stored bulletin; another batch is refused."""
+    server, batch = STAGE.server(), STAGE.batch(HONEST)
+    first = server.answer(batch)
+    assert server.answer(batch) == first
+    again = Server(STAGE.round, keys=STAGE.cast.server, task=Echo(), state=server.state)
+    assert again.answer(batch) == first
+    with pytest.raises(Refused, match="another batch"):
+        server.answer(STAGE.batch(STAGE.crowd(3)))
+    assert server.answer(batch) == first
+
+
+def test_every_answer_of_a_group_has_one_size() -> None:
+    """Entries are the address and as many bytes as the terms say, sorted by address."""
+    bulletin = Bulletin.decode(STAGE.server().answer(STAGE.batch(HONEST)), STAGE.round)
+    for number, group in enumerate(bulletin.entries):
+        assert {len(entry) for entry in group} == {STAGE.round.entry_size(number)}
+        assert list(group) == sorted(group)
+
+
+def test_a_batch_that_skipped_a_shuffler_is_refused() -> None:
+    """The first shuffler's batch is no substitute for the last one's."""
+    stage = Stage(shufflers=2)
+    first = stage.shuffler(0)
+    for mine in stage.crowd(3):
+        first.receive(mine.upload, now=1_000)
+    with pytest.raises((Malformed, BadSignature)):
+        stage.server().answer(first.release(now=2_000))
+
+
+def test_a_failing_task_changes_nothing() -> None:
+    """The server still awaits the batch and may be started again with a mended task."""
+
+    class Broken(Echo):
+        def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
+            raise Misuse(f"not today, not for {len(estimates)} groups")
+
+    server = Server(STAGE.round, keys=STAGE.cast.server, task=Broken())
+    with pytest.raises(Misuse, match="not today"):
+        server.answer(STAGE.batch(HONEST))
+    assert server.state == ServerState()
+
+
+def test_terms_with_wrong_sizes_start_no_server() -> None:
+    """A payload or an answer that cannot have the stated size is found before the round."""
+    first, second = STAGE.round.terms.groups
+    for changed in (replace(first, payload_size=3), replace(first, answer_size=16)):
+        terms = replace(STAGE.round.terms, groups=(changed, second))
+        with pytest.raises(Refused):
+            Server(Round(terms, STAGE.round.document), keys=STAGE.cast.server, task=Echo())
+
+
+def test_keys_and_task_must_be_those_of_the_terms() -> None:
+    """Other keys or another task make no server of this round."""
+    with pytest.raises(Misuse, match="keys"):
+        Server(STAGE.round, keys=STAGE.cast.shufflers[0], task=Echo())
+    with pytest.raises(Misuse, match="task"):
+        Server(STAGE.round, keys=STAGE.cast.server, task=Echo(name="other"))
+
+
+def test_a_draft_needs_every_group_of_its_task() -> None:
+    """One group for a task of two is a mistake, told as one."""
+    one = GroupDraft(name="riders", randomizer=SQUARE, minimum=2, delta=1e-3)
+    with pytest.raises(Misuse, match="riders, drivers"):
+        draft_groups([one], task=Echo(), suite=CLASSICAL)
+
+
+def test_sizes_are_those_of_the_paper_or_below() -> None:
+    """An upload has at most 300 bytes, an entry at most 200; the paper has 1.3 and 1.8 KB."""
+    assert len(HONEST[0].upload) == STAGE.round.upload_size(0) <= 300
+    assert STAGE.round.entry_size(0) <= 200
+    assert Upload.decode(HONEST[0].upload, STAGE.round).group == 0

@@ -1,0 +1,203 @@
+"""Whole rounds through the real objects: everyone gets the own answer, and letters arrive."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from coatcheck import client
+from coatcheck.domain import Categories, Product
+from coatcheck.drafting import GroupDraft
+from coatcheck.entropy import seeded
+from coatcheck.envelope import Purpose, binding, unseal
+from coatcheck.errors import Malformed, Misuse, Unsealable
+from coatcheck.notices import Bulletin
+from coatcheck.parcels import Batch
+from coatcheck.randomizers import FieldwiseResponse, GridResponse
+from coatcheck.simulation import Crowd, Outcome, simulate, view
+from coatcheck.tasks import Task, from_params
+from rounds import SQUARE, Echo, draft
+
+MATCHING = from_params({"name": "least-cost-matching"})
+
+
+def crowds(*sizes: int, seed: int = 1) -> list[Crowd]:
+    """Scatter people over the unit square."""
+    rng = np.random.default_rng(seed)
+    names = ("riders", "drivers")[: len(sizes)]
+    return [
+        Crowd(draft=draft(name, minimum=size), values=rng.uniform(size=(size, 2)))
+        for name, size in zip(names, sizes, strict=True)
+    ]
+
+
+@pytest.fixture(scope="module")
+def matched() -> Outcome:
+    """Run 2,000 people in two groups through the matching."""
+    return simulate(crowds(1_000, 1_000), task=MATCHING, entropy=3)
+
+
+def test_everyone_is_matched_to_someone_who_is_matched_back(matched: Outcome) -> None:
+    """Two thousand answers agree with each other: they are their owners' own."""
+    assert [tally.kept for tally in matched.tallies] == [1_000, 1_000]
+    riders, drivers = matched.partners(0), matched.partners(1)
+    for row, partners in enumerate(riders):
+        ((group, other),) = partners
+        assert group == 1
+        assert drivers[other] == ((0, row),)
+
+
+def test_a_ticket_opens_no_other_entry(matched: Outcome) -> None:
+    """Each ticket tries the next three entries of its group: none opens, none is taken for it."""
+    for group, tickets in enumerate(matched.tickets):
+        entries = matched.bulletin.entries[group]
+        bound = binding(Purpose.ANSWER, digest=matched.round.digest, group=group)
+        for ticket in tickets[:300]:
+            keys = ticket.keys
+            place = matched.bulletin.find(keys.address, group)
+            assert place is not None
+            for step in (1, 2, 3):
+                other = entries[(place + step) % len(entries)]
+                with pytest.raises(Unsealable):
+                    unseal(other[16:], key=keys.opening, bound=bound)
+                with pytest.raises(Malformed):
+                    client.open_entry(ticket, other, matched.round)
+
+
+def test_every_matched_pair_exchanges_letters(matched: Outcome) -> None:
+    """A thousand riders write, a thousand drivers read and write back, each to the right one."""
+    round_, board = matched.round, matched.board
+    for row, (ticket, answer) in enumerate(
+        zip(matched.tickets[0], matched.answers[0], strict=True)
+    ):
+        raw, _ = client.write(
+            ticket, f"rider {row}".encode(), to=answer.partners[0].contact, round_=round_
+        )
+        board.post(raw, round_)
+    letters = board.letters(round_.digest)
+    by_address: dict[bytes, list[bytes]] = {}
+    for raw in letters:
+        by_address.setdefault(raw[36:52], []).append(raw)
+    matches, replies = matched.partners(1), {}
+    for row, ticket in enumerate(matched.tickets[1]):
+        inbox = client.read(ticket, by_address[ticket.keys.address], round_)
+        (letter,) = inbox.letters
+        ((_, rider),) = matches[row]
+        assert letter.body == f"rider {rider}".encode()
+        raw, _ = client.write(ticket, b"coming", to=letter.sender.raw, round_=round_)
+        replies[rider] = raw
+    for row, ticket in enumerate(matched.tickets[0]):
+        inbox = client.read(ticket, [replies[row]], round_)
+        assert [letter.body for letter in inbox.letters] == [b"coming"]
+    assert client.read(matched.tickets[0][0], letters[:200], round_).letters == ()
+
+
+def test_the_batch_forgets_arrival(matched: Outcome) -> None:
+    """The place in the batch has no rank correlation with the place of arrival.
+
+    Spearman over 1,000 riders with a fixed seed; a uniform order fails with probability 1e-4.
+    """
+    chair = view(matched, "server")
+    arrival = [matched.whose[address][1] for address in chair.addresses[0]]
+    assert stats.spearmanr(range(1_000), arrival).pvalue > 1e-4
+
+
+def test_estimates_are_those_of_the_own_value() -> None:
+    """With hardly any noise the echo is one's own value: nobody's answers are swapped."""
+    calm = type(SQUARE)(domain=SQUARE.domain, epsilon=30.0, radius=0.001)
+    people = crowds(60, 40)
+    sharp = [
+        Crowd(
+            draft=type(crowd.draft)(
+                name=crowd.draft.name, randomizer=calm, minimum=30, delta=1e-3, decode="raw"
+            ),
+            values=crowd.values,
+        )
+        for crowd in people
+    ]
+    outcome = simulate(sharp, task=Echo(), entropy=1)
+    for group, crowd in enumerate(sharp):
+        assert np.abs(outcome.values(group) - crowd.values).max() < 0.01
+
+
+def test_fields_and_labels_reach_the_task_as_numbers() -> None:
+    """A place and a preference travel together; a label is its place in the list."""
+    drinks = Categories(("tea", "coffee", "milk"))
+    domain = Product({"place": SQUARE.domain, "likes": drinks})
+    calm = FieldwiseResponse(
+        domain=domain,
+        parts={
+            "place": type(SQUARE)(domain=SQUARE.domain, epsilon=30.0, radius=0.001, decode="raw"),
+            "likes": GridResponse(domain=drinks, epsilon=30.0),
+        },
+    )
+    values = [{"place": (row / 20, 0.5), "likes": drinks.labels[row % 3]} for row in range(20)]
+    people = GroupDraft(name="riders", randomizer=calm, minimum=20, delta=1e-3)
+    outcome = simulate([Crowd(draft=people, values=values)], task=Echo(("riders",)), entropy=1)
+    expected = [[row / 20, 0.5, row % 3] for row in range(20)]
+    assert np.abs(outcome.values(0) - expected).max() < 0.01
+
+
+def test_a_seed_repeats_a_round_up_to_its_seals() -> None:
+    """The same seed gives the same addresses and answers; ciphertexts differ."""
+    first, again = (simulate(crowds(20, 20), task=Echo(), entropy=seeded(5)) for _ in range(2))
+    assert np.array_equal(first.values(0), again.values(0))
+    assert first.whose == again.whose
+    assert first.uploads != again.uploads
+
+
+@pytest.mark.parametrize(
+    ("suite", "shufflers"), [("x25519", 3), ("mlkem768-x25519", 1), ("mlkem768-x25519", 2)]
+)
+def test_cascades_and_the_hybrid_suite_answer_everyone(suite: str, shufflers: int) -> None:
+    """More shufflers and larger keys change sizes, not answers."""
+    outcome = simulate(crowds(12, 9), task=MATCHING, suite=suite, shufflers=shufflers, entropy=2)
+    assert sum(len(partners) for partners in outcome.partners(0)) == 9
+    assert {len(raw) for raw in outcome.uploads} == {outcome.round.upload_size(0)}
+    batch = Batch.decode(outcome.batch, outcome.round)
+    assert batch.hop == shufflers - 1
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        from_params({"name": "maximum-matching", "radius": 0.5}),
+        from_params({"name": "neighbours", "radius": 0.5, "limit": 3}),
+    ],
+    ids=lambda task: task.name,
+)
+def test_partners_can_be_written_to(task: Task) -> None:
+    """Whoever is told of somebody can write to them, whatever the task."""
+    outcome = simulate(crowds(*(25,) * len(task.groups)), task=task, entropy=4)
+    told = 0
+    for ticket, answer in zip(outcome.tickets[0], outcome.answers[0], strict=True):
+        for partner in answer.partners:
+            raw, _ = client.write(ticket, b"hello", to=partner.contact, round_=outcome.round)
+            outcome.board.post(raw, outcome.round)
+            group, row = outcome.whose[client.address(partner, outcome.round)]
+            reader = outcome.tickets[group][row]
+            (letter,) = client.read(reader, [raw], outcome.round).letters
+            assert letter.sender.address == ticket.keys.address
+            told += 1
+    assert told > 5
+
+
+def test_views_show_what_each_chair_sees() -> None:
+    """An onlooker sees addresses, the server reports, corrupted people link their own rows."""
+    outcome = simulate(crowds(15, 15), task=MATCHING, entropy=6)
+    onlooker, server = view(outcome, "onlooker"), view(outcome, "server")
+    assert onlooker.reports == ()
+    assert [sorted(listed) for listed in server.addresses] == [
+        list(listed) for listed in onlooker.addresses
+    ]
+    assert server.linked == {}
+    helped = view(outcome, "server", corrupted=[(0, 3), (1, 7)])
+    assert sorted(helped.linked.values()) == [(0, 3), (1, 7)]
+    assert len(helped.told) == 2
+    with pytest.raises(Misuse, match="chair"):
+        view(outcome, "sofa")
+
+
+def test_the_whole_bulletin_decodes_to_what_was_published(matched: Outcome) -> None:
+    """Writing and reading a bulletin of 2,000 entries gives it back."""
+    again = Bulletin.decode(matched.bulletin.encode(), matched.round)
+    assert again.entries == matched.bulletin.entries

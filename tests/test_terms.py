@@ -1,0 +1,187 @@
+"""Terms: strict reading, signatures of everybody, one version a round."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from coatcheck.agreement import (
+    SignedTerms,
+    countersign,
+    propose,
+    read_signed,
+    settle,
+    write_signed,
+)
+from coatcheck.errors import BadKey, BadSignature, Malformed, Misuse, Refused, TwoFaces
+from coatcheck.terms import Terms, read_terms, write_terms
+from rounds import Stage
+
+STAGE = Stage(shufflers=2)
+
+
+def altered(change: Callable[[dict[str, Any]], object]) -> bytes:
+    """Return the document with a change made to its JSON."""
+    plain = json.loads(STAGE.round.document)
+    change(plain)
+    return json.dumps(plain).encode()
+
+
+def set_to(*path: str | int, value: object) -> Callable[[dict[str, Any]], object]:
+    """Make a change that sets one field."""
+
+    def change(plain: Any) -> None:
+        for step in path[:-1]:
+            plain = plain[step]
+        plain[path[-1]] = value
+
+    return change
+
+
+def test_terms_survive_writing_and_reading() -> None:
+    """The document reads back to equal terms, and its digest is of its exact bytes."""
+    round_ = read_terms(write_terms(STAGE.round.terms))
+    assert round_.terms == STAGE.round.terms
+    assert round_.digest == STAGE.round.digest
+    assert read_terms(STAGE.round.document + b" ").digest != STAGE.round.digest
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        set_to("surprise", value=1),
+        set_to("groups", 0, "surprise", value=1),
+        set_to("groups", 0, "promise", "surprise", value=1),
+        set_to("coatcheck", value="terms/2"),
+        set_to("suite", value="rot13"),
+        set_to("groups", value=[]),
+        set_to("groups", 1, "name", value="riders"),
+        set_to("groups", 0, "name", value="Riders!"),
+        set_to("groups", 0, "minimum", value=0),
+        set_to("groups", 0, "minimum", value=2.5),
+        set_to("groups", 0, "minimum", value="2"),
+        set_to("groups", 0, "payload_size", value=0),
+        set_to("groups", 0, "answer_size", value=7),
+        set_to("groups", 0, "note_size", value=-1),
+        set_to("groups", 0, "promise", "epsilon", value=0),
+        set_to("groups", 0, "promise", "delta", value=1),
+        set_to("groups", 0, "promise", "corrupted", value=2),
+        set_to("shufflers", value=[]),
+        set_to("server", "sealing", value="00"),
+        set_to("server", "verifying", value="XY" * 32),
+        set_to("closes", value=1),
+        set_to("expires", value=1_500),
+        set_to("opens", value=-1),
+        lambda plain: plain.pop("server"),
+        lambda plain: plain["shufflers"].append(plain["server"]),
+        lambda plain: plain["board"].update(verifying=plain["server"]["verifying"]),
+        lambda plain: plain["shufflers"][0].update(sealing=plain["server"]["sealing"]),
+    ],
+)
+def test_terms_are_read_strictly(change: Callable[[dict[str, Any]], object]) -> None:
+    """An unknown, missing, doubled or contradictory field is malformed."""
+    with pytest.raises(Malformed):
+        read_terms(altered(change))
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"\xff",
+        b" " * (1 << 17),
+        b"[" * 60_000,
+        STAGE.round.document.replace(b'"delta": 0.001', b'"delta": NaN'),
+        STAGE.round.document.replace(b'"opens"', b'"opens": 1, "opens"'),
+    ],
+)
+def test_what_is_no_document_is_malformed(document: bytes) -> None:
+    """Nothing but well-formed JSON with each field once is read."""
+    with pytest.raises(Malformed):
+        read_terms(document)
+
+
+def test_signed_terms_settle() -> None:
+    """With every signature and every key trusted the round is agreed, also after a journey."""
+    again = read_signed(write_signed(STAGE.signed))
+    assert settle(again, trusted=STAGE.cast.trusted).digest == STAGE.round.digest
+
+
+@pytest.mark.parametrize(
+    "raw", [b"", b"{}", b"\xff", b'{"document":"","server":"00"}', b" " * 200_000]
+)
+def test_what_is_no_signed_document_is_malformed(raw: bytes) -> None:
+    """Signed terms are read strictly too."""
+    with pytest.raises(Malformed):
+        read_signed(raw)
+
+
+def test_one_changed_byte_breaks_every_signature() -> None:
+    """Signatures are over the exact bytes: even a space more is other terms."""
+    signed = STAGE.signed
+    with pytest.raises(BadSignature):
+        settle(SignedTerms(signed.document + " ", signed.server, signed.shufflers))
+
+
+def test_every_shuffler_must_have_signed() -> None:
+    """Terms with a missing, swapped or foreign signature do not settle."""
+    signed, cast = STAGE.signed, STAGE.cast
+    draft = propose(STAGE.round.terms, signing=cast.server.signing)
+    half = countersign(draft, signing=cast.shufflers[0].signing, pledged={})
+    one, two = signed.shufflers
+    for wrong in (
+        draft,
+        half,
+        SignedTerms(signed.document, signed.server, (two, one)),
+        SignedTerms(signed.document, signed.server, (one,)),
+        SignedTerms(signed.document, one or "", signed.shufflers),
+    ):
+        with pytest.raises(BadSignature):
+            settle(wrong)
+
+
+def test_a_stranger_among_the_parties_is_refused() -> None:
+    """A person settles only terms all of whose parties are known from elsewhere."""
+    for missing in STAGE.cast.trusted:
+        with pytest.raises(Refused, match="not one you trust"):
+            settle(STAGE.signed, trusted=STAGE.cast.trusted - {missing})
+
+
+def test_only_the_named_parties_sign() -> None:
+    """A key that the terms do not name cannot propose or counter-sign them."""
+    stranger = Stage(seed=99).cast
+    with pytest.raises(Misuse):
+        propose(STAGE.round.terms, signing=stranger.server.signing)
+    with pytest.raises(Misuse):
+        countersign(STAGE.signed, signing=stranger.server.signing, pledged={})
+
+
+def test_a_shuffler_signs_one_version_of_a_round() -> None:
+    """Split terms: the second version under a name is refused, the first may be signed again."""
+    cast, pledged = STAGE.cast, dict[str, bytes]()
+    signing = cast.shufflers[0].signing
+    first = propose(STAGE.round.terms, signing=cast.server.signing)
+    countersign(first, signing=signing, pledged=pledged)
+    countersign(first, signing=signing, pledged=pledged)
+    other = json.loads(STAGE.round.document)
+    other["closes"] += 1
+    terms = read_terms(json.dumps(other).encode()).terms
+    second = propose(terms, signing=cast.server.signing)
+    with pytest.raises(TwoFaces):
+        countersign(second, signing=signing, pledged=pledged)
+    assert pledged == {"evening": STAGE.round.digest}
+
+
+def test_low_order_keys_in_terms_are_refused() -> None:
+    """A shuffler with a low-order sealing key does not settle, whoever signed."""
+    other = json.loads(STAGE.round.document)
+    other["shufflers"][0]["sealing"] = "00" * 32
+    terms: Terms = read_terms(json.dumps(other).encode()).terms
+    signed = propose(terms, signing=STAGE.cast.server.signing)
+    for keys in STAGE.cast.shufflers:
+        signed = countersign(signed, signing=keys.signing, pledged={})
+    with pytest.raises(BadKey):
+        settle(signed)

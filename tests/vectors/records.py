@@ -1,0 +1,241 @@
+"""Vectors of the records on their way, in the answers and on the board."""
+
+import hashlib
+import struct
+
+from coatcheck.envelope import Purpose, binding
+from coatcheck.keys import Contact
+from coatcheck.messages import Answer, Partner, encode_answer, encode_letter, encode_report
+from coatcheck.notices import ANSWERED, REFUSED, Bulletin, Checkpoint, Posting
+from coatcheck.parcels import Batch, Receipt, Tally, Upload
+from coatcheck.suites import CLASSICAL
+from vectors import kinds
+from vectors.kinds import ALICE, BOARD, BOB, SERVER, SHUFFLER, Case, pairs
+from vectors.writing import case, flip, seal, wrong
+
+
+def report(number: int, group: int) -> bytes:
+    """Write somebody's report."""
+    note = bytes(kinds.the_round().terms.groups[group].note_size)
+    return encode_report(
+        kinds.the_round(),
+        group=group,
+        contact=pairs(number).contact_raw,
+        payload=bytes([number] * 6),
+        note=note,
+    )
+
+
+def item(number: int, group: int) -> bytes:
+    """Seal somebody's report to the server."""
+    bound = binding(Purpose.REPORT, digest=kinds.the_round().digest, group=group)
+    return seal(report(number, group), to=SERVER, bound=bound, number=100 + number)
+
+
+def upload(number: int, group: int) -> bytes:
+    """Wrap somebody's report for the shuffler."""
+    digest, name = kinds.the_round().digest, bytes([number]) * 16
+    bound = binding(Purpose.LAYER, digest=digest, group=group, upload=name)
+    body = seal(item(number, group), to=SHUFFLER, bound=bound, number=150 + number)
+    return Upload(group, digest, name, body).encode(kinds.the_round())
+
+
+def uploads() -> list[Case]:
+    """An upload, its altered copies and its receipt."""
+    raw = upload(ALICE, 0)
+    fields = {
+        "group": 0,
+        "id": (bytes([ALICE]) * 16).hex(),
+        "item": item(ALICE, 0).hex(),
+        "report": report(ALICE, 0).hex(),
+    }
+    changes = [
+        ("a byte short", raw[:-1], "malformed"),
+        ("a byte more", raw + b"\0", "malformed"),
+        ("nothing", b"", "malformed"),
+        ("another version", flip(raw, 0), "malformed"),
+        ("another suite", flip(raw, 1), "malformed"),
+        ("a group that is not there", raw[:2] + b"\2" + raw[3:], "malformed"),
+        ("the spare byte", flip(raw, 3), "malformed"),
+        ("other terms", flip(raw, 4), "malformed"),
+        ("another id", flip(raw, 36), "unsealable"),
+        ("an altered key share", flip(raw, 52), "unsealable"),
+        ("an altered tag", flip(raw, len(raw) - 1), "unsealable"),
+    ]
+    receipt = Receipt.of(raw, Upload.decode(raw, kinds.the_round()))
+    signed = receipt.encode() + pairs(SHUFFLER).signing.sign(receipt.signed_part())
+    held = {
+        "digest": kinds.the_round().digest.hex(),
+        "id": (bytes([ALICE]) * 16).hex(),
+        "content": hashlib.sha256(raw).hexdigest(),
+    }
+    torn = [
+        ("another content", flip(signed, 60), "bad-signature"),
+        ("an altered signature", flip(signed, len(signed) - 1), "bad-signature"),
+        ("a byte short", signed[:-1], "malformed"),
+        ("another version", flip(signed, 0), "malformed"),
+    ]
+    return [
+        case("Alice's upload", "upload", raw.hex(), fields=fields),
+        *wrong("upload", "upload", *changes),
+        case("its receipt", "receipt", signed.hex(), fields=held),
+        *wrong("receipt", "receipt", *torn),
+    ]
+
+
+def batches() -> list[Case]:
+    """A batch of two groups, and the order of three ids."""
+    round_ = kinds.the_round()
+    people = ((ALICE, 12), (BOB, 13, 14))
+    listed = tuple(tuple(item(n, group) for n in row) for group, row in enumerate(people))
+    tallies = (Tally(3).drop("unpeeled"), Tally(3))
+    batch = Batch(round_.digest, 0, tallies, listed)
+    raw = batch.encode() + pairs(SHUFFLER).signing.sign(batch.signed_part())
+    fields = {
+        "hop": 0,
+        "received": [3, 3],
+        "dropped": [[1, 0, 0, 0, 0, 0, 0], [0] * 7],
+        "items": [[one.hex() for one in group] for group in listed],
+    }
+    changes = [
+        ("a byte short", raw[:-1], "malformed"),
+        ("a byte more", raw + b"\0", "malformed"),
+        ("another count", raw[:39] + b"\4" + raw[40:], "malformed"),
+        ("drops more than came in", raw[:36] + struct.pack(">II", 1, 3) + raw[44:], "malformed"),
+        ("a hop that is not there", raw[:1] + b"\1" + raw[2:], "malformed"),
+        ("an altered item", flip(raw, 200), "bad-signature"),
+        ("an altered signature", flip(raw, len(raw) - 1), "bad-signature"),
+    ]
+    ids = [bytes([n]) * 16 for n in (1, 2, 3)]
+    secret = bytes(range(32))
+    ranks = {
+        name: hashlib.blake2b(
+            b"\1" + round_.digest + name, key=secret, digest_size=16, person=b"coatcheck order"
+        ).digest()
+        for name in ids
+    }
+    order = {
+        "ranks": [ranks[name].hex() for name in ids],
+        "order": [name.hex() for name in sorted(ids, key=ranks.__getitem__)],
+    }
+    given = [name.hex() for name in ids]
+    return [
+        case("two groups", "batch", raw.hex(), fields=fields),
+        *wrong("batch", "batch", *changes),
+        case("three ids", "order", given, secret=secret.hex(), group=1, fields=order),
+    ]
+
+
+def answers() -> list[Case]:
+    """Answers of each form, and what is none."""
+    values = encode_answer(Answer((1.5, -2.0), (0.25,)), size=128)
+    bare = encode_answer(Answer(partners=(Partner(1, pairs(BOB).contact_raw),)), size=128)
+    placed = Partner(1, pairs(BOB).contact_raw, bytes(range(6)))
+    located = encode_answer(Answer(partners=(placed,)), size=128)
+    empty = encode_answer(Answer(), size=128)
+    none: Case = {"values": [], "shared": [], "partners": []}
+    contact = pairs(BOB).contact_raw.hex()
+    changes = [
+        ("another version", flip(values, 0), "malformed"),
+        ("an unknown form", values[:1] + b"\4" + values[2:], "malformed"),
+        ("more numbers than fit", values[:2] + b"\1\0" + values[4:], "malformed"),
+        ("dirt in the padding", flip(values, 127), "malformed"),
+        ("dirt in the head", flip(values, 7), "malformed"),
+        ("a group that is not there", located[:8] + b"\2" + located[9:], "malformed"),
+        ("two partners where one is", located[:3] + b"\2" + located[4:], "malformed"),
+        ("no partner", located[:3] + b"\0" + located[4:], "malformed"),
+    ]
+    told = {**none, "values": [1.5, -2.0], "shared": [0.25]}
+    return [
+        case("nothing", "answer", empty.hex(), fields=none),
+        case("numbers", "answer", values.hex(), fields=told),
+        case("a partner", "answer", bare.hex(), fields={**none, "partners": [[1, contact, ""]]}),
+        case(
+            "a partner and a place",
+            "answer",
+            located.hex(),
+            fields={**none, "partners": [[1, contact, bytes(range(6)).hex()]]},
+        ),
+        *wrong("answer", "answer", *changes),
+    ]
+
+
+def boards() -> list[Case]:
+    """A bulletin, a refused round, a letter and a checkpoint."""
+    round_ = kinds.the_round()
+    text = encode_answer(Answer((1.0,)), size=128)
+    entries = []
+    for group, row in enumerate(((ALICE, 12), (BOB, 13))):
+        bound = binding(Purpose.ANSWER, digest=round_.digest, group=group)
+        sealed = [(n, seal(text, to=n, bound=bound, number=180 + n)) for n in row]
+        entries.append([pairs(n).address + body for n, body in sealed])
+    sign = pairs(SERVER).signing.sign
+    draft = Bulletin.compose(
+        entries, outcome=ANSWERED, digest=round_.digest, tallies=(Tally(2), Tally(2))
+    )
+    raw = draft.signed(sign(draft.heading.signed_part())).encode()
+    turned = Bulletin(draft.heading, tuple(group[::-1] for group in draft.entries)).encode()
+    none = Bulletin.compose(
+        [[], []], outcome=REFUSED, digest=round_.digest, tallies=(Tally(1), Tally(2))
+    )
+    refused = none.signed(sign(none.heading.signed_part())).encode()
+    fields = {"outcome": 1, "root": draft.heading.root.hex(), "answer": text.hex()}
+    empty = {"outcome": 2, "root": hashlib.sha256(b"").hexdigest(), "answer": ""}
+    changes = [
+        ("a byte short", raw[:-1], "malformed"),
+        ("an altered entry", flip(raw, len(raw) - 1), "malformed"),
+        ("entries out of order", turned, "malformed"),
+        ("another outcome", raw[:1] + b"\3" + raw[2:], "malformed"),
+        ("other terms", flip(raw, 4), "malformed"),
+        ("an altered signature", flip(raw, 132), "bad-signature"),
+    ]
+    return [
+        case("answered", "bulletin", raw.hex(), fields=fields),
+        case("refused", "bulletin", refused.hex(), fields=empty),
+        *wrong("bulletin", "bulletin", *changes),
+        *_letters(),
+        *_checkpoints(),
+    ]
+
+
+def _letter(writer: int, reader: int, signer: int) -> bytes:
+    round_ = kinds.the_round()
+    text = encode_letter(
+        round_,
+        sender=Contact.decode(CLASSICAL, pairs(writer).contact_raw),
+        signing=pairs(signer).signing,
+        recipient=pairs(reader).address,
+        counter=3,
+        body=b"at the corner",
+    )
+    bound = binding(Purpose.LETTER, digest=round_.digest, group=0)
+    sealed = seal(text, to=BOB, bound=bound, number=220)
+    return Posting(round_.digest, pairs(BOB).address, sealed).encode()
+
+
+def _letters() -> list[Case]:
+    raw = _letter(ALICE, BOB, ALICE)
+    fields = {"sender": pairs(ALICE).address.hex(), "counter": 3, "body": b"at the corner".hex()}
+    changes = [
+        ("for somebody else", _letter(ALICE, 12, ALICE), "bad-signature"),
+        ("signed by somebody else", _letter(ALICE, BOB, 12), "bad-signature"),
+        ("altered", flip(raw, len(raw) - 1), "unsealable"),
+        ("another round", flip(raw, 4), "malformed"),
+        ("a byte short", raw[:-1], "malformed"),
+    ]
+    first = case("Alice to Bob", "posting", raw.hex(), fields=fields)
+    return [first, *wrong("letter", "posting", *changes)]
+
+
+def _checkpoints() -> list[Case]:
+    point = Checkpoint(5, bytes(range(32)))
+    raw = point.encode() + pairs(BOARD).signing.sign(point.signed_part())
+    changes = [
+        ("another size", flip(raw, 11), "bad-signature"),
+        ("a byte short", raw[:-1], "malformed"),
+        ("another version", flip(raw, 0), "malformed"),
+    ]
+    good = case(
+        "five leaves", "checkpoint", raw.hex(), fields={"size": 5, "root": bytes(range(32)).hex()}
+    )
+    return [good, *wrong("checkpoint", "checkpoint", *changes)]
