@@ -243,6 +243,7 @@ __all__ = [
     "TwoFaces",
     "Unsealable",
     "Values",
+    "__version__",
     "amplify",
     "calibrate",
     "check_equivariance",
@@ -261,7 +262,6 @@ __all__ = [
     "tune",
     "view",
     "write",
-    "__version__",
 ]
 
 
