@@ -46,8 +46,12 @@ def read_draft(path: Path, suite: Suite) -> Draft:
 
 
 def _group(plain: dict[str, Any]) -> GroupDraft:
+    """Read a group as written by hand, or as `coatcheck plan` gives it (with a promise)."""
     try:
-        return GroupDraft(**{**plain, "randomizer": _mechanism(dict(plain["randomizer"]))})
+        promise = plain.pop("promise", {})
+        asked = {name: promise[name] for name in ("delta", "corrupted") if name in promise}
+        mechanism = _mechanism(dict(plain["randomizer"]))
+        return GroupDraft(**{**asked, **plain, "randomizer": mechanism})
     except (TypeError, KeyError) as error:
         raise Misuse(f"a group of the draft does not fit: {error}") from None
 

@@ -62,6 +62,10 @@ class SecretKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def __repr__(self) -> str:
         return f"SecretKeys(name={self.name!r})"
 
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Print as the name in rich terminals too: theirs would list every field."""
+        return [("name", self.name)]
+
 
 def read(path: Path) -> bytes:
     """Read a whole file, or say that it is not there."""
