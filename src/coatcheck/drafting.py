@@ -7,6 +7,7 @@ SPEC section 6.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from coatcheck import tasks
 from coatcheck.amplification import amplify
@@ -16,6 +17,9 @@ from coatcheck.messages import PayloadFormat, answer_room
 from coatcheck.randomizers import Randomizer
 from coatcheck.suites import Suite
 from coatcheck.terms import Group, Notary, Party, Promise, Work
+
+if TYPE_CHECKING:
+    from coatcheck.planning import Plan
 
 USUAL_ANSWER = 128
 """Bytes of an answer unless the task needs more: one size for most rounds tells them apart less."""
@@ -38,6 +42,22 @@ class GroupDraft:
     decode: str | None = None
     corrupted: int = 0
     note_size: int = 0
+
+
+def drafts_of(plan: "Plan", *, note_size: int = 0) -> tuple[GroupDraft, ...]:
+    """Take over what a plan recommends for each group."""
+    return tuple(
+        GroupDraft(
+            name=group.name,
+            randomizer=group.best.randomizer,
+            minimum=group.group.crowd,
+            delta=plan.delta,
+            decode=group.best.how,
+            corrupted=group.group.corrupted,
+            note_size=note_size,
+        )
+        for group in plan.groups
+    )
 
 
 def party(name: str, keys: KeyPairs) -> Party:
