@@ -16,7 +16,6 @@ from coatcheck.domain import Box
 from coatcheck.entropy import seeded, system
 from coatcheck.errors import (
     BadSignature,
-    Error,
     Malformed,
     Missing,
     Misuse,
@@ -104,8 +103,8 @@ def randomizer(epsilon: float) -> dict[str, Any]:
     [
         (lambda t: t["groups"][0]["promise"].update(epsilon=0.5), "gives only"),
         (lambda t: t["groups"][0].update(randomizer=randomizer(8.0)), "gives only"),
-        (lambda t: t["groups"][0].update(randomizer={"name": "plain"}), "."),
-        (lambda t: t["groups"][0].update(randomizer={}), "."),
+        (lambda t: t["groups"][0].update(randomizer={"name": "plain"}), "no mechanism"),
+        (lambda t: t["groups"][0].update(randomizer={}), "no mechanism"),
         (lambda t: t["groups"][0].update(decode="guess"), "decode"),
         (lambda t: t["groups"][0].update(payload_size=9), "size"),
     ],
@@ -114,7 +113,7 @@ def test_terms_that_promise_too_much_are_refused(
     change: Callable[[dict[str, Any]], object], message: str
 ) -> None:
     """Signatures do not help: the client's arithmetic decides."""
-    with pytest.raises(Error, match=message):
+    with pytest.raises(Refused, match=message):
         look(resigned(change))
 
 

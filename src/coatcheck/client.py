@@ -159,7 +159,10 @@ def examine(
     of, promise = round_.terms.groups[number], round_.terms.groups[number].promise
     if not round_.terms.opens <= now < round_.terms.expires:
         raise Refused("the round is not open at this time: ask for a newer one")
-    randomizer = from_params(of.randomizer)
+    try:
+        randomizer = from_params(of.randomizer)
+    except Misuse as error:
+        raise Refused(f"the terms name no mechanism that this version knows: {error}") from None
     if not randomizer.exact and not simulated:
         raise Refused(f"{randomizer.name} computes in floats, which leak: it is for simulations")
     if of.decode not in randomizer.decodes:

@@ -113,7 +113,7 @@ class Server:
                 raise Refused("this round was answered for another batch: one batch, one bulletin")
             return self.state.bulletin
         batch = self._check_batch(raw)
-        opened = [self.open_group(number, batch) for number in range(len(batch.items))]
+        opened = self.open(batch)
         tallies = [group.tally for group in opened]
         enough = all(
             tally.kept >= group.minimum
@@ -124,8 +124,12 @@ class Server:
         self.state = ServerState(Phase.ANSWERED if enough else Phase.REFUSED, content, bulletin)
         return bulletin
 
-    def open_group(self, number: int, batch: Batch) -> Opened:
-        """Open the reports of a group; whatever is wrong with one costs that one only."""
+    def open(self, batch: Batch) -> list[Opened]:
+        """Open the reports of every group; whatever is wrong with one costs that one only."""
+        taken: set[bytes] = set()
+        return [self._open_group(number, batch, taken) for number in range(len(batch.items))]
+
+    def _open_group(self, number: int, batch: Batch, taken: set[bytes]) -> Opened:
         tally = batch.tallies[number]
         bound = binding(Purpose.REPORT, digest=self.round.digest, group=number)
         plain = []
@@ -138,19 +142,20 @@ class Server:
         reports, in_range = self._formats[number].decode(table.payloads)
         possible = in_range & _possible(self.randomizers[number], reports, in_range)
         kept: list[int] = []
-        contacts: dict[bytes, Contact] = {}
+        contacts: list[Contact] = []
         for row in range(len(plain)):
             reason = _fault(table, row, possible=bool(possible[row]))
             contact = None if reason else self._contact(table.contacts[row].tobytes())
             if contact is None:
                 tally = tally.drop(reason or "bad-key")
-            elif contact.address in contacts:
+            elif contact.address in taken:
                 tally = tally.drop("duplicate-address")
             else:
-                contacts[contact.address] = contact
+                taken.add(contact.address)
+                contacts.append(contact)
                 kept.append(row)
         payloads = tuple(table.payloads[row].tobytes() for row in kept)
-        return Opened(tally, tuple(contacts.values()), payloads, reports[kept], table.notes[kept])
+        return Opened(tally, tuple(contacts), payloads, reports[kept], table.notes[kept])
 
     def _contact(self, raw: bytes) -> Contact | None:
         try:
@@ -197,6 +202,11 @@ class Server:
     def _check_sizes(self) -> None:
         """Refuse terms whose sizes are not those of the randomizers and the task."""
         groups = self.round.terms.groups
+        if len(groups) != len(self.task.groups):
+            raise Refused(
+                f"task {self.task.name} has the groups {', '.join(self.task.groups)}, the terms"
+                f" have {len(groups)}"
+            )
         for of, format_ in zip(groups, self._formats, strict=True):
             if of.payload_size != format_.size:
                 raise Refused(
