@@ -15,7 +15,15 @@ from coatcheck.errors import Misuse
 from coatcheck.tasks import Floats, References, answer, assignment
 from coatcheck.tasks.assignment import assign
 from coatcheck.tasks.matching import LeastCostMatching, MaximumMatching
-from coatcheck.tasks.maximum import _by_reach, _tree, maximum
+from coatcheck.tasks.maximum import (
+    _all_pairs,
+    _by_reach,
+    _compiled_graph,
+    _graph,
+    _match,
+    _tree,
+    maximum,
+)
 from coatcheck.tasks.metric import scale_of
 
 KINDS = ("spread", "lattice", "clusters", "equal")
@@ -66,16 +74,21 @@ def test_least_cost_equals_the_dense_solver(crowd: tuple[int, int, int, str, int
 @settings(max_examples=1500, deadline=None)
 @given(CROWDS, st.floats(0.01, 1.5))
 def test_maximum_equals_hopcroft_karp(crowd: tuple[int, int, int, str, int], radius: float) -> None:
-    """Both ways, by all pairs and by reach, match as many as Hopcroft-Karp on the full graph."""
+    """All pairs (compiled or not) and reach: each matches as many as Hopcroft-Karp on all pairs."""
     seed, n, more, kind, dimension = crowd
     rows, columns = points(seed, n, kind, dimension), points(seed + 1, n + more, kind, dimension)
     apart = ((rows[:, None] - columns[None]) ** 2).sum(axis=2)
     graph = csr_array((apart <= radius * radius).astype(np.int8))
     largest = (maximum_bipartite_matching(graph, perm_type="column") >= 0).sum()
-    ways = (
+    ways = [
         maximum(rows, columns, radius=radius),
+        _match(_graph(_all_pairs(rows, columns, _tree(columns), radius), apart.shape)),
         _by_reach(rows, columns, _tree(columns), radius),
-    )
+    ]
+    if dimension == 2:
+        compiled = _compiled_graph(rows, columns, radius)
+        assert np.array_equal(compiled.toarray(), graph.toarray())
+        ways.append(_match(compiled))
     for column_of in ways:
         matched = np.flatnonzero(column_of >= 0)
         assert len(matched) == largest
