@@ -91,6 +91,15 @@ def test_plan_of_several_groups_and_domains() -> None:
     assert "wrong labels" in labels.stdout
 
 
+def test_plan_counts_whom_answers_give_away() -> None:
+    """A task by name, with its parameters, takes people out of the crowd."""
+    limit = ("--task", "neighbours", "--task-params", '{"radius": 0.2, "limit": 7}')
+    done = run("plan", *SMALL, "--corrupted", "10", *limit, "--json")
+    (group,) = json.loads(done.stdout)["groups"]
+    assert group["guarantee"]["exposed"] == 70
+    assert group["guarantee"]["anonymous"] == 920
+
+
 def test_plan_draws(tmp_path: Path) -> None:
     """The chart is written as a picture."""
     done = run("plan", *SMALL, "--plot", str(tmp_path / "plan.png"))
@@ -123,6 +132,9 @@ def test_plan_draws(tmp_path: Path) -> None:
         (["plan", *SMALL, "--dimension", "0"], "at least 1"),
         (["plan", "--epsilon", "1", "--delta", "1e-6", "--group", "x"], "NAME:CROWD"),
         (["plan", *SMALL, "--plot", "plan.txt"], ".png"),
+        (["plan", *SMALL, "--task", "magic"], "no task is called"),
+        (["plan", *SMALL, "--task", "neighbours", "--task-params", "{"], "JSON object"),
+        (["plan", *SMALL, "--task", "neighbours", "--task-params", "1"], "JSON object"),
     ],
 )
 def test_mistakes_get_a_sentence(arguments: list[str], told: str) -> None:

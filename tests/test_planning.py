@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,8 @@ from coatcheck.domain import Ball, Box, Categories, Product
 from coatcheck.errors import Misuse
 from coatcheck.planning import Group, plan
 from coatcheck.randomizers import Goal, MinkowskiResponse, from_params
+from coatcheck.tasks.matching import LeastCostMatching
+from coatcheck.tasks.neighbours import Neighbours
 
 TABLE = json.loads((Path(__file__).parent / "data" / "accounting.json").read_text())["errors"]
 SQUARE = Box((-1, -1), (1, 1))
@@ -87,26 +88,24 @@ def test_never_worse_than_the_paper(row: dict[str, float]) -> None:
         assert math.sqrt(squared(row, domain, "worst")) < rival.worst_error("unbiased")
 
 
-class Pairs:
-    """A task as matching is: an answer gives away one person of the other group."""
-
-    groups = ("riders", "taxis")
-
-    def exposed(self, sizes: Sequence[int]) -> Sequence[Sequence[int]]:
-        """One partner."""
-        assert len(sizes) == 2
-        return ((0, 1), (1, 0))
-
-
 def test_corruption_of_the_other_group_counts() -> None:
     """With a matching, the riders lose their corrupted and the partners of corrupted taxis."""
     groups = {"riders": Group(SQUARE, 1000, corrupted=10), "taxis": Group(SQUARE, 800, corrupted=5)}
-    found = plan(groups, epsilon=1.0, delta=1e-6, goal="unbiased", task=Pairs())
+    task = LeastCostMatching(groups=("riders", "taxis"))
+    found = plan(groups, epsilon=1.0, delta=1e-6, goal="unbiased", task=task)
     assert found["riders"].best.guarantee.anonymous == 1000 - 10 - 5
     assert found["taxis"].best.guarantee.anonymous == 800 - 5 - 10
     assert found["riders"].best.error < found["taxis"].best.error
     with pytest.raises(Misuse, match="the task has the groups"):
-        plan({"taxis": groups["taxis"]}, epsilon=1.0, delta=1e-6, task=Pairs())
+        plan({"taxis": groups["taxis"]}, epsilon=1.0, delta=1e-6, task=task)
+
+
+def test_lists_of_neighbours_count_in_full() -> None:
+    """With capped lists, each corrupted person gives away as many as an answer carries."""
+    task = Neighbours(radius=0.2, limit=12)
+    groups = {"people": Group(SQUARE, 2000, corrupted=10)}
+    found = plan(groups, epsilon=1.0, delta=1e-6, goal="unbiased", task=task)
+    assert found["people"].best.guarantee.anonymous == 2000 - 10 - 10 * 12
 
 
 def test_a_plan_turns_into_terms() -> None:

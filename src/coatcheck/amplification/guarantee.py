@@ -89,8 +89,8 @@ class Guarantee:
         return (
             f"{self.adjacency.capitalize()} changes the chance of anything others see by a factor "
             f"of at most e^ε with ε = {_up(self.epsilon)}, up to δ = {self.delta:.3g}: "
-            f"one of {self.crowd:,} people, {self.anonymous:,} of them honest and anonymous, each with local "
-            f"ε = {self.local_epsilon:.4g} ({self._proof}{least}).{help_} "
+            f"one of {self.crowd:,} people, {self.anonymous:,} of them honest and anonymous, "
+            f"each with local ε = {self.local_epsilon:.4g} ({self._proof}{least}).{help_} "
             f"Assumes: {'; '.join(self.assumptions)}."
         )
 

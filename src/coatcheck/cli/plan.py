@@ -14,6 +14,7 @@ from coatcheck.planning import Design, Group, GroupPlan, Plan
 from coatcheck.planning import plan as planned
 from coatcheck.planning.words import GOALS, shape, told_error, told_unit
 from coatcheck.randomizers import Goal
+from coatcheck.tasks import Task, from_params
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -34,6 +35,8 @@ _WIDTH: Final = 100
 @click.option("--geographic", help="SOUTH,WEST,NORTH,EAST in degrees; errors are in metres.")
 @click.option("--ball", type=float, help="Radius of an l2 ball with --dimension.")
 @click.option("--labels", help="Categories, by comma.")
+@click.option("--task", "task_name", help="What will be computed, for whom answers give away.")
+@click.option("--task-params", default="{}", help="Its parameters as a JSON object.")
 @click.option("--json", "as_json", is_flag=True, help="Print one object instead.")
 @click.option("--plot", type=click.Path(path_type=Path), help="Also draw error curves into a file.")
 def plan(
@@ -50,6 +53,8 @@ def plan(
     geographic: str | None,
     ball: float | None,
     labels: str | None,
+    task_name: str | None,
+    task_params: str,
     as_json: bool,
     plot: Path | None,
 ) -> None:
@@ -63,7 +68,8 @@ def plan(
 
         check_file(plot)
     wanted: Goal = next(known for known in get_args(Goal) if known == goal)
-    found = planned(asked, epsilon=epsilon, delta=delta, goal=wanted)
+    task = _task(task_name, task_params, list(asked))
+    found = planned(asked, epsilon=epsilon, delta=delta, goal=wanted, task=task)
     if as_json:
         click.echo(json.dumps(_plain(found), indent=1))
     else:
@@ -125,6 +131,18 @@ def _groups(
         numbers = [WHOLE.convert(count, None, None) for count in counts]
         found[name] = Group(domain, numbers[0], *numbers[1:])
     return found
+
+
+def _task(name: str | None, params: str, groups: list[str]) -> Task | None:
+    if name is None:
+        return None
+    try:
+        given = json.loads(params)
+    except json.JSONDecodeError as error:
+        raise Misuse(f'--task-params is a JSON object such as {{"limit": 9}}: {error}') from None
+    if not isinstance(given, dict):
+        raise Misuse(f'--task-params is a JSON object such as {{"limit": 9}}, got {params}')
+    return from_params({**given, "name": name, "groups": tuple(groups)})
 
 
 def _plain(found: Plan) -> dict[str, Any]:

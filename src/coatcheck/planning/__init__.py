@@ -13,9 +13,9 @@ best mechanism would give. `Plan.groups_of_terms` is the group part of a round's
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
@@ -26,25 +26,13 @@ from coatcheck.planning.search import Design, Promise, designs
 from coatcheck.planning.words import GOALS, described, told_error
 from coatcheck.randomizers import Goal, GridResponse
 from coatcheck.randomizers.contract import check_goal
+from coatcheck.tasks import Task, exposure
 
 __all__ = ["Design", "Group", "GroupPlan", "Plan", "Promise", "plan"]
 
 LOSSES: Final = (0.01, 0.05, 0.1, 0.2)
 # Far from saturation ε grows by half a percent when one percent of the crowd is lost.
 _FRAGILE: Final = 0.02
-
-
-class Exposing(Protocol):
-    """What a plan asks of a task: its groups, and whom an answer may give away."""
-
-    @property
-    def groups(self) -> Sequence[str]:
-        """The groups, in order."""
-        ...
-
-    def exposed(self, sizes: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Bound, for an answer in each group, the people of each group that it gives away."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -183,7 +171,7 @@ def plan(
     epsilon: float,
     delta: float,
     goal: Goal = "mean",
-    task: Exposing | None = None,
+    task: Task | None = None,
     method: str = "mechanism",
 ) -> Plan:
     """Choose mechanism, local ε and radius or grid together, for each group of a round.
@@ -220,13 +208,17 @@ def plan(
     return Plan(epsilon=epsilon, delta=delta, goal=goal, groups=tuple(made))
 
 
-def _exposed(groups: Mapping[str, Group], task: Exposing | None) -> list[int]:
+def _exposed(groups: Mapping[str, Group], task: Task | None) -> list[int]:
     """Count whom the answers to all corrupted people give away, group by group."""
     if task is None:
         return [0] * len(groups)
-    bad = [group.corrupted for group in groups.values()]
-    told = task.exposed([group.crowd for group in groups.values()])
-    return [sum(count * told[g][h] for g, count in enumerate(bad)) for h in range(len(bad))]
+    return list(
+        exposure(
+            task,
+            sizes=[group.crowd for group in groups.values()],
+            corrupted=[group.corrupted for group in groups.values()],
+        )
+    )
 
 
 def _planned(name: str, group: Group, promise: Promise, goal: Goal) -> GroupPlan:
