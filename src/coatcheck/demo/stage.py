@@ -126,7 +126,7 @@ class Scene:
             shuffler.receive(upload, now=round_.terms.opens)
         batch = Batch.decode(shuffler.release(now=round_.terms.closes), round_)
         server = Server(round_, keys=opening, task=play.task)
-        return [server.open_group(group, batch) for group in range(len(batch.items))]
+        return server.open(batch)
 
 
 def _draft(play: Play) -> dict[str, Any]:
