@@ -1,5 +1,6 @@
 """The deployment files agree with the program: what can be checked without containers."""
 
+import json
 import os
 import re
 import subprocess
@@ -13,6 +14,7 @@ import pytest
 import yaml
 
 from coatcheck.cli import COMMANDS
+from coatcheck.drafting import read_plan
 from coatcheck.services.settings import (
     BoardSettings,
     ServerSettings,
@@ -20,6 +22,7 @@ from coatcheck.services.settings import (
     ShufflerSettings,
     read_settings,
 )
+from coatcheck.suites import suite_named
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = ROOT / "deploy" / "coatcheck.toml"
@@ -67,6 +70,13 @@ def test_the_roles_find_each_other(services: dict[str, dict[str, Any]]) -> None:
         parts = urlsplit(address)
         assert parts.hostname in services
         assert tables[str(parts.hostname)]["listen"].endswith(f":{parts.port}")
+
+
+def test_the_example_round_keeps_a_promise() -> None:
+    """The draft beside the settings makes terms, for a crowd that hides its people."""
+    plan = json.loads((ROOT / "deploy" / "draft.json").read_text(encoding="utf-8"))
+    for group in read_plan(plan, suite_named("x25519")).groups:
+        assert 0 < group.promise.epsilon < 1.5
 
 
 def test_no_role_has_the_keys_or_the_database_of_another(
