@@ -214,7 +214,7 @@ def test_the_city_is_the_same_for_the_same_seed_and_inside_its_box() -> None:
     counts, *_ = np.histogram2d(places[:, 0], places[:, 1], bins=8)
     assert counts.max() > 4 * counts.mean()
     assert {city.quarter(place) for place in places} == {
-        "harbour",
+        "harbor",
         "old town",
         "university",
         "station",

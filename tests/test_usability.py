@@ -28,7 +28,7 @@ FILES = {
     "empty.json": "{}",
     "bad.toml": "[",
     "few.toml": '[shuffler]\nname = "x"\n',
-    "typo.toml": '[server]\nname = "x"\nstroe = "y"\n',
+    "typo.toml": '[server]\nname = "x"\nstores = "y"\n',
 }
 BOTH = ("riders.csv", "drivers.csv")
 
@@ -126,7 +126,7 @@ SERVICES = [
     (("serve", "shuffler", "--config", "bad.toml"), "bad.toml is no TOML file"),
     (("serve", "board", "--config", "few.toml"), "has no table [board]: its tables are shuffler"),
     (("serve", "shuffler", "--config", "few.toml"), "missing required field `store`"),
-    (("serve", "server", "--config", "typo.toml"), "unknown field `stroe`"),
+    (("serve", "server", "--config", "typo.toml"), "unknown field `stores`"),
     (("round", "open", "none.json", *OPEN), "cannot read none.json: No such file or directory"),
     (("round", "open", "bad.json", *OPEN), "bad.json is no JSON document"),
     (("round", "open", "empty.json", *OPEN), "note.txt can be read by others: run `chmod 600"),

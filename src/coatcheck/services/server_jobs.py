@@ -18,7 +18,7 @@ from coatcheck.services.settings import ServerSettings
 from coatcheck.services.workers import Lanes
 from coatcheck.stores import ServerStore, server_store
 from coatcheck.suites import suite_named
-from coatcheck.terms import Notary, Party, Round, Terms
+from coatcheck.terms import Notary, Party, Terms, Work
 
 
 @cache
@@ -87,7 +87,7 @@ def answer(store: ServerStore, settings: ServerSettings, digest: bytes, fence: i
     round_ = settle(read_signed(sitting.signed))
     lanes = Lanes(paths, count=settings.workers)
     keys = _keyring(paths).of(round_.terms.server.verifying)
-    server = Server(round_, keys=keys, bulk=lanes, task=_task(round_, settings))
+    server = Server(round_, keys=keys, bulk=lanes, task=task_of(round_.terms.task, settings))
     faults.reach("server.open")
     bulletin = server.answer(store.batch(digest))
     outcome = "answered" if server.phase is Phase.ANSWERED else "refused"
@@ -97,9 +97,8 @@ def answer(store: ServerStore, settings: ServerSettings, digest: bytes, fence: i
     return outcome
 
 
-def _task(round_: Round, settings: ServerSettings) -> tasks.Task:
+def task_of(work: Work, settings: ServerSettings) -> tasks.Task:
     """Rebuild the task of the terms with what only this server knows of it."""
-    work = round_.terms.task
     known: dict[str, dict[str, Any]] = {}
     if settings.insight:
         path = settings.path(settings.insight)
