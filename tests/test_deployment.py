@@ -1,5 +1,6 @@
 """The deployment files agree with the program: what can be checked without containers."""
 
+import json
 import os
 import re
 import subprocess
@@ -11,6 +12,9 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
+
+from coatcheck.cli import COMMANDS
+from coatcheck.drafting import read_plan
 from coatcheck.services.settings import (
     BoardSettings,
     ServerSettings,
@@ -18,8 +22,7 @@ from coatcheck.services.settings import (
     ShufflerSettings,
     read_settings,
 )
-
-from coatcheck.cli import COMMANDS
+from coatcheck.suites import suite_named
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = ROOT / "deploy" / "coatcheck.toml"
@@ -69,6 +72,13 @@ def test_the_roles_find_each_other(services: dict[str, dict[str, Any]]) -> None:
         assert tables[str(parts.hostname)]["listen"].endswith(f":{parts.port}")
 
 
+def test_the_example_round_keeps_a_promise() -> None:
+    """The draft beside the settings makes terms, for a crowd that hides its people."""
+    plan = json.loads((ROOT / "deploy" / "draft.json").read_text(encoding="utf-8"))
+    for group in read_plan(plan, suite_named("x25519")).groups:
+        assert 0 < group.promise.epsilon < 1.5
+
+
 def test_no_role_has_the_keys_or_the_database_of_another(
     services: dict[str, dict[str, Any]],
 ) -> None:
@@ -102,10 +112,8 @@ def test_the_keys_are_those_that_the_settings_name(
         _run(here, role, tmp_path)
     settings = read_settings(SETTINGS, role=role, kind=KINDS[role])
     assert [Path(key).name for key in settings.keys] == [f"{role}.key"]
-    assert sorted(path.name for path in (tmp_path / "own").iterdir()) == [
-        "operator.token",
-        f"{role}.key",
-    ]
+    made = {path.name for path in (tmp_path / "own").iterdir()}
+    assert made == {"operator.token", f"{role}.key"}
     for path in (tmp_path / "own").iterdir():
         assert path.stat().st_mode & 0o077 == 0
     assert f'"name": "{role}"' in (tmp_path / "public" / f"{role}.pub").read_text(encoding="utf-8")

@@ -68,6 +68,8 @@ def commands(text: str) -> list[str]:
             typed.append(line[2:])
         elif (line.startswith("> ") or line == ">") and typed:
             typed[-1] += "\n" + line[2:]
+        elif typed and typed[-1].endswith("\\"):
+            typed[-1] += "\n" + line
     return typed
 
 
@@ -158,6 +160,8 @@ $ one
 output
 $ two \\
 > more
+$ also \\
+  more
 ```
 <!-- exit: 2 -->
 ```console
@@ -175,11 +179,11 @@ $ docker compose up
     found = blocks(page)
     assert [(one.kind, one.exit, one.not_run, one.line) for one in found] == [
         ("console", 0, "", 3),
-        ("console", 2, "", 10),
-        ("console", 0, "needs docker", 15),
-        ("toml", 0, "", 18),
+        ("console", 2, "", 12),
+        ("console", 0, "needs docker", 17),
+        ("toml", 0, "", 20),
     ]
-    assert commands(found[0].text) == ["one", "two \\\nmore"]
+    assert commands(found[0].text) == ["one", "two \\\nmore", "also \\\n  more"]
 
 
 def test_a_block_that_fails_is_noticed(tmp_path: Path, environment: dict[str, str]) -> None:

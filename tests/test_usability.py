@@ -25,6 +25,10 @@ FILES = {
     "line.geojson": json.dumps({"features": [{"geometry": {"type": "LineString"}}]}),
     "note.txt": "hello",
     "bad.json": "{",
+    "empty.json": "{}",
+    "bad.toml": "[",
+    "few.toml": '[shuffler]\nname = "x"\n',
+    "typo.toml": '[server]\nname = "x"\nstores = "y"\n',
 }
 BOTH = ("riders.csv", "drivers.csv")
 
@@ -110,6 +114,29 @@ PROTOCOL = [
     (("compare", "--domain", "disc9"), "--domain is one of square | line | cube"),
 ]
 
+NOWHERE = "http://127.0.0.1:9/rounds/00"
+TAKE_PART = (
+    *("take-part", "--round", NOWHERE, "--group", "riders", "--value", "1,2", "--epsilon", "1"),
+    *("--delta", "1e-6", "--ledger", "none", "--ticket", "t", "--trust", "note.txt"),
+)
+LETTERS = ("--round", NOWHERE, "--trust", "note.txt", "--ticket", "t")
+OPEN = ("--server", "http://127.0.0.1:9", "--token", "note.txt")
+SERVICES = [
+    (("serve", "shuffler", "--config", "none.toml"), "cannot read none.toml: No such file"),
+    (("serve", "shuffler", "--config", "bad.toml"), "bad.toml is no TOML file"),
+    (("serve", "board", "--config", "few.toml"), "has no table [board]: its tables are shuffler"),
+    (("serve", "shuffler", "--config", "few.toml"), "missing required field `store`"),
+    (("serve", "server", "--config", "typo.toml"), "unknown field `stores`"),
+    (("round", "open", "none.json", *OPEN), "cannot read none.json: No such file or directory"),
+    (("round", "open", "bad.json", *OPEN), "bad.json is no JSON document"),
+    (("round", "open", "empty.json", *OPEN), "note.txt can be read by others: run `chmod 600"),
+    (("round", "status", NOWHERE), "check the address, or try later"),
+    (("round", "status", "nonsense"), "check the address, or try later"),
+    (TAKE_PART, "there is no ledger at none"),
+    (("letters", "read", *LETTERS), "note.txt is no file of public keys"),
+    (("letters", "write", *LETTERS, "--to", "zz", "--message", "hi"), "a contact in hexadecimal"),
+]
+
 
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,6 +178,14 @@ def test_every_step_over_files_says_what_is_wrong(
     arguments: tuple[str, ...], sentence: str
 ) -> None:
     """A missing, foreign or broken file, a taken name, a wrong number."""
+    _refused(_type(*arguments), sentence)
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), SERVICES, ids=lambda part: str(part)[:60])
+def test_services_and_their_clients_say_what_is_wrong(
+    arguments: tuple[str, ...], sentence: str
+) -> None:
+    """Settings, addresses, tokens and keys that are missing, foreign or misspelt."""
     _refused(_type(*arguments), sentence)
 
 

@@ -24,13 +24,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coatcheck import tasks
-from coatcheck.amplification import calibrate
 from coatcheck.domain import Ball, Box
 from coatcheck.drafting import GroupDraft
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse, OutsideDomain
-from coatcheck.randomizers.choice import candidates
-from coatcheck.randomizers.contract import Choice, Goal
+from coatcheck.planning import Design, Group, plan
+from coatcheck.randomizers import Goal
 from coatcheck.simulation import Crowd, Outcome, simulate, view
 
 Floats = NDArray[np.float64]
@@ -153,40 +152,38 @@ def draft_crowds(
 ) -> tuple[GroupDraft, ...]:
     """Choose each group's mechanism so that its crowd keeps the promise (ε, δ).
 
-    *Guarantee:* the local ε is the one at which any randomizer keeps the promise; the chosen
-    one's own law does better, so the round's stated ε is at most the one asked for.
+    *Guarantee:* every group keeps (ε, δ) if all of it comes, less the corrupted and those whom
+    answers to the corrupted expose.
     """
     bad = tuple(corrupted) or (0,) * len(sizes)
-    exposed = tasks.exposure(task, sizes=sizes, corrupted=bad)
-    drafts = []
-    for name, size, helpers, told in zip(task.groups, sizes, bad, exposed, strict=True):
-        local = calibrate(
-            epsilon=epsilon, crowd=size, delta=delta, corrupted=helpers, exposed=told
-        ).local_epsilon
-        choice = _choose(local, box, task=task, goal=goal)
-        drafts.append(
-            GroupDraft(
-                name=name,
-                randomizer=choice.randomizer,
-                minimum=size,
-                delta=delta,
-                decode=choice.how,
-                corrupted=helpers,
-            )
+    asked = {
+        name: Group(box, crowd=size, corrupted=helpers)
+        for name, size, helpers in zip(task.groups, sizes, bad, strict=True)
+    }
+    made = plan(asked, epsilon=epsilon, delta=delta, goal=goal, task=task)
+    return tuple(
+        GroupDraft(
+            name=group.name,
+            randomizer=design.randomizer,
+            minimum=group.group.crowd,
+            delta=delta,
+            decode=design.how,
+            corrupted=group.group.corrupted,
         )
-    return tuple(drafts)
+        for group in made.groups
+        for design in (_suitable(group.designs, task),)
+    )
 
 
-def _choose(local: float, box: Box | Ball, *, task: tasks.Task, goal: Goal) -> Choice:
-    """Choose the least error; neighbours need places that differ, which a grid's few do not.
+def _suitable(designs: Sequence[Design], task: tasks.Task) -> Design:
+    """Take the least error; neighbours need places that differ, which a grid's few do not.
 
     Everybody whose report names the same cell would be told of the same few people, who would
     then hear from all of them.
     """
-    found = candidates(epsilon=local, domain=box, goal=goal, exact=True)
     if task.name == "neighbours":
-        found = [one for one in found if one.randomizer.name != "grid"]
-    return found[0]
+        designs = [one for one in designs if one.randomizer.name != "grid"]
+    return designs[0]
 
 
 def rehearse(

@@ -63,6 +63,23 @@ def test_reports_that_no_task_can_take_are_misuse() -> None:
             answer(Numbers(), estimates)
 
 
+def test_a_task_states_its_exposure_for_every_pair_of_groups() -> None:
+    """A statement of the wrong shape is misuse, never a guess in the accountant's disfavor."""
+
+    class Vague(Numbers):
+        def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:  # noqa: ARG002 - wrong
+            return ()
+
+    with pytest.raises(Misuse, match="every pair"):
+        answer(Vague(), [PEOPLE])
+
+
+def test_notes_belong_to_reports() -> None:
+    """A note too few is misuse: notes must not slip to their neighbours."""
+    with pytest.raises(Misuse, match="one note a report"):
+        answer(Numbers(), [PEOPLE], notes=[np.zeros((2, 4), np.uint8)])
+
+
 def test_answers_to_nobody_that_exists_are_misuse() -> None:
     """A reference out of range never reaches the step that looks up addresses."""
 

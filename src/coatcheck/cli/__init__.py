@@ -12,7 +12,9 @@ import click
 from coatcheck.errors import Error, Misuse
 
 COMMANDS = {
+    "amplify": "coatcheck.cli.privacy",
     "answer": "coatcheck.cli.roles",
+    "calibrate": "coatcheck.cli.privacy",
     "check-task": "coatcheck.cli.check_task",
     "collect": "coatcheck.cli.person",
     "compare": "coatcheck.cli.compare",
@@ -22,6 +24,7 @@ COMMANDS = {
     "keygen": "coatcheck.cli.papers",
     "ledger": "coatcheck.cli.inspection",
     "letters": "coatcheck.cli.take_part",
+    "plan": "coatcheck.cli.plan",
     "read": "coatcheck.cli.person",
     "round": "coatcheck.cli.round",
     "serve": "coatcheck.cli.serve",

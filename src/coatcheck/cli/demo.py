@@ -277,6 +277,11 @@ def _print_service(console: "Console", service: dict[str, Any]) -> None:
             f" average{within}"
         )
 
+    console.print(
+        "  more people or a larger ε bring partners nearer: --people 1000, --epsilon 3; for"
+        " thousands `coatcheck simulate`"
+    )
+
 
 def _print_learning(console: "Console", figures: dict[str, Any]) -> None:
     _title(console, "What the crowd taught")

@@ -68,8 +68,9 @@ def take_part(
             hint(invitation_sentence(invitation.guarantee.epsilon, invitation.guarantee.crowd))
             found = None if stored else value_of(invitation, value)
             visit.prepare(invitation, found, ledger=book, clamp=clamp)
-            await visit.hand_in(invitation.round, token=token)
-            hint("the shuffler has signed for your report; waiting for the crowd")
+            kept = await visit.hand_in(invitation.round, token=token)
+            signed = "has signed" if kept.receipt else "closed, and may or may not have signed"
+            hint(f"the shuffler {signed} for your report; waiting for the crowd")
             answer = await visit.collect(patience=wait)
             return told(answer, invitation.round)
 

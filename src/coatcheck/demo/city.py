@@ -21,7 +21,7 @@ CITY: Final = Box.geographic(south=31.190, west=121.430, north=31.262, east=121.
 # Where each quarter lies in the box (share of height and width), how wide it spreads, and how
 # many of the crowd are there. The last one is everybody else.
 _QUARTERS: Final = (
-    ("harbour", 0.80, 0.72, 0.05, 0.22),
+    ("harbor", 0.80, 0.72, 0.05, 0.22),
     ("old town", 0.55, 0.45, 0.07, 0.28),
     ("university", 0.25, 0.20, 0.06, 0.18),
     ("station", 0.30, 0.75, 0.04, 0.14),

@@ -24,7 +24,6 @@ def _end_with_the_demo() -> None:
 if __name__ == "__main__":
     threading.Thread(target=_end_with_the_demo, daemon=True).start()
     try:
-        code = serve(sys.argv[1], Path(sys.argv[2]))
+        sys.exit(serve(sys.argv[1], Path(sys.argv[2])))
     except Error as error:
-        code = f"coatcheck: {error}"
-    sys.exit(code)
+        sys.exit(f"coatcheck: {error}")

@@ -1,13 +1,13 @@
 """The stage: shuffler, server and board as three real processes on loopback, for one demo.
 
 Each has its own key and its own SQLite store in a temporary folder and speaks HTTP. The demo is
-their operator, and afterwards opens the server's store to show what that chair saw.
+their operator, and afterwards opens the uploads with their keys to show what the server saw.
 """
 
 import time
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,52 +19,18 @@ from coatcheck.demo.plays import Play
 from coatcheck.demo.processes import Company, ended_by_term, folder
 from coatcheck.entropy import system
 from coatcheck.errors import Refused
-from coatcheck.keyfiles import SecretKeys, document, read_keys, write_bytes
+from coatcheck.keyfiles import read_keys, write_bytes
 from coatcheck.parcels import Batch
 from coatcheck.server import Opened, Server
+from coatcheck.services.local import Local
 from coatcheck.services.peers import told
 from coatcheck.shuffler import Shuffler, fresh_state
 from coatcheck.terms import Round
 
-ROLES: Final = ("board", "server", "shuffler")
 _START: Final = 60.0
 _GLANCE: Final = 0.05
-_EXPIRES: Final = 3600  # the page may be paused
-
-_SETTINGS: Final = """\
-[shuffler]
-name = "shuffler"
-address_file = "shuffler.address"
-store = "sqlite:shuffler.db"
-keys = ["shuffler.key"]
-trusted = ["server.pub", "board.pub"]
-admin_token = "operator.token"
-next = "@server.address"
-board = "@board.address"
-tick = 0.1
-workers = 1
-
-[server]
-name = "server"
-address_file = "server.address"
-store = "sqlite:server.db"
-keys = ["server.key"]
-trusted = ["shuffler.pub", "board.pub"]
-admin_token = "operator.token"
-shufflers = ["@shuffler.address"]
-board = "@board.address"
-tick = 0.1
-workers = 1
-
-[board]
-name = "board"
-address_file = "board.address"
-store = "sqlite:board.db"
-keys = ["board.key"]
-trusted = ["server.pub", "shuffler.pub"]
-admin_token = "operator.token"
-tick = 0.1
-"""
+_EXPIRES: Final = 3600  # a page that shows the round may be paused
+_INSIGHT: Final = "insight.json"
 
 
 @dataclass
@@ -74,69 +40,63 @@ class Scene:
     folder: Path
     company: Company
     http: httpx2.Client
-    addresses: dict[str, str] = field(default_factory=dict)
+    local: Local
     started_in: float = 0.0
     _digest: str = ""
 
     # -- the operator's side
 
     def start(self, watcher: Watcher) -> None:
-        """Make keys and settings, start every role, and wait until each one answers."""
+        """Start every role, and wait until each one answers."""
         begun = time.perf_counter()
-        watcher.begin("shuffler, server and board start", len(ROLES))
-        for role in ROLES:
-            keys = SecretKeys(name=role, suite="x25519", seed=system().token(32).hex())
-            write_bytes(self.folder / f"{role}.key", document(keys), secret=True)
-            write_bytes(self.folder / f"{role}.pub", document(keys.public))
-        token = system().token(16).hex().encode()
-        write_bytes(self.folder / "operator.token", token, secret=True)
-        settings = self.folder / "coatcheck.toml"
-        write_bytes(settings, _SETTINGS.encode())
-        for role in ROLES:
-            self.company.start(role, [role, str(settings)], log=self.folder / f"{role}.log")
+        names = self.local.names
+        watcher.begin("shuffler, server and board start", len(names))
+        server = self.folder / "server.toml"
+        write_bytes(self.folder / _INSIGHT, b"{}", secret=True)
+        write_bytes(
+            server, server.read_bytes() + f'insight = "{_INSIGHT}"\n'.encode(), replace=True
+        )
+        for name in names:
+            arguments = [self.local.role(name), str(self.folder / f"{name}.toml")]
+            self.company.start(name, arguments, log=self.folder / f"{name}.log")
         until = time.monotonic() + _START
-        for role in ROLES:
-            self._await(role, until)
+        for name in names:
+            self._await(name, until)
             watcher.advance()
         self.started_in = time.perf_counter() - begun
 
-    def _await(self, role: str, until: float) -> None:
+    def _await(self, name: str, until: float) -> None:
         """Wait until a role has written its address and leads its store."""
-        address = self.folder / f"{role}.address"
+        address = self.folder / f"{name}.address"
         while time.monotonic() < until:
             self.company.check()
             if address.exists():
-                self.addresses[role] = address.read_text(encoding="utf-8").strip()
-                answer = self.http.get(f"{self.addresses[role]}/healthz")
+                answer = self.http.get(f"{self.local.url(name)}/healthz")
                 if answer.is_success and answer.json()["leads"]:
                     return
             time.sleep(_GLANCE)
-        raise Refused(f"the {role} did not answer within {_START:g} s: use --keep, read its log")
+        raise Refused(f"the {name} did not answer within {_START:g} s: use --keep, read its log")
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """Where each role answers, by the role's name."""
+        return {self.local.role(name): self.local.url(name) for name in self.local.names}
 
     @property
     def trusted(self) -> Collection[bytes]:
         """The verifying keys that people know from elsewhere."""
-        return frozenset(
-            read_keys(self.folder / f"{role}.key").pairs.signing.public_raw for role in ROLES
-        )
+        return self.local.trusted
 
     def open(self, play: Play) -> str:
         """Have the server propose, the shuffler counter-sign, and the round opened."""
         if play.insight is not None:
             known = {play.task.name: {"direction": play.insight.direction.tolist()}}
-            write_bytes(self.folder / "insight.json", msgspec.json.encode(known), secret=True)
-        token = (self.folder / "operator.token").read_text(encoding="utf-8")
+            path = self.folder / _INSIGHT
+            write_bytes(path, msgspec.json.encode(known), secret=True, replace=True)
         # Everybody is the minimum, so the round closes when the last one has joined.
-        plan = {"draft": _draft(play), "opens": 0, "closes": 1, "expires": _EXPIRES}
-        answer = self.http.post(
-            f"{self.addresses['server']}/rounds",
-            json=plan,
-            headers={"authorization": f"Bearer {token}"},
-        )
-        if not answer.is_success:
-            raise Refused(f"the server refused to open the round: {told(answer)}")
-        self._digest = answer.json()["digest"]
-        return f"{self.addresses['shuffler']}/rounds/{self._digest}"
+        url = self.local.open_round(_draft(play), closes=1, expires=_EXPIRES)
+        self._digest = url.rpartition("/")[2]
+        return url
 
     def check(self) -> None:
         """Refuse to go on if a role has ended."""
@@ -144,7 +104,7 @@ class Scene:
 
     def published(self) -> bool:
         """Tell whether the round's answers are on the board."""
-        answer = self.http.get(f"{self.addresses['server']}/rounds/{self._digest}")
+        answer = self.http.get(f"{self.local.url('server')}/rounds/{self._digest}")
         if not answer.is_success:
             raise Refused(f"the server does not know its round any more: {told(answer)}")
         return bool(answer.json()["phase"] == "published")
@@ -157,13 +117,16 @@ class Scene:
         The server has deleted its batch and the shuffler its order, so the uploads are shuffled
         once more: as good an order as the one that is forgotten.
         """
-        keys = {role: read_keys(self.folder / f"{role}.key").pairs for role in ROLES}
-        shuffler = Shuffler(round_, keys=keys["shuffler"], state=fresh_state(round_, system()))
+        first, *_ = self.local.shufflers
+        mixing, opening = (
+            read_keys(self.folder / f"{name}.key").pairs for name in (first, "server")
+        )
+        shuffler = Shuffler(round_, keys=mixing, state=fresh_state(round_, system()))
         for upload in uploads:
             shuffler.receive(upload, now=round_.terms.opens)
         batch = Batch.decode(shuffler.release(now=round_.terms.closes), round_)
-        server = Server(round_, keys=keys["server"], task=play.task)
-        return [server.open_group(group, batch) for group in range(len(batch.items))]
+        server = Server(round_, keys=opening, task=play.task)
+        return server.open(batch)
 
 
 def _draft(play: Play) -> dict[str, Any]:
@@ -192,7 +155,8 @@ def opened(*, watcher: Watcher, keep: bool) -> Iterator[Scene]:
         folder(keep=keep) as place,
         httpx2.Client(timeout=30.0, trust_env=False) as http,
     ):
-        scene = Scene(place, Company(), http)
+        # One worker: a demo's crowd is too small for more to pay.
+        scene = Scene(place, Company(), http, Local(place, extra={"tick": 0.1, "workers": 1}))
         try:
             scene.start(watcher)
             yield scene

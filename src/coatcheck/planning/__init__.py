@@ -13,42 +13,26 @@ best mechanism would give. `Plan.groups_of_terms` is the group part of a round's
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 
 from coatcheck.amplification import Guarantee
-from coatcheck.domain import Ball, Box, Categories, Domain
+from coatcheck.domain import Ball, Box, Domain
 from coatcheck.errors import Misuse
 from coatcheck.planning.search import Design, Promise, designs
-from coatcheck.randomizers import FieldwiseResponse, Goal, GridResponse, Randomizer
+from coatcheck.planning.words import GOALS, described, told_error
+from coatcheck.randomizers import Goal, GridResponse
 from coatcheck.randomizers.contract import check_goal
+from coatcheck.tasks import Task, exposure
 
 __all__ = ["Design", "Group", "GroupPlan", "Plan", "Promise", "plan"]
 
 LOSSES: Final = (0.01, 0.05, 0.1, 0.2)
 # Far from saturation ε grows by half a percent when one percent of the crowd is lost.
 _FRAGILE: Final = 0.02
-_WORDS: Final[dict[Goal, str]] = {
-    "mean": "mean distance, values uniform on the domain",
-    "worst": "mean distance at the worst value",
-    "unbiased": "root mean squared error at the worst value, unbiased",
-}
-
-
-class Exposing(Protocol):
-    """What a plan asks of a task: its groups, and whom an answer may give away."""
-
-    @property
-    def groups(self) -> Sequence[str]:
-        """The groups, in order."""
-        ...
-
-    def exposed(self, sizes: Sequence[int]) -> Sequence[Sequence[int]]:
-        """Bound, for an answer in each group, the people of each group that it gives away."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -175,7 +159,7 @@ class Plan:
         ]
 
     def __str__(self) -> str:
-        lines = [f"To keep ε = {self.epsilon:g} at δ = {self.delta:.3g} ({_WORDS[self.goal]}):"]
+        lines = [f"To keep ε = {self.epsilon:g} at δ = {self.delta:.3g} ({GOALS[self.goal]}):"]
         for group in self.groups:
             lines += _told(group)
         return "\n".join(lines)
@@ -187,7 +171,7 @@ def plan(
     epsilon: float,
     delta: float,
     goal: Goal = "mean",
-    task: Exposing | None = None,
+    task: Task | None = None,
     method: str = "mechanism",
 ) -> Plan:
     """Choose mechanism, local ε and radius or grid together, for each group of a round.
@@ -224,13 +208,17 @@ def plan(
     return Plan(epsilon=epsilon, delta=delta, goal=goal, groups=tuple(made))
 
 
-def _exposed(groups: Mapping[str, Group], task: Exposing | None) -> list[int]:
+def _exposed(groups: Mapping[str, Group], task: Task | None) -> list[int]:
     """Count whom the answers to all corrupted people give away, group by group."""
     if task is None:
         return [0] * len(groups)
-    bad = [group.corrupted for group in groups.values()]
-    told = task.exposed([group.crowd for group in groups.values()])
-    return [sum(count * told[g][h] for g, count in enumerate(bad)) for h in range(len(bad))]
+    return list(
+        exposure(
+            task,
+            sizes=[group.crowd for group in groups.values()],
+            corrupted=[group.corrupted for group in groups.values()],
+        )
+    )
 
 
 def _planned(name: str, group: Group, promise: Promise, goal: Goal) -> GroupPlan:
@@ -268,39 +256,10 @@ def _told(group: GroupPlan) -> list[str]:
     best = group.best
     fading = ", ".join(f"{eps:.3g} with {share:.0%} lost" for share, eps in group.fading.items())
     lines = [
-        f"- {group.name}: {described(best)}; {told_error(best)} ({group.reason}).",
+        f"- {group.name}: {described(best)}; error {told_error(best)} ({group.reason}).",
     ]
     honest = f"{group.promise.crowd:,} people, {best.guarantee.anonymous:,} honest and anonymous"
     lines.append(f"  At least {honest}: ε = {best.guarantee.epsilon:.4g}; {fading}.")
     if group.group.expected is not None:
         lines.append(f"  With {group.group.expected:,} people: ε = {group.expected.epsilon:.4g}.")
     return lines + [f"  Warning: {warning}." for warning in group.warnings]
-
-
-def described(design: Design) -> str:
-    """Name a mechanism with its parameters."""
-    made, given = design.randomizer, design.randomizer.params()
-    shape = ""
-    if "radius" in given:
-        shape = f", radius {given['radius']:.4g}"
-    elif "cells" in given:
-        shape = f", cells {' x '.join(map(str, given['cells']))}"
-    return f"{made.name} with local ε = {made.epsilon:.4g}{shape}, read by {design.how}"
-
-
-def told_error(design: Design) -> str:
-    """Tell the error in the unit of the domain; a product has one a field."""
-    made = design.randomizer
-    if isinstance(made, FieldwiseResponse):
-        fields = (
-            f"{name} {_size(part.expected_error(), part)}" for name, part in made.parts.items()
-        )
-        return f"error {', '.join(fields)}"
-    return f"error {_size(design.error, made)}"
-
-
-def _size(error: float, made: Randomizer) -> str:
-    if isinstance(made.domain, Categories):
-        return f"{error:.1%} wrong labels"
-    unit = made.domain.unit if isinstance(made.domain, Box | Ball) else ""
-    return f"{error:,.0f} {unit}" if unit and error >= 100 else f"{error:.4g} {unit}".rstrip()

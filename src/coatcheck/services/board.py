@@ -99,7 +99,7 @@ class BoardService:
     def found(self, digest: bytes) -> Round:
         """Find a round that was admitted."""
         if digest not in self.rounds:
-            raise Problem("not-found", "this board has no such round")
+            raise self.frame.absent("this board has no such round")
         return self.rounds[digest]
 
     async def _show(self, round_: Round, raw: bytes, *, letter: bool) -> None:

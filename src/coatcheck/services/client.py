@@ -5,6 +5,7 @@ same bytes; whatever fails, no other and no less private way is tried. SPEC sect
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -20,7 +21,7 @@ from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.keyfiles import read_secret, write_bytes
 from coatcheck.messages import Answer
 from coatcheck.notices import Bulletin, Checkpoint, posting_size
-from coatcheck.services.peers import Peers
+from coatcheck.services.peers import Absent, Peers
 from coatcheck.terms import Round
 from coatcheck.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.witness import check_bulletin, check_heading, follow
@@ -60,6 +61,7 @@ class Visit:
         self._offer: Offer | None = None
         self._point: Checkpoint | None = None
         self._letters = 0
+        self._maybe_sent = False
 
     async def __aenter__(self) -> Self:
         return self
@@ -75,9 +77,9 @@ class Visit:
             raise Misuse(f"there is no ticket at {self.path}: join first")
         return read_ticket(read_secret(self.path))
 
-    async def offer(self) -> Offer:
+    async def offer(self, *, patience: float = 0.0) -> Offer:
         """Fetch the terms of the round and where it stands."""
-        raw = await self._peers.get(self.url)
+        raw = await _patiently(lambda: self._peers.get(self.url), patience)
         try:
             plain = msgspec.json.decode(raw, type=dict[str, Any])
             signed = msgspec.convert(plain["signed"], type=SignedTerms)
@@ -86,9 +88,9 @@ class Visit:
             raise Refused(f"{self.url} is no round of a shuffler: {error}") from None
         return self._offer
 
-    async def invitation(self, *, group: str, limit: Limit) -> Invitation:
+    async def invitation(self, *, group: str, limit: Limit, patience: float = 30.0) -> Invitation:
         """Check the terms with one's own arithmetic."""
-        offer = await self.offer()
+        offer = await self.offer(patience=patience)
         now = int(time.time())
         return await asyncio.to_thread(
             examine, offer.signed, group=group, trusted=self._trusted, limit=limit, now=now
@@ -110,7 +112,7 @@ class Visit:
 
         `patience` is for how many seconds a shuffler that is away is asked again.
         """
-        invitation = await self.invitation(group=group, limit=limit)
+        invitation = await self.invitation(group=group, limit=limit, patience=patience)
         self.prepare(invitation, value, ledger=ledger, note=note, clamp=clamp)
         return await self.hand_in(invitation.round, token=token, patience=patience)
 
@@ -125,6 +127,7 @@ class Visit:
     ) -> Ticket:
         """Randomize and seal once, store the ticket, then pay; a stored ticket is only paid for."""
         fresh = not self.path.exists()
+        self._maybe_sent = not fresh
         if fresh:
             made = invitation.join(value, ledger=None, note=note, clamp=clamp)
             write_bytes(self.path, write_ticket(made), secret=True)
@@ -143,8 +146,12 @@ class Visit:
         return ticket
 
     async def hand_in(self, round_: Round, *, token: str = "", patience: float = 60.0) -> Ticket:
-        """Send the stored bytes until the shuffler has signed for them."""
-        ticket = self.ticket
+        """Send the stored bytes until the shuffler has signed for them.
+
+        If an answer was lost and the round closed meanwhile, the report may be in without a
+        receipt: the ticket comes back without one, and collecting tells.
+        """
+        ticket, url = self.ticket, f"{self.url}/uploads"
         if ticket.receipt:
             return ticket
         headers = {"content-type": "application/octet-stream"}
@@ -152,16 +159,25 @@ class Visit:
             headers["coatcheck-token"] = token
 
         async def once() -> bytes:
-            return await self._peers.send(f"{self.url}/uploads", ticket.upload, headers=headers)
+            try:
+                return await self._peers.send(url, ticket.upload, headers=headers)
+            except Unavailable:
+                self._maybe_sent = True
+                raise
 
-        receipt = await _patiently(once, patience)
+        try:
+            receipt = await _patiently(once, patience)
+        except Refused:
+            if self._maybe_sent:
+                return ticket
+            raise
         kept = keep_receipt(ticket, receipt, round_)
         self._store(kept)
         return kept
 
     async def bulletin(self, *, patience: float) -> Bulletin:
         """Wait for the bulletin, and check that the board shows the same to everybody."""
-        await _patiently(self.offer, patience)
+        await self.offer(patience=patience)
         end, pause = time.monotonic() + patience, _PAUSE
         while True:
             found = await self._bulletin()
@@ -216,25 +232,30 @@ class Visit:
 
     async def _known(self) -> None:
         if self._offer is None:
-            await self.offer()
+            await self.offer(patience=30.0)
 
     async def _bulletin(self) -> Bulletin | None:
-        """Fetch the bulletin if it is there; refuse to wait for one that will never come."""
+        """Fetch the bulletin if it is there; whoever is away is asked again later."""
         try:
             raw = await self._peers.get(f"{self._at_board}/bulletin")
-        except Refused:
+            round_ = self.round
+            bulletin = await asyncio.to_thread(check_bulletin, raw, round_)
+            await self._compare(bulletin, round_)
+        except Absent:
+            await self._check_alive()
+            return None
+        except Unavailable:
+            return None
+        return bulletin
+
+    async def _check_alive(self) -> None:
+        """Refuse to wait for a bulletin that will never come."""
+        with contextlib.suppress(Unavailable):
             status = (await self.offer()).status
             if status.get("phase") in _OVER:
                 raise Refused(
                     "the round was abandoned: too few took part, nothing left the shuffler"
-                ) from None
-            return None
-        except Unavailable:
-            return None
-        round_ = self.round
-        bulletin = await asyncio.to_thread(check_bulletin, raw, round_)
-        await self._compare(bulletin, round_)
-        return bulletin
+                )
 
     async def _compare(self, bulletin: Bulletin, round_: Round) -> None:
         """Check that the bulletin is in the log that the board signs for everybody."""

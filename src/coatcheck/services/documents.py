@@ -1,9 +1,14 @@
 """Documents that several services take and give, as OpenAPI describes them."""
 
+from typing import Annotated
+
 import msgspec
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from coatcheck.keyfiles import PublicKeys
+from coatcheck.terms import DOCUMENT_LIMIT
+
+Signature = Annotated[str, Field(pattern="^([0-9a-f]{2})+$", max_length=256)]
 
 
 class SignedDocument(BaseModel):
@@ -11,9 +16,9 @@ class SignedDocument(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    document: str
-    server: str
-    shufflers: list[str | None]
+    document: Annotated[str, Field(max_length=DOCUMENT_LIMIT)]
+    server: Signature
+    shufflers: Annotated[list[Signature | None], Field(max_length=8)]
 
 
 class Key(BaseModel):

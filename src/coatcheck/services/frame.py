@@ -116,6 +116,12 @@ class Frame:
             return False
         return True
 
+    def absent(self, what: str) -> Problem:
+        """Say that something is not here; a process that stands by cannot know."""
+        if not self.leadership.leads:
+            return Problem("unavailable", "this process stands by, and does not know")
+        return Problem("not-found", what)
+
     def operator(self, request: Request) -> None:
         """Let only the operator pass."""
         given = request.headers.get("authorization", "").removeprefix("Bearer ").encode()

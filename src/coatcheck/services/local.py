@@ -28,8 +28,9 @@ OCTETS: Final = {"content-type": "application/octet-stream"}
 def make_keys(path: Path, *, name: str, suite: str = "x25519") -> None:
     """Make a key file `NAME.key` for its owner alone and `NAME.public` for everybody."""
     keys = SecretKeys(name=name, suite=suite, seed=system().token(32).hex())
-    write_bytes(path.with_suffix(".key"), document(keys), secret=True)
-    write_bytes(path.with_suffix(".public"), document(keys.public))
+    stem = str(path).removesuffix(".key")
+    write_bytes(Path(f"{stem}.key"), document(keys), secret=True)
+    write_bytes(Path(f"{stem}.public"), document(keys.public))
 
 
 class Local:
@@ -55,6 +56,7 @@ class Local:
         self.names = (*self.shufflers, "server", "board")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._stores = dict(stores or {})
+        self._fresh: dict[str, list[str]] = {}
         self._extra = {"tick": 0.1, "lease": 2.0, **(extra or {})}
         self._shuffler_extra = dict(shuffler_extra or {})
         folder.mkdir(parents=True, exist_ok=True)
@@ -71,13 +73,16 @@ class Local:
         """Give the role that goes by a name."""
         return "shuffler" if name in self.shufflers else name
 
+    def _keys(self, name: str) -> list[str]:
+        return [*self._fresh.get(name, []), name]
+
     def _settings(self, name: str) -> str:
-        others = [f"{other}.public" for other in self.names if other != name]
+        others = [key for other in self.names if other != name for key in self._keys(other)]
         values: dict[str, Any] = {
             "name": name,
             "store": self._stores.get(name, f"sqlite:{name}.db"),
-            "keys": [f"{name}.key"],
-            "trusted": others,
+            "keys": [f"{key}.key" for key in self._keys(name)],
+            "trusted": [f"{key}.public" for key in others],
             "admin_token": "admin.token",
             "address_file": f"{name}.address",
         }
@@ -96,7 +101,8 @@ class Local:
     @property
     def trusted(self) -> frozenset[bytes]:
         """The verifying keys that a person would know from elsewhere."""
-        listed = [read_public(self.folder / f"{name}.public") for name in self.names]
+        keys = [key for name in self.names for key in self._keys(name)]
+        listed = [read_public(self.folder / f"{key}.public") for key in keys]
         return frozenset(bytes.fromhex(public.verifying) for public in listed)
 
     @property
@@ -127,6 +133,8 @@ class Local:
 
     def start(self, name: str, *, wait: bool = True, listen: str = "") -> None:
         """Start a service; one that ran before comes back at its old address."""
+        if name in self.processes:
+            self.processes[name].wait()
         address = self.folder / f"{name}.address"
         if address.exists() and not listen:
             listen = address.read_text(encoding="ascii").strip().rpartition("//")[2]
@@ -163,6 +171,21 @@ class Local:
         """End a process as a power failure would."""
         self.processes[name].send_signal(signal.SIGKILL)
         self.processes[name].wait()
+
+    def rotate(self, name: str) -> None:
+        """Put a fresh key in front of a role's keys, tell the others, and restart them all."""
+        made = sorted(self.folder.glob(f"{name}.*.key"))
+        fresh = f"{name}.{len(made) + 1}"
+        make_keys(self.folder / f"{fresh}.key", name=name)
+        self._fresh[name] = [fresh, *self._fresh.get(name, [])]
+        for other in self.names:
+            text = self._settings(other).encode()
+            write_bytes(self.folder / f"{other}.toml", text, replace=True)
+        self.end()
+        for other in self.names:
+            self.start(other, wait=False)
+        for other in self.names:
+            self.wait(other)
 
     def end(self) -> None:
         """End all processes, in order."""

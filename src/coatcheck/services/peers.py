@@ -4,7 +4,7 @@ A peer that is away is `Unavailable`; what it refuses comes back as `Refused` in
 """
 
 import ssl
-from typing import Any
+from typing import Any, Self
 
 import httpx2
 
@@ -13,12 +13,22 @@ from coatcheck.errors import Refused, Unavailable
 _LATER = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
 
 
+class Absent(Refused):
+    """There is nothing at this address, or not yet."""
+
+
 class Peers:
     """A pool of connections to the other services."""
 
     def __init__(self, *, ca: str = "", timeout: float = 30.0) -> None:
         verify: ssl.SSLContext | bool = ssl.create_default_context(cafile=ca) if ca else True
         self._http = httpx2.AsyncClient(verify=verify, timeout=timeout)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *details: object) -> None:
+        await self.close()
 
     async def get(self, url: str) -> bytes:
         """Fetch a document."""
@@ -51,7 +61,7 @@ class Peers:
         text = told(answer)
         if answer.status_code in _LATER:
             raise Unavailable(f"{url} cannot do it now: {text}")
-        raise Refused(f"{url} refused: {text}")
+        raise (Absent if answer.status_code == 404 else Refused)(f"{url} refused: {text}")
 
 
 def told(answer: httpx2.Response) -> str:

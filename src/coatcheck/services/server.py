@@ -29,7 +29,7 @@ from coatcheck.services.server_jobs import answer, answer_stored, draft
 from coatcheck.services.server_routes import Plan, add_routes
 from coatcheck.services.settings import ServerSettings
 from coatcheck.services.wire import Receive, Scope, Send, respond
-from coatcheck.services.workers import Workers, warm
+from coatcheck.services.workers import Workers
 from coatcheck.stores import ServerStore, Sitting, server_store
 from coatcheck.terms import Round, read_terms
 
@@ -65,7 +65,6 @@ class ServerService:
         self.workers = Workers()
         self._turn = asyncio.Lock()
         self.frame = Frame("server", settings, self.store, self.step, self.load)
-        self.frame.loops += [self._warm]
         self.frame.endings += [self._end]
         self.frame.bare |= {"batch": self.receive}
         add_routes(self)
@@ -109,7 +108,7 @@ class ServerService:
         """Take the last shuffler's batch; the same one twice is one."""
         live = self.rounds.get(digest)
         if live is None or live.stored.phase == "proposed":
-            raise Problem("not-found", "this server has no such round")
+            raise self.frame.absent("this server has no such round")
         sender = live.round.terms.shufflers[-1].verifying
         limit = self.settings.batch_limit
         raw = await read_delivery(scope, receive, digest=digest, sender=sender, limit=limit)
@@ -216,9 +215,6 @@ class ServerService:
     def _done(self, step: str, live: Live) -> None:
         self.frame.metrics.steps.labels(step).inc()
         log.info("round %s: %s", live.round.terms.round, step)
-
-    async def _warm(self) -> None:
-        await self.workers.run(warm)
 
     async def _end(self) -> None:
         await self.peers.close()

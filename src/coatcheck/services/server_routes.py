@@ -7,7 +7,6 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from coatcheck.services.documents import Key, SignedDocument, key_of, signed_document
 from coatcheck.services.frame import problems
-from coatcheck.services.problems import Problem
 
 if TYPE_CHECKING:
     from coatcheck.services.server import Live, ServerService
@@ -71,7 +70,7 @@ def add_routes(service: "ServerService") -> None:
     def found(digest: str) -> "Live":
         live = service.rounds.get(bytes.fromhex(digest))
         if live is None:
-            raise Problem("not-found", "this server has no such round")
+            raise service.frame.absent("this server has no such round")
         return live
 
     @api.get("/key")

@@ -28,7 +28,7 @@ from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler_jobs import release, release_stored, restore
 from coatcheck.services.shuffler_routes import add_routes
 from coatcheck.services.wire import Receive, Scope, Send, header, read_body, respond
-from coatcheck.services.workers import Workers, warm
+from coatcheck.services.workers import Workers
 from coatcheck.shuffler import SECRET_SIZE, Shuffler
 from coatcheck.stores import Gathering, Parcel, ShufflerStore, Verdict, shuffler_store
 from coatcheck.terms import Round, read_terms
@@ -77,7 +77,7 @@ class ShufflerService:
         self._tokens = _tokens(settings)
         self.frame = Frame("shuffler", settings, self.store, self.step, self.load)
         self.commits = GroupCommit(self._commit, queue=settings.queue)
-        self.frame.loops += [self.commits.run, self._warm]
+        self.frame.loops += [self.commits.run]
         self.frame.endings += [self._end]
         self.frame.bare |= {"uploads": self.upload, "batch": self.accept}
         add_routes(self)
@@ -89,7 +89,7 @@ class ShufflerService:
         live = self.rounds.get(digest)
         self.frame.leadership.fence  # noqa: B018 - a process that stands by takes nothing
         if live is None:
-            raise Problem("not-found", "this shuffler has no such round")
+            raise self.frame.absent("this shuffler has no such round")
         raw = await read_body(scope, receive, limit=live.largest)
         if live.stored.phase in {"released", "abandoned"}:
             raise _TOLD[Verdict.CLOSED]
@@ -143,7 +143,7 @@ class ShufflerService:
         """Take the batch of the shuffler before; the same one twice is one."""
         live = self.rounds.get(digest)
         if live is None:
-            raise Problem("not-found", "this shuffler has no such round")
+            raise self.frame.absent("this shuffler has no such round")
         if not live.role.hop:
             raise Problem("refused", "the first shuffler takes uploads, not batches")
         sender = live.round.terms.shufflers[live.role.hop - 1].verifying
@@ -296,10 +296,6 @@ class ShufflerService:
     def _done(self, step: str, live: Live) -> None:
         self.frame.metrics.steps.labels(step).inc()
         log.info("round %s: %s", live.round.terms.round, step)
-
-    async def _warm(self) -> None:
-        if self.workers is not None:
-            await self.workers.run(warm)
 
     async def _end(self) -> None:
         await self.peers.close()

@@ -77,7 +77,7 @@ def add_routes(service: "ShufflerService") -> None:
 def _found(service: "ShufflerService", digest: str) -> "Live":
     live = service.rounds.get(bytes.fromhex(digest))
     if live is None:
-        raise Problem("not-found", "this shuffler has no such round")
+        raise service.frame.absent("this shuffler has no such round")
     return live
 
 

@@ -122,8 +122,3 @@ def _unseal(
 
 def _seal(suite: str, bound: bytes, plain: list[bytes], keys: list[bytes]) -> list[bytes]:
     return Bulk().seal_each(plain, to=[SealingKey(SUITES[suite], raw) for raw in keys], bound=bound)
-
-
-def warm() -> int:
-    """Do nothing in a worker, so that the first job finds it started."""
-    return os.getpid()

@@ -1,0 +1,55 @@
+"""What a plan says in words and units."""
+
+from typing import Final
+
+from coatcheck.domain import Ball, Box, Categories, Domain
+from coatcheck.planning.search import Design
+from coatcheck.randomizers import FieldwiseResponse, Goal, Randomizer
+
+GOALS: Final[dict[Goal, str]] = {
+    "mean": "mean distance, values uniform on the domain",
+    "worst": "mean distance at the worst value",
+    "unbiased": "root mean squared error at the worst value, unbiased",
+}
+
+
+def shape(made: Randomizer) -> str:
+    """Name the radius or the grid of a mechanism, if it has one."""
+    given = made.params()
+    if "radius" in given:
+        return f"radius {given['radius']:.4g}"
+    return f"cells {' x '.join(map(str, given['cells']))}" if "cells" in given else ""
+
+
+def described(design: Design) -> str:
+    """Name a mechanism with its parameters."""
+    made = design.randomizer
+    told = (f"{made.name} with local ε = {made.epsilon:.4g}", shape(made), f"read by {design.how}")
+    return ", ".join(part for part in told if part)
+
+
+def told_error(design: Design) -> str:
+    """Tell the error in the unit of the domain; a product has one a field."""
+    made = design.randomizer
+    if isinstance(made, FieldwiseResponse):
+        fields = (
+            f"{name} {_size(part.expected_error(), part)}" for name, part in made.parts.items()
+        )
+        return f"error {', '.join(fields)}"
+    return _size(design.error, made)
+
+
+def _size(error: float, made: Randomizer) -> str:
+    if isinstance(made.domain, Categories):
+        return f"{error:.1%} wrong labels"
+    unit = made.domain.unit if isinstance(made.domain, Box | Ball) else ""
+    return f"{error:,.0f} {unit}" if unit and error >= 100 else f"{error:.4g} {unit}".rstrip()
+
+
+def told_unit(domain: Domain, goal: Goal) -> str:
+    """Say what the error is for a goal, and in which unit."""
+    if isinstance(domain, Categories):
+        return "share of wrong labels"
+    unit = domain.unit if isinstance(domain, Box | Ball) else ""
+    name = {"mean": "mean error", "worst": "worst mean error", "unbiased": "worst rms error"}
+    return name[goal] + (f" ({unit})" if unit else "")
