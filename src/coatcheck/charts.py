@@ -164,7 +164,8 @@ def draw_plan(plan: Plan, path: Path) -> None:
     style = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
     with plt.rc_context(style):
         rows = len(plan.groups)
-        figure, grid = plt.subplots(rows, 2, figsize=(11, 0.8 + 4.2 * rows), squeeze=False)
+        size = (11, 0.8 + 4.2 * rows)
+        figure, grid = plt.subplots(rows, 2, figsize=size, sharey="row", squeeze=False)
         for group, (left, right) in zip(plan.groups, grid, strict=True):
             promised, domain = group.promise, group.group.domain
             by_crowd = against_crowd(promised, domain=domain, goal=goal)
