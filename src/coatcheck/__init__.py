@@ -59,6 +59,9 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
     from coatcheck.ledger import (
         Ledger,
     )
+    from coatcheck.places import (
+        read_places,
+    )
     from coatcheck.planning import (
         Group,
         Plan,
@@ -79,6 +82,10 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
         Staircase,
         choose,
         fieldwise,
+    )
+    from coatcheck.rehearsal import (
+        Rehearsal,
+        rehearse,
     )
     from coatcheck.server import (
         Server,
@@ -164,6 +171,7 @@ _CONTENTS = {
     "Randomizer": "randomizers",
     "References": "tasks",
     "Refused": "errors",
+    "Rehearsal": "rehearsal",
     "Server": "server",
     "Shuffler": "shuffler",
     "SquareWave": "randomizers",
@@ -186,6 +194,8 @@ _CONTENTS = {
     "fieldwise": "randomizers",
     "plan": "planning",
     "read": "client",
+    "read_places": "places",
+    "rehearse": "rehearsal",
     "seeded": "entropy",
     "simulate": "simulation",
     "system": "entropy",
@@ -233,6 +243,7 @@ __all__ = [
     "Randomizer",
     "References",
     "Refused",
+    "Rehearsal",
     "Server",
     "Shuffler",
     "SquareWave",
@@ -243,7 +254,6 @@ __all__ = [
     "TwoFaces",
     "Unsealable",
     "Values",
-    "__version__",
     "amplify",
     "calibrate",
     "check_equivariance",
@@ -256,12 +266,15 @@ __all__ = [
     "fieldwise",
     "plan",
     "read",
+    "read_places",
+    "rehearse",
     "seeded",
     "simulate",
     "system",
     "tune",
     "view",
     "write",
+    "__version__",
 ]
 
 

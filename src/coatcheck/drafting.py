@@ -7,20 +7,22 @@ SPEC section 6.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from coatcheck import tasks
 from coatcheck.amplification import amplify
+from coatcheck.domain import domain_from_params
 from coatcheck.errors import Misuse, Refused
 from coatcheck.keys import KeyPairs
 from coatcheck.messages import PayloadFormat, answer_room
-from coatcheck.randomizers import Randomizer
+from coatcheck.randomizers import REGISTRY, Randomizer
 from coatcheck.suites import Suite
 from coatcheck.terms import Group, Notary, Party, Promise, Work
 
 if TYPE_CHECKING:
     from coatcheck.planning import Plan
 
+_FIELDS = {"round", "task", "groups", "letter_size"}
 USUAL_ANSWER = 128
 """Bytes of an answer unless the task needs more: one size for most rounds tells them apart less."""
 
@@ -130,3 +132,48 @@ def _promise(draft: GroupDraft, *, exposed: int) -> Promise:
         exposed=exposed,
     )
     return Promise(guarantee.epsilon, draft.delta, draft.corrupted, exposed)
+
+
+@dataclass(frozen=True)
+class Draft:
+    """The parts of the terms that a draft decides."""
+
+    round: str
+    groups: tuple[Group, ...]
+    task: Work
+    letter_size: int
+
+
+def read_plan(plan: dict[str, Any], suite: Suite) -> Draft:
+    """Compute the sizes, exposure and promises of a plan as an organizer writes it."""
+    missing, extra = _FIELDS - {"letter_size"} - set(plan), set(plan) - _FIELDS
+    if missing or extra:
+        raise Misuse(
+            f"a draft has the fields {', '.join(sorted(_FIELDS))};"
+            f" missing {sorted(missing)}, unknown {sorted(extra)}"
+        )
+    task = tasks.from_params(plan["task"])
+    groups = draft_groups([_group(plain) for plain in plan["groups"]], task=task, suite=suite)
+    return Draft(plan["round"], groups, draft_work(task), plan.get("letter_size", 256))
+
+
+def _group(plain: dict[str, Any]) -> GroupDraft:
+    """Read a group as written by hand, or as `coatcheck plan` gives it (with a promise)."""
+    try:
+        promise = plain.get("promise", {})
+        asked = {name: promise[name] for name in ("delta", "corrupted") if name in promise}
+        rest = {name: value for name, value in plain.items() if name != "promise"}
+        mechanism = _mechanism(dict(plain["randomizer"]))
+        return GroupDraft(**{**asked, **rest, "randomizer": mechanism})
+    except (TypeError, KeyError) as error:
+        raise Misuse(f"a group of the draft does not fit: {error}") from None
+
+
+def _mechanism(plain: dict[str, Any]) -> Randomizer:
+    """Make a mechanism of a draft; what the draft leaves open (a radius) is searched."""
+    name = plain.pop("name")
+    if name not in REGISTRY:
+        raise Misuse(f"a randomizer is one of {', '.join(sorted(REGISTRY))}, not {name!r}")
+    make: Any = REGISTRY[name]
+    made: Randomizer = make(domain=domain_from_params(plain.pop("domain")), **plain)
+    return made

@@ -5,6 +5,7 @@ its purpose, who seals for whom, the digest of the terms and the group. So bytes
 group or step open in no other. SPEC section 5.
 """
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
@@ -62,3 +63,28 @@ def unseal(sealed: bytes, *, key: OpeningKey, bound: bytes) -> bytes:
         raise Unsealable(
             "this seal does not open: it is for another key, round or group, or was altered"
         ) from None
+
+
+class Bulk:
+    """Seals and opens many at once, one after the other; a driver may hand in one with more hands.
+
+    HPKE holds the interpreter's lock, so threads do not help: processes do.
+    """
+
+    def unseal_each(
+        self, sealed: Sequence[bytes], *, key: OpeningKey, bounds: Sequence[bytes]
+    ) -> list[bytes | None]:
+        """Open each under its own binding; None stands for what does not open."""
+        opened: list[bytes | None] = []
+        for item, bound in zip(sealed, bounds, strict=True):
+            try:
+                opened.append(unseal(item, key=key, bound=bound))
+            except Unsealable:
+                opened.append(None)
+        return opened
+
+    def seal_each(
+        self, plain: Sequence[bytes], *, to: Sequence[SealingKey], bound: bytes
+    ) -> list[bytes]:
+        """Seal each to its own key, all under one binding."""
+        return [seal(text, to=key, bound=bound) for text, key in zip(plain, to, strict=True)]

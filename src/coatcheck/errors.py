@@ -44,3 +44,15 @@ class Missing(Refused):
 
 class TwoFaces(Refused):
     """A board, a server or a shuffler showed different things to different people."""
+
+
+class Unavailable(Error):
+    """A store or a peer cannot answer now; nothing was lost, and trying again later is right."""
+
+
+class Full(Unavailable):
+    """A store has no room left; it goes on by itself when there is some."""
+
+
+class Fenced(Error):
+    """Another process leads this database now, so this one's write was refused."""

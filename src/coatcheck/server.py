@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 
 from coatcheck import tasks
 from coatcheck.domain import Categories
-from coatcheck.envelope import Purpose, binding, seal, unseal
-from coatcheck.errors import BadKey, Misuse, Refused, Unsealable
+from coatcheck.envelope import Bulk, Purpose, binding
+from coatcheck.errors import BadKey, Misuse, Refused
 from coatcheck.keys import Contact, KeyPairs, VerifyingKey
 from coatcheck.messages import (
     Answer,
@@ -85,12 +85,14 @@ class Server:
         keys: KeyPairs,
         state: ServerState | None = None,
         task: tasks.Task | None = None,
+        bulk: Bulk | None = None,
     ) -> None:
         terms = round_.terms
         if keys.contact_raw.hex() != terms.server.sealing + terms.server.verifying:
             raise Misuse("these keys are not the server's keys of the terms")
         self.round = round_
         self._keys = keys
+        self._bulk = bulk or Bulk()
         self.state = state or ServerState()
         # A task may hold what the terms do not publish (a validation set), so it may be handed in.
         self.task = task or tasks.from_params({"name": terms.task.name, **terms.task.params})
@@ -132,12 +134,10 @@ class Server:
     def _open_group(self, number: int, batch: Batch, taken: set[bytes]) -> Opened:
         tally = batch.tallies[number]
         bound = binding(Purpose.REPORT, digest=self.round.digest, group=number)
-        plain = []
-        for item in batch.items[number]:
-            try:
-                plain.append(unseal(item, key=self._keys.opening, bound=bound))
-            except Unsealable:
-                tally = tally.drop("unopened")
+        items = batch.items[number]
+        opened = self._bulk.unseal_each(items, key=self._keys.opening, bounds=[bound] * len(items))
+        plain = [text for text in opened if text is not None]
+        tally = tally.drop("unopened", len(items) - len(plain))
         table = ReportTable.read(plain, self.round, number)
         reports, in_range = self._formats[number].decode(table.payloads)
         possible = in_range & _possible(self.randomizers[number], reports, in_range)
@@ -185,11 +185,13 @@ class Server:
     def _seal(self, number: int, answers: tasks.Answers, opened: Sequence[Opened]) -> list[bytes]:
         size = self.round.terms.groups[number].answer_size
         bound = binding(Purpose.ANSWER, digest=self.round.digest, group=number)
-        sealed = []
-        for row, contact in enumerate(opened[number].contacts):
-            text = encode_answer(_answer(answers, row, opened), size=size)
-            sealed.append(contact.address + seal(text, to=contact.sealing, bound=bound))
-        return sealed
+        contacts = opened[number].contacts
+        texts = [
+            encode_answer(_answer(answers, row, opened), size=size) for row in range(len(contacts))
+        ]
+        keys = [contact.sealing for contact in contacts]
+        sealed = self._bulk.seal_each(texts, to=keys, bound=bound)
+        return [contact.address + one for contact, one in zip(contacts, sealed, strict=True)]
 
     def _publish(
         self, entries: list[list[bytes]], *, tallies: Sequence[Tally], outcome: int

@@ -15,8 +15,8 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from coatcheck.entropy import Entropy
-from coatcheck.envelope import Purpose, binding, unseal
-from coatcheck.errors import Malformed, Misuse, Refused, Unsealable
+from coatcheck.envelope import Bulk, Purpose, binding
+from coatcheck.errors import Malformed, Misuse, Refused
 from coatcheck.keys import KeyPairs, VerifyingKey
 from coatcheck.parcels import Batch, Receipt, Tally, Upload, content_id
 from coatcheck.terms import Round
@@ -83,7 +83,9 @@ class Shuffler:
     the parcels are gone once the batch is made.
     """
 
-    def __init__(self, round_: Round, *, keys: KeyPairs, state: ShufflerState) -> None:
+    def __init__(
+        self, round_: Round, *, keys: KeyPairs, state: ShufflerState, bulk: Bulk | None = None
+    ) -> None:
         places = [party.verifying for party in round_.terms.shufflers]
         mine = keys.signing.public_raw.hex()
         if mine not in places:
@@ -93,6 +95,7 @@ class Shuffler:
             raise Misuse("the terms name another sealing key for this shuffler")
         self.round = round_
         self._keys = keys
+        self._bulk = bulk or Bulk()
         self.state = state
 
     @property
@@ -107,12 +110,7 @@ class Shuffler:
 
     def receive(self, raw: bytes, *, now: int) -> bytes:
         """Take an upload and return the signed receipt; the same bytes get the same receipt."""
-        self._may("receive")
-        if self.hop:
-            raise Misuse("uploads go to the first shuffler of the terms")
-        upload = Upload.decode(raw, self.round)
-        if not self.round.terms.opens <= now < self.round.terms.expires:
-            raise Refused("the round is not open at this time: your report stays with you")
+        upload = self.vet(raw, now=now)
         for number, group in enumerate(self.state.held):
             known = group.get(upload.id)
             if known is not None and (number, known) != (upload.group, upload.body):
@@ -120,6 +118,20 @@ class Shuffler:
                     "another report came in under this id: re-send the bytes of your ticket"
                 )
         self.state.held[upload.group][upload.id] = upload.body
+        return self.receipt(raw, upload)
+
+    def vet(self, raw: bytes, *, now: int) -> Upload:
+        """Check an upload without holding it, for a driver whose store holds the parcels."""
+        self._may("receive")
+        if self.hop:
+            raise Misuse("uploads go to the first shuffler of the terms")
+        upload = Upload.decode(raw, self.round)
+        if not self.round.terms.opens <= now < self.round.terms.expires:
+            raise Refused("the round is not open at this time: your report stays with you")
+        return upload
+
+    def receipt(self, raw: bytes, upload: Upload) -> bytes:
+        """Sign for an upload that is held, and will be after a crash."""
         receipt = Receipt.of(raw, upload)
         return receipt.encode() + self._keys.signing.sign(receipt.signed_part())
 
@@ -194,8 +206,10 @@ class Shuffler:
         if self.hop:
             tally = tally.drop("repeated", tally.kept - len(held))
         items: dict[bytes, None] = {}
-        for upload in sorted(held, key=lambda upload: self._rank(number, upload)):
-            item = self._open(held[upload], number, upload)
+        order = sorted(held, key=lambda upload: self._rank(number, upload))
+        bounds = [self._bound(number, upload) for upload in order]
+        sealed = [held[upload] for upload in order]
+        for item in self._bulk.unseal_each(sealed, key=self._keys.opening, bounds=bounds):
             if item is None:
                 tally = tally.drop("unpeeled")
             elif item in items:
@@ -204,15 +218,10 @@ class Shuffler:
                 items[item] = None
         return tally, tuple(items)
 
-    def _open(self, body: bytes, group: int, upload: bytes) -> bytes | None:
+    def _bound(self, group: int, upload: bytes) -> bytes:
         named = upload if self.hop == 0 else bytes(len(upload))
-        bound = binding(
-            Purpose.LAYER, digest=self.round.digest, group=group, hop=self.hop, upload=named
-        )
-        try:
-            return unseal(body, key=self._keys.opening, bound=bound)
-        except Unsealable:
-            return None
+        digest = self.round.digest
+        return binding(Purpose.LAYER, digest=digest, group=group, hop=self.hop, upload=named)
 
     def _wipe(self, phase: Phase) -> None:
         self.state.secret[:] = bytes(len(self.state.secret))

@@ -1,132 +1,60 @@
-"""Files of the command line: key files, secrets only for their owner, and all or nothing.
-
-Every output is written whole or not at all; secrets get mode 0600 from the first byte on.
-"""
+"""Files and words of the command line: what is read, written, shown and hinted at."""
 
 import json
-import os
-import stat
 import sys
 import time
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
-import msgspec
-from msgspec import Struct
 
 from coatcheck.agreement import SignedTerms, read_signed
-from coatcheck.errors import Misuse, Refused
-from coatcheck.keys import KeyPairs
-from coatcheck.suites import suite_named
-from coatcheck.terms import Hex, Title, Verifying
+from coatcheck.keyfiles import (
+    PublicKeys,
+    SecretKeys,
+    document,
+    read_bytes,
+    read_keys,
+    read_public,
+    read_secret,
+    write_bytes,
+)
+
+__all__ = [
+    "FILE",
+    "PublicKeys",
+    "SecretKeys",
+    "document",
+    "hint",
+    "now",
+    "read",
+    "read_keys",
+    "read_public",
+    "read_secret",
+    "read_terms_file",
+    "show",
+    "write",
+]
 
 FILE = click.Path(path_type=Path)
-_OCTET = 0o077
-
-
-class PublicKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a role gives away: its name and its two public keys."""
-
-    coatcheck: Literal["public/1"] = "public/1"
-    name: Title
-    suite: str
-    verifying: Verifying
-    sealing: Hex
-
-
-class SecretKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a role keeps: the seed of its keys."""
-
-    coatcheck: Literal["secret/1"] = "secret/1"
-    name: Title
-    suite: str
-    seed: Hex
-
-    @property
-    def pairs(self) -> KeyPairs:
-        """The keys."""
-        return KeyPairs(suite_named(self.suite), bytes.fromhex(self.seed))
-
-    @property
-    def public(self) -> PublicKeys:
-        """The half to give away."""
-        pairs = self.pairs
-        return PublicKeys(
-            name=self.name,
-            suite=self.suite,
-            verifying=pairs.signing.public_raw.hex(),
-            sealing=pairs.opening.public_raw.hex(),
-        )
-
-    def __repr__(self) -> str:
-        return f"SecretKeys(name={self.name!r})"
-
-    def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Print as the name in rich terminals too: theirs would list every field."""
-        return [("name", self.name)]
 
 
 def read(path: Path) -> bytes:
-    """Read a whole file, or say that it is not there."""
-    try:
-        return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
-    except OSError as error:
-        raise Misuse(f"cannot read {path}: {error.strerror}") from None
-
-
-def read_secret(path: Path) -> bytes:
-    """Read a file that nobody else may read."""
-    raw = read(path)
-    if stat.S_IMODE(path.stat().st_mode) & _OCTET:
-        raise Refused(f"{path} can be read by others: run `chmod 600 {path}`, or make a new one")
-    return raw
+    """Read a whole file, or standard input for `-`."""
+    return sys.stdin.buffer.read() if str(path) == "-" else read_bytes(path)
 
 
 def write(path: Path, raw: bytes, *, secret: bool = False, replace: bool = False) -> None:
-    """Write a whole file durably, or nothing; an existing one stays unless told otherwise."""
+    """Write a whole file durably or nothing; `-` is standard output, but not for secrets."""
     if str(path) == "-" and not secret:
         sys.stdout.buffer.write(raw)
         return
-    if path.exists() and not replace:
-        raise Misuse(f"{path} exists already: remove it or choose another name")
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(raw)
-            stream.flush()
-            os.fsync(stream.fileno())
-        fresh.replace(path)
-    except OSError as error:
-        fresh.unlink(missing_ok=True)
-        raise Misuse(f"cannot write {path}: {error.strerror}") from None
-
-
-def read_keys(path: Path) -> SecretKeys:
-    """Read a role's key file."""
-    try:
-        return msgspec.json.decode(read_secret(path), type=SecretKeys)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Misuse(f"{path} is no key file: {error}") from None
-
-
-def read_public(path: Path) -> PublicKeys:
-    """Read a role's public keys."""
-    try:
-        return msgspec.json.decode(read(path), type=PublicKeys)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Misuse(f"{path} is no file of public keys: {error}") from None
+    write_bytes(path, raw, secret=secret, replace=replace)
 
 
 def read_terms_file(path: Path) -> SignedTerms:
     """Read signed terms; their signatures are checked by whoever uses them."""
     return read_signed(read(path))
-
-
-def document(value: Any) -> bytes:
-    """Write a struct as an indented JSON document."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
 def show(value: dict[str, Any], *, as_json: bool) -> None:

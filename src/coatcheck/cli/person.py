@@ -119,12 +119,13 @@ def _ticket(
         raw = bytes.fromhex(note)
     except ValueError:
         raise Misuse("--note is hexadecimal, such as 00ff") from None
-    mine = invitation.join(_value(invitation, value), ledger=None, note=raw, clamp=clamp)
+    mine = invitation.join(value_of(invitation, value), ledger=None, note=raw, clamp=clamp)
     write_file(path, write_ticket(mine), secret=True)
     return mine, True
 
 
-def _value(invitation: Invitation, text: str) -> Any:
+def value_of(invitation: Invitation, text: str) -> Any:
+    """Read a value as the group's domain takes it; `-` reads it from standard input."""
     if text == "-":
         text = sys.stdin.read().strip()
     domain = invitation.randomizer.domain
@@ -158,10 +159,10 @@ def collect(
         mine = client.keep_receipt(mine, read_file(receipt), round_)
         write_file(ticket, write_ticket(mine), secret=True, replace=True)
     answer = client.collect(mine, check_bulletin(read_file(bulletin), round_), round_)
-    show(_told(answer, round_), as_json=as_json)
+    show(told(answer, round_), as_json=as_json)
 
 
-def _told(answer: Answer, round_: Round) -> dict[str, Any]:
+def told(answer: Answer, round_: Round) -> dict[str, Any]:
     """Return an answer in the words of its reader, partners' places estimated."""
     told: dict[str, Any] = {}
     if answer.values or not answer.partners:

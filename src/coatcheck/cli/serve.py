@@ -1,0 +1,34 @@
+"""`coatcheck serve`: run a shuffler, a server or a board until it is told to end."""
+
+from pathlib import Path
+
+import click
+
+from coatcheck.errors import Misuse
+
+
+@click.command()
+@click.argument("role", type=click.Choice(["shuffler", "server", "board"]))
+@click.option("--config", type=click.Path(path_type=Path), required=True, help="A TOML file.")
+@click.option("--listen", help="HOST:PORT instead of the file's; port 0 takes a free one.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Only another port, on loopback.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["warning", "info", "debug"]),
+    default="info",
+    show_default=True,
+)
+def serve(*, role: str, config: Path, listen: str | None, port: int | None, log_level: str) -> None:
+    """Run ROLE with the settings in its table of a TOML file.
+
+    Prints its address once it answers. Logs and metrics hold counts, never anything about one
+    report.
+    """
+    try:
+        from coatcheck.services.run import serve as run  # noqa: PLC0415 - needs an extra
+    except ImportError as error:
+        raise Misuse(f"services need {error.name}: pip install 'coatcheck[serve]'") from None
+    if listen is not None and port is not None:
+        raise Misuse("give --listen or --port, not both")
+    where = f"127.0.0.1:{port}" if port is not None else listen
+    click.get_current_context().exit(run(role, config, listen=where, log_level=log_level))

@@ -1,0 +1,81 @@
+"""Group commit: everything that waits goes into one transaction, and is answered after it.
+
+Knows neither what is written nor by whom. The queue is bounded: beyond it people are told to come
+back, and whatever the store does, nobody waits for ever.
+"""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Generic, TypeVar
+
+from coatcheck.errors import Error, Unavailable
+from coatcheck.services.problems import Problem
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+class GroupCommit(Generic[_T, _R]):
+    """A queue in front of one writer.
+
+    *Guarantee:* `add` returns after the transaction that holds the item is durable.
+    """
+
+    def __init__(
+        self, write: Callable[[list[_T]], list[_R]], *, queue: int, group: int = 1000
+    ) -> None:
+        self._write = write
+        self._queue = queue
+        self._group = group
+        self._waiting: list[tuple[_T, asyncio.Future[_R]]] = []
+        self._wake = asyncio.Event()
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
+
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return len(self._waiting)
+
+    async def add(self, item: _T) -> _R:
+        """Have an item written, and wait until it is."""
+        if len(self._waiting) >= self._queue:
+            raise Problem("busy", "too many wait for the disk already; send the same bytes again")
+        future: asyncio.Future[_R] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        self._wake.set()
+        return await future
+
+    async def run(self) -> None:
+        """Write what waits, group by group; a failed one is told to those in it and to no other."""
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                await self._wake.wait()
+                group, self._waiting = self._waiting[: self._group], self._waiting[self._group :]
+                if not self._waiting:
+                    self._wake.clear()
+                items = [item for item, _ in group]
+                futures = [future for _, future in group]
+                try:
+                    results = await loop.run_in_executor(self._thread, self._write, items)
+                except Exception as error:  # noqa: BLE001 - the writer must outlive whatever it is
+                    _fail(futures, error)
+                else:
+                    _settle(futures, results)
+        finally:
+            _fail([future for _, future in self._waiting], Unavailable("the service is ending"))
+            self._thread.shutdown(wait=False)
+
+
+def _settle(futures: list[asyncio.Future[_R]], results: list[_R]) -> None:
+    for future, result in zip(futures, results, strict=True):
+        if not future.done():  # somebody may have hung up meanwhile
+            future.set_result(result)
+
+
+def _fail(futures: list[asyncio.Future[_R]], error: Exception) -> None:
+    told = error if isinstance(error, Error | Problem) else Unavailable("the write failed")
+    for future in futures:
+        if not future.done():
+            future.set_exception(told)

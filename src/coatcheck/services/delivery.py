@@ -1,0 +1,40 @@
+"""Delivery: a large body comes with a signature over its hash, checked before it is read.
+
+So nobody but the role before can make a service hold a large body. The batch or bulletin inside
+carries its own signature, which is what counts.
+"""
+
+import hashlib
+from typing import Final
+
+from coatcheck.errors import BadSignature
+from coatcheck.keys import SigningKey, VerifyingKey
+from coatcheck.services.wire import Receive, Scope, header, read_body
+
+_LABEL: Final = b"coatcheck/v1/delivery\0"
+
+
+def delivery_headers(raw: bytes, *, digest: bytes, signing: SigningKey) -> dict[str, str]:
+    """Sign for a body on its way."""
+    content = hashlib.sha256(raw).digest()
+    return {
+        "coatcheck-content": content.hex(),
+        "coatcheck-signature": signing.sign(_LABEL + digest + content).hex(),
+        "content-type": "application/octet-stream",
+    }
+
+
+async def read_delivery(
+    scope: Scope, receive: Receive, *, digest: bytes, sender: str, limit: int
+) -> bytes:
+    """Check who sends, then read the body and check that it is the one announced."""
+    try:
+        content = bytes.fromhex(header(scope, b"coatcheck-content").decode())
+        signature = bytes.fromhex(header(scope, b"coatcheck-signature").decode())
+    except ValueError:
+        raise BadSignature("a delivery announces its hash and a signature, in hex") from None
+    VerifyingKey(bytes.fromhex(sender)).check(signature, _LABEL + digest + content)
+    raw = await read_body(scope, receive, limit=limit)
+    if hashlib.sha256(raw).digest() != content:
+        raise BadSignature("the body is not the one that was announced")
+    return raw

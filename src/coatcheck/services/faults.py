@@ -1,0 +1,31 @@
+"""Named places where a test may end the process as a power failure would.
+
+Nothing happens unless the environment names a place: this is how "kill -9 at each commit" is
+tested with the code that ships.
+"""
+
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+VARIABLE = "COATCHECK_FAULT"
+
+
+def reach(place: str) -> None:
+    """End this process (and the service, if this is its worker) if a test asked for it here.
+
+    The variable names a folder; a file in it with the name of a place ends whoever comes there
+    first, and is gone.
+    """
+    folder = os.environ.get(VARIABLE)
+    if not folder:
+        return
+    try:
+        (Path(folder) / place).unlink()
+    except FileNotFoundError:
+        return
+    parent = multiprocessing.parent_process()
+    if parent is not None and parent.pid is not None:
+        os.kill(parent.pid, signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGKILL)

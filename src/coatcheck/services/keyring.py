@@ -1,0 +1,42 @@
+"""A role's keys: the first for new rounds, the others for the rounds they were made for.
+
+Rotation is a new key file in front of the list; an old one goes when its rounds are over.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from coatcheck.errors import Misuse
+from coatcheck.keyfiles import PublicKeys, read_keys
+from coatcheck.keys import KeyPairs, OpeningKey
+
+
+class Keyring:
+    """The key files of one role, found by their public halves."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        files = [read_keys(path) for path in paths]
+        self.public: PublicKeys = files[0].public
+        self._pairs = {file.public.verifying: file.pairs for file in files}
+
+    @property
+    def current(self) -> KeyPairs:
+        """The keys for new rounds."""
+        return self._pairs[self.public.verifying]
+
+    def of(self, verifying: str) -> KeyPairs:
+        """Find the keys that terms name."""
+        if verifying not in self._pairs:
+            raise Misuse("the terms name a key that this service does not have: list its file")
+        return self._pairs[verifying]
+
+    def has(self, verifying: str) -> bool:
+        """Tell whether a key is one of these."""
+        return verifying in self._pairs
+
+    def opening(self, public: str) -> OpeningKey:
+        """Find the private key that opens what is sealed to a public one."""
+        for pairs in self._pairs.values():
+            if pairs.opening.public_raw.hex() == public:
+                return pairs.opening
+        raise Misuse("no key file here opens what is sealed to this key")

@@ -1,0 +1,71 @@
+"""One leader a database: the process that holds the lease writes, the others stand by."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Awaitable, Callable
+
+from coatcheck.entropy import system
+from coatcheck.errors import Error, Unavailable
+from coatcheck.stores import Leased
+
+Gained = Callable[[], Awaitable[None]]
+
+
+class Leadership:
+    """The lease of one process, renewed three times in its length.
+
+    *Guarantee:* `fence` is a token under which the store still takes writes, or was one a moment
+    ago, in which case the store refuses them.
+    """
+
+    def __init__(self, store: Leased, *, seconds: float, gained: Gained) -> None:
+        self._store = store
+        self._seconds = seconds
+        self._gained = gained
+        self._holder = system().token(16).hex()
+        self._until = 0.0
+        self._prepared: int | None = None
+        self.answers = False
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process leads."""
+        return self._prepared is not None and time.monotonic() < self._until
+
+    @property
+    def fence(self) -> int:
+        """The token for a write; refused while another process leads."""
+        if not self.leads or self._prepared is None:
+            raise Unavailable("this process stands by: another one leads, or the store is away")
+        return self._prepared
+
+    async def run(self) -> None:
+        """Take the lease, renew it, take it back when it was lost."""
+        while True:
+            await self.renew()
+            await asyncio.sleep(self._seconds / 3)
+
+    async def renew(self) -> None:
+        """Ask for the lease once."""
+        begun = time.monotonic()
+        try:
+            fence = await asyncio.to_thread(self._store.lead, self._holder, seconds=self._seconds)
+            self.answers = True
+            if fence is None:
+                self._prepared = None
+                return
+            if fence != self._prepared:
+                # Whatever another leader did meanwhile is read before anything is answered.
+                await self._gained()
+                self._prepared = fence
+            # Reckoned from before the question, so that this end comes before the store's.
+            self._until = begun + self._seconds
+        except Error:
+            self.answers = False
+
+    async def end(self) -> None:
+        """Hand the lease back."""
+        self._prepared = None
+        with contextlib.suppress(Error):
+            await asyncio.to_thread(self._store.resign, self._holder)

@@ -1,0 +1,120 @@
+"""Start a service: read its settings, bind its socket, say where it is, and run until told to end.
+
+The one entry for the command line, the demo and the tests.
+"""
+
+import logging
+import socket
+import sys
+from pathlib import Path
+from typing import Final, Literal
+
+import uvicorn
+
+from coatcheck.errors import Misuse
+from coatcheck.keyfiles import write_bytes
+from coatcheck.services.frame import Frame
+from coatcheck.services.settings import (
+    BoardSettings,
+    ServerSettings,
+    Settings,
+    ShufflerSettings,
+    read_settings,
+)
+from coatcheck.services.wire import protocol
+
+Role = Literal["shuffler", "server", "board"]
+ROLES: Final = ("shuffler", "server", "board")
+
+
+def build(role: str, config: Path) -> Frame:
+    """Make the application of a role from its settings."""
+    # Each role is loaded alone: a shuffler's process never imports what decodes a report.
+    if role == "shuffler":
+        from coatcheck.services.shuffler import ShufflerService  # noqa: PLC0415 - see above
+
+        return ShufflerService(read_settings(config, role=role, kind=ShufflerSettings)).frame
+    if role == "server":
+        from coatcheck.services.server import ServerService  # noqa: PLC0415 - see above
+
+        return ServerService(read_settings(config, role=role, kind=ServerSettings)).frame
+    if role == "board":
+        from coatcheck.services.board import BoardService  # noqa: PLC0415 - see above
+
+        return BoardService(read_settings(config, role=role, kind=BoardSettings)).frame
+    raise Misuse(f"a service is one of {', '.join(ROLES)}, not {role!r}")
+
+
+class _Announcing(uvicorn.Server):
+    """A server that says where it is once it answers."""
+
+    def __init__(self, config: uvicorn.Config, *, settings: Settings, url: str) -> None:
+        super().__init__(config)
+        self._settings = settings
+        self._url = url
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        if self.should_exit:
+            return
+        if self._settings.address_file:
+            path = self._settings.path(self._settings.address_file)
+            write_bytes(path, self._url.encode() + b"\n", replace=True)
+        print(f"coatcheck: {self._settings.name} at {self._url}", flush=True)  # noqa: T201 - the result
+
+
+def serve(role: str, config: Path, *, listen: str | None = None, log_level: str = "info") -> int:
+    """Run a service until it is told to end; the exit code.
+
+    `listen` overrules the settings; port 0 takes a free one, told by the printed line and the
+    settings' `address_file`.
+    """
+    logging.basicConfig(
+        level=log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
+    )
+    # These would write a line a request, with addresses in it.
+    for name in ("httpx2", "httpcore2", "httpx", "httpcore", "uvicorn.access"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    frame = build(role, config)
+    settings = frame.settings
+    bound = _bind(listen or settings.listen)
+    host, port = bound.getsockname()[:2]
+    secure = bool(settings.tls_certificate)
+    shown = f"[{host}]" if ":" in host else host
+    url = settings.url or f"{'https' if secure else 'http'}://{shown}:{port}"
+    made = uvicorn.Config(
+        frame,
+        http=protocol(deadline=settings.deadline, connections=settings.connections),
+        loop="uvloop",
+        ws="none",
+        lifespan="on",
+        access_log=False,
+        log_config=None,
+        log_level="warning",
+        server_header=False,
+        date_header=False,
+        timeout_keep_alive=30,
+        timeout_graceful_shutdown=5,
+        ssl_certfile=str(settings.path(settings.tls_certificate)) if secure else None,
+        ssl_keyfile=str(settings.path(settings.tls_key)) if settings.tls_key else None,
+    )
+    server = _Announcing(made, settings=settings, url=url)
+    try:
+        server.run(sockets=[bound])
+    finally:
+        bound.close()
+    return 0 if server.started else 1
+
+
+def _bind(listen: str) -> socket.socket:
+    host, _, port = listen.rpartition(":")
+    try:
+        number = int(port)
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        bound = socket.socket(family, socket.SOCK_STREAM)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((host.strip("[]"), number))
+        bound.listen(2048)
+    except (OSError, ValueError, OverflowError) as error:
+        raise Misuse(f"cannot listen on {listen!r}: {error}; give HOST:PORT") from None
+    return bound

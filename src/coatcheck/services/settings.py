@@ -1,0 +1,149 @@
+"""The settings of a service: one table of a TOML file, read strictly.
+
+Paths are relative to the file's folder. A text that begins with `@` stands for what that file
+says when it is needed, so that processes may start in any order on any port.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Final, TypeVar
+
+import msgspec
+from msgspec import Meta, Struct
+
+from coatcheck.errors import Misuse, Unavailable
+from coatcheck.keyfiles import read_public, read_secret
+
+Some = Annotated[int, Meta(ge=1)]
+Seconds = Annotated[float, Meta(gt=0)]
+_STORES: Final = "sqlite:"
+
+
+class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What every service needs to know.
+
+    Attributes:
+        listen: host and port; port 0 takes a free one.
+        address_file: where the address is written once the service answers.
+        url: how others reach the service; what it listens on by default.
+        store: `memory:`, `sqlite:FILE` or `postgresql://...`.
+        keys: key files; the first is for new rounds, the others for rounds still open.
+        trusted: files with the public keys of the other roles.
+        admin_token: a file with the operator's token; without it nobody is the operator.
+        queue: how many uploads or letters may wait for the disk; more are told to come later.
+        connections: how many connections are held at once.
+        deadline: seconds for a request to arrive in full.
+        lease: seconds after which another process may take over from one that died.
+        tick: seconds between two looks at what is to be done.
+        workers: processes that open and seal; 0 takes one a core.
+        peer_timeout: seconds after which another role counts as away.
+        batch_limit: the most bytes of one batch or bulletin.
+        ca: a file with the certificates by which the other roles are known, if not the system's.
+    """
+
+    name: str
+    listen: str = "127.0.0.1:0"
+    address_file: str = ""
+    url: str = ""
+    store: str
+    keys: Annotated[tuple[str, ...], Meta(min_length=1)]
+    trusted: tuple[str, ...] = ()
+    admin_token: str = ""
+    tls_certificate: str = ""
+    tls_key: str = ""
+    ca: str = ""
+    queue: Some = 4096
+    connections: Some = 2000
+    deadline: Seconds = 15.0
+    lease: Seconds = 5.0
+    tick: Seconds = 0.5
+    workers: Annotated[int, Meta(ge=0)] = 0
+    peer_timeout: Seconds = 30.0
+    batch_limit: Some = 1 << 30
+    folder: str = "."
+
+    def path(self, name: str) -> Path:
+        """Find a file beside the settings."""
+        return Path(self.folder) / name
+
+    @property
+    def store_url(self) -> str:
+        """The store's address, its file found."""
+        if self.store.startswith(_STORES):
+            return _STORES + str(self.path(self.store.removeprefix(_STORES)))
+        return self.store
+
+    def value(self, text: str) -> str:
+        """Give a setting's text, or what the file it points to says now."""
+        if not text.startswith("@"):
+            return text
+        try:
+            return self.path(text[1:]).read_text(encoding="utf-8").strip()
+        except OSError:
+            raise Unavailable(f"{text[1:]} is not there yet: it is read again later") from None
+
+    def trusted_keys(self) -> frozenset[bytes]:
+        """Read the verifying keys that this service knows."""
+        listed = [read_public(self.path(name)) for name in self.trusted]
+        return frozenset(bytes.fromhex(public.verifying) for public in listed)
+
+    @property
+    def ca_file(self) -> str:
+        """The file of certificates, found; empty for the system's."""
+        return str(self.path(self.ca)) if self.ca else ""
+
+    def token(self) -> bytes:
+        """Read the operator's token; empty if there is none."""
+        if not self.admin_token:
+            return b""
+        return read_secret(self.path(self.admin_token)).strip()
+
+
+class ShufflerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A shuffler also knows who is next, and may ask for enrolment tokens.
+
+    Attributes:
+        next: the address of the next shuffler, or of the server.
+        board: the board's address, told to people.
+        enrolment: a file of SHA-256 hashes of tokens, one a line; each serves once a round.
+    """
+
+    next: str
+    board: str
+    enrolment: str = ""
+
+
+class ServerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A server also knows its shufflers, in order, and the board.
+
+    Attributes:
+        insight: a file that only the server reads: parameters of tasks that no terms publish, such
+            as the direction by which gradients are judged; JSON, by the task's name.
+    """
+
+    shufflers: Annotated[tuple[str, ...], Meta(min_length=1)]
+    board: str
+    insight: str = ""
+
+
+class BoardSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A board needs nothing more."""
+
+
+_S = TypeVar("_S", bound=Settings)
+
+
+def read_settings(path: Path, *, role: str, kind: type[_S]) -> _S:
+    """Read the table of a role."""
+    try:
+        tables: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise Misuse(f"cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Misuse(f"{path} is no TOML file: {error}") from None
+    if role not in tables:
+        raise Misuse(f"{path} has no table [{role}]: its tables are {', '.join(tables) or 'none'}")
+    try:
+        return msgspec.convert({**tables[role], "folder": str(path.absolute().parent)}, type=kind)
+    except msgspec.ValidationError as error:
+        raise Misuse(f"table [{role}] of {path}: {error}") from None

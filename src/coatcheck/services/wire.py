@@ -1,0 +1,141 @@
+"""Bytes in and out: bodies read under a cap, requests under a deadline, connections counted.
+
+uvicorn has none of the three (300 half-sent requests stay open for ever, a body of 100 MB is
+read whole): the deadline and the count are in the protocol class, the cap where bodies are read.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any, ClassVar, Final
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from coatcheck.services.problems import MEDIA, Problem
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+_OCTETS: Final = b"application/octet-stream"
+
+
+async def read_body(scope: Scope, receive: Receive, *, limit: int) -> bytes:
+    """Read a body of at most `limit` bytes; a larger one is refused before it is here."""
+    for name, value in scope["headers"]:
+        if name == b"content-length" and (not value.isdigit() or int(value) > limit):
+            raise Problem("too-large", f"at most {limit} bytes are taken here")
+    message = await receive()
+    if message["type"] == "http.disconnect":
+        raise Problem("too-slow", "the connection ended before the body did")
+    body: bytes = message.get("body", b"")
+    if len(body) <= limit and not message.get("more_body", False):
+        return body
+    return await _read_on(bytearray(body), receive, limit=limit)
+
+
+async def _read_on(body: bytearray, receive: Receive, *, limit: int) -> bytes:
+    more = True
+    while more:
+        if len(body) > limit:
+            raise Problem("too-large", f"at most {limit} bytes are taken here")
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Problem("too-slow", "the connection ended before the body did")
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+    if len(body) > limit:
+        raise Problem("too-large", f"at most {limit} bytes are taken here")
+    return bytes(body)
+
+
+async def respond(send: Send, status: int, body: bytes, *, media: bytes = _OCTETS) -> None:
+    """Send an answer."""
+    headers = [(b"content-type", media), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def respond_problem(send: Send, problem: Problem) -> None:
+    """Send a problem document."""
+    body = problem.document()
+    headers = [(b"content-type", MEDIA.encode()), (b"content-length", b"%d" % len(body))]
+    headers += [(name.encode(), value.encode()) for name, value in problem.headers.items()]
+    status = problem.kind.status
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def header(scope: Scope, name: bytes) -> bytes:
+    """Give a header's value, or nothing."""
+    return next((value for key, value in scope["headers"] if key == name), b"")
+
+
+def _raw(problem: Problem) -> bytes:
+    body = problem.document()
+    lines = [
+        f"HTTP/1.1 {problem.kind.status} -",
+        f"content-type: {MEDIA}",
+        f"content-length: {len(body)}",
+        *(f"{name}: {value}" for name, value in problem.headers.items()),
+        "connection: close",
+    ]
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+class _Careful(HttpToolsProtocol):
+    """A connection on which every request has to arrive in time."""
+
+    deadline: ClassVar[float] = 15.0
+    most: ClassVar[int] = 2000
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if len(self.connections) > self.most:
+            transport.write(_raw(Problem("busy", "too many connections are open")))
+            transport.close()
+            return
+        self._arm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        if self._timer is None:
+            self._arm()
+
+    def on_message_complete(self) -> None:
+        self._disarm()
+        super().on_message_complete()
+
+    def send_400_response(self, msg: str) -> None:
+        del msg
+        self._disarm()
+        self.transport.write(_raw(Problem("malformed", "this is not HTTP/1.1")))
+        self.transport.close()
+
+    def _arm(self) -> None:
+        self._timer = self.loop.call_later(self.deadline, self._late)
+
+    def _disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _late(self) -> None:
+        self._timer = None
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or not self.cycle.response_started:
+            self.transport.write(_raw(Problem("too-slow", "the request was not in time")))
+        self.transport.close()
+
+
+def protocol(*, deadline: float, connections: int) -> type[_Careful]:
+    """Make the protocol class of a service: uvicorn's, with a deadline and a cap."""
+    return type("Careful", (_Careful,), {"deadline": deadline, "most": connections})

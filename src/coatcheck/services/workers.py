@@ -1,0 +1,124 @@
+"""Workers: processes for everything that computes, so that the event loop only moves bytes.
+
+A job is a function and plain data; it opens the store and the key files by itself, because a
+private key is never pickled. A worker ends when the service that started it does.
+"""
+
+import asyncio
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from coatcheck.envelope import Bulk
+from coatcheck.errors import Unavailable
+from coatcheck.keys import OpeningKey, SealingKey
+from coatcheck.services.keyring import Keyring
+from coatcheck.suites import SUITES
+
+_R = TypeVar("_R")
+_CHUNK: Final = 500
+_FEW: Final = 2000
+
+
+def _pool(count: int) -> ProcessPoolExecutor:
+    # Fresh processes, not forks: a fork would inherit sockets, locks and the event loop.
+    context = multiprocessing.get_context("spawn")
+    return ProcessPoolExecutor(count, mp_context=context, initializer=_end_with_parent)
+
+
+def _end_with_parent() -> None:
+    """Watch the process that started this one, and end when it does, however it does."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+class Workers:
+    """One process that runs the jobs of a service, in turn."""
+
+    def __init__(self) -> None:
+        self._jobs = _pool(1)
+
+    async def run(self, job: Callable[..., _R], *given: Any) -> _R:
+        """Run a job; if the worker died under it, the next try gets a new one."""
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._jobs, partial(job, *given))
+        except BrokenProcessPool:
+            self._jobs = _pool(1)
+            raise Unavailable("a worker ended in the middle of a job: it is tried again") from None
+
+    def close(self) -> None:
+        """End the worker."""
+        self._jobs.shutdown(wait=False, cancel_futures=True)
+
+
+class Lanes(Bulk):
+    """Opens and seals in several processes once there is enough to do."""
+
+    def __init__(self, keys: Sequence[Path], *, count: int) -> None:
+        self._keys = tuple(str(path) for path in keys)
+        self._count = count or os.cpu_count() or 1
+
+    def unseal_each(
+        self, sealed: Sequence[bytes], *, key: OpeningKey, bounds: Sequence[bytes]
+    ) -> list[bytes | None]:
+        """Open each, in chunks, wherever there is a hand free."""
+        if self._count < 2 or len(sealed) < _FEW:
+            return super().unseal_each(sealed, key=key, bounds=bounds)
+        work = partial(_unseal, self._keys, key.public_raw.hex())
+        starts = range(0, len(sealed), _CHUNK)
+        chunks = _shared_pool(self._count).map(
+            work,
+            [list(sealed[at : at + _CHUNK]) for at in starts],
+            [list(bounds[at : at + _CHUNK]) for at in starts],
+        )
+        return [item for chunk in chunks for item in chunk]
+
+    def seal_each(
+        self, plain: Sequence[bytes], *, to: Sequence[SealingKey], bound: bytes
+    ) -> list[bytes]:
+        """Seal each, in chunks; only public keys travel."""
+        if self._count < 2 or len(plain) < _FEW:
+            return super().seal_each(plain, to=to, bound=bound)
+        work = partial(_seal, to[0].suite.name, bound)
+        starts = range(0, len(plain), _CHUNK)
+        chunks = _shared_pool(self._count).map(
+            work,
+            [list(plain[at : at + _CHUNK]) for at in starts],
+            [[key.raw for key in to[at : at + _CHUNK]] for at in starts],
+        )
+        return [item for chunk in chunks for item in chunk]
+
+
+@cache
+def _shared_pool(count: int) -> ProcessPoolExecutor:
+    return _pool(count)
+
+
+@cache
+def _keyring(paths: tuple[str, ...]) -> Keyring:
+    return Keyring([Path(path) for path in paths])
+
+
+def _unseal(
+    paths: tuple[str, ...], public: str, sealed: list[bytes], bounds: list[bytes]
+) -> list[bytes | None]:
+    key = _keyring(paths).opening(public)
+    return Bulk().unseal_each(sealed, key=key, bounds=bounds)
+
+
+def _seal(suite: str, bound: bytes, plain: list[bytes], keys: list[bytes]) -> list[bytes]:
+    return Bulk().seal_each(plain, to=[SealingKey(SUITES[suite], raw) for raw in keys], bound=bound)

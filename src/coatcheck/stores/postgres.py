@@ -1,0 +1,130 @@
+"""PostgreSQL through psycopg 3: the store for several hosts and for many rounds."""
+
+import threading
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any, Final
+
+import psycopg
+from psycopg import sql as written
+from psycopg.errors import DiskFull
+
+from coatcheck.errors import Full, Unavailable
+from coatcheck.stores.database import Row, Session
+from coatcheck.stores.schema import migrate
+
+_WORDS: Final = {"bytes": "BYTEA", "clustered": ""}
+_TYPES: Final = {
+    "round": "int4[]",
+    "kind": "int4[]",
+    "place": "int4[]",
+    "id": "bytea[]",
+    "body": "bytea[]",
+    "token": "bytea[]",
+    "digest": "bytea[]",
+    "raw": "bytea[]",
+}
+_PAUSE: Final = 0.3
+_MIGRATION_LOCK: Final = 0x636F6174  # any number, the same for all that start at once
+
+
+class _Statements:
+    """Statements on one PostgreSQL connection."""
+
+    def __init__(self, connection: psycopg.Connection[Row]) -> None:
+        self._connection = connection
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        return self._execute(sql, values).fetchall()
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> None:
+        self._execute(sql, values)
+
+    def insert(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+        arrays = [list(column) for column in zip(*rows, strict=True)]
+        if not arrays:
+            return
+        casts = ", ".join(f"%b::{_TYPES[column]}" for column in columns)
+        sql = f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({casts}) ON CONFLICT DO NOTHING"  # noqa: S608, E501 - names from the code
+        self._connection.execute(written.SQL(sql), arrays)
+
+    def among(self, sql: str, values: Sequence[Any], listed: Sequence[Any]) -> list[Row]:
+        query = sql.removesuffix("IN") + "= ANY(?)"
+        return self.rows(query, (*values, list(listed)))
+
+    def _execute(self, sql: str, values: Sequence[Any]) -> psycopg.Cursor[Row]:
+        return self._connection.execute(written.SQL(sql.replace("?", "%b")), values)
+
+
+class Postgres:
+    """A PostgreSQL database; a connection that broke is made anew at the next call."""
+
+    now = "extract(epoch FROM clock_timestamp())::float8"
+    share = " FOR SHARE"
+
+    def __init__(self, url: str, *, role: str) -> None:
+        self._url = url
+        self._role = role
+        self._lock = threading.RLock()
+        self._connection: psycopg.Connection[Row] | None = None
+        self._again = 0.0
+        with self._lock, self._told():
+            self._connect()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """Begin; the commit waits for the disk."""
+        with self._lock, self._told():
+            connection = self._connection or self._connect()
+            with connection.transaction():
+                yield _Statements(connection)
+
+    def scrub(self) -> None:
+        """Ask for the dead rows to be cleared; the disk blocks are PostgreSQL's to reuse."""
+        with self._lock, self._told():
+            connection = self._connection or self._connect()
+            connection.execute("VACUUM shuffler_parcels, shuffler_rounds, shuffler_blobs")
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
+
+    def _connect(self) -> psycopg.Connection[Row]:
+        # While the database is away, those who wait are refused at once instead of one by one.
+        if time.monotonic() < self._again:
+            raise Unavailable("the database does not answer: it is tried again shortly")
+        self._again = time.monotonic() + _PAUSE
+        connection = psycopg.connect(
+            self._url,
+            autocommit=True,
+            connect_timeout=3,
+            options="-c synchronous_commit=on -c lock_timeout=5s -c statement_timeout=60s"
+            " -c tcp_user_timeout=5000 -c client_min_messages=warning",
+        )
+        try:
+            with connection.transaction():
+                connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
+                migrate(_Statements(connection), role=self._role, words=_WORDS)
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        return connection
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Tell the driver's errors as ours, and drop a connection that broke."""
+        try:
+            yield
+        except DiskFull:
+            raise Full("the store has no room left") from None
+        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            if self._connection is not None and self._connection.broken:
+                with suppress(psycopg.Error):
+                    self._connection.close()
+                self._connection = None
+            raise Unavailable(f"the database does not answer ({type(error).__name__})") from None

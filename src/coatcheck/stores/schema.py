@@ -1,0 +1,88 @@
+"""The tables by numbered migrations; a database from a later version is refused.
+
+A migration never changes once it is released: the next change is the next number.
+"""
+
+from typing import Final
+
+from coatcheck.errors import Misuse
+from coatcheck.stores.database import Session
+
+_LEASES: Final = (
+    "CREATE TABLE IF NOT EXISTS coatcheck_leases"
+    " (role TEXT PRIMARY KEY, holder TEXT NOT NULL, fence BIGINT NOT NULL,"
+    " expires DOUBLE PRECISION NOT NULL)"
+)
+
+_SHUFFLER: Final = (
+    _LEASES,
+    "CREATE TABLE shuffler_pledges (name TEXT PRIMARY KEY, digest {bytes} NOT NULL)",
+    (
+        "CREATE TABLE shuffler_rounds (digest {bytes} PRIMARY KEY, number INTEGER UNIQUE NOT NULL,"
+        " name TEXT NOT NULL, signed {bytes} NOT NULL, secret {bytes} NOT NULL,"
+        " phase TEXT NOT NULL, waiting INTEGER NOT NULL, accepted {bytes} NOT NULL)"
+    ),
+    # Keyed by the upload's own random id: neither order nor time of arrival is kept.
+    (
+        "CREATE TABLE shuffler_parcels (round INTEGER NOT NULL, id {bytes} NOT NULL,"
+        " kind INTEGER NOT NULL, body {bytes} NOT NULL, token {bytes},"
+        " PRIMARY KEY (round, id)) {clustered}"
+    ),
+    (
+        "CREATE UNIQUE INDEX shuffler_tokens ON shuffler_parcels (round, token)"
+        " WHERE token IS NOT NULL"
+    ),
+    (
+        "CREATE TABLE shuffler_blobs (digest {bytes} NOT NULL, kind TEXT NOT NULL,"
+        " raw {bytes} NOT NULL, PRIMARY KEY (digest, kind))"
+    ),
+)
+
+_SERVER: Final = (
+    _LEASES,
+    (
+        "CREATE TABLE server_rounds (digest {bytes} PRIMARY KEY, name TEXT UNIQUE NOT NULL,"
+        " signed {bytes} NOT NULL, phase TEXT NOT NULL, batch {bytes} NOT NULL,"
+        " outcome TEXT NOT NULL)"
+    ),
+    (
+        "CREATE TABLE server_blobs (digest {bytes} NOT NULL, kind TEXT NOT NULL,"
+        " raw {bytes} NOT NULL, PRIMARY KEY (digest, kind))"
+    ),
+)
+
+_BOARD: Final = (
+    _LEASES,
+    "CREATE TABLE board_rounds (digest {bytes} PRIMARY KEY, signed {bytes} NOT NULL)",
+    (
+        "CREATE TABLE board_log (place INTEGER PRIMARY KEY, digest {bytes} NOT NULL,"
+        " raw {bytes} NOT NULL)"
+    ),
+)
+
+MIGRATIONS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
+    "shuffler": (_SHUFFLER,),
+    "server": (_SERVER,),
+    "board": (_BOARD,),
+}
+
+
+def migrate(session: Session, *, role: str, words: dict[str, str]) -> None:
+    """Bring the tables of a role to this version, from whatever earlier one they have."""
+    session.run(
+        "CREATE TABLE IF NOT EXISTS coatcheck_schema"
+        " (role TEXT PRIMARY KEY, version INTEGER NOT NULL)"
+    )
+    found = session.rows("SELECT version FROM coatcheck_schema WHERE role = ?", (role,))
+    version = found[0][0] if found else 0
+    known = len(MIGRATIONS[role])
+    if version > known:
+        raise Misuse(
+            f"this database is of schema {version} and this coatcheck knows {role} schemas up to"
+            f" {known}: start the version that wrote it, or a later one"
+        )
+    for statements in MIGRATIONS[role][version:]:
+        for statement in statements:
+            session.run(statement.format(**words))
+    session.run("DELETE FROM coatcheck_schema WHERE role = ?", (role,))
+    session.run("INSERT INTO coatcheck_schema (role, version) VALUES (?, ?)", (role, known))

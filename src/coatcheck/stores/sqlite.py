@@ -1,0 +1,120 @@
+"""SQLite: the embedded store, a write-ahead log that is on the disk before a commit returns."""
+
+import sqlite3
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from coatcheck.errors import Full, Unavailable
+from coatcheck.stores.database import Row, Session
+from coatcheck.stores.schema import migrate
+
+_WORDS: Final = {"bytes": "BLOB", "clustered": "WITHOUT ROWID"}
+_SETTINGS: Final = (
+    "PRAGMA journal_mode = WAL",
+    # FULL, not NORMAL: in WAL mode NORMAL may lose the last commits when the power goes.
+    "PRAGMA synchronous = FULL",
+    # Deleted parcels and secrets are overwritten, not only unlinked.
+    "PRAGMA secure_delete = ON",
+    "PRAGMA foreign_keys = ON",
+)
+_FULL: Final = frozenset({sqlite3.SQLITE_FULL})
+_MANY: Final = 500
+
+
+class _Statements:
+    """Statements on one SQLite connection."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+
+    def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
+        return self._connection.execute(sql, values).fetchall()
+
+    def run(self, sql: str, values: Sequence[Any] = ()) -> None:
+        self._connection.execute(sql, values)
+
+    def insert(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
+        marks = ", ".join("?" * len(columns))
+        sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - names from the code
+        self._connection.executemany(sql, rows)
+
+    def among(self, sql: str, values: Sequence[Any], listed: Sequence[Any]) -> list[Row]:
+        found: list[Row] = []
+        for start in range(0, len(listed), _MANY):
+            part = listed[start : start + _MANY]
+            marks = ", ".join("?" * len(part))
+            found += self._connection.execute(f"{sql} ({marks})", (*values, *part)).fetchall()
+        return found
+
+
+class SQLite:
+    """A database in one file (with its log beside it), for one host."""
+
+    now = "(julianday('now') - 2440587.5) * 86400.0"
+    share = ""  # a write transaction is alone from its beginning
+
+    def __init__(self, path: Path, *, role: str) -> None:
+        self._path = path
+        self._role = role
+        self._lock = threading.RLock()
+        self._connection: sqlite3.Connection | None = None
+        with self._lock, _told():
+            self._connect()
+
+    @contextmanager
+    def transaction(self) -> Iterator[Session]:
+        """Begin as a writer at once, so that a read within cannot be out of date at the write."""
+        with self._lock, _told():
+            connection = self._connection or self._connect()
+            connection.execute("BEGIN IMMEDIATE")
+            try:
+                yield _Statements(connection)
+                connection.execute("COMMIT")
+            except BaseException:
+                # SQLite has undone it by itself after some errors; then there is nothing to undo.
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+                raise
+
+    def scrub(self) -> None:
+        """Move the log into the file and cut it to nothing: old pages stay nowhere."""
+        with self._lock, _told():
+            connection = self._connection or self._connect()
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None
+
+    def _connect(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(
+            self._path, timeout=5.0, isolation_level=None, check_same_thread=False
+        )
+        self._path.chmod(0o600)
+        for setting in _SETTINGS:
+            connection.execute(setting).fetchall()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            migrate(_Statements(connection), role=self._role, words=_WORDS)
+            connection.execute("COMMIT")
+        except BaseException:
+            connection.close()
+            raise
+        self._connection = connection
+        return connection
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Tell SQLite's errors as ours; the text is the library's, never a value."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        kind = Full if error.sqlite_errorcode in _FULL else Unavailable
+        raise kind(f"the store does not take it now: {error}") from None

@@ -1,0 +1,98 @@
+"""What the tests of the services share: rounds with a few people over real processes."""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from coatcheck.client import Invitation, Limit, examine
+from coatcheck.domain import Box
+from coatcheck.messages import Answer
+from coatcheck.services.client import Visit
+from coatcheck.services.local import Local
+from coatcheck.services.peers import Peers
+
+SQUARE = Box(lo=(0.0, 0.0), hi=(1.0, 1.0)).params()
+RANDOMIZER = {"name": "minkowski", "domain": SQUARE, "epsilon": 2.0, "radius": 0.5}
+LIMIT = Limit(epsilon=10.0, delta=1e-3)
+GROUPS = ("riders", "drivers")
+QUICK = {"tick": 0.05, "lease": 0.6, "peer_timeout": 3.0}
+
+
+def draft(name: str, *, minimum: int = 3) -> dict[str, Any]:
+    """Draft a round of riders and drivers."""
+    group = {"randomizer": RANDOMIZER, "minimum": minimum, "delta": 1e-3}
+    return {
+        "round": name,
+        "task": {"name": "least-cost-matching"},
+        "groups": [{"name": name, **group} for name in GROUPS],
+    }
+
+
+class Crowd:
+    """People who take part in a round, each with a ticket of their own."""
+
+    def __init__(self, local: Local, url: str) -> None:
+        self.local = local
+        self.url = url
+        self.visits: list[Visit] = []
+        self.folder = local.folder / f"tickets-{url[-8:]}"
+        self.folder.mkdir(exist_ok=True)
+
+    async def invitations(self, peers: Peers) -> list[Invitation]:
+        """Examine the terms once for each group."""
+        probe = Visit(self.url, path=self.folder / "none", trusted=self.local.trusted, peers=peers)
+        offer = await probe.offer(patience=30)
+        now, trusted = int(time.time()), self.local.trusted
+        return [
+            examine(offer.signed, group=group, trusted=trusted, limit=LIMIT, now=now)
+            for group in GROUPS
+        ]
+
+    async def join(self, peers: Peers, *, people: int, patience: float = 30.0) -> None:
+        """Let so many people of each group join at once; all are acknowledged."""
+        invitations = await self.invitations(peers)
+
+        async def one(number: int, invitation: Invitation) -> Visit:
+            path = self.folder / f"{invitation.of.name}-{number}"
+            visit = Visit(self.url, path=path, trusted=self.local.trusted, peers=peers)
+            visit.prepare(invitation, (0.25, 0.5), ledger=None)
+            await visit.hand_in(invitation.round, patience=patience)
+            return visit
+
+        begun = len(self.visits)
+        self.visits += await asyncio.gather(
+            *(one(begun + n, invitation) for n in range(people) for invitation in invitations)
+        )
+
+    async def collect(self, *, patience: float = 60.0) -> Sequence[Answer]:
+        """Let everybody collect."""
+        return await asyncio.gather(*(visit.collect(patience=patience) for visit in self.visits))
+
+
+async def evening(local: Local, name: str, *, people: int = 4, closes: int = 1) -> Crowd:
+    """Run a whole round and check that everybody is answered."""
+    url = await asyncio.to_thread(local.open_round, draft(name), closes=closes, expires=120)
+    peers = Peers()
+    try:
+        crowd = Crowd(local, url)
+        await crowd.join(peers, people=people)
+        answers = await crowd.collect()
+        assert all(len(answer.partners) == 1 for answer in answers)
+        return crowd
+    finally:
+        await peers.close()
+
+
+def status(url: str) -> dict[str, Any]:
+    """Ask a shuffler where a round stands."""
+    found: dict[str, Any] = httpx2.get(url).json()["status"]
+    return found
+
+
+def logs(folder: Path) -> str:
+    """Give everything that the services wrote."""
+    return "".join(file.read_text(encoding="utf-8") for file in folder.glob("*.log"))

@@ -1,0 +1,271 @@
+"""Hostile and broken requests against running services: a clear refusal, and nobody else harmed."""
+
+import asyncio
+import contextlib
+import json
+import os
+import re
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, given, settings
+from schemathesis.core.result import Ok
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
+from coatcheck.services.client import Visit
+from coatcheck.services.local import Local
+from coatcheck.services.peers import Peers
+from coatcheck.services.problems import KINDS
+from coatcheck.ticket import Ticket
+from evenings import LIMIT, QUICK, Crowd, draft, evening, logs, status
+
+DEADLINE = 2.0
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
+    """Running services whose deadline is short."""
+    folder = tmp_path_factory.mktemp("hostile")
+    with Local(folder, extra={**QUICK, "deadline": DEADLINE, "connections": 600}) as local:
+        yield local
+
+
+@pytest.fixture(scope="module")
+def url(local: Local) -> str:
+    """A round that stays open."""
+    return local.open_round(draft("long"), closes=3000, expires=6000)
+
+
+@pytest.fixture(scope="module")
+def ticket(local: Local, url: str) -> Ticket:
+    """A ticket whose report nobody has sent yet."""
+    visit = Visit(url, path=local.folder / "unsent", trusted=local.trusted)
+
+    async def made() -> Ticket:
+        async with visit:
+            invitation = await visit.invitation(group="riders", limit=LIMIT)
+            return visit.prepare(invitation, (0.5, 0.5), ledger=None)
+
+    return asyncio.run(made())
+
+
+def problem(answer: httpx2.Response) -> str:
+    """Check that an answer is one of our problems, and give its name."""
+    assert answer.headers["content-type"] == "application/problem+json"
+    found = answer.json()
+    name: str = found["type"].rpartition("/")[2]
+    assert KINDS[name].status == answer.status_code == found["status"]
+    assert set(found) == {"type", "title", "status", "detail"}
+    return name
+
+
+def address(url: str) -> tuple[str, int]:
+    """Give host and port."""
+    host, _, port = url.partition("//")[2].partition("/")[0].rpartition(":")
+    return host, int(port)
+
+
+def test_every_length_is_refused_but_one(url: str, ticket: Ticket) -> None:
+    """From nothing to twice the size, only the exact size is taken; each answer is a problem."""
+    size = len(ticket.upload)
+    stuff = ticket.upload + os.urandom(size)
+    with httpx2.Client() as http:
+        for length in (*range(size), *range(size + 1, 2 * size + 1)):
+            answer = http.post(f"{url}/uploads", content=stuff[:length])
+            assert problem(answer) in {"malformed", "too-large"}, length
+        assert http.post(f"{url}/uploads", content=ticket.upload).status_code == 201
+
+
+def test_the_same_bytes_get_the_same_receipt(url: str, ticket: Ticket) -> None:
+    """A retry is no second report; other bytes under the id are a conflict."""
+    first = httpx2.post(f"{url}/uploads", content=ticket.upload)
+    before = status(url)["groups"]
+    again = httpx2.post(f"{url}/uploads", content=ticket.upload)
+    assert (again.status_code, again.content) == (201, first.content)
+    assert status(url)["groups"] == before
+    other = ticket.upload[:-1] + bytes([ticket.upload[-1] ^ 1])
+    assert problem(httpx2.post(f"{url}/uploads", content=other)) == "conflict"
+    flipped = bytes([ticket.upload[0] ^ 1]) + ticket.upload[1:]
+    assert problem(httpx2.post(f"{url}/uploads", content=flipped)) == "malformed"
+
+
+def test_a_large_body_is_refused_before_it_is_read(url: str, local: Local) -> None:
+    """100 MB, announced or in chunks, are refused at once and take no memory."""
+    pid = local.processes["shuffler-1"].pid
+    before = _memory(pid)
+    host = address(url)
+    path = "/" + url.partition("//")[2].partition("/")[2] + "/uploads"
+    announced = f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 100000000\r\n\r\n"
+    chunked = f"POST {path} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n"
+    for head, piece in (
+        (announced, b"x" * 65536),
+        (chunked, b"10000\r\n" + b"x" * 65536 + b"\r\n"),
+    ):
+        with socket.create_connection(host) as raw:
+            raw.settimeout(10)
+            raw.sendall(head.encode())
+            sent = 0
+            try:
+                while sent < 100_000_000:
+                    raw.sendall(piece)
+                    sent += len(piece)
+            except OSError:
+                pass  # the other side hung up, as it should
+            assert sent < 50_000_000
+    assert _memory(pid) - before < 30_000_000
+    for name in ("server", "board"):
+        answer = httpx2.put(f"{local.url(name)}/rounds/{'0' * 64}", content=b"[" * 1_000_000)
+        assert problem(answer) in {"too-large", "method"}
+
+
+def _memory(pid: int) -> int:
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_slow_and_half_sent_requests_harm_nobody(url: str, local: Local) -> None:
+    """300 half-sent requests are ended by the deadline, and people are served meanwhile."""
+    host = address(url)
+    path = "/" + url.partition("//")[2].partition("/")[2] + "/uploads"
+    halves = [
+        b"",
+        b"POST ",
+        f"POST {path} HTTP/1.1\r\nhost: x\r\nx-slow: ".encode(),
+        f"POST {path} HTTP/1.1\r\nhost: x\r\ncontent-length: 200\r\n\r\nabc".encode(),
+        f"POST {path} HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\n5\r\nab".encode(),
+    ]
+    sockets = [socket.create_connection(host) for _ in range(300)]
+    begun = time.monotonic()
+    for number, raw in enumerate(sockets):
+        raw.sendall(halves[number % len(halves)])
+
+    async def honest() -> None:
+        async with Peers() as peers:
+            await Crowd(local, url).join(peers, people=10)
+
+    asyncio.run(honest())
+    assert time.monotonic() - begun < 10
+    for number, raw in enumerate(sockets):
+        raw.settimeout(DEADLINE + 8)
+        if number % 2:  # some trickle on, which buys no time
+            with contextlib.suppress(OSError):
+                raw.sendall(b"a")
+        said = b""
+        try:
+            while part := raw.recv(4096):
+                said += part
+        except ConnectionError:
+            pass
+        assert not said or b" 408 " in said or b" 400 " in said
+        raw.close()
+
+
+def test_too_many_connections_are_told(tmp_path: Path) -> None:
+    """Beyond its cap a service answers 429 and closes, and goes on when some have left."""
+    with Local(tmp_path, extra={**QUICK, "connections": 20}) as local:
+        board = local.url("board")
+        held = [socket.create_connection(address(board)) for _ in range(40)]
+        time.sleep(0.3)
+        said = []
+        for raw in held:
+            raw.settimeout(0.05)
+            try:
+                said.append(raw.recv(4096))
+            except TimeoutError:
+                said.append(b"")
+        assert sum(b" 429 " in one and b"retry-after" in one for one in said) >= 19
+        for raw in held:
+            raw.close()
+        time.sleep(0.2)
+        assert httpx2.get(f"{board}/healthz").status_code == 200
+
+
+def test_what_is_not_there_is_told(local: Local, url: str) -> None:
+    """Wrong addresses, methods, tokens and documents each get their problem."""
+    shuffler, server, board = (local.url(name) for name in local.names)
+    nowhere = f"{shuffler}/rounds/{'0' * 64}"
+    assert problem(httpx2.post(f"{nowhere}/uploads", content=b"x")) == "not-found"
+    assert problem(httpx2.get(nowhere)) == "not-found"
+    assert problem(httpx2.get(f"{shuffler}/nowhere")) == "not-found"
+    assert problem(httpx2.get(f"{shuffler}/rounds/zz")) == "unprocessable"
+    assert problem(httpx2.get(f"{url}/uploads")) in {"not-found", "method"}
+    assert problem(httpx2.delete(f"{shuffler}/rounds")) == "method"
+    assert problem(httpx2.post(f"{server}/rounds", json={"draft": {}})) == "forbidden"
+    wrong = {"authorization": "Bearer wrong"}
+    closing = httpx2.post(f"{url}/closing", json={}, headers=wrong)
+    assert problem(closing) == "forbidden"
+    mine = {"authorization": f"Bearer {local.token}"}
+    assert problem(httpx2.post(f"{url}/closing", json={}, headers=mine)) == "refused"
+    plan = {"draft": {"round": "x"}}
+    assert problem(httpx2.post(f"{server}/rounds", json=plan, headers=mine)) == "unprocessable"
+    digest = url.rpartition("/")[2]
+    for where in (server, board):
+        what = "batch" if where == server else "bulletin"
+        answer = httpx2.post(f"{where}/rounds/{digest}/{what}", content=b"x" * 1000)
+        assert problem(answer) == "forbidden"
+    letter = httpx2.post(f"{board}/rounds/{digest}/letters", content=b"x")
+    assert problem(letter) == "closed"
+    assert problem(httpx2.get(f"{board}/rounds/{digest}/bulletin")) == "not-found"
+
+
+def test_terms_of_a_stranger_are_not_signed(local: Local, url: str) -> None:
+    """A shuffler signs for servers it knows, and one version a name."""
+    offer = httpx2.get(url).json()["signed"]
+    strange = json.loads(offer["document"])
+    strange["server"]["verifying"] = strange["board"]["verifying"]
+    strange["board"]["verifying"] = "11" * 32
+    bad = {**offer, "document": json.dumps(strange)}
+    shuffler = local.url("shuffler-1")
+    assert problem(httpx2.post(f"{shuffler}/rounds", json=bad)) in {"forbidden", "malformed"}
+    blank = {**offer, "shufflers": [None]}
+    assert httpx2.post(f"{shuffler}/rounds", json=blank).json() == offer
+    forged = {**offer, "server": "00" * 64}
+    assert problem(httpx2.post(f"{shuffler}/rounds", json=forged)) == "forbidden"
+
+
+def test_nothing_of_anybody_is_written_down(local: Local, url: str, ticket: Ticket) -> None:
+    """Logs and metrics hold no id, key, address, token or network address of a person."""
+    asyncio.run(evening(local, "written"))
+    httpx2.post(f"{url}/uploads", content=b"garbage")
+    written = logs(local.folder)
+    for name in local.names:
+        written += httpx2.get(f"{local.url(name)}/metrics").text
+    private = [ticket.upload[36:52].hex(), ticket.keys.address.hex(), local.token]
+    assert not [text for text in private if text in written]
+    assert not re.findall(r"\b[0-9a-f]{24,}\b", written.replace(url.rpartition("/")[2], ""))
+    people = re.sub(r"at http://127\.0\.0\.1:\d+", "", written)
+    assert "127.0.0.1" not in people
+    assert 'coatcheck_taken_total{verdict="new"}' in written
+    assert 'coatcheck_problems_total{type="malformed"}' in written
+
+
+@pytest.mark.parametrize("name", ["shuffler-1", "server", "board"])
+def test_the_documents_tell_the_truth(name: str, local: Local, url: str) -> None:
+    """Generated requests get only answers that the OpenAPI document describes."""
+    assert url
+    schema = schemathesis.openapi.from_url(f"{local.url(name)}/openapi.json")
+
+    operations = [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]
+    assert len(operations) >= 6
+    for operation in operations:
+
+        @settings(
+            max_examples=12,
+            deadline=None,
+            derandomize=True,
+            database=None,
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=operation.as_strategy())
+        def one(case: schemathesis.Case[Any]) -> None:
+            headers = {"authorization": f"Bearer {local.token}"}
+            # A document cannot say which signatures hold, so well-shaped ones may be refused.
+            case.call_and_validate(headers=headers, excluded_checks=[positive_data_acceptance])
+
+        one()

@@ -1,0 +1,237 @@
+"""Disks, databases and networks that fail: a refusal at once, and recovery without a restart."""
+
+import asyncio
+import resource
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from clusters import Cluster
+from coatcheck.errors import Refused
+from coatcheck.services.client import Visit
+from coatcheck.services.local import Local
+from coatcheck.services.peers import Peers
+from coatcheck.ticket import read_ticket
+from evenings import LIMIT, QUICK, Crowd, draft, evening, status
+
+
+def until(true: Callable[[], bool], *, seconds: float = 20.0) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.05)
+
+
+def healthy(local: Local, name: str) -> bool:
+    """Ask a service whether it is well."""
+    answer = httpx2.get(f"{local.url(name)}/healthz")
+    return answer.status_code == 200 and bool(answer.json()["leads"])
+
+
+async def prepared(local: Local, url: str, name: str) -> Visit:
+    """Make a ticket that is not sent yet."""
+    async with Visit(url, path=local.folder / name, trusted=local.trusted) as visit:
+        invitation = await visit.invitation(group="riders", limit=LIMIT)
+        visit.prepare(invitation, (0.5, 0.5), ledger=None)
+        return visit
+
+
+def send(visit: Visit) -> httpx2.Response:
+    """Send a ticket's bytes once, and tell how long a refusal took."""
+    return httpx2.post(f"{visit.url}/uploads", content=visit.ticket.upload, timeout=10)
+
+
+def test_a_full_disk(tmp_path: Path) -> None:
+    """With no room left uploads are refused at once; with room again they go on, none lost."""
+    with Local(tmp_path, extra=QUICK) as local:
+        url = local.open_round(draft("full"), closes=3000, expires=6000)
+
+        async def whole() -> None:
+            async with Peers() as peers:
+                await Crowd(local, url).join(peers, people=5)
+
+        asyncio.run(whole())
+        pid = local.processes["shuffler-1"].pid
+        before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+        visit = asyncio.run(prepared(local, url, "late"))
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, (1024, before[1]))
+        for _ in range(3):
+            begun = time.monotonic()
+            answer = send(visit)
+            assert answer.status_code in {503, 507}
+            assert int(answer.headers["retry-after"]) > 0
+            assert time.monotonic() - begun < 2
+        until(lambda: httpx2.get(f"{local.url('shuffler-1')}/healthz").status_code == 503)
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+        until(lambda: send(visit).status_code == 201)
+        assert status(url)["groups"][0]["crowd"] == 6
+        assert local.processes["shuffler-1"].poll() is None
+
+
+def test_a_database_that_goes_and_comes_back(cluster: Cluster, tmp_path: Path) -> None:
+    """Without its database a service refuses at once; it goes on by itself when it is back."""
+    stores = {name: cluster.database() for name in ("shuffler-1", "server", "board")}
+    with Local(tmp_path, stores=stores, extra=QUICK) as local:
+        url = local.open_round(draft("gone", minimum=4), closes=1, expires=600)
+        peers = Peers()
+        crowd = Crowd(local, url)
+
+        async def join(people: int) -> None:
+            await crowd.join(peers, people=people)
+
+        async def whole() -> None:
+            await join(2)
+            visit = await prepared(local, url, "late")
+            cluster.stop(crash=True)
+            try:
+                for _ in range(3):
+                    begun = time.monotonic()
+                    assert send(visit).status_code == 503
+                    assert time.monotonic() - begun < 2
+                    await asyncio.sleep(0.3)
+            finally:
+                cluster.start()
+            await join(2)
+            assert len(await crowd.collect()) == 8
+            await peers.close()
+
+        asyncio.run(whole())
+        assert all(process.poll() is None for process in local.processes.values())
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_partition_between_shuffler_and_server(how: signal.Signals, tmp_path: Path) -> None:
+    """While the server is away or silent the batch waits; then it is delivered, once."""
+    with Local(tmp_path, extra={**QUICK, "peer_timeout": 1.0}) as local:
+        url = local.open_round(draft("parted", minimum=3), closes=1, expires=600)
+
+        async def whole() -> None:
+            async with Peers() as peers:
+                crowd = Crowd(local, url)
+                await crowd.join(peers, people=3)
+                local.processes["server"].send_signal(how)
+                await asyncio.to_thread(until, lambda: status(url)["phase"] == "released")
+                await asyncio.sleep(1.5)
+                assert not status(url)["delivered"]
+                if how == signal.SIGSTOP:
+                    local.processes["server"].send_signal(signal.SIGCONT)
+                else:
+                    local.start("server")
+                answers = await crowd.collect()
+                assert all(len(answer.partners) == 1 for answer in answers)
+                await asyncio.to_thread(until, lambda: status(url)["delivered"])
+
+        asyncio.run(whole())
+
+
+def test_a_round_below_its_crowd_extends_and_is_abandoned(tmp_path: Path) -> None:
+    """Past its time a small round stays open; at its end it is given up and people are told."""
+    with Local(tmp_path, extra=QUICK) as local:
+        url = local.open_round(draft("small", minimum=9), closes=1, expires=4)
+
+        async def whole() -> None:
+            async with Peers() as peers:
+                crowd = Crowd(local, url)
+                await crowd.join(peers, people=2)
+                await asyncio.sleep(1.2)
+                assert status(url)["phase"] == "open"
+                await crowd.join(peers, people=1)
+                with pytest.raises(Refused, match="abandoned"):
+                    await crowd.visits[0].collect(patience=30)
+                late = httpx2.post(f"{url}/uploads", content=crowd.visits[0].ticket.upload)
+                assert late.status_code == 409
+
+        asyncio.run(whole())
+        kept = b"".join(file.read_bytes() for file in tmp_path.glob("shuffler-1.db*"))
+        for file in tmp_path.glob("tickets-*/*"):
+            ticket = read_ticket(file.read_bytes())
+            assert ticket.upload[100:160] not in kept
+
+
+def test_enrolment_tokens_serve_once(tmp_path: Path) -> None:
+    """With enrolment each upload needs a listed token, and a token serves one upload a round."""
+    import hashlib  # noqa: PLC0415 - of this test only
+
+    hashes = [hashlib.sha256(token).hexdigest() for token in (b"one", b"two")]
+    (tmp_path / "tokens").write_text("\n".join(hashes))
+    with Local(tmp_path, extra=QUICK, shuffler_extra={"enrolment": "tokens"}) as local:
+        url = local.open_round(draft("tokens"), closes=3000, expires=6000)
+
+        async def made() -> list[Visit]:
+            return [await prepared(local, url, name) for name in ("a", "b")]
+
+        first, second = asyncio.run(made())
+
+        def hand(visit: Visit, token: str) -> int:
+            headers = {"coatcheck-token": token} if token else {}
+            upload = visit.ticket.upload
+            return httpx2.post(f"{url}/uploads", content=upload, headers=headers).status_code
+
+        assert [hand(first, ""), hand(first, "three"), hand(first, "one")] == [403, 403, 201]
+        assert [hand(first, "one"), hand(second, "one"), hand(second, "two")] == [201, 403, 201]
+        assert "one" not in "".join(file.read_text() for file in tmp_path.glob("*.log"))
+
+
+def test_keys_rotate_between_rounds(tmp_path: Path) -> None:
+    """A new key in front is for new rounds; a round that was open is finished with the old one."""
+    with Local(tmp_path, extra=QUICK) as local:
+        before = local.open_round(draft("before", minimum=3), closes=1, expires=600)
+        local.rotate("shuffler-1")
+        after = local.open_round(draft("after", minimum=3), closes=1, expires=600)
+        keys = []
+
+        async def whole() -> None:
+            async with Peers() as peers:
+                for url in (before, after):
+                    crowd = Crowd(local, url)
+                    await crowd.join(peers, people=3)
+                    assert len(await crowd.collect()) == 6
+                    keys.append(crowd.visits[0].round.terms.shufflers[0].sealing)
+
+        asyncio.run(whole())
+        assert keys[0] != keys[1]
+
+
+def test_a_ticket_of_before_a_crash_is_used_again(tmp_path: Path) -> None:
+    """A person who crashed after storing the ticket sends the same bytes, and pays once."""
+    with Local(tmp_path, extra=QUICK) as local:
+        url = local.open_round(draft("again", minimum=3), closes=3000, expires=6000)
+        first = asyncio.run(prepared(local, url, "mine"))
+        upload = first.ticket.upload
+
+        async def again() -> bytes:
+            async with Visit(url, path=local.folder / "mine", trusted=local.trusted) as visit:
+                await visit.join((0.9, 0.9), group="riders", limit=LIMIT, ledger=None)
+                return visit.ticket.upload
+
+        assert asyncio.run(again()) == upload
+        assert asyncio.run(again()) == upload
+        assert status(url)["groups"][0]["crowd"] == 1
+        assert (local.folder / "mine").stat().st_mode & 0o777 == 0o600
+
+
+def test_an_untrusted_key_is_no_way_in(tmp_path: Path) -> None:
+    """Whoever does not know a key of the terms sends nothing, and finds no other way."""
+    with Local(tmp_path, extra=QUICK) as local:
+        url = local.open_round(draft("strange"), closes=3000, expires=6000)
+        some = frozenset(sorted(local.trusted)[:2])
+
+        async def whole() -> None:
+            async with Visit(url, path=tmp_path / "t", trusted=some) as visit:
+                with pytest.raises(Refused, match="not one you trust"):
+                    await visit.join((0.5, 0.5), group="riders", limit=LIMIT, ledger=None)
+
+        asyncio.run(whole())
+        assert not (tmp_path / "t").exists()
+        assert status(url)["groups"][0]["crowd"] == 0
+
+
+def test_two_shufflers_in_a_row_and_the_hybrid_suite(tmp_path: Path) -> None:
+    """A cascade runs a round whole, also with the suite that outlasts today's curves."""
+    with Local(tmp_path, shufflers=2, suite="mlkem768-x25519", extra=QUICK) as local:
+        asyncio.run(evening(local, "hybrid"))

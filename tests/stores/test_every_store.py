@@ -1,0 +1,334 @@
+"""One suite over every store: in memory, SQLite, PostgreSQL behave the same."""
+
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from clusters import Cluster
+from coatcheck.errors import Fenced, Misuse, Unavailable
+from coatcheck.stores import (
+    BoardStore,
+    Gathering,
+    Parcel,
+    ServerStore,
+    Shown,
+    ShufflerStore,
+    Sitting,
+    Verdict,
+    board_store,
+    server_store,
+    shuffler_store,
+)
+from coatcheck.stores.shuffler_tables import ShufflerTables
+from coatcheck.stores.sqlite import SQLite
+
+DIGEST, OTHER = b"d" * 32, b"o" * 32
+KINDS = ("memory", "sqlite", "postgresql")
+
+
+@pytest.fixture(params=KINDS)
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """The address of a fresh store of each kind."""
+    if request.param == "memory":
+        return "memory:"
+    if request.param == "sqlite":
+        return f"sqlite:{tmp_path / 'store.db'}"
+    address: str = request.getfixturevalue("cluster").database()
+    return address
+
+
+@pytest.fixture
+def shuffler(url: str) -> Iterator[ShufflerStore]:
+    """A shuffler's store with one open round, led with token 1."""
+    store = shuffler_store(url)
+    assert store.lead("me", seconds=60) == 1
+    store.begin(Gathering(DIGEST, "evening", b"signed", b"s" * 32), fence=1)
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def server(url: str) -> Iterator[ServerStore]:
+    """A server's store, led with token 1."""
+    store = server_store(url)
+    assert store.lead("me", seconds=60) == 1
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def board(url: str) -> Iterator[BoardStore]:
+    """A board's store, led with token 1."""
+    store = board_store(url)
+    assert store.lead("me", seconds=60) == 1
+    yield store
+    store.close()
+
+
+def parcel(number: int, *, body: bytes = b"body", token: bytes | None = None) -> Parcel:
+    """Make an upload."""
+    return Parcel(DIGEST, number % 2, number.to_bytes(16, "big"), body, token)
+
+
+def test_uploads_are_kept_once(shuffler: ShufflerStore) -> None:
+    """The same bytes again are known, others under the id are not; all in one transaction."""
+    first = shuffler.put([parcel(1), parcel(2), parcel(1), parcel(1, body=b"x")], fence=1)
+    assert first == [Verdict.NEW, Verdict.NEW, Verdict.KNOWN, Verdict.CONFLICT]
+    again = shuffler.put([parcel(2), parcel(2, body=b"x"), parcel(3)], fence=1)
+    assert again == [Verdict.KNOWN, Verdict.CONFLICT, Verdict.NEW]
+    assert shuffler.crowd(DIGEST) == {0: 1, 1: 2}
+    assert [one.id[-1] for one in shuffler.parcels(DIGEST)] == [1, 2, 3]
+
+
+def test_many_uploads_at_once(shuffler: ShufflerStore) -> None:
+    """A transaction may hold more uploads than a statement has places for."""
+    assert shuffler.put([parcel(n) for n in range(1500)], fence=1) == [Verdict.NEW] * 1500
+    assert shuffler.put([parcel(n) for n in range(1500)], fence=1) == [Verdict.KNOWN] * 1500
+    assert shuffler.put([], fence=1) == []
+
+
+def test_a_closed_round_takes_nothing_new(shuffler: ShufflerStore) -> None:
+    """After closing, known uploads are known and new ones refused; reopening takes them again."""
+    shuffler.put([parcel(1)], fence=1)
+    shuffler.close_round(DIGEST, fence=1)
+    assert shuffler.put([parcel(1), parcel(2)], fence=1) == [Verdict.KNOWN, Verdict.CLOSED]
+    shuffler.reopen(DIGEST, fence=1)
+    assert shuffler.put([parcel(2)], fence=1) == [Verdict.NEW]
+    unknown = Parcel(OTHER, 0, bytes(16), b"body")
+    assert shuffler.put([unknown, parcel(3)], fence=1) == [Verdict.CLOSED, Verdict.NEW]
+
+
+def test_a_token_serves_one_upload(shuffler: ShufflerStore) -> None:
+    """An enrolment token is spent by one upload, and a retry of that one is no second use."""
+    token = b"t" * 32
+    first = [parcel(1, token=token), parcel(2, token=token)]
+    assert shuffler.put(first, fence=1) == [Verdict.NEW, Verdict.SPENT]
+    assert shuffler.put(first, fence=1) == [Verdict.KNOWN, Verdict.SPENT]
+    assert shuffler.put([parcel(3, token=b"u" * 32)], fence=1) == [Verdict.NEW]
+
+
+def test_release_forgets_what_it_was_made_of(shuffler: ShufflerStore) -> None:
+    """With the batch kept, secret and uploads are gone; a second release changes nothing."""
+    shuffler.put([parcel(1)], fence=1)
+    shuffler.close_round(DIGEST, fence=1)
+    shuffler.release(DIGEST, b"batch", fence=1)
+    shuffler.release(DIGEST, b"other", fence=1)
+    round_ = shuffler.rounds()[0]
+    assert (round_.phase, round_.waiting, round_.secret) == ("released", True, bytes(32))
+    assert shuffler.batch(DIGEST) == b"batch"
+    assert shuffler.parcels(DIGEST) == []
+    shuffler.forget(DIGEST, fence=1)
+    assert not shuffler.rounds()[0].waiting
+    with pytest.raises(Misuse):
+        shuffler.batch(DIGEST)
+
+
+def test_an_open_round_is_not_released(shuffler: ShufflerStore) -> None:
+    """Only a closed round is released: an upload cannot slip in between."""
+    shuffler.put([parcel(1)], fence=1)
+    shuffler.release(DIGEST, b"batch", fence=1)
+    assert shuffler.rounds()[0].phase == "open"
+    assert len(shuffler.parcels(DIGEST)) == 1
+
+
+def test_abandoning_forgets_everything(shuffler: ShufflerStore) -> None:
+    """An abandoned round keeps its name only, and stays abandoned."""
+    shuffler.put([parcel(1)], fence=1)
+    shuffler.abandon(DIGEST, fence=1)
+    shuffler.reopen(DIGEST, fence=1)
+    round_ = shuffler.rounds()[0]
+    assert (round_.phase, round_.secret) == ("abandoned", bytes(32))
+    assert shuffler.parcels(DIGEST) == []
+    assert shuffler.put([parcel(1)], fence=1) == [Verdict.CLOSED]
+
+
+def test_one_batch_is_accepted(shuffler: ShufflerStore) -> None:
+    """The batch of the shuffler before is kept once, by its hash."""
+    assert shuffler.accept(DIGEST, b"batch", fence=1)
+    assert shuffler.accept(DIGEST, b"batch", fence=1)
+    assert not shuffler.accept(DIGEST, b"other", fence=1)
+    assert not shuffler.accept(OTHER, b"batch", fence=1)
+    assert shuffler.incoming(DIGEST) == b"batch"
+    assert shuffler.rounds()[0].phase == "closed"
+    shuffler.release(DIGEST, b"next", fence=1)
+    assert shuffler.accept(DIGEST, b"batch", fence=1)
+    with pytest.raises(Misuse):
+        shuffler.incoming(DIGEST)
+
+
+def test_a_name_is_pledged_once(shuffler: ShufflerStore) -> None:
+    """The digest that came first stays, and beginning a round again changes nothing."""
+    assert shuffler.pledge("evening", DIGEST, fence=1) == DIGEST
+    assert shuffler.pledge("evening", OTHER, fence=1) == DIGEST
+    shuffler.begin(Gathering(DIGEST, "evening", b"other", b"z" * 32), fence=1)
+    assert shuffler.rounds()[0].secret == b"s" * 32
+
+
+def test_a_server_answers_once(server: ServerStore) -> None:
+    """One proposal a name, one batch a round, one bulletin a batch."""
+    first = Sitting(DIGEST, "evening", b"draft")
+    assert server.propose(first, fence=1) == first
+    assert server.propose(Sitting(OTHER, "evening", b"x"), fence=1) == first
+    server.agree(DIGEST, b"signed", fence=1)
+    server.agree(DIGEST, b"again", fence=1)
+    assert server.rounds()[0].signed == b"signed"
+    assert server.receive(DIGEST, b"batch", fence=1)
+    assert server.receive(DIGEST, b"batch", fence=1)
+    assert not server.receive(DIGEST, b"other", fence=1)
+    assert not server.receive(OTHER, b"batch", fence=1)
+    assert server.batch(DIGEST) == b"batch"
+    server.answer(DIGEST, b"bulletin", outcome="answered", fence=1)
+    server.answer(DIGEST, b"second", outcome="refused", fence=1)
+    assert server.receive(DIGEST, b"batch", fence=1)
+    assert server.bulletin(DIGEST) == b"bulletin"
+    with pytest.raises(Misuse):
+        server.batch(DIGEST)
+    server.publish(DIGEST, fence=1)
+    last = server.rounds()[0]
+    assert (last.phase, last.outcome) == ("published", "answered")
+
+
+def test_a_board_only_grows(board: BoardStore) -> None:
+    """Things are shown at the next place or not at all."""
+    board.admit(DIGEST, b"signed", fence=1)
+    board.admit(DIGEST, b"other", fence=1)
+    board.append([Shown(DIGEST, b"bulletin"), Shown(DIGEST, b"letter")], at=0, fence=1)
+    with pytest.raises(Fenced):
+        board.append([Shown(DIGEST, b"late")], at=1, fence=1)
+    board.append([Shown(DIGEST, b"more")], at=2, fence=1)
+    assert [one.raw for one in board.history()] == [b"bulletin", b"letter", b"more"]
+    assert board.rounds() == {DIGEST: b"signed"}
+
+
+def test_the_lease_has_one_holder(shuffler: ShufflerStore) -> None:
+    """Somebody else waits for the lease to end, gets a larger token, and the old one is void."""
+    assert shuffler.lead("me", seconds=0.2) == 1
+    assert shuffler.lead("you", seconds=60) is None
+    time.sleep(0.25)
+    assert shuffler.lead("you", seconds=60) == 2
+    assert shuffler.lead("me", seconds=60) is None
+    with pytest.raises(Fenced):
+        shuffler.put([parcel(1)], fence=1)
+    with pytest.raises(Fenced):
+        shuffler.close_round(DIGEST, fence=1)
+    shuffler.resign("me")
+    assert shuffler.lead("me", seconds=60) is None
+    shuffler.resign("you")
+    assert shuffler.lead("me", seconds=60) == 3
+    assert shuffler.put([parcel(1)], fence=3) == [Verdict.NEW]
+
+
+@pytest.mark.parametrize("opened", [shuffler_store, server_store, board_store])
+def test_a_restart_finds_everything(
+    opened: Callable[[str], ShufflerStore | ServerStore | BoardStore],
+    cluster: Cluster,
+    tmp_path: Path,
+) -> None:
+    """What one process kept, the next one finds; the token goes on from where it was."""
+    for url in (f"sqlite:{tmp_path / 'store.db'}", cluster.database()):
+        first = opened(url)
+        assert first.lead("me", seconds=0) == 1
+        first.close()
+        second = opened(url)
+        assert second.lead("you", seconds=60) == 2
+        second.close()
+
+
+def test_a_later_schema_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    """A database that a later version wrote is left alone."""
+    path, address = tmp_path / "store.db", cluster.database()
+    for url in (f"sqlite:{path}", address):
+        shuffler_store(url).close()
+    with sqlite3.connect(path) as lite:
+        lite.execute("UPDATE coatcheck_schema SET version = 99")
+    lite.close()
+    with psycopg.connect(address) as connection:
+        connection.execute("UPDATE coatcheck_schema SET version = 99")
+    for url in (f"sqlite:{path}", address):
+        with pytest.raises(Misuse, match="schema 99"):
+            shuffler_store(url)
+
+
+def test_two_processes_open_a_fresh_store_at_once(cluster: Cluster, tmp_path: Path) -> None:
+    """Migrations run once, whoever comes first."""
+    for url in (f"sqlite:{tmp_path / 'store.db'}", cluster.database()):
+        with ThreadPoolExecutor(4) as threads:
+            opened = list(threads.map(shuffler_store, [url] * 4))
+        assert sorted(str(store.lead(str(n), seconds=60)) for n, store in enumerate(opened)) == [
+            "1",
+            "None",
+            "None",
+            "None",
+        ]
+        for store in opened:
+            store.close()
+
+
+def test_secret_and_uploads_leave_the_disk(tmp_path: Path) -> None:
+    """After release no file of SQLite holds the round's secret or an upload's bytes."""
+    path = tmp_path / "store.db"
+    store = shuffler_store(f"sqlite:{path}")
+    store.lead("me", seconds=60)
+    secret, body = b"the secret of the order, 32 byte", b"the body of one upload" * 4
+    store.begin(Gathering(DIGEST, "evening", b"signed", secret), fence=1)
+    store.put([parcel(n, body=body) for n in range(50)], fence=1)
+
+    def on_disk(text: bytes) -> bool:
+        return any(text in file.read_bytes() for file in tmp_path.iterdir())
+
+    assert on_disk(secret)
+    assert on_disk(body)
+    store.close_round(DIGEST, fence=1)
+    store.release(DIGEST, b"batch", fence=1)
+    assert not on_disk(secret)
+    assert not on_disk(body)
+    store.close()
+
+
+def test_a_full_disk_is_told_and_goes_on(tmp_path: Path) -> None:
+    """With no room left nothing is kept and the store says so; with room again it goes on."""
+    store = shuffler_store(f"sqlite:{tmp_path / 'store.db'}")
+    store.lead("me", seconds=60)
+    store.begin(Gathering(DIGEST, "evening", b"signed", b"s" * 32), fence=1)
+    assert isinstance(store, ShufflerTables)
+    assert isinstance(store.database, SQLite)
+    connection = store.database._connection
+    assert connection is not None
+    connection.execute("PRAGMA max_page_count = 20")
+    with pytest.raises(Unavailable):
+        store.put([parcel(n, body=b"b" * 300) for n in range(1000)], fence=1)
+    assert store.crowd(DIGEST) == {}
+    connection.execute("PRAGMA max_page_count = 100000")
+    assert store.put([parcel(1)], fence=1) == [Verdict.NEW]
+    store.close()
+
+
+def test_a_database_that_goes_comes_back(cluster: Cluster) -> None:
+    """While PostgreSQL is gone every call is refused at once; afterwards nothing is missing."""
+    store = shuffler_store(cluster.database())
+    store.lead("me", seconds=60)
+    store.begin(Gathering(DIGEST, "evening", b"signed", b"s" * 32), fence=1)
+    store.put([parcel(1)], fence=1)
+    cluster.stop(crash=True)
+    try:
+        for _ in range(3):
+            begun = time.monotonic()
+            with pytest.raises(Unavailable):
+                store.put([parcel(2)], fence=1)
+            assert time.monotonic() - begun < 1
+    finally:
+        cluster.start()
+    time.sleep(0.4)
+    assert store.put([parcel(1), parcel(2)], fence=1) == [Verdict.KNOWN, Verdict.NEW]
+    store.close()
+
+
+def test_an_unknown_address_is_refused() -> None:
+    """A store's address says which kind it is."""
+    with pytest.raises(Misuse, match="sqlite:FILE"):
+        shuffler_store("mysql://x")
