@@ -24,13 +24,10 @@ def test_a_cell_of_the_table_is_what_the_library_plans(row: int, column: int) ->
         assert TABLE["locals"][row][column][at] == pytest.approx(design["local"], rel=2e-3)
 
 
-def test_the_first_answer_is_the_librarys_and_keeps_its_promise() -> None:
+def test_every_design_of_an_answer_keeps_its_promise() -> None:
     """What the page shows when it is opened holds: the mechanism's own law gives at most ε."""
     crowd, epsilon, share = explorer.FIRST
-    first = TABLE["first"]
-    assert first == json.loads(
-        json.dumps(explorer.answer(crowd=crowd, epsilon=epsilon, share=share))
-    )
+    first = explorer.answer(crowd=crowd, epsilon=epsilon, share=share)
     for design in first["designs"]:
         made = from_params(design["params"])
         kept = amplify(made.law, crowd=crowd, delta=explorer.DELTA, corrupted=first["corrupted"])

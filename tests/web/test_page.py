@@ -276,7 +276,7 @@ def test_axe_finds_nothing_serious(
     """No serious or critical violation, and nothing wider than the screen."""
     assert shown
     page = theatre.page(path, width=width, scheme=scheme)
-    expect(page.locator("#plan, #terms")).to_contain_text("ε")
+    expect(page.locator("#plan, #terms")).to_contain_text("ε", timeout=30_000)
     assert violations(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     page.context.close()

@@ -9,7 +9,10 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
+from coatcheck.amplification import amplify
 from coatcheck.cli import main
+from coatcheck.demo.plays import make_play
+from coatcheck.web.show import scattered
 
 
 def test_the_command_serves_the_page_until_it_is_interrupted(tmp_path: Path) -> None:
@@ -36,3 +39,15 @@ def test_only_places_fit_on_a_map() -> None:
     told = CliRunner().invoke(main, ["demo", "learning", "--page", "--people", "20"])
     assert told.exit_code == 2
     assert "choose the taxi or the friends demo" in told.output
+
+
+def test_places_instead_of_cells_keep_the_promise() -> None:
+    """The page's mechanism gives the crowd of the play no larger ε than the play's own."""
+    play = make_play("taxi", people=60, epsilon=1.5)
+    for before, after in zip(play.drafts, scattered(play).drafts, strict=True):
+        promised, kept = (
+            amplify(one.randomizer.law, crowd=one.minimum, delta=one.delta).epsilon
+            for one in (before, after)
+        )
+        assert after.randomizer.name == "bounded"
+        assert kept <= promised * (1 + 1e-5)

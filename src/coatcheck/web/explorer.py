@@ -60,6 +60,12 @@ def answer(*, crowd: int, epsilon: float, share: float) -> dict[str, Any]:
     }
 
 
+def warm() -> None:
+    """Work out the first answer before anybody asks for it."""
+    crowd, epsilon, share = FIRST
+    answer(crowd=crowd, epsilon=epsilon, share=share)
+
+
 def table() -> dict[str, Any]:
     """Work out the answers between which the page interpolates."""
     rows = [
@@ -72,7 +78,6 @@ def table() -> dict[str, Any]:
         "mechanisms": MECHANISMS,
         "delta": DELTA,
         "blind": answer(crowd=100, epsilon=1.0, share=0.0)["blind"],
-        "first": answer(crowd=FIRST[0], epsilon=FIRST[1], share=FIRST[2]),
         "errors": [[[row[name][0] for name in MECHANISMS] for row in line] for line in rows],
         "locals": [[[row[name][1] for name in MECHANISMS] for row in line] for line in rows],
     }

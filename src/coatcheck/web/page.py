@@ -8,6 +8,7 @@ elsewhere. Persons in browsers reach the roles through it with sealed bytes, as 
 import asyncio
 import base64
 import json
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final
@@ -72,6 +73,7 @@ class Page:
     def __init__(self, live: Live) -> None:
         self.live = live
         self._exact = asyncio.Lock()
+        threading.Thread(target=explorer.warm, name="explorer", daemon=True).start()
 
     async def events(self, request: Request) -> Response:
         """Stream everything that has been told and will be, as server-sent events."""

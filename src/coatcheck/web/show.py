@@ -6,9 +6,13 @@ from dataclasses import replace
 
 import uvicorn
 
+from coatcheck.amplification import amplify, calibrate
 from coatcheck.demo.plays import Play
+from coatcheck.domain import Box
+from coatcheck.drafting import GroupDraft
 from coatcheck.errors import Misuse
-from coatcheck.randomizers import candidates
+from coatcheck.laws import bounded
+from coatcheck.randomizers import BoundedResponse
 from coatcheck.web.live import Live
 from coatcheck.web.page import create_app
 from coatcheck.web.score import Pace
@@ -16,20 +20,32 @@ from coatcheck.web.stage import Stage
 
 
 def scattered(play: Play) -> Play:
-    """Let everybody report a place instead of a cell, at the same local ε.
+    """Let everybody report a place instead of a cell, under the same promise.
 
     A small crowd is best served by a grid of few cells; on a map they would hide that each
-    report is one person's. The error is a few percent larger, the promise is no weaker.
+    report is one person's. *Guarantee:* the central ε is that of the play; the error is a few
+    percent larger.
     """
     if play.box is None:
         raise Misuse("the page shows places on a map: choose the taxi or the friends demo")
-    drafts = []
-    for draft in play.drafts:
-        epsilon = draft.randomizer.epsilon
-        found = candidates(epsilon=epsilon, domain=play.box, exact=True)
-        best = next(one for one in found if one.randomizer.name != "grid")
-        drafts.append(replace(draft, randomizer=best.randomizer, decode=best.how))
-    return replace(play, drafts=tuple(drafts))
+    box = play.box
+    return replace(play, drafts=tuple(_placed(draft, box) for draft in play.drafts))
+
+
+def _placed(draft: GroupDraft, box: Box) -> GroupDraft:
+    crowd, corrupted, delta = draft.minimum, draft.corrupted, draft.delta
+    law = draft.randomizer.law
+    promised = amplify(law, crowd=crowd, delta=delta, corrupted=corrupted).epsilon
+    radius = BoundedResponse(domain=box, epsilon=draft.randomizer.epsilon).radius
+    local = calibrate(
+        lambda epsilon: bounded(epsilon, radius=radius, dimension=box.dimension),
+        epsilon=promised,
+        crowd=crowd,
+        delta=delta,
+        corrupted=corrupted,
+    ).local_epsilon
+    made = BoundedResponse(domain=box, epsilon=local, radius=radius, decode="median")
+    return replace(draft, randomizer=made, decode="median")
 
 
 def show(

@@ -9,7 +9,7 @@ export class Chairs {
   constructor(round) {
     this.round = round;
     this.me = [0, 0];
-    this.seat = { corrupted: [], exposed: [] };
+    this.seat = { name: "all", corrupted: [], exposed: [] };
     this.left = new DotMap($("person-map"));
     this.right = new DotMap($("server-map"));
     this.left.marks = (context, map, colour) => this.markPerson(context, map, colour);
@@ -84,12 +84,14 @@ export class Chairs {
     ];
   }
 
-  /** Left map: true places; whoever has not joined yet is faint. */
+  /** Left map: true places, of the corrupted only to whom they help; faint before one joins. */
   people() {
     const { round } = this;
-    this.left.show(round.places.flatMap((places, group) => places.map((place, row) => ({
+    const known = new Set(this.seat.corrupted.map(String));
+    const dots = round.places.flatMap((places, group) => places.map((place, row) => ({
       place, group, who: [group, row], faint: !round.joined[[group, row]],
-    }))));
+    })));
+    this.left.show(this.seat.name === "all" ? dots : dots.filter(({ who }) => known.has(`${who}`)));
   }
 
   /** Right map: what the server opened, flying in from the shuffler. */
@@ -215,9 +217,10 @@ export class Chairs {
     const place = round.places[me[0]][me[1]];
     const partner = round.answers[me]?.them[0];
     const sent = round.joined[me];
-    if (sent) this.arrow(context, map, place, sent.sent, colour("--me"));
-    if (partner) this.link(context, map, place, round.places[partner[0]][partner[1]], colour("--good"), partner[0]);
-    this.ring(context, map, place, colour("--me"), me[0]);
+    const all = this.seat.name === "all";
+    if (all && sent) this.arrow(context, map, place, sent.sent, colour("--me"));
+    if (all && partner) this.link(context, map, place, round.places[partner[0]][partner[1]], colour("--good"), partner[0]);
+    if (all) this.ring(context, map, place, colour("--me"), me[0]);
     for (const who of this.seat.corrupted) this.cross(context, map, round.places[who[0]][who[1]], colour("--ink"));
   }
 

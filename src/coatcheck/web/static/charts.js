@@ -1,7 +1,7 @@
 // A small line chart in SVG on logarithmic axes.
 
 const SPACE = "http://www.w3.org/2000/svg";
-const [LEFT, RIGHT, TOP, BOTTOM] = [46, 412, 12, 292];
+const [LEFT, RIGHT, TOP, BOTTOM] = [46, 412, 12, 390];
 
 function make(name, attributes, text) {
   const node = document.createElementNS(SPACE, name);

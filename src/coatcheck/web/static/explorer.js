@@ -26,7 +26,7 @@ export class Explorer {
     $("knobs").addEventListener("submit", (event) => event.preventDefault());
     this.asked = 0;
     this.sketch();
-    this.print(table.first);
+    this.exact();
   }
 
   get knobs() {

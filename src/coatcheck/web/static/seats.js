@@ -48,7 +48,7 @@ export class Seats {
     $("promise-epsilon").textContent = epsilon;
     $("promise").textContent = sentence;
     this.chairs.seat = seat;
-    this.chairs.left.redraw();
+    if (this.chairs.round.terms) this.chairs.people();
     this.chairs.right.redraw();
   }
 }
