@@ -6,11 +6,12 @@ import os
 import stat
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from coatcheck.amplification import Guarantee, amplify
+from coatcheck.amplification import Guarantee, amplify, calibrate
 from coatcheck.composition import compose
 from coatcheck.errors import Misuse, Refused
 from coatcheck.laws import AnyLdp, OwnCoin, minkowski
@@ -36,6 +37,14 @@ def test_rounds_add_up_as_composition_says(tmp_path: Path) -> None:
     assert again.left == pytest.approx(3.0 - total)
     assert again.rounds == ("r0", "r1", "r2", "r3")
     assert again.limit == (3.0, 1e-6)
+
+
+def test_a_round_that_promises_the_limit_fits(tmp_path: Path) -> None:
+    """The grid of losses does not cost a person the one round that the limit was meant for."""
+    make = partial(minkowski, radius=0.5, dimension=2)
+    promised = calibrate(make, epsilon=1.0, crowd=3000, delta=1e-6)
+    book = Ledger.open(tmp_path / "mine", epsilon=1.0, delta=1e-6)
+    assert book.spend(promised, round_id="r") <= 1.0
 
 
 def test_composition_is_below_the_sum(tmp_path: Path) -> None:

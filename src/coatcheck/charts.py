@@ -157,18 +157,22 @@ def draw_plan(plan: Plan, path: Path) -> None:
     A dot marks what the plan recommends.
     """
     check_file(path)
+    goal = plan.goal
+    if goal == "task":
+        raise Misuse("a plan for a task was scored at one crowd and one ε: there is no curve")
     plt = _pyplot()
     style = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
     with plt.rc_context(style):
         rows = len(plan.groups)
-        figure, grid = plt.subplots(rows, 2, figsize=(11, 0.8 + 4.2 * rows), squeeze=False)
+        size = (11, 0.8 + 4.2 * rows)
+        figure, grid = plt.subplots(rows, 2, figsize=size, sharey="row", squeeze=False)
         for group, (left, right) in zip(plan.groups, grid, strict=True):
             promised, domain = group.promise, group.group.domain
-            by_crowd = against_crowd(promised, domain=domain, goal=plan.goal)
-            by_epsilon = against_epsilon(promised, domain=domain, goal=plan.goal)
+            by_crowd = against_crowd(promised, domain=domain, goal=goal)
+            by_epsilon = against_epsilon(promised, domain=domain, goal=goal)
             _plan_panel(left, by_crowd, (promised.crowd, group.best.error))
             _plan_panel(right, by_epsilon, (promised.epsilon, group.best.error))
-            left.set_ylabel(told_unit(domain, plan.goal))
+            left.set_ylabel(told_unit(domain, goal))
             left.set_xlabel(f"people in the least crowd, at ε = {promised.epsilon:g}")
             right.set_xlabel(f"promised ε, with {promised.crowd:,} people")
             title = f"{group.name}: {group.best.randomizer.name} has the least error"

@@ -12,7 +12,7 @@ from coatcheck.domain import Ball, Box, Categories, Domain
 from coatcheck.errors import Misuse
 from coatcheck.planning import Design, Group, GroupPlan, Plan
 from coatcheck.planning import plan as planned
-from coatcheck.planning.words import GOALS, shape, told_error, told_unit
+from coatcheck.planning.words import GOALS, shape, told_aim, told_error, told_unit
 from coatcheck.randomizers import Goal
 from coatcheck.tasks import Task, from_params
 
@@ -184,7 +184,7 @@ def _print(found: Plan) -> None:
 
     console = Console(highlight=False)
     console.width = max(console.width, _WIDTH)
-    console.print(f"To keep ε = {found.epsilon:g} at δ = {found.delta:g} ({GOALS[found.goal]}):")
+    console.print(f"To keep ε = {found.epsilon:g} at δ = {found.delta:g} ({told_aim(found.goal)}):")
     for group in found.groups:
         console.print(_table(group))
         _print_rest(group, console.print)

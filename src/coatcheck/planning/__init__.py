@@ -13,7 +13,7 @@ best mechanism would give. `Plan.groups_of_terms` is the group part of a round's
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,10 +21,12 @@ import numpy as np
 
 from coatcheck.amplification import Guarantee
 from coatcheck.domain import Ball, Box, Domain
+from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse
 from coatcheck.planning.search import Design, Promise, designs
-from coatcheck.planning.words import GOALS, described, told_error
-from coatcheck.randomizers import Goal, GridResponse
+from coatcheck.planning.serving import designs_for
+from coatcheck.planning.words import Aim, described, told_aim, told_error
+from coatcheck.randomizers import GridResponse
 from coatcheck.randomizers.contract import check_goal
 from coatcheck.tasks import Task, exposure
 
@@ -76,7 +78,7 @@ class GroupPlan:
     name: str
     group: Group
     promise: Promise
-    goal: Goal
+    goal: Aim
     designs: tuple[Design, ...]
     fading: dict[float, float]
     blind: float | None
@@ -130,7 +132,7 @@ class Plan:
 
     epsilon: float
     delta: float
-    goal: Goal
+    goal: Aim
     groups: tuple[GroupPlan, ...]
 
     def __getitem__(self, name: str) -> GroupPlan:
@@ -159,7 +161,7 @@ class Plan:
         ]
 
     def __str__(self) -> str:
-        lines = [f"To keep ε = {self.epsilon:g} at δ = {self.delta:.3g} ({GOALS[self.goal]}):"]
+        lines = [f"To keep ε = {self.epsilon:g} at δ = {self.delta:.3g} ({told_aim(self.goal)}):"]
         for group in self.groups:
             lines += _told(group)
         return "\n".join(lines)
@@ -170,9 +172,11 @@ def plan(
     *,
     epsilon: float,
     delta: float,
-    goal: Goal = "mean",
+    goal: Aim = "mean",
     task: Task | None = None,
     method: str = "mechanism",
+    prior: Sequence[Any] | None = None,
+    entropy: Entropy | None = None,
 ) -> Plan:
     """Choose mechanism, local ε and radius or grid together, for each group of a round.
 
@@ -182,30 +186,60 @@ def plan(
         groups: who takes part; with a task, in the order of its groups.
         epsilon: the promise to everybody.
         delta: the chance that it may fail, fixed in advance.
-        goal: mean | worst | unbiased, what the error is to be small in.
+        goal: mean | worst | unbiased, what the error is to be small in; or task, which plays
+            rounds of the task on a prior and chooses by its own score.
         task: what will be computed, for the people whom answers to the corrupted give away.
         method: how to account; the mechanism's own law by default.
+        prior: for the goal task, values of each group that are no secret.
+        entropy: for the goal task, what the rounds are played with; a fixed seed by default.
     """
-    check_goal(goal)
+    if goal != "task":
+        check_goal(goal)
     if not groups:
         raise Misuse("a plan needs at least one group")
     names = list(groups)
     if task is not None and names != list(task.groups):
         raise Misuse(f"the task has the groups {list(task.groups)}, the plan {names}")
-    exposed = _exposed(groups, task)
-    made = []
-    for name, told in zip(names, exposed, strict=True):
-        group = groups[name]
-        promise = Promise(
+    promises = [
+        Promise(
             epsilon=epsilon,
             delta=delta,
-            crowd=group.crowd,
-            corrupted=group.corrupted,
+            crowd=groups[name].crowd,
+            corrupted=groups[name].corrupted,
             exposed=told,
             method=method,
         )
-        made.append(_planned(name, group, promise, goal))
+        for name, told in zip(names, _exposed(groups, task), strict=True)
+    ]
+    if goal == "task":
+        found = _served(list(groups.values()), promises, task, prior, entropy)
+    else:
+        pairs = zip(groups.values(), promises, strict=True)
+        found = [designs(promise, domain=group.domain, goal=goal) for group, promise in pairs]
+    made = [
+        _planned(name, groups[name], promise, goal, ranked)
+        for name, promise, ranked in zip(names, promises, found, strict=True)
+    ]
     return Plan(epsilon=epsilon, delta=delta, goal=goal, groups=tuple(made))
+
+
+def _served(
+    groups: Sequence[Group],
+    promises: Sequence[Promise],
+    task: Task | None,
+    prior: Sequence[Any] | None,
+    entropy: Entropy | None,
+) -> list[list[Design]]:
+    """Choose by the task's own score; that needs the task and a prior to play on."""
+    if task is None or prior is None:
+        raise Misuse("the goal task needs the task, and a prior: values that are no secret")
+    return designs_for(
+        task,
+        promises,
+        domains=[group.domain for group in groups],
+        prior=prior,
+        entropy=entropy or seeded(0),
+    )
 
 
 def _exposed(groups: Mapping[str, Group], task: Task | None) -> list[int]:
@@ -221,8 +255,9 @@ def _exposed(groups: Mapping[str, Group], task: Task | None) -> list[int]:
     )
 
 
-def _planned(name: str, group: Group, promise: Promise, goal: Goal) -> GroupPlan:
-    found = designs(promise, domain=group.domain, goal=goal)
+def _planned(
+    name: str, group: Group, promise: Promise, goal: Aim, found: Sequence[Design]
+) -> GroupPlan:
     law = found[0].randomizer.law
     fading = {
         share: promise.kept_by(law, lost=math.ceil(share * group.crowd)).epsilon for share in LOSSES
@@ -238,9 +273,9 @@ def _planned(name: str, group: Group, promise: Promise, goal: Goal) -> GroupPlan
     )
 
 
-def _blind(domain: Domain, goal: Goal) -> float | None:
+def _blind(domain: Domain, goal: Aim) -> float | None:
     """Give the error of answering the middle of the domain, whatever the value is."""
-    if not isinstance(domain, Box | Ball) or goal == "unbiased":
+    if not isinstance(domain, Box | Ball) or goal in {"unbiased", "task"}:
         return None
     if goal == "worst":
         reach = (
@@ -255,9 +290,8 @@ def _blind(domain: Domain, goal: Goal) -> float | None:
 def _told(group: GroupPlan) -> list[str]:
     best = group.best
     fading = ", ".join(f"{eps:.3g} with {share:.0%} lost" for share, eps in group.fading.items())
-    lines = [
-        f"- {group.name}: {described(best)}; error {told_error(best)} ({group.reason}).",
-    ]
+    error = told_error(best, group.goal)
+    lines = [f"- {group.name}: {described(best)}; error {error} ({group.reason})."]
     honest = f"{group.promise.crowd:,} people, {best.guarantee.anonymous:,} honest and anonymous"
     lines.append(f"  At least {honest}: ε = {best.guarantee.epsilon:.4g}; {fading}.")
     if group.group.expected is not None:

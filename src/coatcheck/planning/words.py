@@ -1,16 +1,23 @@
 """What a plan says in words and units."""
 
-from typing import Final
+from typing import Final, Literal
 
 from coatcheck.domain import Ball, Box, Categories, Domain
 from coatcheck.planning.search import Design
 from coatcheck.randomizers import FieldwiseResponse, Goal, Randomizer
+
+Aim = Goal | Literal["task"]
 
 GOALS: Final[dict[Goal, str]] = {
     "mean": "mean distance, values uniform on the domain",
     "worst": "mean distance at the worst value",
     "unbiased": "root mean squared error at the worst value, unbiased",
 }
+
+
+def told_aim(aim: Aim) -> str:
+    """Say what a plan makes small."""
+    return "what a round of the task loses, played on a prior" if aim == "task" else GOALS[aim]
 
 
 def shape(made: Randomizer) -> str:
@@ -28,9 +35,11 @@ def described(design: Design) -> str:
     return ", ".join(part for part in told if part)
 
 
-def told_error(design: Design) -> str:
-    """Tell the error in the unit of the domain; a product has one a field."""
+def told_error(design: Design, goal: Aim = "mean") -> str:
+    """Tell the error in the unit of the domain, or of the score; a product has one a field."""
     made = design.randomizer
+    if goal == "task":
+        return f"{design.error:.4g}"
     if isinstance(made, FieldwiseResponse):
         fields = (
             f"{name} {_size(part.expected_error(), part)}" for name, part in made.parts.items()
@@ -46,8 +55,10 @@ def _size(error: float, made: Randomizer) -> str:
     return f"{error:,.0f} {unit}" if unit and error >= 100 else f"{error:.4g} {unit}".rstrip()
 
 
-def told_unit(domain: Domain, goal: Goal) -> str:
+def told_unit(domain: Domain, goal: Aim) -> str:
     """Say what the error is for a goal, and in which unit."""
+    if goal == "task":
+        return "lost by a round"
     if isinstance(domain, Categories):
         return "share of wrong labels"
     unit = domain.unit if isinstance(domain, Box | Ball) else ""
