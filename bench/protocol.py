@@ -126,6 +126,7 @@ class _Round:
             for _ in range(PEOPLE)
         ]
         shuffler = self._shuffler()
+        shuffler.state.held = held
         for raw in self.uploads:
             shuffler.receive(raw, now=OPENS)
         self.batch = shuffler.release(now=CLOSES)
@@ -157,6 +158,7 @@ class _Round:
         names = [Upload.decode(raw, self.round) for raw in self.uploads]
         held = [{u.id: u.body for u in names if u.group == group} for group in (0, 1)]
         shuffler = self._shuffler()
+        shuffler.state.held = held
         entries = [group[::-1] for group in self.bulletin.entries]
         tallies = Batch.decode(self.batch, self.round).tallies
 
@@ -165,8 +167,8 @@ class _Round:
                 sorted(held[group], key=lambda name: shuffler._rank(group, name))  # noqa: SLF001 - the step itself
 
         def peel() -> None:
-            for upload in names:
-                shuffler._open(upload.body, upload.group, upload.id)  # noqa: SLF001 - the step itself
+            for group in (0, 1):
+                shuffler._peel(group)  # noqa: SLF001 - the step itself
 
         def board() -> None:
             Bulletin.compose(
