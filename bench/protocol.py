@@ -126,7 +126,6 @@ class _Round:
             for _ in range(PEOPLE)
         ]
         shuffler = self._shuffler()
-        shuffler.state.held = held
         for raw in self.uploads:
             shuffler.receive(raw, now=OPENS)
         self.batch = shuffler.release(now=CLOSES)

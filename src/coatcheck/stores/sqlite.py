@@ -20,7 +20,7 @@ _SETTINGS: Final = (
     # Deleted parcels and secrets are overwritten, not only unlinked.
     "PRAGMA secure_delete = ON",
     # Fewer, larger moves of the log into the file: each one makes those who wait wait longer.
-    "PRAGMA wal_autocheckpoint = 4000",
+    "PRAGMA wal_autocheckpoint = 16000",
 )
 _FULL: Final = frozenset({sqlite3.SQLITE_FULL})
 _MANY: Final = 500
