@@ -10,15 +10,15 @@ JOBS   ?= 2
 $(VENV)/.user: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "coatcheck needs Python 3.11 or newer: make PYTHON=python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[charts]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[charts,serve]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.user
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(VENV)/.user  ## show what the library does
-	$(BIN)/coatcheck compare --epsilon 0.5,1,2,3,5,8,10 --domain square --samples 200000 --seed 7
+demo: $(VENV)/.user  ## a whole round of real processes on this machine
+	$(BIN)/coatcheck demo taxi
 
 test: $(VENV)/.dev  ## run the tests
 	$(BIN)/python -m pytest -n $(JOBS)

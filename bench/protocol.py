@@ -156,8 +156,7 @@ class _Round:
         sealed = seal(text, to=to, bound=bound)
         names = [Upload.decode(raw, self.round) for raw in self.uploads]
         held = [{u.id: u.body for u in names if u.group == group} for group in (0, 1)]
-        shuffler = self._shuffler()
-        shuffler.state.held = held
+        shuffler, opening = self._shuffler(), self.cast.shufflers[0].opening
         entries = [group[::-1] for group in self.bulletin.entries]
         tallies = Batch.decode(self.batch, self.round).tallies
 
@@ -166,8 +165,9 @@ class _Round:
                 sorted(held[group], key=lambda name: shuffler._rank(group, name))  # noqa: SLF001 - the step itself
 
         def peel() -> None:
-            for group in (0, 1):
-                shuffler._peel(group)  # noqa: SLF001 - the step itself
+            for upload in names:
+                bound = shuffler._bound(upload.group, upload.id)  # noqa: SLF001 - the step itself
+                unseal(upload.body, key=opening, bound=bound)
 
         def board() -> None:
             Bulletin.compose(

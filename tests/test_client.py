@@ -1,10 +1,12 @@
 """The client: what it refuses to join, what it keeps, what it opens and what it reads."""
 
+import io
 import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from coatcheck import client
 from coatcheck.agreement import SignedTerms, countersign, propose
@@ -14,7 +16,6 @@ from coatcheck.domain import Box
 from coatcheck.entropy import seeded, system
 from coatcheck.errors import (
     BadSignature,
-    Error,
     Malformed,
     Missing,
     Misuse,
@@ -102,8 +103,8 @@ def randomizer(epsilon: float) -> dict[str, Any]:
     [
         (lambda t: t["groups"][0]["promise"].update(epsilon=0.5), "gives only"),
         (lambda t: t["groups"][0].update(randomizer=randomizer(8.0)), "gives only"),
-        (lambda t: t["groups"][0].update(randomizer={"name": "plain"}), "."),
-        (lambda t: t["groups"][0].update(randomizer={}), "."),
+        (lambda t: t["groups"][0].update(randomizer={"name": "plain"}), "no mechanism"),
+        (lambda t: t["groups"][0].update(randomizer={}), "no mechanism"),
         (lambda t: t["groups"][0].update(decode="guess"), "decode"),
         (lambda t: t["groups"][0].update(payload_size=9), "size"),
     ],
@@ -112,7 +113,7 @@ def test_terms_that_promise_too_much_are_refused(
     change: Callable[[dict[str, Any]], object], message: str
 ) -> None:
     """Signatures do not help: the client's arithmetic decides."""
-    with pytest.raises(Error, match=message):
+    with pytest.raises(Refused, match=message):
         look(resigned(change))
 
 
@@ -161,8 +162,11 @@ def test_a_ticket_survives_its_file_and_does_not_print() -> None:
     """The bytes hold everything; the text form shows the address and no secret."""
     ticket = CROWD[0]
     assert read_ticket(write_ticket(ticket)) == ticket
-    for text in (repr(ticket), str(ticket), f"{ticket}"):
+    rich = io.StringIO()
+    Console(file=rich, width=500).print(ticket)
+    for text in (repr(ticket), str(ticket), f"{ticket}", rich.getvalue()):
         assert ticket.seed.hex()[:8] not in text
+        assert repr(ticket.seed[:4])[2:-1] not in text
         assert ticket.keys.address.hex() in text
     for raw in (b"", b"{}", b"\xff", write_ticket(ticket).replace(b"ticket/1", b"ticket/2")):
         with pytest.raises(Malformed):
@@ -232,13 +236,38 @@ def test_other_peoples_letters_are_passed_over() -> None:
     assert (inbox.letters, inbox.refused) == ((), {})
 
 
+def test_terms_that_hide_an_exposure_are_refused() -> None:
+    """With corrupted people the client reckons itself whom their answers give away."""
+
+    def matching(exposed: int) -> Callable[[dict[str, Any]], object]:
+        def change(plain: dict[str, Any]) -> None:
+            plain["task"] = {"name": "least-cost-matching", "params": {}}
+            plain["groups"][0]["minimum"] = plain["groups"][1]["minimum"] = 50
+            plain["groups"][1]["promise"]["corrupted"] = 4
+            plain["groups"][0]["promise"]["exposed"] = exposed
+
+        return change
+
+    assert look(resigned(matching(4))).guarantee.exposed == 4
+    with pytest.raises(Refused, match="expose 4"):
+        look(resigned(matching(3)))
+
+    def unknown(plain: dict[str, Any]) -> None:
+        plain["groups"][0]["minimum"] = 50
+        plain["groups"][0]["promise"]["corrupted"] = 1
+
+    with pytest.raises(Refused, match="cannot tell"):
+        look(resigned(unknown))
+
+
 def test_damaged_letters_cost_themselves_only() -> None:
     """A letter that does not open is counted and the next one is read."""
     raw, alice = posted(CROWD[0], b"one", CROWD[1])
     good, _ = posted(alice, b"two", CROWD[1])
-    inbox = client.read(CROWD[1], [raw[:-1] + bytes([raw[-1] ^ 1]), good], STAGE.round)
+    altered = raw[:-1] + bytes([raw[-1] ^ 1])
+    inbox = client.read(CROWD[1], [altered, b"rubbish", good], STAGE.round)
     assert [letter.body for letter in inbox.letters] == [b"two"]
-    assert inbox.refused == {"Unsealable": 1}
+    assert inbox.refused == {"Unsealable": 1, "Malformed": 1}
 
 
 def test_a_letter_shows_no_sender() -> None:

@@ -85,6 +85,13 @@ def test_order_does_not_matter_and_reach_is_safe() -> None:
     assert losses(AnyLdp(epsilon=2.0), crowd=1, step=0.01).times(3).epsilon(1e-9) <= 6.0 + 0.04
 
 
+def test_rounds_that_cost_nothing_add_up_to_little() -> None:
+    """A round whose ε is zero at this δ can still be composed, many times."""
+    law = AnyLdp(epsilon=0.5)
+    assert amplify(law, crowd=10**8, delta=1e-3).epsilon == 0.0
+    assert 0 < compose(law, crowd=10**8, delta=1e-3, rounds=10_000) < 0.005
+
+
 def test_an_unbounded_loss_says_so() -> None:
     """A δ below the chance of an infinite loss has no ε."""
     one = losses(AnyLdp(epsilon=2.0), crowd=5, step=0.01, reach=0.5)

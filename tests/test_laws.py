@@ -1,15 +1,16 @@
 """The pair laws: their means, their shapes at the ends, and the sentences for impossible ones."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coatcheck.domain import Box
 from coatcheck.errors import Misuse
 from coatcheck.laws import (
     AnyLdp,
-    Clones,
     Law,
     OwnCoin,
     TwoLevel,
@@ -18,35 +19,12 @@ from coatcheck.laws import (
     minkowski,
     pair,
 )
-
-NORMS = st.sampled_from([1.0, 2.0, 3.0, math.inf])
-
-
-@st.composite
-def laws(draw: st.DrawFn) -> Law:
-    """Draw any law that a randomizer of the library can state."""
-    epsilon = draw(st.floats(0.01, 12))
-    dimension = draw(st.integers(1, 8))
-    known: list[AnyLdp | TwoLevel | Clones] = [
-        AnyLdp(epsilon=epsilon),
-        Clones(epsilon=epsilon),
-        minkowski(
-            epsilon,
-            radius=draw(st.floats(0.02, 6)),
-            dimension=dimension,
-            norm=draw(NORMS),
-        ),
-        bounded(epsilon, radius=draw(st.floats(0.02, 1)), dimension=dimension, norm=draw(NORMS)),
-        grid(epsilon, cells=draw(st.integers(2, 10_000))),
-    ]
-    law = draw(st.sampled_from(known))
-    if draw(st.booleans()):
-        return OwnCoin(law=law, rate=draw(st.floats(0.01, 1)))
-    return law
+from coatcheck.randomizers import BoundedResponse, GridResponse, MinkowskiResponse
+from crowds import any_law
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
-@given(laws(), st.floats(0, 1))
+@given(any_law(), st.floats(0, 1))
 def test_amplification_variable_has_mean_one_minus_e(law: Law, share: float) -> None:
     """E[G] = 1 - e for every law and every ε_c, and the chances are chances."""
     epsilon = share * law.epsilon
@@ -112,3 +90,62 @@ def test_impossible_law_is_refused(wrong: object) -> None:
     """A law that no mechanism has is the caller's mistake, with a sentence."""
     with pytest.raises(Misuse, match=r"[a-z]"):
         wrong()  # type: ignore[operator]
+
+
+def excess(law: Law, epsilon: float, above: float) -> float:
+    """Give E[(G - above)_+]: larger for every `above` means larger in the convex order."""
+    return sum(max(0.0, value - above) * chance for value, chance in pair(law).values(epsilon))
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(
+    epsilon=st.floats(0.1, 6),
+    radius=st.floats(0.05, 3),
+    dimension=st.integers(1, 6),
+    what=st.sampled_from(["epsilon", "cap", "apart", "kernel"]),
+    much=st.floats(0.001, 0.2),
+    share=st.floats(0, 1),
+)
+def test_overstating_a_law_is_safe(
+    *, epsilon: float, radius: float, dimension: int, what: str, much: float, share: float
+) -> None:
+    """A larger ε, cap or part apart, or a smaller kernel, is a spread of G (Lemmas 2 to 5)."""
+    law = minkowski(epsilon, radius=radius, dimension=dimension, norm=2)
+    rest = law.cap - law.apart - law.kernel
+    more = {
+        "epsilon": replace(law, epsilon=epsilon + much),
+        "cap": replace(law, cap=law.cap * (1 + much), apart=law.apart + much * law.cap),
+        "apart": replace(law, apart=law.apart + much * rest),
+        "kernel": replace(law, kernel=law.kernel * (1 - much)),
+    }[what]
+    p = math.exp(more.epsilon)
+    flat = 1 - (p - 1) * more.cap - more.apart - more.cap + p * more.kernel
+    if flat < 0 or (p - 1) * more.cap > 1:
+        return  # no such mechanism: the library falls back or refuses
+    central = share * epsilon
+    low, high = 1 - p * math.exp(central), p - math.exp(central)
+    for step in range(21):
+        above = low + (high - low) * step / 20
+        assert excess(law, central, above) <= excess(more, central, above) + 1e-9 * (high - low)
+
+
+def test_randomizers_state_the_laws_of_their_shapes() -> None:
+    """On a fine lattice Minkowski, Bounded and Grid state the laws of continuous caps, or more."""
+    for dimension in (1, 2, 3):
+        box = Box((-1.0,) * dimension, (1.0,) * dimension)
+        for radius in (0.3, 0.8, 2.0):
+            made = MinkowskiResponse(domain=box, epsilon=3.0, radius=radius)
+            _agree(made.law, minkowski(3.0, radius=radius, dimension=dimension))
+            if radius < 1:
+                inside = BoundedResponse(domain=box, epsilon=3.0, radius=radius)
+                _agree(inside.law, bounded(3.0, radius=radius, dimension=dimension))
+        cells = GridResponse(domain=box, epsilon=3.0, cells=(4,) * dimension)
+        _agree(cells.law, grid(3.0, cells=4**dimension))
+
+
+def _agree(stated: TwoLevel | AnyLdp, shape: TwoLevel) -> None:
+    assert isinstance(stated, TwoLevel)
+    assert stated.epsilon == pytest.approx(shape.epsilon, rel=1e-4)
+    assert stated.cap == pytest.approx(shape.cap, rel=1e-4)
+    assert stated.apart == pytest.approx(shape.apart, rel=1e-4)
+    assert stated.kernel == pytest.approx(shape.kernel, rel=1e-4, abs=1e-12)

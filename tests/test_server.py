@@ -97,6 +97,17 @@ def _foreign_inner(elsewhere: Stage) -> bytes:
     return client._wrap(report(), mixed, group=0, name=b"u" * 16)
 
 
+def test_one_pair_of_keys_is_answered_in_one_group() -> None:
+    """Keys that took part in one group are a duplicate in the other."""
+    rider = HONEST[0].keys.contact_raw
+    text = encode_report(STAGE.round, group=1, contact=rider, payload=PAYLOAD, note=b"")
+    raw = client._wrap(text, STAGE.round, group=1, name=b"t" * 16)
+    server = STAGE.server()
+    bulletin = check_bulletin(server.answer(STAGE.batch([*HONEST, ticket(raw)])), STAGE.round)
+    place = REASONS.index("duplicate-address")
+    assert [tally.dropped[place] for tally in bulletin.heading.tallies] == [0, 1]
+
+
 def test_a_report_off_the_ball_is_out_of_domain() -> None:
     """Within the box around the ball but outside it is no report of the mechanism."""
     disc = MinkowskiResponse(domain=Ball(radius=1.0, p=2, dimension=2), epsilon=2.0, radius=0.5)
@@ -169,6 +180,12 @@ def test_terms_with_wrong_sizes_start_no_server() -> None:
         terms = replace(STAGE.round.terms, groups=(changed, second))
         with pytest.raises(Refused):
             Server(Round(terms, STAGE.round.document), keys=STAGE.cast.server, task=Echo())
+
+
+def test_a_task_of_other_groups_starts_no_server() -> None:
+    """Two groups in the terms and three in the task do not go together."""
+    with pytest.raises(Refused, match="has the groups"):
+        Server(STAGE.round, keys=STAGE.cast.server, task=Echo(("a", "b", "c")))
 
 
 def test_keys_and_task_must_be_those_of_the_terms() -> None:

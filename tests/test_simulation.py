@@ -5,11 +5,15 @@ import pytest
 from scipy import stats
 
 from coatcheck import client
+from coatcheck.domain import Categories, Product
+from coatcheck.drafting import GroupDraft, drafts_of
 from coatcheck.entropy import seeded
 from coatcheck.envelope import Purpose, binding, unseal
 from coatcheck.errors import Malformed, Misuse, Unsealable
 from coatcheck.notices import Bulletin
 from coatcheck.parcels import Batch
+from coatcheck.planning import Group, plan
+from coatcheck.randomizers import FieldwiseResponse, GridResponse
 from coatcheck.simulation import Crowd, Outcome, simulate, view
 from coatcheck.tasks import Task, from_params
 from rounds import SQUARE, Echo, draft
@@ -114,6 +118,38 @@ def test_estimates_are_those_of_the_own_value() -> None:
     outcome = simulate(sharp, task=Echo(), entropy=1)
     for group, crowd in enumerate(sharp):
         assert np.abs(outcome.values(group) - crowd.values).max() < 0.01
+
+
+def test_fields_and_labels_reach_the_task_as_numbers() -> None:
+    """A place and a preference travel together; a label is its place in the list."""
+    drinks = Categories(("tea", "coffee", "milk"))
+    domain = Product({"place": SQUARE.domain, "likes": drinks})
+    calm = FieldwiseResponse(
+        domain=domain,
+        parts={
+            "place": type(SQUARE)(domain=SQUARE.domain, epsilon=30.0, radius=0.001, decode="raw"),
+            "likes": GridResponse(domain=drinks, epsilon=30.0),
+        },
+    )
+    values = [{"place": (row / 20, 0.5), "likes": drinks.labels[row % 3]} for row in range(20)]
+    people = GroupDraft(name="riders", randomizer=calm, minimum=20, delta=1e-3)
+    outcome = simulate([Crowd(draft=people, values=values)], task=Echo(("riders",)), entropy=1)
+    expected = [[row / 20, 0.5, row % 3] for row in range(20)]
+    assert np.abs(outcome.values(0) - expected).max() < 0.01
+
+
+def test_a_plan_becomes_a_round_that_keeps_its_promise() -> None:
+    """Plan, draft, simulate: each person's own arithmetic finds what was planned, or better."""
+    square = SQUARE.domain
+    asked = {name: Group(square, crowd=400, corrupted=5) for name in MATCHING.groups}
+    found = plan(asked, epsilon=1.0, delta=1e-5, task=MATCHING)
+    rng = np.random.default_rng(2)
+    people = [Crowd(draft=made, values=rng.uniform(size=(400, 2))) for made in drafts_of(found)]
+    outcome = simulate(people, task=MATCHING, entropy=2)
+    for guarantee in outcome.guarantees:
+        assert guarantee.epsilon <= 1.0
+        assert (guarantee.corrupted, guarantee.exposed) == (5, 5)
+    assert all(len(partners) == 1 for partners in outcome.partners(0))
 
 
 def test_a_seed_repeats_a_round_up_to_its_seals() -> None:

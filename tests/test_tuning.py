@@ -9,7 +9,7 @@ import pytest
 from coatcheck.domain import Ball, Box
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
-from coatcheck.randomizers import choose
+from coatcheck.randomizers import MinkowskiResponse, choose
 from coatcheck.tasks import Floats
 from coatcheck.tasks.download import Download
 from coatcheck.tasks.matching import LeastCostMatching, MaximumMatching
@@ -64,6 +64,18 @@ def test_the_best_comes_first_whichever_way_is_better(
     assert all(one.standard_error >= 0 for one in tried)
     once = tune(task, few[:1], prior=prior, entropy=seeded(5), rounds=1)
     assert math.isnan(once[0].standard_error)
+
+
+def test_groups_may_have_candidates_of_their_own() -> None:
+    """A tuple has one candidate a group: here the workers report almost as they are."""
+    task, prior = LeastCostMatching(), [even_prior(SQUARE, count=64)] * 2
+    few, many = (
+        Candidate(randomizer=MinkowskiResponse(domain=SQUARE, epsilon=x, radius=0.1), how="project")
+        for x in (1.0, 12.0)
+    )
+    tried = tune(task, [few, (few, many), many], prior=prior, entropy=seeded(5))
+    assert [one.team for one in tried] == [(many, many), (few, many), (few, few)]
+    assert tried[0].candidate is many
 
 
 def test_candidates_are_exact_and_of_one_budget() -> None:

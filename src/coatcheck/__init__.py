@@ -59,6 +59,14 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
     from coatcheck.ledger import (
         Ledger,
     )
+    from coatcheck.places import (
+        read_places,
+    )
+    from coatcheck.planning import (
+        Group,
+        Plan,
+        plan,
+    )
     from coatcheck.randomizers import (
         BoundedResponse,
         FieldwiseResponse,
@@ -75,6 +83,10 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
         choose,
         fieldwise,
     )
+    from coatcheck.rehearsal import (
+        Rehearsal,
+        rehearse,
+    )
     from coatcheck.server import (
         Server,
     )
@@ -87,11 +99,35 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
         simulate,
         view,
     )
+    from coatcheck.tasks import (
+        References,
+        Task,
+        Values,
+    )
+    from coatcheck.tasks.download import (
+        Download,
+    )
+    from coatcheck.tasks.equivariance import (
+        check_equivariance,
+    )
+    from coatcheck.tasks.learning import (
+        Learning,
+    )
+    from coatcheck.tasks.matching import (
+        LeastCostMatching,
+        MaximumMatching,
+    )
+    from coatcheck.tasks.neighbours import (
+        Neighbours,
+    )
     from coatcheck.terms import (
         Terms,
     )
     from coatcheck.ticket import (
         Ticket,
+    )
+    from coatcheck.tuning import (
+        tune,
     )
 
 __version__ = "0.1.0"
@@ -105,38 +141,50 @@ _CONTENTS = {
     "Box": "domain",
     "Categories": "domain",
     "Crowd": "simulation",
+    "Download": "tasks.download",
     "Error": "errors",
     "FieldwiseResponse": "randomizers",
     "GridResponse": "randomizers",
+    "Group": "planning",
     "GroupDraft": "drafting",
     "Guarantee": "amplification",
     "Invitation": "client",
     "Laplace": "randomizers",
+    "Learning": "tasks.learning",
+    "LeastCostMatching": "tasks.matching",
     "Ledger": "ledger",
     "Limit": "client",
     "Malformed": "errors",
+    "MaximumMatching": "tasks.matching",
     "MinkowskiResponse": "randomizers",
     "Missing": "errors",
     "Misuse": "errors",
+    "Neighbours": "tasks.neighbours",
     "Outcome": "simulation",
     "OutsideDomain": "errors",
+    "Plan": "planning",
     "PlanarLaplace": "randomizers",
     "PrivHS": "randomizers",
     "PrivUnit": "randomizers",
     "PrivUnitG": "randomizers",
     "Product": "domain",
     "Randomizer": "randomizers",
+    "References": "tasks",
     "Refused": "errors",
+    "Rehearsal": "rehearsal",
     "Server": "server",
     "Shuffler": "shuffler",
     "SquareWave": "randomizers",
     "Staircase": "randomizers",
+    "Task": "tasks",
     "Terms": "terms",
     "Ticket": "ticket",
     "TwoFaces": "errors",
     "Unsealable": "errors",
+    "Values": "tasks",
     "amplify": "amplification",
     "calibrate": "amplification",
+    "check_equivariance": "tasks.equivariance",
     "choose": "randomizers",
     "collect": "client",
     "compare": "comparison",
@@ -144,10 +192,14 @@ _CONTENTS = {
     "delta_curve": "amplification",
     "examine": "client",
     "fieldwise": "randomizers",
+    "plan": "planning",
     "read": "client",
+    "read_places": "places",
+    "rehearse": "rehearsal",
     "seeded": "entropy",
     "simulate": "simulation",
     "system": "entropy",
+    "tune": "tuning",
     "view": "simulation",
     "write": "client",
 }
@@ -161,39 +213,51 @@ __all__ = [
     "Box",
     "Categories",
     "Crowd",
+    "Download",
     "Error",
     "FieldwiseResponse",
     "GridResponse",
+    "Group",
     "GroupDraft",
     "Guarantee",
     "Invitation",
     "Laplace",
+    "Learning",
+    "LeastCostMatching",
     "Ledger",
     "Limit",
     "Malformed",
+    "MaximumMatching",
     "MinkowskiResponse",
     "Missing",
     "Misuse",
+    "Neighbours",
     "Outcome",
     "OutsideDomain",
+    "Plan",
     "PlanarLaplace",
     "PrivHS",
     "PrivUnit",
     "PrivUnitG",
     "Product",
     "Randomizer",
+    "References",
     "Refused",
+    "Rehearsal",
     "Server",
     "Shuffler",
     "SquareWave",
     "Staircase",
+    "Task",
     "Terms",
     "Ticket",
     "TwoFaces",
     "Unsealable",
+    "Values",
     "__version__",
     "amplify",
     "calibrate",
+    "check_equivariance",
     "choose",
     "collect",
     "compare",
@@ -201,10 +265,14 @@ __all__ = [
     "delta_curve",
     "examine",
     "fieldwise",
+    "plan",
     "read",
+    "read_places",
+    "rehearse",
     "seeded",
     "simulate",
     "system",
+    "tune",
     "view",
     "write",
 ]

@@ -27,7 +27,7 @@ _SHUFFLER = b"coatcheck/v1/terms/shuffler\0"
 
 
 class SignedTerms(Struct, frozen=True, forbid_unknown_fields=True):
-    """A document with the signatures under it; an empty text stands for one still to come."""
+    """A document with the signatures under it; None stands for one still to come."""
 
     document: str
     server: Hex

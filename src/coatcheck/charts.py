@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from coatcheck.comparison import OURS, Row
 from coatcheck.errors import Misuse
+from coatcheck.planning import Plan
+from coatcheck.planning.curves import against_crowd, against_epsilon
+from coatcheck.planning.words import told_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -146,3 +149,57 @@ def _legend(*panels: "Axes") -> dict[str, Any]:
             found.setdefault(label, handle)
     ordered = {name: found[name] for name in COLORS if name in found}
     return {**ordered, "the paper's figure": Line2D([], [], color="#555555", **_MARK)}
+
+
+def draw_plan(plan: Plan, path: Path) -> None:
+    """Draw, for each group of a plan, the error against the crowd and against the promised ε.
+
+    A dot marks what the plan recommends.
+    """
+    check_file(path)
+    goal = plan.goal
+    if goal == "task":
+        raise Misuse("a plan for a task was scored at one crowd and one ε: there is no curve")
+    plt = _pyplot()
+    style = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
+    with plt.rc_context(style):
+        rows = len(plan.groups)
+        size = (11, 0.8 + 4.2 * rows)
+        figure, grid = plt.subplots(rows, 2, figsize=size, sharey="row", squeeze=False)
+        for group, (left, right) in zip(plan.groups, grid, strict=True):
+            promised, domain = group.promise, group.group.domain
+            by_crowd = against_crowd(promised, domain=domain, goal=goal)
+            by_epsilon = against_epsilon(promised, domain=domain, goal=goal)
+            _plan_panel(left, by_crowd, (promised.crowd, group.best.error))
+            _plan_panel(right, by_epsilon, (promised.epsilon, group.best.error))
+            left.set_ylabel(told_unit(domain, goal))
+            left.set_xlabel(f"people in the least crowd, at ε = {promised.epsilon:g}")
+            right.set_xlabel(f"promised ε, with {promised.crowd:,} people")
+            title = f"{group.name}: {group.best.randomizer.name} has the least error"
+            left.set_title(title, loc="left", fontsize=11)
+            right.legend(frameon=False)
+        figure.tight_layout(w_pad=3)
+        try:
+            figure.savefig(path, dpi=160)
+        except OSError as error:
+            raise Misuse(f"cannot draw into {path}: {error.strerror or error}") from error
+        finally:
+            plt.close(figure)
+
+
+def _plan_panel(
+    axes: "Axes", lines: dict[str, list[tuple[float, float]]], dot: tuple[float, float]
+) -> None:
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # noqa: PLC0415 - extra
+
+    for name, line in lines.items():
+        axes.plot(*zip(*line, strict=True), color=COLORS.get(name), linewidth=2, label=name)
+    axes.plot(*dot, color="black", marker="o", linestyle="none", label="this plan", zorder=5)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for axis, marks in ((axes.xaxis, (1.0, 3.0)), (axes.yaxis, (1.0, 2.0, 5.0))):
+        axis.set_major_locator(LogLocator(base=10, subs=marks))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
+        axis.set_minor_formatter(NullFormatter())
+    axes.grid(visible=True, which="major", color="#DDDDDD", linewidth=0.8)
+    axes.set_axisbelow(True)

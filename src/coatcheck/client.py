@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from msgspec.structs import replace
 
 from coatcheck import entropy as sources
+from coatcheck import tasks
 from coatcheck.agreement import SignedTerms, settle
 from coatcheck.amplification import Guarantee, amplify
 from coatcheck.entropy import Entropy
@@ -158,13 +159,17 @@ def examine(
     of, promise = round_.terms.groups[number], round_.terms.groups[number].promise
     if not round_.terms.opens <= now < round_.terms.expires:
         raise Refused("the round is not open at this time: ask for a newer one")
-    randomizer = from_params(of.randomizer)
+    try:
+        randomizer = from_params(of.randomizer)
+    except Misuse as error:
+        raise Refused(f"the terms name no mechanism that this version knows: {error}") from None
     if not randomizer.exact and not simulated:
         raise Refused(f"{randomizer.name} computes in floats, which leak: it is for simulations")
     if of.decode not in randomizer.decodes:
         raise Refused(f"{randomizer.name} has no decode {of.decode!r}")
     if PayloadFormat.between(randomizer.low, randomizer.high).size != of.payload_size:
         raise Refused("the size of a report in the terms is not the randomizer's")
+    _check_exposure(round_, number)
     guarantee = amplify(
         randomizer.law,
         crowd=of.minimum,
@@ -183,6 +188,27 @@ def examine(
             f" ({limit.epsilon:g}, {limit.delta:g}): wait for a larger crowd or raise the limit"
         )
     return Invitation(round_, number, randomizer, guarantee, simulated)
+
+
+def _check_exposure(round_: Round, number: int) -> None:
+    """Refuse terms whose answers would give away more people than they say."""
+    groups = round_.terms.groups
+    corrupted = [group.promise.corrupted for group in groups]
+    if not any(corrupted):
+        return  # answers to honest people are read by nobody else
+    work = round_.terms.task
+    try:
+        task = tasks.from_params({"name": work.name, **work.params})
+    except Misuse as error:
+        raise Refused(f"cannot tell whom the answers expose: {error}") from None
+    sizes = [group.minimum for group in groups]
+    told = tasks.exposure(task, sizes=sizes, corrupted=corrupted)[number]
+    stated = groups[number].promise.exposed
+    if told > stated:
+        raise Refused(
+            f"answers can expose {told} members of {groups[number].name!r}, the terms admit"
+            f" {stated}: their promise is not kept"
+        )
 
 
 def keep_receipt(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
@@ -270,10 +296,10 @@ def read(ticket: Ticket, postings: Iterable[bytes], round_: Round) -> Inbox:
     bound = binding(Purpose.LETTER, digest=round_.digest, group=0)
     letters, refused, seen = [], Counter[str](), set(ticket.seen)
     for raw in postings:
-        posting = Posting.decode(raw, round_)
-        if posting.recipient != keys.address:
-            continue
         try:
+            posting = Posting.decode(raw, round_)
+            if posting.recipient != keys.address:
+                continue
             text = unseal(posting.sealed, key=keys.opening, bound=bound)
             letter = decode_letter(text, round_, recipient=keys.address)
         except Error as error:

@@ -204,8 +204,9 @@ def compose(law: Law, *, crowd: int, delta: float, rounds: int, sampled: float =
     """Bound the ε of `rounds` equal rounds at a total δ; arguments are as for `losses`."""
     one = max(1e-9, amplify(law, crowd=crowd, delta=delta).epsilon)
     one = math.log1p(sampled * math.expm1(min(one, 500.0)))
-    # A thousandth of the sum, and well below what one round adds to it.
+    # A thousandth of the sum, and well below what one round adds to it, if that is not nothing.
     step = min(one * math.sqrt(max(1, rounds)) / 1000, one / 40)
+    step = max(step, pair(law).epsilon / 40_000, 1e-12)
     return losses(law, crowd=crowd, step=step, sampled=sampled).times(rounds).epsilon(delta)
 
 

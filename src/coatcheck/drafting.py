@@ -7,7 +7,7 @@ SPEC section 6.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from coatcheck import tasks
 from coatcheck.amplification import amplify
@@ -18,6 +18,9 @@ from coatcheck.messages import PayloadFormat, answer_room
 from coatcheck.randomizers import REGISTRY, Randomizer
 from coatcheck.suites import Suite
 from coatcheck.terms import Group, Notary, Party, Promise, Work
+
+if TYPE_CHECKING:
+    from coatcheck.planning import Plan
 
 _FIELDS = {"round", "task", "groups", "letter_size"}
 USUAL_ANSWER = 128
@@ -41,6 +44,22 @@ class GroupDraft:
     decode: str | None = None
     corrupted: int = 0
     note_size: int = 0
+
+
+def drafts_of(plan: "Plan", *, note_size: int = 0) -> tuple[GroupDraft, ...]:
+    """Take over what a plan recommends for each group."""
+    return tuple(
+        GroupDraft(
+            name=group.name,
+            randomizer=group.best.randomizer,
+            minimum=group.group.crowd,
+            delta=plan.delta,
+            decode=group.best.how,
+            corrupted=group.group.corrupted,
+            note_size=note_size,
+        )
+        for group in plan.groups
+    )
 
 
 def party(name: str, keys: KeyPairs) -> Party:
@@ -139,8 +158,13 @@ def read_plan(plan: dict[str, Any], suite: Suite) -> Draft:
 
 
 def _group(plain: dict[str, Any]) -> GroupDraft:
+    """Read a group as written by hand, or as `coatcheck plan` gives it (with a promise)."""
     try:
-        return GroupDraft(**{**plain, "randomizer": _mechanism(dict(plain["randomizer"]))})
+        promise = plain.get("promise", {})
+        asked = {name: promise[name] for name in ("delta", "corrupted") if name in promise}
+        rest = {name: value for name, value in plain.items() if name != "promise"}
+        mechanism = _mechanism(dict(plain["randomizer"]))
+        return GroupDraft(**{**asked, **rest, "randomizer": mechanism})
     except (TypeError, KeyError) as error:
         raise Misuse(f"a group of the draft does not fit: {error}") from None
 

@@ -7,7 +7,7 @@ byte on, and a file that others could read is refused. SPEC section 4.
 import os
 import stat
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 from msgspec import Struct
@@ -56,6 +56,10 @@ class SecretKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
     def __repr__(self) -> str:
         return f"SecretKeys(name={self.name!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Print as the name in rich terminals too: theirs would list every field."""
+        return [("name", self.name)]
 
 
 def read_bytes(path: Path) -> bytes:

@@ -12,13 +12,13 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, reduce
 from pathlib import Path
 from typing import Final, Literal, Self
 
 import msgspec
 
-from coatcheck.amplification import Guarantee
+from coatcheck.amplification import Guarantee, amplify
 from coatcheck.composition import Losses, losses
 from coatcheck.errors import Misuse, Refused
 from coatcheck.laws import AnyLdp, Law, OwnCoin, TwoLevel, pair
@@ -61,8 +61,15 @@ class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def spent(self) -> float:
         """Bound the ε of all entries together at the limit's δ, from above."""
-        total = _total(self.entries, self.epsilon)
-        return 0.0 if total is None else total.epsilon(self.delta)
+        counts = _counts(self.entries)
+        if not counts:
+            return 0.0
+        composed = _total(counts, self.epsilon).epsilon(self.delta)
+        if counts.total() > 1:
+            return composed
+        # One round alone needs no grid, whose rounding would put it above its own promise.
+        law, crowd = next(iter(counts))
+        return min(composed, amplify(law, crowd=crowd, delta=self.delta).epsilon)
 
 
 class Ledger:
@@ -195,8 +202,8 @@ def _entry(guarantee: Guarantee, round_id: str, digest: bytes, key: bytes, toget
     )
 
 
-def _total(entries: tuple[_Entry, ...], limit: float) -> Losses | None:
-    """Compose the rounds; those under one key count as one report of all their budgets."""
+def _counts(entries: tuple[_Entry, ...]) -> Counter[tuple[Law, int]]:
+    """Count rounds by law and crowd; those under one key are one report of all their budgets."""
     linked: dict[str, list[_Entry]] = {}
     for entry in entries:
         linked.setdefault(entry.key or f"round {entry.round}", []).append(entry)
@@ -205,13 +212,15 @@ def _total(entries: tuple[_Entry, ...], limit: float) -> Losses | None:
         if len(group) == 1:
             counts[group[0].law, group[0].crowd] += 1
         else:
-            sum_ = AnyLdp(epsilon=sum(entry.epsilon for entry in group))
-            counts[sum_, min(min(entry.crowd, entry.together) for entry in group)] += 1
-    total: Losses | None = None
-    for (law, crowd), rounds in counts.items():
-        several = _losses(law, crowd, limit).times(rounds)
-        total = several if total is None else total.then(several)
-    return total
+            whole = AnyLdp(epsilon=sum(entry.epsilon for entry in group))
+            counts[whole, min(min(entry.crowd, entry.together) for entry in group)] += 1
+    return counts
+
+
+def _total(counts: Counter[tuple[Law, int]], limit: float) -> Losses:
+    """Compose the rounds."""
+    several = [_losses(law, crowd, limit).times(rounds) for (law, crowd), rounds in counts.items()]
+    return reduce(Losses.then, several)
 
 
 @lru_cache(maxsize=64)

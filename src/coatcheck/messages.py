@@ -161,6 +161,8 @@ def encode_answer(answer: Answer, *, size: int) -> bytes:
 
 def decode_answer(raw: bytes, round_: Round) -> Answer:
     """Read an answer strictly: version, counts, and zeros to the end."""
+    if len(raw) < ANSWER_HEAD:
+        raise Malformed("this answer is cut off")
     version, kind, count, shared = _ANSWER.unpack_from(raw)
     if version != VERSION or kind not in {VALUES, PARTNERS, LOCATED} or raw[6] or raw[7]:
         raise Malformed("this answer is of another version")

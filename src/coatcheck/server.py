@@ -18,6 +18,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from coatcheck import tasks
+from coatcheck.domain import Categories
 from coatcheck.envelope import Bulk, Purpose, binding
 from coatcheck.errors import BadKey, Misuse, Refused
 from coatcheck.keys import Contact, KeyPairs, VerifyingKey
@@ -31,7 +32,7 @@ from coatcheck.messages import (
 )
 from coatcheck.notices import ANSWERED, REFUSED, Bulletin
 from coatcheck.parcels import Batch, Tally
-from coatcheck.randomizers import Decode, Randomizer, from_params
+from coatcheck.randomizers import Decode, FieldwiseResponse, Randomizer, from_params
 from coatcheck.terms import Round
 
 
@@ -114,7 +115,7 @@ class Server:
                 raise Refused("this round was answered for another batch: one batch, one bulletin")
             return self.state.bulletin
         batch = self._check_batch(raw)
-        opened = [self.open_group(number, batch) for number in range(len(batch.items))]
+        opened = self.open(batch)
         tallies = [group.tally for group in opened]
         enough = all(
             tally.kept >= group.minimum
@@ -125,8 +126,12 @@ class Server:
         self.state = ServerState(Phase.ANSWERED if enough else Phase.REFUSED, content, bulletin)
         return bulletin
 
-    def open_group(self, number: int, batch: Batch) -> Opened:
-        """Open the reports of a group; whatever is wrong with one costs that one only."""
+    def open(self, batch: Batch) -> list[Opened]:
+        """Open the reports of every group; whatever is wrong with one costs that one only."""
+        taken: set[bytes] = set()
+        return [self._open_group(number, batch, taken) for number in range(len(batch.items))]
+
+    def _open_group(self, number: int, batch: Batch, taken: set[bytes]) -> Opened:
         tally = batch.tallies[number]
         bound = binding(Purpose.REPORT, digest=self.round.digest, group=number)
         items = batch.items[number]
@@ -137,19 +142,20 @@ class Server:
         reports, in_range = self._formats[number].decode(table.payloads)
         possible = in_range & _possible(self.randomizers[number], reports, in_range)
         kept: list[int] = []
-        contacts: dict[bytes, Contact] = {}
+        contacts: list[Contact] = []
         for row in range(len(plain)):
             reason = _fault(table, row, possible=bool(possible[row]))
             contact = None if reason else self._contact(table.contacts[row].tobytes())
             if contact is None:
                 tally = tally.drop(reason or "bad-key")
-            elif contact.address in contacts:
+            elif contact.address in taken:
                 tally = tally.drop("duplicate-address")
             else:
-                contacts[contact.address] = contact
+                taken.add(contact.address)
+                contacts.append(contact)
                 kept.append(row)
         payloads = tuple(table.payloads[row].tobytes() for row in kept)
-        return Opened(tally, tuple(contacts.values()), payloads, reports[kept], table.notes[kept])
+        return Opened(tally, tuple(contacts), payloads, reports[kept], table.notes[kept])
 
     def _contact(self, raw: bytes) -> Contact | None:
         try:
@@ -167,7 +173,7 @@ class Server:
 
     def _entries(self, opened: Sequence[Opened]) -> list[list[bytes]]:
         estimates = [
-            randomizer.estimate(group.reports, cast("Decode", of.decode))
+            numbers(randomizer, group.reports, cast("Decode", of.decode))
             for randomizer, group, of in zip(
                 self.randomizers, opened, self.round.terms.groups, strict=True
             )
@@ -198,6 +204,11 @@ class Server:
     def _check_sizes(self) -> None:
         """Refuse terms whose sizes are not those of the randomizers and the task."""
         groups = self.round.terms.groups
+        if len(groups) != len(self.task.groups):
+            raise Refused(
+                f"task {self.task.name} has the groups {', '.join(self.task.groups)}, the terms"
+                f" have {len(groups)}"
+            )
         for of, format_ in zip(groups, self._formats, strict=True):
             if of.payload_size != format_.size:
                 raise Refused(
@@ -216,6 +227,19 @@ class Server:
                 raise Refused(
                     f"answers to {of.name!r} can take {need} bytes, terms give {of.answer_size}"
                 )
+
+
+def numbers(
+    randomizer: Randomizer, reports: NDArray[np.int64], how: Decode | None = None
+) -> NDArray[np.float64]:
+    """Estimate reports as numbers, (n, d): a label by its place in the list, fields in a row."""
+    if isinstance(randomizer.domain, Categories):
+        return reports.astype(np.float64)
+    if isinstance(randomizer, FieldwiseResponse):
+        columns = np.cumsum([part.width for part in randomizer.parts.values()])[:-1]
+        fields = zip(randomizer.parts.values(), np.split(reports, columns, axis=1), strict=True)
+        return np.concatenate([numbers(part, column) for part, column in fields], axis=1)
+    return np.asarray(randomizer.estimate(reports, how), dtype=np.float64)
 
 
 def _fault(table: ReportTable, row: int, *, possible: bool) -> str | None:

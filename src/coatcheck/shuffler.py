@@ -10,7 +10,7 @@ a row. SPEC section 10, paper section "A Concrete Protocol" (the shuffle functio
 
 import hashlib
 from enum import Enum
-from typing import Final
+from typing import Any, Final
 
 from msgspec import Struct, field
 
@@ -63,6 +63,10 @@ class ShufflerState(Struct):
 
     def __repr__(self) -> str:
         return f"ShufflerState({self.phase.value}, held={[len(group) for group in self.held]})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Print as the phase in rich terminals too: theirs would list every field."""
+        return [("phase", self.phase.value)]
 
 
 def fresh_state(round_: Round, entropy: Entropy) -> ShufflerState:

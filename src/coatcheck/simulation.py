@@ -206,8 +206,7 @@ def view(outcome: Outcome, chair: str, *, corrupted: Sequence[tuple[int, int]] =
         raise Misuse(f"there is no chair {chair!r}: choose server or onlooker")
     server = Server(outcome.round, keys=outcome.cast.server, task=outcome.task)
     batch = Batch.decode(outcome.batch, outcome.round)
-    opened = [server.open_group(group, batch) for group in range(len(batch.items))]
-    return _linked(opened, outcome, corrupted)
+    return _linked(server.open(batch), outcome, corrupted)
 
 
 def _linked(

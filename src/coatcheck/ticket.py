@@ -4,7 +4,7 @@ Holds the seed of the one-time keys, so it is a secret: it prints as its address
 keep it in files that only the owner can read. SPEC section 12.
 """
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
@@ -47,7 +47,9 @@ class Ticket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def __repr__(self) -> str:
         return f"Ticket(round={self.round!r}, address={self.keys.address.hex()})"
 
-    __str__ = __repr__
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Print as the address in rich terminals too: theirs would list every field."""
+        return [("address", self.keys.address.hex())]
 
 
 def write_ticket(ticket: Ticket) -> bytes:

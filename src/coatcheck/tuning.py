@@ -9,6 +9,7 @@ Knows no person's value: the prior must not be the crowd that will report. Paper
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -36,18 +37,33 @@ class Candidate:
     how: Decode
 
 
+Team = tuple[Candidate, ...]
+Make = Callable[[float], Randomizer]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tried:
-    """What a candidate scored, averaged over rounds, with the standard error of that mean."""
+    """What candidates scored, averaged over rounds, with the standard error of that mean.
 
-    candidate: Candidate
+    Attributes:
+        team: the candidate of each group.
+        score: the mean over rounds.
+        standard_error: of that mean; not a number after a single round.
+    """
+
+    team: Team
     score: Score
     standard_error: float
+
+    @property
+    def candidate(self) -> Candidate:
+        """The candidate of the first group: everybody's, unless groups were given their own."""
+        return self.team[0]
 
 
 def tune(
     task: Task,
-    candidates: Sequence[Candidate],
+    candidates: Sequence[Candidate | Team],
     *,
     prior: Sequence[Floats],
     entropy: Entropy,
@@ -55,20 +71,21 @@ def tune(
 ) -> list[Tried]:
     """Play rounds of the task on the prior with every candidate; the best score comes first.
 
-    `prior` has one array a group, in the user's units; every group uses the same mechanism.
+    `prior` has one array a group, in the user's units. A candidate serves every group, or a tuple
+    of them has one for each, as when groups of different size earn different local budgets.
     *Assumes:* the prior is public. The result is a choice of parameters, so it costs no budget.
     """
     if not candidates or rounds < 1:
         raise Misuse("tuning needs at least one candidate and one round")
-    scorer = scored_by(task, prior, entropy)
-    tried = [_try(candidate, scorer, rounds) for candidate in candidates]
+    play = scored_by(task, prior, entropy)
+    count = len(task.groups)
+    teams = [one if isinstance(one, tuple) else (one,) * count for one in candidates]
+    tried = [_try(team, play, rounds) for team in teams]
     sign = -1.0 if tried[0].score.higher_is_better else 1.0
     return sorted(tried, key=lambda one: sign * one.score.value)
 
 
-def scored_by(
-    task: Task, prior: Sequence[Floats], entropy: Entropy
-) -> Callable[[Candidate], Score]:
+def scored_by(task: Task, prior: Sequence[Floats], entropy: Entropy) -> Callable[[Team], Score]:
     """The function that plays one round on the prior and scores it."""
     truth = [np.asarray(group, dtype=np.float64) for group in prior]
     if not isinstance(task, Scored):
@@ -76,12 +93,10 @@ def scored_by(
     if len(truth) != len(task.groups):
         raise Misuse(f"task {task.name} has groups {task.groups}; the prior has {len(truth)}")
 
-    def play(candidate: Candidate) -> Score:
+    def play(team: Team) -> Score:
         estimates = [
-            candidate.randomizer.estimate(
-                candidate.randomizer.randomize(group, entropy, clamp=True), candidate.how
-            )
-            for group in truth
+            one.randomizer.estimate(one.randomizer.randomize(group, entropy, clamp=True), one.how)
+            for one, group in zip(team, truth, strict=True)
         ]
         return task.score(truth, estimates=estimates)
 
@@ -90,23 +105,38 @@ def scored_by(
 
 def spread(*, epsilon: float, domain: Box | Ball, exact: bool = True) -> list[Candidate]:
     """Candidates at one ε: small caps to large ones, coarse grids to fine, read in every way."""
-    made: list[Randomizer] = []
-    for radius in _RADII:
-        made.append(MinkowskiResponse(domain=domain, epsilon=epsilon, radius=radius))
-        made.append(BoundedResponse(domain=domain, epsilon=epsilon, radius=radius))
-    if isinstance(domain, Box):
-        # Beyond so many cells in all, the truth is told less often than any one wrong cell.
-        sides = [k for k in _GRIDS if k**domain.dimension <= 4 * math.exp(epsilon) + 9]
-        made += [
-            GridResponse(domain=domain, epsilon=epsilon, cells=(k,) * domain.dimension)
-            for k in sides
-        ]
+    made = [make(epsilon) for make in shapes(domain, epsilon=epsilon)]
     return [
         Candidate(randomizer=randomizer, how=how)
         for randomizer in made
         if randomizer.exact or not exact
         for how in randomizer.decodes
     ]
+
+
+def shapes(domain: Box | Ball, *, epsilon: float) -> list[Make]:
+    """Mechanisms but for their ε: caps of many radii, and grids that are sensible near this ε."""
+    made: list[Make] = []
+    for radius in _RADII:
+        made.append(partial(_minkowski, domain, radius))
+        made.append(partial(_bounded, domain, radius))
+    if isinstance(domain, Box):
+        # Beyond so many cells in all, the truth is told less often than some wrong cell.
+        sides = [k for k in _GRIDS if k**domain.dimension <= 4 * math.exp(epsilon) + 9]
+        made += [partial(_grid, domain, k) for k in sides]
+    return made
+
+
+def _minkowski(domain: Box | Ball, radius: float, epsilon: float) -> Randomizer:
+    return MinkowskiResponse(domain=domain, epsilon=epsilon, radius=radius)
+
+
+def _bounded(domain: Box | Ball, radius: float, epsilon: float) -> Randomizer:
+    return BoundedResponse(domain=domain, epsilon=epsilon, radius=radius)
+
+
+def _grid(domain: Box, cells: int, epsilon: float) -> Randomizer:
+    return GridResponse(domain=domain, epsilon=epsilon, cells=(cells,) * domain.dimension)
 
 
 def even_prior(domain: Box, *, count: int) -> Floats:
@@ -117,8 +147,8 @@ def even_prior(domain: Box, *, count: int) -> Floats:
     return np.asarray(domain.from_unit(places.reshape(-1, domain.dimension)))
 
 
-def _try(candidate: Candidate, play: Callable[[Candidate], Score], rounds: int) -> Tried:
-    scores = [play(candidate) for _ in range(rounds)]
+def _try(team: Team, play: Callable[[Team], Score], rounds: int) -> Tried:
+    scores = [play(team) for _ in range(rounds)]
     values = np.array([score.value for score in scores])
     mean = Score(
         name=scores[0].name,
@@ -126,4 +156,4 @@ def _try(candidate: Candidate, play: Callable[[Candidate], Score], rounds: int) 
         higher_is_better=scores[0].higher_is_better,
     )
     error = float(values.std(ddof=1) / math.sqrt(rounds)) if rounds > 1 else math.nan
-    return Tried(candidate=candidate, score=mean, standard_error=error)
+    return Tried(team=team, score=mean, standard_error=error)

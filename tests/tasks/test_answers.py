@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wrong_tasks import Numbers, TellsTooMuch, Tickets
 
 from coatcheck.errors import Misuse, Refused
 from coatcheck.tasks import (
@@ -24,6 +23,7 @@ from coatcheck.tasks import (
 )
 from coatcheck.tasks.matching import LeastCostMatching
 from coatcheck.tasks.neighbours import Neighbours
+from wrong_tasks import Numbers, TellsTooMuch, Tickets
 
 PEOPLE = np.array([[0.3, 0.1], [0.1, 0.9], [0.2, 0.5]])
 
@@ -61,6 +61,23 @@ def test_reports_that_no_task_can_take_are_misuse() -> None:
     ]:
         with pytest.raises(Misuse, match=told):
             answer(Numbers(), estimates)
+
+
+def test_a_task_states_its_exposure_for_every_pair_of_groups() -> None:
+    """A statement of the wrong shape is misuse, never a guess in the accountant's disfavor."""
+
+    class Vague(Numbers):
+        def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:  # noqa: ARG002 - wrong
+            return ()
+
+    with pytest.raises(Misuse, match="every pair"):
+        answer(Vague(), [PEOPLE])
+
+
+def test_notes_belong_to_reports() -> None:
+    """A note too few is misuse: notes must not slip to their neighbours."""
+    with pytest.raises(Misuse, match="one note a report"):
+        answer(Numbers(), [PEOPLE], notes=[np.zeros((2, 4), np.uint8)])
 
 
 def test_answers_to_nobody_that_exists_are_misuse() -> None:

@@ -9,12 +9,22 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 from scipy.spatial.distance import cdist
 
+from coatcheck.domain import Box
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.tasks import Floats, References, answer, assignment
 from coatcheck.tasks.assignment import assign
 from coatcheck.tasks.matching import LeastCostMatching, MaximumMatching
-from coatcheck.tasks.maximum import _by_reach, _tree, maximum
+from coatcheck.tasks.maximum import (
+    _all_pairs,
+    _by_reach,
+    _compiled_graph,
+    _graph,
+    _match,
+    _tree,
+    maximum,
+)
+from coatcheck.tasks.metric import scale_of
 
 KINDS = ("spread", "lattice", "clusters", "equal")
 
@@ -64,16 +74,21 @@ def test_least_cost_equals_the_dense_solver(crowd: tuple[int, int, int, str, int
 @settings(max_examples=1500, deadline=None)
 @given(CROWDS, st.floats(0.01, 1.5))
 def test_maximum_equals_hopcroft_karp(crowd: tuple[int, int, int, str, int], radius: float) -> None:
-    """Both ways, by all pairs and by reach, match as many as Hopcroft-Karp on the full graph."""
+    """All pairs (compiled or not) and reach: each matches as many as Hopcroft-Karp on all pairs."""
     seed, n, more, kind, dimension = crowd
     rows, columns = points(seed, n, kind, dimension), points(seed + 1, n + more, kind, dimension)
     apart = ((rows[:, None] - columns[None]) ** 2).sum(axis=2)
     graph = csr_array((apart <= radius * radius).astype(np.int8))
     largest = (maximum_bipartite_matching(graph, perm_type="column") >= 0).sum()
-    ways = (
+    ways = [
         maximum(rows, columns, radius=radius),
+        _match(_graph(_all_pairs(rows, columns, _tree(columns), radius), apart.shape)),
         _by_reach(rows, columns, _tree(columns), radius),
-    )
+    ]
+    if dimension == 2:
+        compiled = _compiled_graph(rows, columns, radius)
+        assert np.array_equal(compiled.toarray(), graph.toarray())
+        ways.append(_match(compiled))
     for column_of in ways:
         matched = np.flatnonzero(column_of >= 0)
         assert len(matched) == largest
@@ -155,8 +170,11 @@ def test_capacities_serve_several(seed: int, users: int, workers: int, capacity:
 def test_degrees_are_measured_in_metres() -> None:
     """With a scale an axis the nearest in metres wins, not the nearest in degrees."""
     here, places = np.array([[60.0, 10.0]]), np.array([[60.0, 10.015], [60.01, 10.0]])
+    scale = scale_of(Box.geographic(south=59.0, west=9.0, north=61.0, east=11.0))
+    assert scale == pytest.approx((111_195, 55_598), rel=1e-4)
+    assert scale_of(Box((0.0,), (1.0,))) == ()
     plain, _ = answer(LeastCostMatching(), [here, places])
-    scaled, _ = answer(LeastCostMatching(scale=(111_000.0, 55_000.0)), [here, places])
+    scaled, _ = answer(LeastCostMatching(scale=scale), [here, places])
     assert isinstance(plain, References)
     assert isinstance(scaled, References)
     assert (plain.of(0).tolist(), scaled.of(0).tolist()) == ([1], [0])

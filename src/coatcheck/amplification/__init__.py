@@ -196,12 +196,14 @@ def _central(law: Law, method: str, size: int, delta: float) -> float:
     best = law.epsilon
     if best <= 0:
         return 0.0
-    for turn, one in enumerate(dict.fromkeys(map(pair, _laws(law, method)))):
+    first, *others = dict.fromkeys(map(pair, _laws(law, method)))
+    for one in (first, *others):
 
         def excess(x: float, *, fine: bool, one: Pair = one) -> float:
             return _log_excess(one, size, delta, epsilon=x, fine=fine)
 
-        if turn == 0 or (best > 0 and _wins(excess, best)):
+        hopeless = best > 0.99 * law.epsilon
+        if one is first or (best > 0 and (hopeless or _alike(first, one)) and _wins(excess, best)):
             start = _guess(one, size, delta)
             best = min(best, root(excess, good=law.epsilon, bad=0.0, start=start))
     return best
@@ -219,9 +221,16 @@ def _local(
             one = pair(_laws(make(x), method)[turn])
             return _log_excess(one, size, delta, epsilon=epsilon, fine=fine)
 
-        if turn == 0 or _wins(excess, best):
+        bounds = [pair(bound) for bound in _laws(make(best), method)]
+        rival = best < 1.01 * epsilon or _alike(bounds[0], bounds[turn])
+        if turn == 0 or (rival and bounds[turn] != bounds[0] and _wins(excess, best)):
             best = max(best, root(excess, good=epsilon, bad=most, start=min(start, most - 1)))
     return best
+
+
+def _alike(close: Pair, coarse: Pair) -> bool:
+    """Say whether two laws are so near each other that what bounds waste could change the order."""
+    return coarse.scale**2 * coarse.side < 1.1 * close.scale**2 * close.side
 
 
 def _wins(excess: Excess, best: float) -> bool:

@@ -74,7 +74,7 @@ def at_least(draws: Array, chance: float, k: Array) -> Array:
 
 
 def doubt(draws: Array, chance: float, k: Array) -> Array:
-    """Bound the relative error of `point` and `at_least` (measured against 60 digits, times 5)."""
+    """Bound the relative error of `point` and `at_least` (thrice what 50 digits show)."""
     return 1e-13 + 1e-15 * np.abs(k - draws * chance)
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from coatcheck.errors import Misuse
-from coatcheck.laws import Law, OwnCoin
+from coatcheck.laws import AnyLdp, Law, OwnCoin
 
 METHODS: Final = ("closed-form", "clones-2021", "generic", "mechanism")
-ADJACENCY: Final = "replace one person's value"
+ADJACENCY: Final = "replacing one person's value"
 _ALWAYS: Final = (
     "every honest person draws a report once, with the same randomizer and fresh one-time keys",
     "nobody but an honest shuffler learns who sent which report",
@@ -78,14 +78,19 @@ class Guarantee:
             coin = (f"each reports with chance {self.law.rate:g} of their own, else sends silence",)
         return (*_ALWAYS, people, *coin)
 
+    @property
+    def _proof(self) -> str:
+        unknown = isinstance(self.law, AnyLdp) and self.method == "mechanism"
+        return _PROOF["generic" if unknown else self.method]
+
     def __str__(self) -> str:
         least = "" if self.least is None else f"; no proof can go below ε = {self.least:.4g}"
         help_ = "" if self.amplified else " The crowd adds nothing here: ε is the local one."
         return (
-            f"To {self.adjacency} changes the chance of anything others see by a factor of at most "
-            f"e^ε with ε = {_up(self.epsilon)}, up to δ = {self.delta:.3g}: one of {self.crowd:,} "
-            f"people, {self.anonymous:,} of them honest and anonymous, each with local "
-            f"ε = {self.local_epsilon:.4g} ({_PROOF[self.method]}{least}).{help_} "
+            f"{self.adjacency.capitalize()} changes the chance of anything others see by a factor "
+            f"of at most e^ε with ε = {_up(self.epsilon)}, up to δ = {self.delta:.3g}: "
+            f"one of {self.crowd:,} people, {self.anonymous:,} of them honest and anonymous, "
+            f"each with local ε = {self.local_epsilon:.4g} ({self._proof}{least}).{help_} "
             f"Assumes: {'; '.join(self.assumptions)}."
         )
 

@@ -31,11 +31,11 @@ from coatcheck.laws import Pair
 
 # Above this a report is unique in any crowd that fits on Earth, and e^(2ε) would overflow.
 _HOPELESS: Final = 60.0
-# Rows of C that are evaluated one by one; past them, blocks of rows are bounded by their chord.
-_COARSE: Final = 200
-_FINE: Final = 2000
+# Rows of C to evaluate; past twice as many, blocks of rows are bounded by their chord.
+_COARSE: Final = 120
+_FINE: Final = 900
 # Groups of rows whose smear is worked out with its own number of draws off the sides.
-_GROUPS: Final = 6
+_GROUPS: Final = 3
 # Kinks that N may reach before it is put on a few nodes.
 _KINKS: Final = 128
 _FEW: Final = 40
@@ -120,12 +120,10 @@ def _rows(chance: float, size: int, tail: float, *, most: int, groups: int) -> t
     if chance >= 1:
         one = np.array([float(size)])
         return (_Rows(draws=one, anchor=one, mass=np.ones(1), base=size),)
-    low, high, _ = _window(chance, size, tail)
-    clones = np.arange(low, high + 1, dtype=np.float64)
-    mass = _masses(clones, size, chance)
-    if clones.size > most:
+    clones, mass = _masses(chance, size, tail)
+    if clones.size > 2 * most:
         return (_blocks(clones, mass, width=math.ceil(2 * clones.size / most)),)
-    groups = max(1, min(groups, round(500 * clones.size / size)))
+    groups = max(1, min(groups, round(100 * clones.size / size)))
     edges = np.linspace(0, clones.size, groups + 1).astype(int)
     return tuple(
         _Rows(draws=clones[i:j], anchor=clones[i:j], mass=mass[i:j], base=int(clones[i]))
@@ -154,14 +152,17 @@ def _blocks(clones: Array, mass: Array, *, width: int) -> _Rows:
     )
 
 
-def _masses(clones: Array, size: int, chance: float) -> Array:
-    """Give the binomial masses of consecutive counts by their ratios, summing to one."""
+@lru_cache(maxsize=16)
+def _masses(chance: float, size: int, tail: float) -> tuple[Array, Array]:
+    """Give the counts of the window with their binomial masses, by ratios, summing to one."""
+    low, high, _ = _window(chance, size, tail)
+    clones = np.arange(low, high + 1, dtype=np.float64)
     ratio = (size - clones[:-1]) / (clones[:-1] + 1) * (chance / (1 - chance))
     mode = int(np.clip(math.floor((size + 1) * chance) - clones[0], 0, clones.size - 1))
     mass = np.ones_like(clones)
     mass[mode + 1 :] = np.cumprod(ratio[mode:])
     mass[:mode] = np.cumprod(1 / ratio[:mode][::-1])[::-1]
-    return np.asarray(mass / mass.sum())
+    return clones, np.asarray(mass / mass.sum())
 
 
 @lru_cache(maxsize=256)
@@ -214,16 +215,16 @@ def _excesses(draws: Array, above: Array, rest: Smear, unit: float) -> Array:
     # In t the excess is linear but for a kink at each integer, where N's randomness adds its
     # smear times the point mass of A; kinks out of N's reach add less than the table's ends.
     start = np.clip(k, 0.0, draws)
-    up = start[:, None] + np.arange(high)
-    down = start[:, None] - np.arange(low)
-    base = np.where(start == k, mass, point(draws, 0.5, start))[:, None]
-    rise = base * np.cumprod((draws[:, None] - up) / (up + 1), axis=1)
-    fall = base * np.cumprod(np.maximum(down, 0) / (draws[:, None] - down + 1), axis=1)
-    centre = rest.mean - (draws / 2 + above)[:, None] / unit
-    added = base * rest(start[:, None] / unit + centre)
-    added += (rise * rest((up + 1) / unit + centre)).sum(axis=1, keepdims=True)
-    added += (fall * rest((down - 1) / unit + centre)).sum(axis=1, keepdims=True)
-    return np.asarray(value + unit * (added[:, 0] + rest.value[0] + rest.value[-1]))
+    up = start + np.arange(high)[:, None]
+    down = start - np.arange(low)[:, None]
+    base = mass if (start == k).all() else point(draws, 0.5, start)
+    rise = base * np.cumprod((draws - up) / (up + 1), axis=0)
+    fall = base * np.cumprod(np.maximum(down, 0) / (draws - down + 1), axis=0)
+    centre = rest.mean - (draws / 2 + above) / unit
+    added = base * rest(start / unit + centre)
+    added += (rise * rest((up + 1) / unit + centre)).sum(axis=0)
+    added += (fall * rest((down - 1) / unit + centre)).sum(axis=0)
+    return np.asarray(value + unit * (added + rest.value[0] + rest.value[-1]))
 
 
 def _by_nodes(draws: Array, above: Array, rest: Smear, unit: float) -> Array:

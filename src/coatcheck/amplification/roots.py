@@ -16,7 +16,7 @@ class Excess(Protocol):
 
 
 # The result is good by at most this much, in logs of δ.
-CLOSE: Final = 1e-7
+CLOSE: Final = 2e-6
 _NEARBY: Final = 0.05
 
 
@@ -33,7 +33,8 @@ def root(excess: Excess, *, good: float, bad: float, start: float) -> float:
     """
     if excess(bad, fine=False) <= 0:
         return bad
-    if excess(good + 1e-6 * (bad - good), fine=False) > 0:
+    near = abs(start - good) < 0.3 * abs(bad - good)
+    if near and excess(good + 1e-6 * (bad - good), fine=False) > 0:
         return good
     ends = _Bracket(good=good, bad=bad)
     start, slope, _ = _walk(

@@ -3,6 +3,7 @@
 Everything private stays in the ticket, a file that only its owner can read.
 """
 
+import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from coatcheck.cli.files import (
 from coatcheck.cli.files import read as read_file
 from coatcheck.cli.files import write as write_file
 from coatcheck.client import Invitation, Limit
-from coatcheck.domain import Categories
+from coatcheck.domain import Categories, Product
 from coatcheck.errors import Error, Misuse, Refused
 from coatcheck.keys import Contact
 from coatcheck.ledger import Ledger
@@ -127,13 +128,19 @@ def value_of(invitation: Invitation, text: str) -> Any:
     """Read a value as the group's domain takes it; `-` reads it from standard input."""
     if text == "-":
         text = sys.stdin.read().strip()
-    if isinstance(invitation.randomizer.domain, Categories):
+    domain = invitation.randomizer.domain
+    if isinstance(domain, Categories):
         return text
     try:
+        if isinstance(domain, Product):
+            return json.loads(text)
         return tuple(float(part) for part in text.split(","))
     except ValueError:
         # The value is private: the message does not repeat it.
-        raise Misuse("--value is a list of numbers such as 31.23,121.47") from None
+        raise Misuse(
+            "--value is a list of numbers such as 31.23,121.47, a label, or for several fields a"
+            " JSON object"
+        ) from None
 
 
 @click.command()
@@ -175,7 +182,8 @@ def told(answer: Answer, round_: Round) -> dict[str, Any]:
     return told
 
 
-def _estimate(group: int, payload: bytes, round_: Round) -> list[float] | None:
+def _estimate(group: int, payload: bytes, round_: Round) -> Any:
+    """Return a partner's place as the server reads it: numbers, a label, or both by field."""
     if not payload:
         return None
     import numpy as np  # noqa: PLC0415 - only for a partner's place
@@ -185,7 +193,10 @@ def _estimate(group: int, payload: bytes, round_: Round) -> list[float] | None:
     format_ = PayloadFormat.between(randomizer.low, randomizer.high)
     reports, _ = format_.decode(np.frombuffer(payload, dtype=np.uint8).reshape(1, -1))
     how: Any = of.decode
-    return [float(number) for number in randomizer.estimate(reports, how)[0]]
+    found = randomizer.estimate(reports, how)
+    if isinstance(found, dict):
+        return {name: np.asarray(part)[0].tolist() for name, part in found.items()}
+    return np.asarray(found)[0].tolist()
 
 
 @click.command()

@@ -37,8 +37,9 @@ def open_(
 
     Prints the address to give to people. Asking again goes on where it stopped.
     """
+    raw = read(draft)
     try:
-        plan = json.loads(read(draft))
+        plan = json.loads(raw)
     except ValueError as error:
         raise Misuse(f"{draft} is no JSON document: {error}") from None
     if not isinstance(plan, dict):

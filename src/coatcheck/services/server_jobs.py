@@ -6,10 +6,11 @@ from typing import Any
 
 import msgspec
 
+from coatcheck import tasks
 from coatcheck.agreement import propose, read_signed, settle, write_signed
 from coatcheck.drafting import read_plan
 from coatcheck.errors import Misuse
-from coatcheck.keyfiles import PublicKeys
+from coatcheck.keyfiles import PublicKeys, read_secret
 from coatcheck.server import Phase, Server
 from coatcheck.services import faults
 from coatcheck.services.keyring import Keyring
@@ -17,7 +18,7 @@ from coatcheck.services.settings import ServerSettings
 from coatcheck.services.workers import Lanes
 from coatcheck.stores import ServerStore, server_store
 from coatcheck.suites import suite_named
-from coatcheck.terms import Notary, Party, Terms
+from coatcheck.terms import Notary, Party, Terms, Work
 
 
 @cache
@@ -86,7 +87,7 @@ def answer(store: ServerStore, settings: ServerSettings, digest: bytes, fence: i
     round_ = settle(read_signed(sitting.signed))
     lanes = Lanes(paths, count=settings.workers)
     keys = _keyring(paths).of(round_.terms.server.verifying)
-    server = Server(round_, keys=keys, bulk=lanes)
+    server = Server(round_, keys=keys, bulk=lanes, task=task_of(round_.terms.task, settings))
     faults.reach("server.open")
     bulletin = server.answer(store.batch(digest))
     outcome = "answered" if server.phase is Phase.ANSWERED else "refused"
@@ -94,3 +95,15 @@ def answer(store: ServerStore, settings: ServerSettings, digest: bytes, fence: i
     store.answer(digest, bulletin, outcome=outcome, fence=fence)
     faults.reach("server.answered")
     return outcome
+
+
+def task_of(work: Work, settings: ServerSettings) -> tasks.Task:
+    """Rebuild the task of the terms with what only this server knows of it."""
+    known: dict[str, dict[str, Any]] = {}
+    if settings.insight:
+        path = settings.path(settings.insight)
+        try:
+            known = msgspec.json.decode(read_secret(path), type=dict[str, dict[str, Any]])
+        except msgspec.MsgspecError as error:
+            raise Misuse(f"{path} is no file of task parameters: {error}") from None
+    return tasks.from_params({"name": work.name, **work.params, **known.get(work.name, {})})

@@ -114,10 +114,16 @@ class ShufflerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_onl
 
 
 class ServerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A server also knows its shufflers, in order, and the board."""
+    """A server also knows its shufflers, in order, and the board.
+
+    Attributes:
+        insight: a file that only the server reads: parameters of tasks that no terms publish, such
+            as the direction by which gradients are judged; JSON, by the task's name.
+    """
 
     shufflers: Annotated[tuple[str, ...], Meta(min_length=1)]
     board: str
+    insight: str = ""
 
 
 class BoardSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):

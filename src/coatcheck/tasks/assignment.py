@@ -1,10 +1,10 @@
 """The least-cost matching of two sets of points, exact and with a proof, without the dense matrix.
 
 Every point of the smaller side is matched, and the sum of distances is least. Near candidates and
-one matching along a curve (so that a full matching exists) make a sparse graph; shortest augmenting
-paths solve it with prices; then *all* omitted pairs are priced, and those that could improve join
-the graph, until none is left. That is the proof: the prices are feasible for the complete graph, so
-by linear programming duality no matching is cheaper. Stopped early, the gap is stated.
+one full matching (so that there is one) make a sparse graph; shortest augmenting paths solve it
+with prices; then *all* omitted pairs are priced, and those that could improve join the graph, until
+none is left. That is the proof: the prices are feasible for the complete graph, so by linear
+programming duality no matching is cheaper. Stopped early, the gap is stated.
 Knows points, not people. Paper, server-side algorithms of the crowdsourcing experiments.
 """
 
@@ -26,6 +26,7 @@ _THIN = 8
 _ADDED = 12
 _BLOCK = 16
 _ROUNDS = 200
+_ROUNDING = 1e-12  # a gap as small as this is the rounding of long sums, not a better matching
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -111,8 +112,8 @@ def _sparse(rows: Floats, columns: Floats, *, gap: float) -> Assignment:
 
     rows, columns = np.ascontiguousarray(rows), np.ascontiguousarray(columns)
     n, m = len(rows), len(columns)
-    graph = _candidates(rows, columns)
     blocks = cut(columns, size=_BLOCK)
+    graph = _candidates(rows, columns, blocks.order)
     places = columns[blocks.order]
     boxes = (blocks.start, blocks.stop, blocks.skip, blocks.low, blocks.high)
     # Distances of this size carry about this much rounding; a pair cheaper by less is no proof.
@@ -132,7 +133,7 @@ def _sparse(rows: Floats, columns: Floats, *, gap: float) -> Assignment:
         apart = np.sqrt(((rows - columns[column_of]) ** 2).sum(axis=1))
         cost = float(apart.sum())
         bound = float((u - worst[:, 0]).sum() + v.sum())
-        if violated == 0 or cost - bound <= gap * cost:
+        if violated == 0 or cost - bound <= max(gap, _ROUNDING) * cost:
             break
         found = np.where(found >= 0, blocks.order[found], -1)
         graph = graph.with_edges(rows, columns, found)
@@ -156,8 +157,11 @@ def _free_loose(
     column_of[loose] = -1
 
 
-def _candidates(rows: Floats, columns: Floats) -> _Graph:
-    """Near columns, some far ones from ever thinner subsets, and one full matching."""
+def _candidates(rows: Floats, columns: Floats, along: Positions) -> _Graph:
+    """Near columns, some far ones from ever thinner subsets, and one full matching.
+
+    `along` is an order of the columns block by block; rows in such an order take them one by one.
+    """
     n, m = len(rows), len(columns)
     near = 24 if n == m else 12 if m < 2 * n else 8  # the tighter, the longer the detours
     found = [_nearest(rows, columns, np.arange(m), near)]
@@ -167,9 +171,9 @@ def _candidates(rows: Floats, columns: Floats) -> _Graph:
     while size > near:
         found.append(_nearest(rows, columns, np.sort(spread[:size]), _FAR))
         size //= _THIN
-    along = np.empty(n, dtype=np.int64)
-    along[curve(rows)] = curve(columns)[(np.arange(n) * m) // n]
-    found.append(along[:, None])
+    taken = np.empty((n, 1), dtype=np.int64)
+    taken[cut(rows, size=_BLOCK).order, 0] = along[(np.arange(n) * m) // n]
+    found.append(taken)
     return _Graph.of(rows, columns, np.concatenate(found, axis=1))
 
 
@@ -177,16 +181,3 @@ def _nearest(rows: Floats, columns: Floats, subset: Positions, count: int) -> Po
     tree = cKDTree(columns[subset], balanced_tree=False, compact_nodes=False)
     _, near = tree.query(rows, k=min(count, len(subset)))
     return subset[np.asarray(near).reshape(len(rows), -1)]
-
-
-def curve(points: Floats) -> Positions:
-    """The order of the points along a Z-shaped curve that fills space."""
-    bits = max(1, min(10, 60 // points.shape[1]))
-    low, high = points.min(axis=0), points.max(axis=0)
-    span = np.where(high > low, high - low, 1.0)
-    cells = ((points - low) / span * (2**bits - 1)).astype(np.uint64)
-    code = np.zeros(len(points), dtype=np.uint64)
-    for bit in range(bits - 1, -1, -1):
-        for axis in range(min(points.shape[1], 60)):
-            code = (code << np.uint64(1)) | ((cells[:, axis] >> np.uint64(bit)) & np.uint64(1))
-    return np.argsort(code, kind="stable")

@@ -21,7 +21,7 @@ from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Error, Misuse
 from coatcheck.tasks import Optimizes, ReadsNotes, Task, answer
 from coatcheck.tasks.answers import Answers, Floats, Notes, Positions, References
-from coatcheck.tasks.comparison import same_answers, same_by_content
+from coatcheck.tasks.sameness import same_answers, same_by_content
 
 Draw = Callable[[Entropy, Sequence[int]], Sequence[Floats]]
 

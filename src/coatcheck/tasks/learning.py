@@ -48,7 +48,11 @@ class Learning:
         object.__setattr__(self, "groups", tuple(self.groups))
         if self.dimension < 1 or not 0 <= self.sampled <= self.dimension or self.wallet < 0:
             raise Misuse("learning needs a dimension, and samples at most so many coordinates")
-        if self.direction is not None and np.shape(self.direction) != (self.dimension,):
+        if self.direction is None:
+            return
+        # It may come as a list, from a file that only the server reads.
+        object.__setattr__(self, "direction", np.asarray(self.direction, dtype=np.float64))
+        if np.shape(self.direction) != (self.dimension,):
             raise Misuse(f"the direction must have {self.dimension} numbers")
 
     @classmethod

@@ -14,6 +14,7 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 from scipy.spatial import cKDTree
 
 from coatcheck.tasks.answers import Floats, Positions
+from coatcheck.tasks.compiled import available
 
 _NEAR = 8
 _FEW = 32
@@ -29,6 +30,8 @@ def maximum(rows: Floats, columns: Floats, *, radius: float) -> Positions:
     sample = rows[:: max(1, len(rows) // _SAMPLE)]
     wide = radius * (1 + _SLACK)
     if np.mean(tree.query_ball_point(sample, wide, return_length=True)) <= _FEW:
+        if available() and rows.shape[1] == 2:
+            return _match(_compiled_graph(rows, columns, radius))
         pairs = _all_pairs(rows, columns, tree, radius)
         return _match(_graph(pairs, (len(rows), len(columns))))
     return _by_reach(rows, columns, tree, radius)
@@ -63,6 +66,24 @@ def _tree(points: Floats) -> cKDTree:
 def _match(graph: csr_array) -> Positions:
     found = maximum_bipartite_matching(graph, perm_type="column")
     return np.asarray(found).astype(np.int64)
+
+
+def _compiled_graph(rows: Floats, columns: Floats, radius: float) -> csr_array:
+    """Every pair within the radius in the plane, by compiled loops over a grid."""
+    from coatcheck.tasks import maximum_kernels  # noqa: PLC0415 - an extra
+
+    rows, columns = np.ascontiguousarray(rows), np.ascontiguousarray(columns)
+    low, span = columns.min(axis=0), np.ptp(columns, axis=0)
+    # As wide as the radius, and so wide that there are no more cells than a few a column.
+    side = max(radius * (1 + _SLACK * 1000), float(np.sqrt(span.prod() / len(columns) / 2)))
+    side = max(side, float(span.max()) / len(columns))
+    shape = (int(span[0] / side) + 1, int(span[1] / side) + 1)
+    order, begins = maximum_kernels.into_cells(columns, low, side, shape)
+    indptr, indices = maximum_kernels.within(
+        rows, columns[order], order, begins, low, side, shape, radius * radius
+    )
+    ones = np.ones(len(indices), dtype=np.int8)
+    return csr_array((ones, indices, indptr), shape=(len(rows), len(columns)))
 
 
 def _all_pairs(

@@ -6,10 +6,19 @@ and a circle is round. Knows points, not people.
 
 import numpy as np
 
+from coatcheck.domain import Box
 from coatcheck.errors import Misuse
 from coatcheck.tasks.answers import Floats
 
 Scale = tuple[float, ...]
+
+
+def scale_of(domain: Box) -> Scale:
+    """The factors of a box: metres a degree if it is geographic, else none are needed."""
+    if not domain.degrees:
+        return ()
+    half = (np.array(domain.hi) - np.array(domain.lo)) / 2
+    return tuple(float(factor) for factor in domain.scale / half)
 
 
 def checked(scale: object) -> Scale:

@@ -39,6 +39,7 @@ def answer(
     *Guarantee:* what is returned exposes at most what `task.exposed` states, or nothing is.
     """
     groups = _checked(task, estimates)
+    _check_notes(notes, groups)
     if canonical:
         orders = [
             canonical_order(group, notes[g] if notes is not None else None)
@@ -112,6 +113,11 @@ def _checked(task: "Task", estimates: Sequence[Floats]) -> list[Floats]:
     return groups
 
 
+def _check_notes(notes: Sequence[Notes] | None, groups: list[Floats]) -> None:
+    if notes is not None and [len(note) for note in notes] != [len(group) for group in groups]:
+        raise Misuse("there must be one note a report, in arrays like the estimates")
+
+
 def _sorted(
     groups: list[Floats], notes: Sequence[Notes] | None, orders: list[Positions]
 ) -> tuple[list[Floats], list[Notes] | None]:
@@ -145,6 +151,11 @@ def _unsorted(found: list[Answers], orders: list[Positions]) -> list[Answers]:
 def _check_promises(task: "Task", found: list[Answers], groups: list[Floats]) -> None:
     exposed = task.exposed([len(group) for group in groups])
     sizes = task.answer_size([group.shape[1] for group in groups])
+    if [len(row) for row in (*exposed, sizes)] != [len(groups)] * (len(groups) + 1):
+        raise Misuse(
+            f"task {task.name} must state an exposure for every pair of groups and an answer size "
+            f"for each of {len(groups)} groups"
+        )
     for own, (answers, size) in enumerate(zip(found, sizes, strict=True)):
         if not isinstance(answers, References):
             numbers = answers.data.shape[1] + len(answers.shared)

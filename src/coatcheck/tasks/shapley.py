@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 EXACT_MOST = 15
 _NODES = 80
+_CROWDED = 10
+_SHORT = 1e-3  # coalitions whose gradients cancel have no slope worth using
 _ZERO = 1e-14  # of the summed squares: a smaller squared sum is rounding of zero
 
 
@@ -130,7 +132,8 @@ def mean_field(game: Game, *, nodes: int = _NODES) -> Rewards:
     """The closed form for many: each coalition size is replaced by its average coalition.
 
     For 10,000 gradients on 6 of 4,292 coordinates it is within 0.1 % of the exact values; for a
-    few gradients that overlap heavily within some percent. Its error is not a standard error.
+    few gradients that overlap heavily within some percent. What is missing to U(everybody) is
+    spread evenly. Its error is not a standard error, so none is given.
     """
     n = len(game)
     if n < 3:
@@ -147,28 +150,36 @@ def mean_field(game: Game, *, nodes: int = _NODES) -> Rewards:
         mean = x * T + y * R
         before = _cosine(x * A, mean, q.sum())
         values += weight * (_cosine(x * A + a, mean + 2 * x * c + q, q.sum()) - before)
-    return Rewards(values=values / n, standard_error=np.full(n, np.nan), method="mean-field")
+    values = _adding_up(values / n, game, q)
+    return Rewards(values=values, standard_error=np.full(n, np.nan), method="mean-field")
 
 
 def owen(game: Game, *, entropy: "Entropy", sets: int = 200) -> Rewards:
     """Owen sampling: every drawn coalition gives a marginal of everybody; unbiased for any n.
 
     Coalitions are drawn with inclusion probabilities stratified towards the small ones, where the
-    marginals are largest; what is missing to U(everybody) is spread evenly.
+    marginals are largest. How a coalition happens to lie to a gradient is most of the noise, and
+    its mean is known, so it is taken out (a control variate). The standard errors are upper
+    bounds: they leave aside what the strata gain.
     """
     n = len(game)
-    a, q = game.along(), game.squares()
+    a, q, everything = game.along(), game.squares(), game.sum()
+    beside = game.against(everything) - q
+    joint = float(everything @ everything - q.sum())
     total, squared = np.zeros(n), np.zeros(n)
     for stratum in range(sets):
         u = (stratum + entropy.uniforms(1)[0]) / sets
-        members = entropy.uniforms(n) < u * u
-        gain = 2 * u * _marginals(game, members, a, q)
-        total += gain
-        squared += gain * gain
+        t = u**3
+        gain, lies = _marginals(game, entropy.uniforms(n) < t, a, q)
+        square = t * q.sum() + t * t * joint
+        if t * n > _CROWDED and square > _SHORT * t * q.sum():
+            # The slope is that of the mean coalition, not of the drawn one: nothing is biased.
+            gain += t * a.sum() / square**1.5 * (lies - t * beside)
+        total += 3 * u * u * gain
+        squared += (3 * u * u * gain) ** 2
     mean = total / sets
     error = np.sqrt(np.maximum(squared / sets - mean * mean, 0.0) / sets)
-    mean += (game.total() - mean.sum()) / max(n, 1)
-    return Rewards(values=mean, standard_error=error, method="owen")
+    return Rewards(values=_adding_up(mean, game, q), standard_error=error, method="owen")
 
 
 def permutations(game: Game, *, entropy: "Entropy", orders: int = 200) -> Rewards:
@@ -189,6 +200,13 @@ def permutations(game: Game, *, entropy: "Entropy", orders: int = 200) -> Reward
     spread = np.maximum(squared / orders - mean * mean, 0.0)
     error = np.sqrt(spread / max(orders - 1, 1))
     return Rewards(values=mean, standard_error=error, method="permutations")
+
+
+def _adding_up(values: Floats, game: Game, q: Floats) -> Floats:
+    """The values with what is missing to U(everybody) spread over all but zero gradients."""
+    there = q > 0
+    missing = game.total() - float(values.sum())
+    return values + np.where(there, missing / max(int(there.sum()), 1), 0.0)
 
 
 def _row_sums(left: Floats, right: Floats) -> Floats:
@@ -213,8 +231,10 @@ def _spread(n: int, nodes: int) -> tuple[Positions, Floats]:
     return sizes, weights
 
 
-def _marginals(game: Game, members: npt.NDArray[np.bool_], a: Floats, q: Floats) -> Floats:
-    """U(S with i) - U(S without i) of everybody for one coalition S."""
+def _marginals(
+    game: Game, members: npt.NDArray[np.bool_], a: Floats, q: Floats
+) -> tuple[Floats, Floats]:
+    """U(S with i) - U(S without i) of everybody for one coalition S, and <g_i, S without i>."""
     summed = game.sum(members)
     along, square = game.direction @ summed, summed @ summed
     c = game.against(summed)
@@ -223,7 +243,7 @@ def _marginals(game: Game, members: npt.NDArray[np.bool_], a: Floats, q: Floats)
     if members.sum() == 1:
         other[members] = 0.0
     here = _cosine(along, square, q.sum())
-    return sign * (other - here)
+    return sign * (other - here), c - q * members
 
 
 def _running(coordinates: Positions, values: Floats) -> Floats:

@@ -1,0 +1,71 @@
+"""The crowds that the benches measure on: the paper's, where their files are, else made up.
+
+Set COATCHECK_DATA to the directory of the `.npz` files. A made-up crowd has the same size, and the
+output says which it was.
+"""
+
+import os
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from coatcheck.domain import Box
+from coatcheck.entropy import seeded
+from coatcheck.randomizers import MinkowskiResponse
+from coatcheck.tasks import Floats
+from coatcheck.tasks.learning import Learning
+from coatcheck.tasks.shapley import Game
+
+SQUARE: Final = Box((-1, -1), (1, 1))
+SIDES: Final = {"gmission": (713, 532), "everysender": (4036, 817)}
+CHECK_INS: Final = {"gowalla_sf": 138_368, "foursquare_nyc": 227_428}
+
+
+def _file(name: str) -> Path:
+    return Path(os.environ.get("COATCHECK_DATA", "data")) / f"{name}.npz"
+
+
+def spread(count: int, seed: int) -> Floats:
+    """Places anywhere in the unit square."""
+    return np.random.default_rng(seed).random((count, 2))
+
+
+def sides(name: str) -> tuple[Floats, Floats]:
+    """The smaller and the larger side of a crowdsourcing crowd, on [0, 5]^2."""
+    if not _file(name).exists():
+        print(f"{name}: no file, a uniform crowd of its size stands in")
+        larger, smaller = SIDES[name]
+        return spread(smaller, 1) * 5, spread(larger, 2) * 5
+    data = np.load(_file(name))
+    users, workers = (data["xy"][data["group"] == side] for side in ("user", "worker"))
+    return workers, users
+
+
+def check_ins(name: str, most: int | None = None) -> Floats:
+    """Real places on [-1, 1]^2, many at one venue."""
+    if not _file(name).exists():
+        print(f"{name}: no file, a clustered crowd of its size stands in")
+        draw = np.random.default_rng(3)
+        venues = np.clip(draw.normal(0, 0.4, (CHECK_INS[name] // 6, 2)), -1, 1)
+        return venues[draw.integers(0, len(venues), CHECK_INS[name])][:most]
+    places = np.load(_file(name))["latlon"]
+    low, high = places.min(axis=0), places.max(axis=0)
+    return np.asarray((places - low) / (high - low) * 2 - 1)[:most]
+
+
+def reported(places: Floats) -> Floats:
+    """The places as the server sees them at ε 8 with a cap of 0.05, read raw."""
+    made = MinkowskiResponse(domain=SQUARE, epsilon=8.0, radius=0.05)
+    reports = made.randomize(places, seeded(5), clamp=True)
+    return np.asarray(made.estimate(reports, "raw"))
+
+
+def gradients(count: int, *, dimension: int = 4292, sampled: int = 6) -> Game:
+    """Sparse gradients with a common drift, like the paper's learning round."""
+    entropy = seeded(6)
+    where = Learning(dimension=dimension, sampled=sampled).draw_coordinates(count, entropy=entropy)
+    draw = np.random.default_rng(7)
+    direction = draw.normal(size=dimension) * draw.random(dimension) ** 3
+    values = 0.2 * direction[where] + 0.3 * draw.normal(size=where.shape)
+    return Game(coordinates=where, values=values, direction=direction)

@@ -1,0 +1,273 @@
+"""How fast the tasks are: each beside the usual way, in one run, and what they need.
+
+`python -m bench tasks` measures everything (some minutes), `python -m bench.tasks --quick` the
+small sizes only. Ratios are ours to theirs: at most 0.25 means at least four times faster.
+"""
+
+import importlib
+import math
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import maximum_bipartite_matching
+from scipy.spatial import cKDTree
+
+from bench import Figure, quickest, show
+from bench._crowds import check_ins, gradients, reported, sides, spread
+from coatcheck.entropy import seeded
+from coatcheck.tasks import Floats, Positions
+from coatcheck.tasks.assignment import assign, dense
+from coatcheck.tasks.maximum import maximum
+from coatcheck.tasks.neighbours import nearest_within
+from coatcheck.tasks.pairs import agreement
+from coatcheck.tasks.shapley import Game, mean_field, owen, permutations
+
+
+def main(*, quick: bool = False) -> int:
+    """Measure and print; return 1 if a target is missed."""
+    _warm_up()
+    figures = [*_least_cost(quick=quick), *_maximum(quick=quick)]
+    figures += [*_agreement(quick=quick), *_rewards(quick=quick)]
+    if not quick:
+        figures += [*_growth(), *_memory()]
+    return show(figures)
+
+
+def _least_cost(*, quick: bool) -> list[Figure]:
+    figures = []
+    for name, faster in (("gmission", 1.2), ("everysender", 4.0)):
+        rows, columns = sides(name)
+        ours, theirs = quickest(partial(assign, rows, columns), partial(dense, rows, columns))
+        figures.append(_ratio(f"least-cost {name} : scipy dense", ours, theirs, faster))
+        figures.append(Figure(what=f"least-cost {name}", value=ours * 1e3, unit="ms"))
+    n = 2_000 if quick else 10_000
+    rows, columns = spread(n, 1), spread(n, 2)
+    ours, found = _once(lambda: assign(rows, columns))
+    theirs, least = _once(lambda: dense(rows, columns))
+    figures.append(_ratio(f"least-cost {n} x {n} : scipy dense", ours, theirs, 3 if quick else 8))
+    figures.append(_gap(f"least-cost {n} x {n}: unproven", found.gap))
+    figures.append(_gap("  cost above scipy's", found.cost / least.cost - 1))
+    if not quick:
+        ours, found = _once(lambda: assign(spread(80_000, 3), spread(100_000, 4)))
+        what = "least-cost 100,000 x 80,000"
+        figures.append(Figure(what=what, value=ours, unit="s", target=20.0))
+        figures.append(_gap(f"{what}: unproven", found.gap))
+    return figures
+
+
+def _maximum(*, quick: bool) -> list[Figure]:
+    figures = []
+    cases = [(f"{name} radius 1", *sides(name), 1.0) for name in ("gmission", "everysender")]
+    for n in (10_000,) if quick else (10_000, 100_000, 1_000_000):
+        for degree in (3, 30):
+            if n < 1_000_000 or degree == 3:
+                radius = math.sqrt(degree / math.pi / n)
+                case = f"{n * 4 // 5} x {n}, degree {degree}"
+                cases.append((case, spread(n * 4 // 5, 1), spread(n, 2), radius))
+    for what, rows, columns, radius in cases:
+        jobs = _two_ways(rows, columns, radius)
+        ours, theirs = quickest(*jobs, rounds=7 if len(rows) < 20_000 else 2)
+        figures.append(_ratio(f"maximum {what} : full graph", ours, theirs, 1.0))
+        sizes = [int((np.asarray(job()) >= 0).sum()) for job in jobs]
+        figures.append(Figure(what="  fewer matched", value=sizes[1] - sizes[0], unit="", target=0))
+    return figures
+
+
+def _two_ways(
+    rows: Floats, columns: Floats, radius: float
+) -> tuple[Callable[[], Positions], Callable[[], Positions]]:
+    def full() -> Positions:
+        trees = cKDTree(rows), cKDTree(columns)
+        pairs = trees[0].sparse_distance_matrix(trees[1], radius, output_type="ndarray")
+        ones = np.ones(len(pairs), dtype=np.int8)
+        graph = csr_array((ones, (pairs["i"], pairs["j"])), shape=(len(rows), len(columns)))
+        return np.asarray(maximum_bipartite_matching(graph, perm_type="column"))
+
+    return lambda: maximum(rows, columns, radius=radius), full
+
+
+def _agreement(*, quick: bool) -> list[Figure]:
+    """F1 beside three cKDTree counts: true, noisy, and the joint space.
+
+    No tree can count the pairs that are close in both spaces; the l2 count in the joint space,
+    a smaller set, stands in for it.
+    """
+    figures = []
+    for name in ("gowalla_sf", "foursquare_nyc"):
+        truth = check_ins(name, 20_000 if quick else None)
+        noisy = reported(truth)
+        for radius in (0.2, 0.1):
+            ours, found = _once(partial(agreement, truth, noisy, radius=radius))
+            theirs = sum(
+                _once(partial(_tree_count, places, radius))[0]
+                for places in (truth, noisy, np.hstack([truth, noisy]))
+            )
+            what = f"F1 {name} {len(truth)} radius {radius}"
+            figures.append(Figure(what=what, value=ours, unit="s"))
+            figures.append(_ratio("  : three cKDTree counts", ours, theirs, 4.0))
+            figures.append(Figure(what="  its value", value=found.f1, unit=""))
+        seconds, _ = _once(partial(nearest_within, noisy, radius=0.2, limit=16))
+        figures.append(Figure(what=f"16 neighbours {name}", value=seconds, unit="s"))
+    return figures
+
+
+def _tree_count(places: Floats, radius: float) -> object:
+    return cKDTree(places).count_neighbors(cKDTree(places), radius)
+
+
+def _rewards(*, quick: bool) -> list[Figure]:
+    game = gradients(10_000)
+    ours = quickest(lambda: mean_field(game))[0]
+    truth = owen(game, entropy=seeded(8), sets=1_500 if quick else 12_000).values
+    off = _error(mean_field(game).values, truth)
+    sampled = _error(permutations(game, entropy=seeded(9), orders=20).values, truth)
+    figures = [
+        Figure(what="rewards of 10,000, closed form", value=ours * 1e3, unit="ms", target=50.0),
+        Figure(
+            what="  error", value=off * 100, unit="%", target=0.5 if quick else 0.1
+        ),  # quick: the reference itself is 0.2 % off
+        Figure(what="20 permutations of 10,000: error", value=sampled * 100, unit="%"),
+    ]
+    small = gradients(1_000)
+    truth = owen(small, entropy=seeded(8), sets=3_000).values
+    seconds = quickest(lambda: mean_field(small))[0]
+    value = _error(mean_field(small).values, truth) * 100
+    figures.append(Figure(what="rewards of 1,000: error", value=value, unit="%"))
+    try:
+        theirs, found = _once(lambda: _shapiq(small))
+    except Exception as error:  # noqa: BLE001 - a peer fails to import in its own ways
+        print(f"shapiq is absent ({type(error).__name__}: {error}); pip install shapiq")
+        return figures
+    figures.append(_ratio("  : shapiq, 20 permutations", seconds, theirs, 10.0))
+    figures.append(Figure(what="  shapiq: error", value=_error(found, truth) * 100, unit="%"))
+    return figures
+
+
+def _shapiq(game: Game) -> Floats:
+    peer = importlib.import_module("shapiq")
+    n, size = len(game), len(game.direction)
+    whole = csr_array(
+        (
+            game.values.ravel(),
+            (np.repeat(np.arange(n), game.values.shape[1]), game.coordinates.ravel()),
+        ),
+        shape=(n, size),
+    )
+
+    def utility(coalitions: Any) -> Floats:
+        summed = np.asarray(np.atleast_2d(coalitions).astype(np.float64) @ whole)
+        length = np.linalg.norm(summed, axis=1)
+        return np.where(length > 0, summed @ game.direction / np.where(length > 0, length, 1), 0)
+
+    sampler = peer.PermutationSamplingSV(n=n, random_state=1)
+    found = sampler.approximate(budget=20 * n, game=utility)
+    return np.array([found[(i,)] for i in range(n)])
+
+
+def _growth() -> list[Figure]:
+    """Exponents of the time in the number of people."""
+    jobs: list[tuple[str, tuple[int, ...], Callable[[int], object]]] = [
+        ("least-cost, sides 5 : 4", (10_000, 100_000), lambda n: _solve(n * 4 // 5, n)),
+        ("least-cost, equal sides", (2_500, 10_000), lambda n: _solve(n, n)),
+        ("scipy dense, equal sides", (1_000, 4_000), lambda n: dense(spread(n, 1), spread(n, 2))),
+        ("maximum, degree 3", (10_000, 300_000), _match),
+        (
+            "F1, uniform",
+            (20_000, 80_000),
+            lambda n: agreement(spread(n, 1), spread(n, 2), radius=0.1),
+        ),
+        ("rewards", (10_000, 300_000), lambda n: mean_field(gradients(n))),
+    ]
+    figures = []
+    for what, (small, large), job in jobs:
+        times = [min(_once(partial(job, n))[0] for _ in range(2)) for n in (small, large)]
+        exponent = math.log(times[1] / times[0]) / math.log(large / small)
+        figures.append(Figure(what=f"growth of {what}: n to the", value=exponent, unit=""))
+    return figures
+
+
+def _solve(n: int, m: int) -> object:
+    return assign(spread(n, 1), spread(m, 2))
+
+
+def _match(n: int) -> object:
+    return maximum(spread(n * 4 // 5, 1), spread(n, 2), radius=math.sqrt(3 / math.pi / n))
+
+
+def _memory() -> list[Figure]:
+    """Peaks of whole processes, the interpreter and numba included."""
+    figures = []
+    for job, target in (("check-ins", 0.5), ("million", 2.5), ("hundred-thousand", 1.0)):
+        done = subprocess.run(  # noqa: S603 - our own program, by our own interpreter
+            [sys.executable, "-m", "bench.tasks", "--peak", job],
+            check=True,
+            capture_output=True,
+            text=True,
+        )
+        seconds, peak = map(float, done.stdout.split()[-2:])
+        figures.append(Figure(what=f"{job}: peak memory", value=peak, unit="GB", target=target))
+        figures.append(Figure(what=f"{job}: time", value=seconds, unit="s"))
+    return figures
+
+
+def print_peak(job: str) -> None:
+    """Print the seconds and the peak gigabytes of one job in this process."""
+    start = time.perf_counter()
+    if job == "check-ins":
+        truth = check_ins("foursquare_nyc")
+        noisy = reported(truth)
+        agreement(truth, noisy, radius=0.2)
+        nearest_within(noisy, radius=0.2, limit=16)
+    elif job == "million":
+        _match(1_000_000)
+    else:
+        _solve(80_000, 100_000)
+    print(time.perf_counter() - start, _peak())
+
+
+def _peak() -> float:
+    """The most memory this process held, in GB; what its parent held does not count."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(status.read_text(encoding="ascii").split("VmHWM:")[1].split()[0]) / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def _warm_up() -> None:
+    """Compile, so that no figure holds the compiler."""
+    _solve(200, 300)
+    _solve(200, 200)
+    agreement(spread(500, 1), spread(500, 2), radius=0.2)
+
+
+def _once(job: Callable[[], Any]) -> tuple[float, Any]:
+    start = time.perf_counter()
+    found = job()
+    return time.perf_counter() - start, found
+
+
+def _ratio(what: str, ours: float, theirs: float, faster: float) -> Figure:
+    return Figure(what=what, value=ours / theirs, unit="x", target=1 / faster)
+
+
+def _gap(what: str, gap: float) -> Figure:
+    return Figure(what=what, value=gap, unit="", target=1e-9)
+
+
+def _error(found: Floats, truth: Floats) -> float:
+    return float(np.sqrt(np.mean((found - truth) ** 2)) / truth.std())
+
+
+if __name__ == "__main__":
+    if "--peak" in sys.argv:
+        print_peak(sys.argv[-1])
+    else:
+        sys.exit(main(quick="--quick" in sys.argv))

@@ -1,0 +1,13 @@
+#!/bin/sh
+# Make the keys of one role, once: the secret file for the role alone, the public one for all.
+set -eu
+role=$1
+umask 077
+if [ ! -e "/keys/own/$role.key" ]; then
+    coatcheck keygen "$role" --out "/keys/own/$role.key" > "/keys/public/$role.pub"
+    chmod 644 "/keys/public/$role.pub"
+fi
+if [ ! -e /keys/own/operator.token ]; then
+    python -c 'from coatcheck.entropy import system; print(system().token(24).hex())' \
+        > /keys/own/operator.token
+fi

@@ -1,0 +1,272 @@
+"""`coatcheck demo`: a whole round of real processes on this machine, told from both chairs."""
+
+import json
+import time
+from collections import Counter
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+from coatcheck.cli.numbers import length, only_positive
+from coatcheck.errors import Misuse
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    from rich.console import Console
+    from rich.progress import Progress, TaskID
+
+    from coatcheck.places import Floats
+
+_WIDTH = 100  # columns that the widest line needs
+
+
+@click.command()
+@click.argument("name", metavar="taxi|friends|learning")
+@click.option("--people", default=400, show_default=True, help="How many take part.")
+@click.option("--epsilon", default=1.0, show_default=True, help="The ε promised to everybody.")
+@click.option("--data", type=click.Path(path_type=Path), help="People at the places of a file.")
+@click.option("--group-by", help="The column of the file that says who is rider and driver.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead.")
+@click.option("--keep", is_flag=True, help="Leave keys, stores and logs, and say where.")
+def demo(
+    *,
+    name: str,
+    people: int,
+    epsilon: float,
+    data: Path | None,
+    group_by: str | None,
+    as_json: bool,
+    keep: bool,
+) -> None:
+    """Run a round of real processes on this machine and tell it from both chairs.
+
+    Starts a shuffler, a server and a board on loopback with their own stores in a temporary
+    folder; a crowd takes part over HTTP. Nothing is left behind unless --keep.
+
+    \b
+    coatcheck demo taxi                  riders are matched to drivers
+    coatcheck demo friends --people 300  who is near
+    coatcheck demo learning --json       a crowd teaches a model and is rewarded
+    """  # noqa: D301 - \b is click's mark for lines that stay as they are
+    from coatcheck.demo import plays  # noqa: PLC0415 - loads the roles
+
+    only_positive(epsilon, "--epsilon")
+    started = time.perf_counter()
+    play = plays.make_play(name, people=people, epsilon=epsilon, data=_data(data, group_by))
+    performance, stage, story = (_load(name) for name in ("performance", "stage", "story"))
+    with _Bars() as bars, stage.opened(watcher=bars, keep=keep) as scene:
+        show = performance.perform(play, scene, epsilon=epsilon, watcher=bars)
+        show.steps.insert(0, performance.Step("shuffler, server and board start", scene.started_in))
+        document = story.tell(show, asked=epsilon, seconds=0.0)
+    document["seconds"] = time.perf_counter() - started
+    if keep:
+        document["kept"] = str(scene.folder)
+    if as_json:
+        click.echo(json.dumps(document, indent=1, ensure_ascii=False))
+    else:
+        _print(document)
+
+
+def _load(name: str) -> "ModuleType":
+    """Load a part of the demo, or say which extra it needs."""
+    try:
+        return import_module(f"coatcheck.demo.{name}")
+    except ModuleNotFoundError as error:
+        if error.name is not None and error.name.startswith("coatcheck"):
+            raise
+        raise Misuse(
+            f"the demo runs real services, which need {error.name}: pip install 'coatcheck[serve]'"
+        ) from None
+
+
+def _data(path: Path | None, group_by: str | None) -> "dict[str, Floats] | None":
+    from coatcheck.places import read_places  # noqa: PLC0415 - loads numpy
+
+    if path is None:
+        if group_by is not None:
+            raise Misuse("--group-by names a column of a file: give the file by --data")
+        return None
+    table = read_places(path, group_by=group_by)
+    if not table.degrees:
+        raise Misuse(f"{path.name} has no latitudes and longitudes: name the columns lat and lon")
+    return table.groups()
+
+
+class _Bars:
+    """Progress on standard error: a bar a step on a terminal, a line a step elsewhere."""
+
+    def __init__(self) -> None:
+        self._progress: Progress | None = None
+        self._bar: TaskID | None = None
+
+    def __enter__(self) -> Self:
+        from rich.console import Console  # noqa: PLC0415 - loaded when something is drawn
+        from rich.progress import (  # noqa: PLC0415 - loaded when something is drawn
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
+        console = Console(stderr=True)
+        if console.is_terminal:
+            columns = (
+                TextColumn("{task.description:<42}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TimeElapsedColumn(),
+            )
+            self._progress = Progress(*columns, console=console)
+            self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def begin(self, step: str, total: int) -> None:
+        """Start a step of so many parts."""
+        if self._progress is None:
+            click.echo(f"coatcheck: {step}", err=True)
+        else:
+            self._bar = self._progress.add_task(step, total=total)
+
+    def advance(self) -> None:
+        """Note that a part is done."""
+        if self._progress is not None and self._bar is not None:
+            self._progress.advance(self._bar)
+
+
+def _print(document: dict[str, Any]) -> None:
+    from rich.console import Console  # noqa: PLC0415 - only where something is printed
+
+    console = Console(highlight=False)
+    # A narrower terminal breaks lines, which is better than a figure cut short.
+    console.width = max(console.width, _WIDTH)
+    for hero in document["heroes"]:
+        _print_hero(console, hero)
+    _print_server(console, document)
+    _print_board(console, document)
+    if "learning" in document:
+        _print_learning(console, document["learning"])
+    else:
+        _print_service(console, document["service"])
+    _title(console, "The promise")
+    for group in document["groups"]:
+        console.print(f"  [bold]{group['name']}[/]: {group['guarantee']}")
+    _title(console, "Time")
+    for step in document["steps"]:
+        rate = f"  ({step['people'] / step['seconds']:,.0f} a second)" if step["people"] else ""
+        console.print(f"  {step['seconds']:7.2f} s  {step['name']}{rate}")
+    console.print(f"  {document['seconds']:7.2f} s  all of it")
+    if "kept" in document:
+        console.print(f"\nkept in {document['kept']}")
+
+
+def _title(console: "Console", text: str) -> None:
+    console.print(f"\n[bold]{text}[/]")
+
+
+def _print_hero(console: "Console", hero: dict[str, Any]) -> None:
+    _title(console, f"{hero['name']}'s chair ({hero['group']})")
+    kept = ", ".join(
+        f"{number:.5g}" if "reward" in hero else f"{number:.5f}" for number in hero["kept"]
+    )
+    near = f", near the {hero['quarter']}" if hero.get("quarter") else ""
+    what = "a gradient of my own" if "reward" in hero else "where I am"
+    console.print(f"  kept to myself   {what}: {kept}{near}")
+    console.print(
+        f"  sent             {hero['sent_bytes']} sealed bytes under {_short(hero['address'])}"
+    )
+    if "reward" in hero:
+        console.print(
+            f"  got              a reward of {hero['reward']:+.4f}, and the mean gradient"
+        )
+        return
+    if not hero["partners"]:
+        console.print("  got              nobody within reach")
+        return
+    nearest = length(hero["distances_m"][0], "m")
+    others = f" and {len(hero['partners']) - 1} more" if len(hero["partners"]) > 1 else ""
+    console.print(
+        f"  got              the one-time address {_short(hero['partners'][0])}{others}; in truth"
+        f" {nearest} away"
+    )
+    for verb, bodies in (("wrote", hero["wrote_letters"]), ("read", hero["got_letters"])):
+        for body, times in Counter(bodies).items():
+            often = f", {times} times" if times > 1 else ""
+            console.print(f"  {verb:<15}  “{body}”{often}")
+
+
+def _print_server(console: "Console", document: dict[str, Any]) -> None:
+    server = document["server"]
+    _title(console, "The server's chair")
+    counts = " and ".join(
+        f"{count:,} {group['name']}"
+        for count, group in zip(server["reports"], document["groups"], strict=True)
+    )
+    console.print(
+        f"  saw {counts}, in an order that says nothing; {server['group']} look like this:"
+    )
+    for row in server["first_rows"]:
+        noisy = ", ".join(f"{number:.5f}" for number in row["noisy"])
+        console.print(f"    {_short(row['address'])}   {noisy}")
+    hero = document["heroes"][0]
+    told = f", {length(hero['error_m'], 'm')} off" if "error_m" in hero else ""
+    console.print(
+        f"  {hero['name']} is row {hero['place_in_batch'] + 1:,}{told}; only this demo, which holds"
+        " her ticket, can say so"
+    )
+
+
+def _print_board(console: "Console", document: dict[str, Any]) -> None:
+    board = document["board"]
+    _title(console, "Everybody's chair: the board")
+    sizes = " or ".join(str(size) for size in dict.fromkeys(board["entry_bytes"]))
+    console.print(
+        f"  {board['entries']:,} sealed answers of {sizes} bytes and {board['letters']:,} sealed"
+        f" letters; {board['bytes'] / 1e3:,.0f} kB that everyone downloads whole"
+    )
+
+
+def _print_service(console: "Console", service: dict[str, Any]) -> None:
+    _title(console, "How well people were served")
+    for label, key in (
+        ("privately", "private"),
+        ("if the server saw true places", "without_noise"),
+        ("with partners at random", "at_random"),
+    ):
+        row = service[key]
+        apart = "-" if row["mean_distance"] is None else length(row["mean_distance"], "m")
+        within = "" if row["within"] is None else f", {row['within']:.0%} within the radius"
+        console.print(
+            f"  {label:<30} {row['served']:,} served, {row['pairs']:,} pairs, {apart} apart on"
+            f" average{within}"
+        )
+
+    console.print(
+        "  more people or a larger ε bring partners nearer: --people 1000, --epsilon 3; for"
+        " thousands `coatcheck simulate`"
+    )
+
+
+def _print_learning(console: "Console", figures: dict[str, Any]) -> None:
+    _title(console, "What the crowd taught")
+    console.print(
+        f"  accuracy {figures['accuracy_before']:.1%} before, {figures['accuracy_after']:.1%} after"
+        f" one private step, {figures['accuracy_after_without_noise']:.1%} without noise; cosine to"
+        f" the true mean gradient {figures['cosine_to_true_mean']:.3f}"
+    )
+    console.print(
+        f"  mean reward {figures['mean_reward_right_labels']:+.4f} for right labels,"
+        f" {figures['mean_reward_wrong_labels']:+.4f} for the {figures['misled']} people with wrong"
+        " ones"
+    )
+
+
+def _short(address: str) -> str:
+    return f"{address[:8]}…{address[-4:]}"

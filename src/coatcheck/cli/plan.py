@@ -1,0 +1,220 @@
+"""`coatcheck plan`: which mechanism, local budget and radius or grid keep a promise best."""
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import click
+
+from coatcheck.cli.privacy import WHOLE, plain
+from coatcheck.domain import Ball, Box, Categories, Domain
+from coatcheck.errors import Misuse
+from coatcheck.planning import Design, Group, GroupPlan, Plan
+from coatcheck.planning import plan as planned
+from coatcheck.planning.words import GOALS, shape, told_aim, told_error, told_unit
+from coatcheck.randomizers import Goal
+from coatcheck.tasks import Task, from_params
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_WIDTH: Final = 100
+
+
+@click.command()
+@click.option("--epsilon", type=float, required=True, help="The promise to everybody.")
+@click.option("--delta", type=float, required=True, help="Chance of failure.")
+@click.option("--crowd", type=WHOLE, help="The least crowd of one group, called `all`.")
+@click.option("--expected", type=WHOLE, help="How many are likely to come.")
+@click.option("--corrupted", type=WHOLE, default=0, help="How many may help the server.")
+@click.option("--group", "groups", multiple=True, help="NAME:CROWD[:EXPECTED[:CORRUPTED]], often.")
+@click.option("--goal", default="mean", show_default=True, help=" | ".join(GOALS))
+@click.option("--dimension", type=WHOLE, default=2, show_default=True, help="Of [-1, 1]^d.")
+@click.option("--box", help="LO,LO:HI,HI in your own units.")
+@click.option("--geographic", help="SOUTH,WEST,NORTH,EAST in degrees; errors are in metres.")
+@click.option("--ball", type=float, help="Radius of an l2 ball with --dimension.")
+@click.option("--labels", help="Categories, by comma.")
+@click.option("--task", "task_name", help="What will be computed, for whom answers give away.")
+@click.option("--task-params", default="{}", help="Its parameters as a JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="Print one object instead.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Also draw error curves into a file.")
+def plan(
+    *,
+    epsilon: float,
+    delta: float,
+    crowd: int | None,
+    expected: int | None,
+    corrupted: int,
+    groups: tuple[str, ...],
+    goal: str,
+    dimension: int,
+    box: str | None,
+    geographic: str | None,
+    ball: float | None,
+    labels: str | None,
+    task_name: str | None,
+    task_params: str,
+    as_json: bool,
+    plot: Path | None,
+) -> None:
+    """Choose mechanism, local budget and radius or grid together, and say what they give."""
+    if goal not in GOALS:
+        raise Misuse(f"--goal is one of {' | '.join(GOALS)}, not {goal!r}")
+    domain = _domain(dimension, box, geographic, ball, labels)
+    asked = _groups(groups, crowd, expected, corrupted, domain)
+    if plot is not None:
+        from coatcheck.charts import check_file, draw_plan  # noqa: PLC0415 - needs an extra
+
+        check_file(plot)
+    wanted: Goal = next(known for known in get_args(Goal) if known == goal)
+    task = _task(task_name, task_params, list(asked))
+    found = planned(asked, epsilon=epsilon, delta=delta, goal=wanted, task=task)
+    if as_json:
+        click.echo(json.dumps(_plain(found), indent=1))
+    else:
+        _print(found)
+    if plot is not None:
+        draw_plan(found, plot)
+        click.echo(f"coatcheck: drew {plot}", err=True)
+
+
+def _domain(
+    dimension: int,
+    box: str | None,
+    geographic: str | None,
+    ball: float | None,
+    labels: str | None,
+) -> Domain:
+    if sum(one is not None for one in (box, geographic, ball, labels)) > 1:
+        raise Misuse("values live in one domain: give one of --box, --geographic, --ball, --labels")
+    if labels is not None:
+        return Categories(tuple(label.strip() for label in labels.split(",")))
+    if ball is not None:
+        return Ball(radius=ball, p=2, dimension=dimension)
+    if geographic is not None:
+        sides = _numbers(geographic, "--geographic is SOUTH,WEST,NORTH,EAST")
+        if len(sides) != 4:
+            raise Misuse(f"--geographic is SOUTH,WEST,NORTH,EAST, got {geographic!r}")
+        return Box.geographic(south=sides[0], west=sides[1], north=sides[2], east=sides[3])
+    if box is not None:
+        low, _, high = box.partition(":")
+        return Box(*(tuple(_numbers(part, "--box is LO,LO:HI,HI")) for part in (low, high)))
+    if dimension < 1:
+        raise Misuse(f"--dimension is at least 1, not {dimension}")
+    return Box((-1.0,) * dimension, (1.0,) * dimension)
+
+
+def _numbers(text: str, told: str) -> list[float]:
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise Misuse(f"{told}, got {text!r}") from None
+
+
+def _groups(
+    texts: tuple[str, ...],
+    crowd: int | None,
+    expected: int | None,
+    corrupted: int,
+    domain: Domain,
+) -> dict[str, Group]:
+    if bool(texts) == (crowd is not None):
+        raise Misuse("say who takes part: --crowd for one group, or --group for each of several")
+    if crowd is not None:
+        return {"all": Group(domain, crowd, expected, corrupted)}
+    found = {}
+    for text in texts:
+        name, *counts = text.split(":")
+        if not name or not 1 <= len(counts) <= 3:
+            raise Misuse(f"--group is NAME:CROWD[:EXPECTED[:CORRUPTED]], got {text!r}")
+        numbers = [WHOLE.convert(count, None, None) for count in counts]
+        found[name] = Group(domain, numbers[0], *numbers[1:])
+    return found
+
+
+def _task(name: str | None, params: str, groups: list[str]) -> Task | None:
+    if name is None:
+        return None
+    try:
+        given = json.loads(params)
+    except json.JSONDecodeError as error:
+        raise Misuse(f'--task-params is a JSON object such as {{"limit": 9}}: {error}') from None
+    if not isinstance(given, dict):
+        raise Misuse(f'--task-params is a JSON object such as {{"limit": 9}}, got {params}')
+    return from_params({**given, "name": name, "groups": tuple(groups)})
+
+
+def _plain(found: Plan) -> dict[str, Any]:
+    return {
+        "epsilon": found.epsilon,
+        "delta": found.delta,
+        "goal": found.goal,
+        "groups": [
+            {
+                "name": group.name,
+                "recommended": _design(group.best),
+                "reason": group.reason,
+                "alternatives": [_design(other) for other in group.designs[1:]],
+                "unit": told_unit(group.group.domain, found.goal),
+                "guarantee": plain(group.best.guarantee),
+                "expected": plain(group.expected) if group.group.expected else None,
+                "fading": {f"{share:g}": left for share, left in group.fading.items()},
+                "warnings": list(group.warnings),
+            }
+            for group in found.groups
+        ],
+        "terms": found.groups_of_terms(),
+    }
+
+
+def _design(design: Design) -> dict[str, Any]:
+    made = design.randomizer
+    return {
+        "mechanism": made.name,
+        "local_epsilon": made.epsilon,
+        "decode": design.how,
+        "error": design.error if math.isfinite(design.error) else None,
+        "parameters": made.params(),
+    }
+
+
+def _print(found: Plan) -> None:
+    from rich.console import Console  # noqa: PLC0415 - only where a table is printed
+
+    console = Console(highlight=False)
+    console.width = max(console.width, _WIDTH)
+    console.print(f"To keep ε = {found.epsilon:g} at δ = {found.delta:g} ({told_aim(found.goal)}):")
+    for group in found.groups:
+        console.print(_table(group))
+        _print_rest(group, console.print)
+
+
+def _table(group: GroupPlan) -> "Table":
+    from rich import box  # noqa: PLC0415 - only where a table is printed
+    from rich.table import Table  # noqa: PLC0415 - only where a table is printed
+
+    table = Table(box=box.SIMPLE_HEAD, title=f"\n{group.name}", title_justify="left")
+    for heading in ("", "mechanism", "local ε", "shape", "read by", "error", ""):
+        table.add_column(heading, no_wrap=bool(heading))
+    for design in group.designs:
+        best = design is group.best
+        more = f"{design.error / group.best.error - 1:+.1%}" if not best else group.reason
+        made = design.randomizer
+        cells = (made.name, f"{made.epsilon:.3f}", shape(made), design.how, told_error(design))
+        table.add_row("→" if best else "", *cells, more, style="bold" if best else "")
+    return table
+
+
+def _print_rest(group: GroupPlan, say: Any) -> None:
+    best = group.best.guarantee
+    say(
+        f"At least {best.crowd:,} people, {best.anonymous:,} honest and anonymous: "
+        f"ε = {best.epsilon:.4g}"
+    )
+    for share, left in group.fading.items():
+        say(f"  {share:.0%} of them lost: ε = {left:.4g}")
+    if group.group.expected is not None:
+        say(f"With {group.group.expected:,} people: ε = {group.expected.epsilon:.4g}")
+    for warning in group.warnings:
+        say(f"[yellow]Warning:[/] {warning}")

@@ -1,0 +1,254 @@
+"""`coatcheck simulate`: a whole round in memory on one's own places, before anybody is asked."""
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from coatcheck.cli.numbers import length, numbers, only_positive
+from coatcheck.errors import Misuse, OutsideDomain
+
+if TYPE_CHECKING:
+    from rich.table import Table as RichTable
+
+    from coatcheck.domain import Box
+    from coatcheck.places import Floats
+    from coatcheck.rehearsal import Rehearsal
+
+_WIDTH = 100  # columns that the widest table needs
+STAMP = "SIMULATION: one process saw every place and the seed repeats; nobody was protected by it"
+
+
+@click.command()
+@click.argument("files", nargs=-1, required=True)
+@click.option("--task", default="least-cost-matching", show_default=True, help="What to compute.")
+@click.option("--epsilon", default=1.0, show_default=True, help="The ε promised to everybody.")
+@click.option("--delta", type=float, help="The δ; by default 1 in 100 times the crowd, or less.")
+@click.option("--columns", help="The two columns of a place, such as lat,lon.")
+@click.option("--group-by", help="The column (or GeoJSON property) that names a row's group.")
+@click.option("--radius", type=float, help="How near is near: metres, or the columns' unit.")
+@click.option("--limit", type=int, help="The most neighbours in an answer.")
+@click.option("--box", "corners", help="south,west,north,east that the terms would state.")
+@click.option("--clamp", is_flag=True, help="Move places outside the box to its edge.")
+@click.option("--corrupted", default="0", show_default=True, help="Helpers of the server, a group.")
+@click.option("--seed", default=7, show_default=True, help="The same seed, the same round.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead.")
+def simulate(
+    *,
+    files: tuple[str, ...],
+    task: str,
+    epsilon: float,
+    delta: float | None,
+    columns: str | None,
+    group_by: str | None,
+    radius: float | None,
+    limit: int | None,
+    corners: str | None,
+    clamp: bool,
+    corrupted: str,
+    seed: int,
+    as_json: bool,
+) -> None:
+    """Run a whole round in memory on your own places: what it is worth, and what it promises.
+
+    FILES are CSV (with a header) or GeoJSON points. One file a group, named after the file or as
+    NAME=FILE, or one file with --group-by.
+
+    \b
+    coatcheck simulate riders.csv drivers.csv --epsilon 1
+    coatcheck simulate day.geojson --group-by role --task maximum-matching --radius 800
+    coatcheck simulate members.csv --task neighbours --radius 500 --limit 8 --json
+    """  # noqa: D301 - \b is click's mark for lines that stay as they are
+    from coatcheck import rehearsal  # noqa: PLC0415 - loads scipy, which --help does not need
+
+    only_positive(epsilon, "--epsilon")
+    groups, degrees = _groups(files, columns=columns, group_by=group_by)
+    box = _box(corners, degrees=degrees) or rehearsal.box_around(groups, degrees=degrees)
+    work = rehearsal.make_task(task, names=tuple(groups), box=box, radius=radius, limit=limit)
+    sizes = [len(places) for places in groups.values()]
+    started = time.perf_counter()
+    try:
+        found = rehearsal.rehearse(
+            groups,
+            task=work,
+            box=box,
+            epsilon=epsilon,
+            delta=rehearsal.usual_delta(sizes) if delta is None else delta,
+            corrupted=_helpers(corrupted, sizes),
+            seed=seed,
+            clamp=clamp,
+        )
+    except OutsideDomain as error:
+        raise Misuse(str(error).replace("ask for clamp=True", "give --clamp")) from None
+    document = {**_document(found), "seed": seed, "seconds": time.perf_counter() - started}
+    if as_json:
+        click.echo(json.dumps(_plain(document), indent=1, ensure_ascii=False))
+    else:
+        _print(found, document, stated=corners is not None)
+
+
+def _groups(
+    files: Sequence[str], *, columns: str | None, group_by: str | None
+) -> "tuple[dict[str, Floats], bool]":
+    from coatcheck.places import group_name, read_places  # noqa: PLC0415 - loads numpy
+
+    names = tuple(name.strip() for name in columns.split(",")) if columns else ()
+    if group_by and len(files) > 1:
+        raise Misuse("--group-by is for one file; with several, each file is a group")
+    groups: dict[str, Floats] = {}
+    kinds = set()
+    for file in files:
+        given, _, path = file.rpartition("=")
+        table = read_places(Path(path), columns=names, group_by=group_by)
+        kinds.add(table.degrees)
+        found = table.groups()
+        if given:
+            found = {group_name(given): table.values}
+        if set(found) & set(groups):
+            raise Misuse(f"two files are group {next(iter(found))!r}: write NAME=FILE to tell")
+        groups |= found
+    if len(kinds) > 1:
+        raise Misuse("some files are in degrees and some are not: use the same columns in all")
+    return groups, kinds.pop()
+
+
+def _box(text: str | None, *, degrees: bool) -> "Box | None":
+    from coatcheck.domain import Box  # noqa: PLC0415 - loads numpy
+
+    if text is None:
+        return None
+    edges = numbers(text, "--box", how_many=4, example="31.0,121.2,31.4,121.7")
+    if degrees:
+        return Box.geographic(south=edges[0], west=edges[1], north=edges[2], east=edges[3])
+    return Box((edges[0], edges[1]), (edges[2], edges[3]))
+
+
+def _helpers(text: str, sizes: Sequence[int]) -> tuple[int, ...]:
+    parts = text.split(",")
+    if not all(part.strip().isdigit() for part in parts) or len(parts) not in {1, len(sizes)}:
+        raise Misuse(f"--corrupted is a number of people, or one a group such as 5,5, got {text!r}")
+    found = tuple(int(part) for part in parts)
+    return found * len(sizes) if len(found) == 1 else found
+
+
+def _document(found: "Rehearsal") -> dict[str, Any]:
+    terms, outcome = found.outcome.round.terms, found.outcome
+    groups = []
+    for of, draft, errors, promise in zip(
+        terms.groups, found.drafts, found.errors, outcome.guarantees, strict=True
+    ):
+        groups.append(
+            {
+                "name": of.name,
+                "people": draft.minimum,
+                "randomizer": of.randomizer["name"],
+                "decode": of.decode,
+                "local_epsilon": draft.randomizer.epsilon,
+                "epsilon": promise.epsilon,
+                "delta": promise.delta,
+                "anonymous": promise.anonymous,
+                "expected_error": draft.randomizer.expected_error(draft.decode),  # type: ignore[arg-type] # the terms' decode is one of the randomizer's
+                "mean_error": float(errors.mean()),
+                "guarantee": str(promise),
+            }
+        )
+    return {
+        "simulation": True,
+        "task": {"name": terms.task.name, **terms.task.params},
+        "unit": found.box.unit,
+        "box": {"lo": found.box.lo, "hi": found.box.hi},
+        "groups": groups,
+        "private": asdict(found.private),
+        "without_noise": asdict(found.plain),
+        "at_random": asdict(found.random),
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Return a document that JSON can hold: what is not a number is nothing."""
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _print(found: "Rehearsal", document: dict[str, Any], *, stated: bool) -> None:
+    from rich.console import Console  # noqa: PLC0415 - only where a table is printed
+
+    console = Console(highlight=False)
+    # A narrower terminal breaks lines, which is better than a figure cut short.
+    console.width = max(console.width, _WIDTH)
+    unit = found.box.unit
+    people = sum(group["people"] for group in document["groups"])
+    console.print(f"[bold]{STAMP}[/]\n")
+    console.print(_group_table(document, unit))
+    console.print()
+    console.print(_service_table(document, unit))
+    console.print(
+        f"\nThe round of {people:,} people took {document['seconds']:.1f} s in this process."
+    )
+    if not stated:
+        console.print(
+            "The box was drawn around the data, which a real round must not do: state it by --box."
+        )
+    for group in document["groups"]:
+        console.print(f"\n[bold]{group['name']}[/]: {group['guarantee']}")
+        if group["epsilon"] >= group["local_epsilon"]:
+            console.print(
+                "The crowd is too small to help: find more people, or ask for a larger ε."
+            )
+
+
+def _group_table(document: dict[str, Any], unit: str) -> "RichTable":
+    from rich import box  # noqa: PLC0415 - only where a table is printed
+    from rich.table import Table  # noqa: PLC0415 - only where a table is printed
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("group")
+    for heading in ("people", "local ε", "ε", "δ", "error expected", "error here"):
+        table.add_column(heading, justify="right")
+    table.add_column("randomizer")
+    for group in document["groups"]:
+        table.add_row(
+            group["name"],
+            f"{group['people']:,}",
+            f"{group['local_epsilon']:.2f}",
+            f"{group['epsilon']:.3f}",
+            f"{group['delta']:.0e}",
+            length(group["expected_error"], unit),
+            length(group["mean_error"], unit),
+            f"{group['randomizer']}, {group['decode']}",
+        )
+    return table
+
+
+def _service_table(document: dict[str, Any], unit: str) -> "RichTable":
+    from rich import box  # noqa: PLC0415 - only where a table is printed
+    from rich.table import Table  # noqa: PLC0415 - only where a table is printed
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    table.add_column("")
+    for heading in ("served", "pairs", "mean distance", "median", "within radius"):
+        table.add_column(heading, justify="right")
+    for label, key in (
+        ("private", "private"),
+        ("without noise", "without_noise"),
+        ("partners at random", "at_random"),
+    ):
+        row = document[key]
+        within = "" if math.isnan(row["within"]) else f"{row['within']:.1%}"
+        table.add_row(
+            label,
+            f"{row['served']:,}",
+            f"{row['pairs']:,}",
+            length(row["mean_distance"], unit),
+            length(row["median_distance"], unit),
+            within,
+        )
+    return table

@@ -1,0 +1,55 @@
+"""A made-up city: crowds that gather in quarters, the same ones for the same seed.
+
+The demo's people have to be somewhere when the user brings no file. Nobody real lives here, so
+seeded randomness is right; the noise on their places is drawn by the clients, as always.
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from coatcheck.domain import Box
+from coatcheck.entropy import Entropy, seeded
+
+Floats = NDArray[np.float64]
+
+CITY: Final = Box.geographic(south=31.190, west=121.430, north=31.262, east=121.514)
+"""Eight kilometres by eight, stated before anybody is asked where they are."""
+
+# Where each quarter lies in the box (share of height and width), how wide it spreads, and how
+# many of the crowd are there. The last one is everybody else.
+_QUARTERS: Final = (
+    ("harbor", 0.80, 0.72, 0.05, 0.22),
+    ("old town", 0.55, 0.45, 0.07, 0.28),
+    ("university", 0.25, 0.20, 0.06, 0.18),
+    ("station", 0.30, 0.75, 0.04, 0.14),
+    ("suburbs", 0.50, 0.50, 0.30, 0.18),
+)
+
+
+def places(people: int, *, seed: int) -> Floats:
+    """Put so many people into the quarters, as (latitude, longitude)."""
+    entropy = seeded(seed)
+    shares = np.array([quarter[4] for quarter in _QUARTERS])
+    home = np.searchsorted(np.cumsum(shares), entropy.uniforms(people) * shares.sum())
+    center = np.array([quarter[1:3] for quarter in _QUARTERS])[home]
+    spread = np.array([quarter[3] for quarter in _QUARTERS])[home, None]
+    share = center + spread * _normal(entropy, people)
+    # Whoever would stand outside the city stands as far inside: reflecting keeps edges empty.
+    share = 1 - np.abs(1 - np.abs(share) % 2)
+    low, high = np.array(CITY.lo), np.array(CITY.hi)
+    return np.asarray(low + np.clip(share, 0.0, 1.0) * (high - low))
+
+
+def quarter(place: Floats) -> str:
+    """Name the quarter whose center is nearest, as a passer-by would."""
+    low, high = np.array(CITY.lo), np.array(CITY.hi)
+    share = (place - low) / (high - low)
+    apart = [float(np.hypot(*(share - quarter[1:3]))) for quarter in _QUARTERS[:-1]]
+    return _QUARTERS[int(np.argmin(apart))][0]
+
+
+def _normal(entropy: Entropy, rows: int) -> Floats:
+    return np.asarray(ndtri(entropy.uniforms(2 * rows))).reshape(rows, 2)

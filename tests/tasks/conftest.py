@@ -1,6 +1,0 @@
-"""What the tests of the tasks share."""
-
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parent))

@@ -1,0 +1,239 @@
+"""The demo for real, at a small size: three processes, a crowd over HTTP, nothing left behind."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from coatcheck.demo import city, gradients
+from coatcheck.demo.plays import make_play
+from coatcheck.rehearsal import distances
+
+SOURCE = Path(__file__).parents[1] / "src"
+PATIENCE = 120.0
+
+
+def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    """Start a demo as a user would, with a temporary folder and a mark of its own."""
+    (folder / "tmp").mkdir()
+    return subprocess.Popen(  # noqa: S603 - our own program
+        [sys.executable, "-m", "coatcheck", "demo", *arguments],
+        cwd=folder,
+        env={
+            "PATH": os.environ["PATH"],
+            "PYTHONPATH": str(SOURCE),
+            "TMPDIR": str(folder / "tmp"),
+            "COATCHECK_TEST_MARK": str(folder),
+            "LC_ALL": "C.UTF-8",
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def left_behind(folder: Path) -> list[int]:
+    """Find every process that was started under this folder's mark, children's children too."""
+    mark = f"COATCHECK_TEST_MARK={folder}".encode()
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes().split(b"\0")
+            state = (entry / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
+        except OSError:
+            continue
+        if mark in environment and state != "Z":
+            found.append(int(entry.name))
+    return found
+
+
+def assert_nothing_left(folder: Path) -> None:
+    """Neither process nor file, within the moment that the kernel needs."""
+    until = time.monotonic() + 5
+    while left_behind(folder) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert left_behind(folder) == []
+    assert list((folder / "tmp").iterdir()) == []
+    assert sorted(path.name for path in folder.iterdir()) == ["tmp"]
+
+
+def finish(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    """Wait for a demo to end."""
+    out, err = process.communicate(timeout=PATIENCE)
+    return process.returncode, out, err
+
+
+def told(folder: Path, *arguments: str) -> dict[str, Any]:
+    """Run a demo to its end and return its story."""
+    code, out, err = finish(start(folder, *arguments, "--json"))
+    assert code == 0, err
+    story: dict[str, Any] = json.loads(out)
+    return story
+
+
+def assert_everybody_was_answered(story: dict[str, Any], people: int, *groups: str) -> None:
+    """What each chair counted is the same crowd, at no more than the ε that was asked for."""
+    assert story["people"] == people
+    assert [group["name"] for group in story["groups"]] == list(groups)
+    assert sum(group["people"] for group in story["groups"]) == people
+    assert story["board"]["entries"] == people
+    assert sum(story["server"]["reports"]) == people
+    assert story["server"]["dropped"] == [0] * len(groups)
+    for group in story["groups"]:
+        assert 0 < group["epsilon"] <= story["epsilon_asked"]
+        assert "Assumes:" in group["guarantee"]
+    assert {step["name"] for step in story["steps"]} >= {"people join"}
+
+
+def test_both_heroes_of_the_taxi_demo_tell_the_same_story(tmp_path: Path) -> None:
+    """Ada's driver is Bo, Bo's rider is Ada, their letters cross; nothing is left."""
+    story = told(tmp_path, "taxi", "--people", "60", "--epsilon", "2")
+    assert_everybody_was_answered(story, 60, "riders", "drivers")
+    ada, bo = story["heroes"]
+    assert (ada["group"], bo["group"]) == ("riders", "drivers")
+    assert ada["partners"] == [bo["address"]]
+    assert bo["partners"] == [ada["address"]]
+    assert ada["distances_m"] == bo["distances_m"]
+    apart = distances(np.array([ada["kept"]]), np.array([bo["kept"]]), city.CITY)
+    assert ada["distances_m"] == pytest.approx(apart.tolist())
+    assert ada["wrote_letters"] == bo["got_letters"] == ["by the blue door"]
+    assert bo["wrote_letters"] == ada["got_letters"] == ["two minutes, a green car"]
+    service = story["service"]
+    assert service["private"]["pairs"] == service["without_noise"]["pairs"] == 27
+    assert service["private"]["mean_distance"] > service["without_noise"]["mean_distance"]
+    assert story["letters"] == {"posted": 54, "read": 28}
+    assert_nothing_left(tmp_path)
+
+
+def test_friends_are_told_of_at_most_five_others(tmp_path: Path) -> None:
+    """Nobody is told of themselves, and no list is longer than the terms say."""
+    story = told(tmp_path, "friends", "--people", "40")
+    assert_everybody_was_answered(story, 40, "members")
+    for hero in story["heroes"]:
+        assert len(hero["partners"]) <= 5
+        assert hero["address"] not in hero["partners"]
+    assert story["service"]["private"]["pairs"] <= 5 * 40
+    assert_nothing_left(tmp_path)
+
+
+def test_learners_are_rewarded_and_keep_leaves_the_folder(tmp_path: Path) -> None:
+    """Rewards come from a direction that only the server has; the kept folder is the owner's."""
+    story = told(tmp_path, "learning", "--people", "60", "--epsilon", "3", "--keep")
+    assert_everybody_was_answered(story, 60, "learners")
+    assert {round(hero["reward"], 12) for hero in story["heroes"]} != {0.0}
+    assert -1 <= story["learning"]["cosine_to_true_mean"] <= 1
+    kept = Path(story["kept"])
+    names = {path.name for path in kept.iterdir()}
+    assert {"server.key", "server.public", "shuffler-1.db", "board.log", "people"} <= names
+    assert (kept / "server.key").stat().st_mode & 0o777 == 0o600
+    assert "direction" not in (kept / "board.log").read_text(encoding="utf-8")
+    assert left_behind(tmp_path) == []
+
+
+def test_people_can_be_put_at_the_places_of_a_file(tmp_path: Path) -> None:
+    """A file with a column of sides gives the crowd, and its name of the groups."""
+    places = city.places(24, seed=3)
+    rows = "".join(
+        f"{lat:.6f},{lon:.6f},{'guests' if row % 2 else 'cabs'}\n"
+        for row, (lat, lon) in enumerate(places)
+    )
+    path = tmp_path.parent / f"{tmp_path.name}-places.csv"
+    path.write_text(f"lat,lon,side\n{rows}", encoding="utf-8")
+    arguments = ("taxi", "--data", str(path), "--group-by", "side")
+    code, out, err = finish(start(tmp_path, *arguments))
+    assert code == 0, err
+    for words in ("Ada's chair (cabs)", "Bo's chair (guests)", "The server's chair", "The promise"):
+        assert words in out
+    assert "people join" in err
+    assert_nothing_left(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("end", "moment"),
+    [
+        (signal.SIGINT, "people join"),
+        (signal.SIGTERM, "shuffler, server and board start"),
+        (signal.SIGKILL, "people join"),
+    ],
+)
+def test_an_interrupted_demo_leaves_no_process(
+    tmp_path: Path, end: signal.Signals, moment: str
+) -> None:
+    """Whenever and however it is ended; only kill -9 cannot remove the folder."""
+    process = start(tmp_path, "taxi", "--people", "300")
+    assert process.stderr is not None
+    for line in process.stderr:
+        if moment in line:
+            break
+    time.sleep(0.3)
+    process.send_signal(end)
+    code, _, err = finish(process)
+    assert code != 0
+    assert "Traceback" not in err
+    if end is signal.SIGKILL:
+        for path in (tmp_path / "tmp").glob("coatcheck-demo-*"):
+            shutil.rmtree(path)
+    assert_nothing_left(tmp_path)
+
+
+def test_a_role_that_ends_is_told_in_a_sentence(tmp_path: Path) -> None:
+    """If a process dies the demo says which, with the last words of its log, and clears up."""
+    process = start(tmp_path, "taxi", "--people", "600")
+    assert process.stderr is not None
+    for line in process.stderr:
+        if "people join" in line:
+            break
+    for pid in left_behind(tmp_path):
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        if b"coatcheck.demo.role" in words and b"server" in words:
+            os.kill(pid, signal.SIGKILL)
+    code, out, err = finish(process)
+    assert code == 1
+    assert out == ""
+    assert "coatcheck: the server ended" in err
+    assert_nothing_left(tmp_path)
+
+
+def test_the_city_is_the_same_for_the_same_seed_and_inside_its_box() -> None:
+    """Clusters are denser than the box, nobody stands outside."""
+    places = city.places(3_000, seed=5)
+    assert np.array_equal(places, city.places(3_000, seed=5))
+    assert not np.array_equal(places, city.places(3_000, seed=6))
+    city.CITY.snap(places)
+    counts, *_ = np.histogram2d(places[:, 0], places[:, 1], bins=8)
+    assert counts.max() > 4 * counts.mean()
+    assert {city.quarter(place) for place in places} == {
+        "harbor",
+        "old town",
+        "university",
+        "station",
+    }
+
+
+def test_the_lesson_can_be_learned() -> None:
+    """One step of the true mean gradient beats guessing, and wrong labels point the other way."""
+    lesson = gradients.lesson(200, seed=1)
+    assert np.linalg.norm(lesson.gradients, axis=1).max() <= gradients.CLIP * (1 + 1e-12)
+    assert lesson.accuracy(gradients.step(lesson.gradients.mean(axis=0))) > 0.7
+    along = lesson.gradients @ lesson.direction
+    assert along[lesson.misled].mean() < 0 < along[~lesson.misled].mean()
+
+
+def test_a_play_promises_at_most_what_was_asked() -> None:
+    """Every group of every play, at two sizes."""
+    for name in ("taxi", "friends", "learning"):
+        for people in (30, 300):
+            play = make_play(name, people=people, epsilon=1.5)
+            assert play.people == people
+            assert all(draft.minimum >= 2 for draft in play.drafts)

@@ -1,0 +1,149 @@
+"""The deployment files agree with the program: what can be checked without containers."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+import yaml
+
+from coatcheck.cli import COMMANDS
+from coatcheck.drafting import read_plan
+from coatcheck.services.settings import (
+    BoardSettings,
+    ServerSettings,
+    Settings,
+    ShufflerSettings,
+    read_settings,
+)
+from coatcheck.suites import suite_named
+
+ROOT = Path(__file__).parents[1]
+SETTINGS = ROOT / "deploy" / "coatcheck.toml"
+KINDS: dict[str, type[Settings]] = {
+    "shuffler": ShufflerSettings,
+    "server": ServerSettings,
+    "board": BoardSettings,
+}
+
+
+@pytest.fixture(scope="module")
+def services() -> dict[str, dict[str, Any]]:
+    """Read the services of compose.yaml."""
+    document = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))
+    found: dict[str, dict[str, Any]] = document["services"]
+    assert set(document["volumes"]) >= _volumes(found)
+    return found
+
+
+def _volumes(services: dict[str, dict[str, Any]]) -> set[str]:
+    mounted = [mount for service in services.values() for mount in service.get("volumes", ())]
+    return {mount.split(":")[0] for mount in mounted if not mount.startswith(".")}
+
+
+@pytest.mark.parametrize("role", KINDS)
+def test_a_role_runs_the_command_with_its_own_settings(
+    services: dict[str, dict[str, Any]], role: str
+) -> None:
+    """The settings are read by the program itself, and the ports are the published ones."""
+    settings = read_settings(SETTINGS, role=role, kind=KINDS[role])
+    assert services[role]["command"] == ["serve", role, "--config", "/deploy/coatcheck.toml"]
+    port = settings.listen.rpartition(":")[2]
+    assert services[role]["ports"] == [f"127.0.0.1:{port}:{port}"]
+    assert urlsplit(settings.url).port == int(port)
+    assert settings.store.startswith("postgresql://")
+    assert urlsplit(settings.store).hostname in services
+
+
+def test_the_roles_find_each_other(services: dict[str, dict[str, Any]]) -> None:
+    """Every address that a role is told is a service of the file, on the port it listens on."""
+    tables = tomllib.loads(SETTINGS.read_text(encoding="utf-8"))
+    told = [tables["shuffler"]["next"], tables["shuffler"]["board"], tables["server"]["board"]]
+    told += tables["server"]["shufflers"]
+    for address in told:
+        parts = urlsplit(address)
+        assert parts.hostname in services
+        assert tables[str(parts.hostname)]["listen"].endswith(f":{parts.port}")
+
+
+def test_the_example_round_keeps_a_promise() -> None:
+    """The draft beside the settings makes terms, for a crowd that hides its people."""
+    plan = json.loads((ROOT / "deploy" / "draft.json").read_text(encoding="utf-8"))
+    for group in read_plan(plan, suite_named("x25519")).groups:
+        assert 0 < group.promise.epsilon < 1.5
+
+
+def test_no_role_has_the_keys_or_the_database_of_another(
+    services: dict[str, dict[str, Any]],
+) -> None:
+    """Secret keys are on a volume of the role alone; tables in a database of the role alone."""
+    for role in KINDS:
+        mounts = services[role]["volumes"]
+        assert f"{role}-keys:/keys/own:ro" in mounts
+        assert not [m for m in mounts if re.match(r"(?!public)\w+-keys:", m) and role not in m]
+    stores = [read_settings(SETTINGS, role=r, kind=k).store for r, k in KINDS.items()]
+    assert len(set(stores)) == len(stores)
+    made = (ROOT / "deploy" / "databases.sql").read_text(encoding="utf-8")
+    for store in stores:
+        assert f"CREATE DATABASE {urlsplit(store).path[1:]};" in made
+
+
+@pytest.mark.parametrize("role", KINDS)
+def test_the_keys_are_those_that_the_settings_name(
+    services: dict[str, dict[str, Any]], role: str, tmp_path: Path
+) -> None:
+    """The script is a shell's, makes what the settings ask for, and is run before the roles."""
+    assert services[f"{role}-keys"]["entrypoint"] == ["sh", "/deploy/make-keys.sh", role]
+    assert services[role]["depends_on"][f"{role}-keys"] == {
+        "condition": "service_completed_successfully"
+    }
+    script = (ROOT / "deploy" / "make-keys.sh").read_text(encoding="utf-8")
+    here = tmp_path / "make-keys.sh"
+    here.write_text(script.replace("/keys/", f"{tmp_path}/"), encoding="utf-8")
+    for folder in ("own", "public"):
+        (tmp_path / folder).mkdir()
+    for _ in range(2):
+        _run(here, role, tmp_path)
+    settings = read_settings(SETTINGS, role=role, kind=KINDS[role])
+    assert [Path(key).name for key in settings.keys] == [f"{role}.key"]
+    made = {path.name for path in (tmp_path / "own").iterdir()}
+    assert made == {"operator.token", f"{role}.key"}
+    for path in (tmp_path / "own").iterdir():
+        assert path.stat().st_mode & 0o077 == 0
+    assert f'"name": "{role}"' in (tmp_path / "public" / f"{role}.pub").read_text(encoding="utf-8")
+
+
+def _run(script: Path, role: str, folder: Path) -> None:
+    command = folder / "bin" / "coatcheck"
+    command.parent.mkdir(exist_ok=True)
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m coatcheck "$@"\n', encoding="utf-8")
+    command.chmod(0o755)
+    python = folder / "bin" / "python"
+    if not python.exists():
+        python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
+        python.chmod(0o755)
+    path = f"{command.parent}:{os.environ['PATH']}"
+    environment = {"PATH": path, "PYTHONPATH": str(ROOT / "src")}
+    subprocess.run(["sh", str(script), role], env=environment, check=True)  # noqa: S603, S607 - our own script
+
+
+def test_the_image_is_made_of_what_there_is() -> None:
+    """Extras, command and files exist and are let into the build, and nobody is root."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (extras,) = re.findall(r"'\.\[([a-z,]+)\]'", text)
+    assert set(extras.split(",")) <= set(project["optional-dependencies"])
+    assert "coatcheck" in project["scripts"]
+    assert {"serve", "keygen"} <= set(COMMANDS)
+    assert re.search(r"^USER coatcheck$", text, re.MULTILINE)
+    admitted = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    for line in re.findall(r"^COPY (?!--)(.*) \S+$", text, re.MULTILINE):
+        for name in line.split():
+            assert f"!{name}" in admitted
+            assert (ROOT / name).exists()

@@ -1,0 +1,90 @@
+"""The tables of SPEC.md are the code's: states, reasons, suites, sizes, labels."""
+
+import re
+from pathlib import Path
+
+from coatcheck import notices, parcels, server, shuffler, terms
+from coatcheck.envelope import Purpose
+from coatcheck.suites import SUITES
+from rounds import Stage
+
+SPEC = (Path(__file__).parent.parent / "SPEC.md").read_text(encoding="utf-8")
+
+
+def table(section: str, columns: int) -> list[list[str]]:
+    """Return the rows of the first table with so many columns in a section."""
+    body = SPEC.split(f"\n## {section}", 1)[1].split("\n## ", 1)[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in body.splitlines()
+        if line.startswith("|") and not line.startswith("|---")
+    ]
+    return [row for row in rows if len(row) == columns][1:]
+
+
+def test_the_shufflers_states_are_the_codes() -> None:
+    """Every legal move stands in the page, and no other."""
+    assert {(state, move): nxt for state, move, nxt in table("10. Shuffler", 3)} == {
+        (phase.value, move): nxt.value for (phase, move), nxt in shuffler.MOVES.items()
+    }
+
+
+def test_the_servers_states_are_the_codes() -> None:
+    """So for the server."""
+    assert {(state, move): set(nxt.split(", ")) for state, move, nxt in table("11. Server", 3)} == {
+        (phase.value, move): {each.value for each in nxt}
+        for (phase, move), nxt in server.MOVES.items()
+    }
+
+
+def test_the_reasons_are_the_codes() -> None:
+    """Drop reasons have the order in which they are counted."""
+    reasons = [row[0].strip("`") for row in table("7. Parcels", 3) if row[0].startswith("`")]
+    assert tuple(reasons) == parcels.REASONS
+
+
+def test_the_suites_are_the_codes() -> None:
+    """Names, numbers and sizes."""
+    rows = {row[0].strip("`"): row for row in table("3. Suites", 7)}
+    for name, suite in SUITES.items():
+        row = rows[name]
+        assert (int(row[1]), int(row[5]), int(row[6])) == (
+            suite.number,
+            suite.sealing_size,
+            suite.overhead,
+        )
+        assert row[2].startswith(f"0x{suite.kem:04x}")
+
+
+def test_the_bindings_are_the_codes() -> None:
+    """Labels and roles of every purpose."""
+    rows = {row[0]: [cell.strip("`").encode() for cell in row[1:4]] for row in table("5. Seals", 7)}
+    assert rows == {purpose.name.lower(): list(purpose.value) for purpose in Purpose}
+
+
+def test_the_fields_of_the_terms_are_the_codes() -> None:
+    """Each field of the struct is in the table, and nothing else."""
+    listed = set(re.findall(r"`([\w\[\].]+)`", " ".join(row[0] for row in table("6. Terms", 3))))
+    own = set(terms.Terms.__struct_fields__)
+    groups = {f"groups[].{name}" for name in terms.Group.__struct_fields__}
+    assert listed == own | groups
+
+
+def test_the_sizes_are_the_codes() -> None:
+    """The formulas of section 6 and the fixed sizes give what the code gives."""
+    for suite in SUITES.values():
+        round_ = Stage(suite=suite.name, shufflers=2, note_size=3).round
+        o, c = suite.overhead, suite.contact_size
+        group = round_.terms.groups[0]
+        report = 2 + c + group.payload_size + group.note_size
+        assert round_.report_size(0) == report
+        assert [round_.item_size(0, hop) for hop in range(3)] == [
+            report + (3 - hop) * o for hop in range(3)
+        ]
+        assert round_.upload_size(0) == 52 + report + 3 * o
+        assert round_.entry_size(0) == 16 + group.answer_size + o
+        assert round_.letter_size() == 75 + c + round_.terms.letter_size + o
+    assert parcels.RECEIPT_SIZE == 148
+    assert parcels.TALLY_SIZE == 32
+    assert notices.CHECKPOINT_SIZE == 108
+    assert notices.heading_size(2) == 132 + 32 * 2

@@ -1,0 +1,83 @@
+"""A server that shows two halves of the people two versions of the terms gets nowhere."""
+
+import json
+
+import pytest
+
+from coatcheck import client
+from coatcheck.agreement import SignedTerms, countersign, propose
+from coatcheck.client import Invitation, Limit, examine
+from coatcheck.errors import BadSignature, Malformed, Misuse, Refused, TwoFaces
+from coatcheck.shuffler import Phase
+from coatcheck.terms import Round, read_terms
+from rounds import CLOSES, OPENS, Stage
+
+STAGE = Stage(minimum=10)
+
+
+def second_version() -> tuple[SignedTerms, Round]:
+    """Let the server sign other terms under the same name."""
+    plain = json.loads(STAGE.round.document)
+    plain["letter_size"] += 1
+    round_ = read_terms(json.dumps(plain).encode())
+    return propose(round_.terms, signing=STAGE.cast.server.signing), round_
+
+
+def test_the_honest_shuffler_signs_one_version() -> None:
+    """Without its signature the second half refuses to join."""
+    signed, _ = second_version()
+    pledged = {STAGE.round.terms.round: STAGE.round.digest}
+    with pytest.raises(TwoFaces):
+        countersign(signed, signing=STAGE.cast.shufflers[0].signing, pledged=pledged)
+    with pytest.raises(BadSignature):
+        examine(
+            signed,
+            group="riders",
+            trusted=STAGE.cast.trusted,
+            limit=Limit(10.0, 1e-3),
+            now=OPENS,
+            simulated=True,
+        )
+
+
+def test_even_careless_people_cannot_be_split() -> None:
+    """Uploads under the second version are turned away, and the first half is no crowd."""
+    _, other = second_version()
+    shuffler = STAGE.shuffler()
+    for ticket in STAGE.crowd(5):
+        shuffler.receive(ticket.upload, now=OPENS)
+    for group, invitation in enumerate(STAGE.invitations):
+        careless = Invitation(
+            other, group, invitation.randomizer, invitation.guarantee, simulated=True
+        )
+        for _ in range(5):
+            ticket = careless.join((0.5, 0.5), ledger=None, entropy=STAGE.entropy)
+            with pytest.raises(Malformed, match="other terms"):
+                shuffler.receive(ticket.upload, now=OPENS)
+    with pytest.raises(Refused, match="5 of the 10"):
+        shuffler.release(now=CLOSES)
+    shuffler.abandon()
+    assert shuffler.phase is Phase.ABANDONED
+
+
+def test_relabeled_uploads_do_not_open() -> None:
+    """Writing the first version's digest over the second half's uploads does not help."""
+    _, other = second_version()
+    shuffler = STAGE.shuffler()
+    for group, invitation in enumerate(STAGE.invitations):
+        careless = Invitation(
+            other, group, invitation.randomizer, invitation.guarantee, simulated=True
+        )
+        for _ in range(10):
+            raw = careless.join((0.5, 0.5), ledger=None, entropy=STAGE.entropy).upload
+            shuffler.receive(raw[:4] + STAGE.round.digest + raw[36:], now=OPENS)
+    assert shuffler.crowd == (10, 10)
+    with pytest.raises(Refused, match="0 of the 10"):
+        shuffler.release(now=CLOSES)
+
+
+def test_a_ticket_remembers_which_terms_it_joined() -> None:
+    """The other version is of no use to a ticket, whoever signs it."""
+    _, other = second_version()
+    with pytest.raises(Misuse, match="another round"):
+        client.read(STAGE.join(0), [], other)

@@ -1,0 +1,216 @@
+"""The mistakes that people make, and the sentence that each of them gets.
+
+Every refusal goes to standard error behind `coatcheck:`, says what to do, ends with code 1 or 2,
+prints no traceback and writes no result.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from coatcheck.cli import COMMANDS, main
+
+FILES = {
+    "riders.csv": "lat,lon\n31.20,121.40\n31.21,121.41\n31.22,121.42\n",
+    "drivers.csv": "lat,lon\n31.20,121.40\n31.25,121.45\n31.22,121.42\n",
+    "plane.csv": "x,y\n1,2\n3,4\n",
+    "sides.csv": "lat,lon,side\n31.2,121.4,a\n31.3,121.5,b\n31.1,121.4,c\n",
+    "one.csv": "lat,lon\n31.2,121.4\n",
+    "words.csv": "lat,lon\n31.2,north\n",
+    "empty.csv": "",
+    "swapped.csv": "lat,lon\n121.4,31.2\n",
+    "unclear.csv": "a,b\n1,2\n",
+    "line.geojson": json.dumps({"features": [{"geometry": {"type": "LineString"}}]}),
+    "note.txt": "hello",
+    "bad.json": "{",
+    "empty.json": "{}",
+    "bad.toml": "[",
+    "few.toml": '[shuffler]\nname = "x"\n',
+    "typo.toml": '[server]\nname = "x"\nstores = "y"\n',
+}
+BOTH = ("riders.csv", "drivers.csv")
+
+SIMULATE = [
+    (("none.csv",), "there is no file none.csv: check the path"),
+    (("note.txt",), "note.txt is neither .csv nor .geojson: save the points as one of them"),
+    (("empty.csv",), "its first line names the columns, such as lat,lon"),
+    (("words.csv", "drivers.csv"), "words.csv line 2, column lon: 'north' is no number"),
+    (("swapped.csv", "drivers.csv"), "are latitude and longitude swapped?"),
+    (("unclear.csv",), "name them by --columns, such as --columns lat,lon"),
+    (("unclear.csv", "--columns", "a"), "--columns takes two names such as lat,lon"),
+    (("unclear.csv", "--columns", "a,c"), "has no column 'c', its columns are a, b"),
+    (("line.geojson",), "line.geojson feature 1 is a LineString, not a Point"),
+    (("riders.csv",), "give one file a group, or --group-by a column"),
+    (("riders.csv", "riders.csv"), "two files are group 'riders': write NAME=FILE to tell"),
+    (("sides.csv", "--group-by", "role"), "has no column 'role', its columns are lat, lon, side"),
+    (("sides.csv", "--group-by", "side"), "needs 2 groups of people, the input has 3"),
+    ((*BOTH, "--group-by", "lat"), "--group-by is for one file"),
+    (("riders.csv", "plane.csv"), "some files are in degrees and some are not"),
+    ((*BOTH, "--task", "matching"), "places can be used by least-cost-matching | maximum"),
+    ((*BOTH, "--task", "maximum-matching"), "say how near is near by --radius, in metres"),
+    ((*BOTH, "--radius", "300"), "leave --radius out, or choose another task"),
+    ((*BOTH, "--epsilon", "0"), "--epsilon is a number above 0, got 0; 0.1 to 3 is usual"),
+    ((*BOTH, "--epsilon", "-1"), "--epsilon is a number above 0"),
+    ((*BOTH, "--epsilon", "nan"), "--epsilon is a number above 0"),
+    ((*BOTH, "--epsilon", "inf"), "--epsilon is a number above 0"),
+    ((*BOTH, "--epsilon", "100"), "protects nothing; ask for at most 64"),
+    ((*BOTH, "--delta", "0"), "delta must lie between 0 and 1"),
+    ((*BOTH, "--delta", "1"), "delta must lie between 0 and 1"),
+    ((*BOTH, "--box", "31,121"), "--box takes 4 numbers by comma, such as 31.0,121.2"),
+    ((*BOTH, "--box", "31,121,30,122"), "must run from lo up to hi"),
+    ((*BOTH, "--box", "31.2,121.4,31.21,121.41"), "widen the box, or give --clamp"),
+    ((*BOTH, "--corrupted", "many"), "--corrupted is a number of people, or one a group"),
+    ((*BOTH, "--corrupted", "1,2,3"), "--corrupted is a number of people, or one a group"),
+    ((*BOTH, "--corrupted", "3"), "corrupted of 3 people leave nobody to protect"),
+    (("one.csv", "drivers.csv"), "nobody hides in a crowd of one"),
+    (("riders.csv", "--task", "neighbours", "--radius", "-5"), "radius must be a positive number"),
+    (
+        ("riders.csv", "--task", "neighbours", "--radius", "5", "--limit", "0"),
+        "a limit of at least 1",
+    ),
+]
+DEMO = [
+    (("taxis",), "the demos are taxi | friends | learning, not 'taxis'"),
+    (("taxi", "--people", "3"), "a demo has from 8 to 2,000 people, not 3"),
+    (("taxi", "--people", "1000000"), "for a larger crowd use `coatcheck simulate`"),
+    (("taxi", "--epsilon", "0"), "--epsilon is a number above 0"),
+    (("taxi", "--data", "none.csv"), "there is no file none.csv: check the path"),
+    (("taxi", "--data", "plane.csv"), "name the columns lat and lon"),
+    (("taxi", "--data", "sides.csv", "--group-by", "side"), "has riders and drivers, the file has"),
+    (("taxi", "--data", "one.csv"), "nobody hides among so few"),
+    (("taxi", "--group-by", "side"), "give the file by --data"),
+    (("learning", "--data", "riders.csv"), "makes its own gradients: leave --data out"),
+]
+
+KEYS = ("--key", "note.txt")
+PROPOSE = ("terms", "propose", "none.json", *KEYS, "--shuffler", "note.txt", "--board", "note.txt")
+JOIN = (
+    *("join", "--terms", "bad.json", "--group", "riders", "--value", "1,2", "--epsilon", "1"),
+    *("--delta", "1e-6", "--ledger", "l", "--ticket", "t", "--out", "u", "--trust", "note.txt"),
+)
+TICKET = ("--terms", "bad.json", "--ticket", "none")
+PROTOCOL = [
+    (("keygen", "server", "--out", "note.txt"), "exists already: remove it or choose another name"),
+    (("keygen", "a/b", "--out", "new.key"), "choose a plain name"),
+    (PROPOSE, "note.txt"),
+    (("terms", "sign", "bad.json", *KEYS, "--pledges", "p"), "the signed terms do not decode"),
+    (("terms", "check", "none.json"), "cannot read none.json: No such file or directory"),
+    (("terms", "check", "bad.json"), "the signed terms do not decode"),
+    (JOIN, "note.txt is no file of public keys"),
+    (("shuffle", "note.txt", "--terms", "bad.json", *KEYS, "--out", "b"), "do not decode"),
+    (("answer", "note.txt", "--terms", "bad.json", *KEYS, "--out", "b"), "do not decode"),
+    (("collect", *TICKET, "--bulletin", "none"), "the signed terms do not decode"),
+    (("write", *TICKET, "--to", "zz", "--message", "hi", "--out", "w"), "do not decode"),
+    (("read", "note.txt", *TICKET), "the signed terms do not decode"),
+    (("ledger", "show", "none"), "there is no ledger at none"),
+    (("ledger", "begin", "l", "--epsilon", "0", "--delta", "1e-6"), "a positive epsilon"),
+    (("inspect", "note.txt"), "nothing that this version knows"),
+    (("inspect", "none"), "cannot read none: No such file or directory"),
+    (("check-task", "none"), "no task is called 'none'; there are download, learning"),
+    (("check-task", "nowhere:Task"), "cannot load nowhere:Task: No module named 'nowhere'"),
+    (("compare", "--epsilon", "x"), "--epsilon is a list of numbers such as 0.5,1,2"),
+    (("compare", "--domain", "disc9"), "--domain is one of square | line | cube"),
+]
+
+NOWHERE = "http://127.0.0.1:9/rounds/00"
+TAKE_PART = (
+    *("take-part", "--round", NOWHERE, "--group", "riders", "--value", "1,2", "--epsilon", "1"),
+    *("--delta", "1e-6", "--ledger", "none", "--ticket", "t", "--trust", "note.txt"),
+)
+LETTERS = ("--round", NOWHERE, "--trust", "note.txt", "--ticket", "t")
+OPEN = ("--server", "http://127.0.0.1:9", "--token", "note.txt")
+SERVICES = [
+    (("serve", "shuffler", "--config", "none.toml"), "cannot read none.toml: No such file"),
+    (("serve", "shuffler", "--config", "bad.toml"), "bad.toml is no TOML file"),
+    (("serve", "board", "--config", "few.toml"), "has no table [board]: its tables are shuffler"),
+    (("serve", "shuffler", "--config", "few.toml"), "missing required field `store`"),
+    (("serve", "server", "--config", "typo.toml"), "unknown field `stores`"),
+    (("round", "open", "none.json", *OPEN), "cannot read none.json: No such file or directory"),
+    (("round", "open", "bad.json", *OPEN), "bad.json is no JSON document"),
+    (("round", "open", "empty.json", *OPEN), "note.txt can be read by others: run `chmod 600"),
+    (("round", "status", NOWHERE), "check the address, or try later"),
+    (("round", "status", "nonsense"), "check the address, or try later"),
+    (TAKE_PART, "there is no ledger at none"),
+    (("letters", "read", *LETTERS), "note.txt is no file of public keys"),
+    (("letters", "write", *LETTERS, "--to", "zz", "--message", "hi"), "a contact in hexadecimal"),
+]
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+
+
+def _type(*arguments: str) -> Result:
+    return CliRunner().invoke(main, list(arguments))
+
+
+def _refused(result: Result, sentence: str) -> None:
+    assert result.exit_code in {1, 2}, result.output
+    assert result.stdout == ""
+    assert sentence in result.stderr
+    lines = [line for line in result.stderr.splitlines() if line.startswith("coatcheck: ")]
+    assert len(lines) == 1
+    message = lines[0].removeprefix("coatcheck: ")
+    assert not message.endswith(".")
+    assert "Traceback" not in result.stderr
+    assert sorted(path.name for path in Path().iterdir()) == sorted(FILES)
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), SIMULATE, ids=lambda part: str(part)[:60])
+def test_simulate_says_what_to_do(arguments: tuple[str, ...], sentence: str) -> None:
+    """A wrong file, column, group, task or number gets its own sentence."""
+    _refused(_type("simulate", *arguments), sentence)
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), DEMO, ids=lambda part: str(part)[:60])
+def test_demo_says_what_to_do(arguments: tuple[str, ...], sentence: str) -> None:
+    """Before any process is started."""
+    _refused(_type("demo", *arguments), sentence)
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), PROTOCOL, ids=lambda part: str(part)[:60])
+def test_every_step_over_files_says_what_is_wrong(
+    arguments: tuple[str, ...], sentence: str
+) -> None:
+    """A missing, foreign or broken file, a taken name, a wrong number."""
+    _refused(_type(*arguments), sentence)
+
+
+@pytest.mark.parametrize(("arguments", "sentence"), SERVICES, ids=lambda part: str(part)[:60])
+def test_services_and_their_clients_say_what_is_wrong(
+    arguments: tuple[str, ...], sentence: str
+) -> None:
+    """Settings, addresses, tokens and keys that are missing, foreign or misspelt."""
+    _refused(_type(*arguments), sentence)
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_every_command_explains_itself(command: str) -> None:
+    """`--help` ends well, and its first words are a sentence."""
+    result = _type(command, "--help")
+    assert result.exit_code == 0
+    first = result.stdout.split("\n\n")[1].strip()
+    assert first[0].isupper()
+    assert len(first.split()) > 3
+
+
+@pytest.mark.parametrize("command", sorted(COMMANDS))
+def test_an_unknown_option_is_refused_with_help_at_hand(command: str) -> None:
+    """Click's own sentence points to `--help`, whatever the command."""
+    result = _type(command, "--nonsense")
+    assert result.exit_code == 2
+    assert result.stdout == ""
+    assert "Traceback" not in result.stderr
+    assert "--help" in result.stderr
+
+
+def test_an_unknown_command_is_refused() -> None:
+    """A typing error does not end in a traceback."""
+    result = _type("simulat")
+    assert result.exit_code == 2
+    assert "No such command 'simulat'" in result.stderr
