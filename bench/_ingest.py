@@ -1,6 +1,6 @@
 """Servers and the load for `bench services`, each in a process of its own.
 
-`python -m bench._ingest bare|none|URL FOLDER` serves; the load is called from the bench.
+`python -m bench._ingest KIND SETTINGS PORT` serves; the load is called from the bench.
 """
 
 import asyncio
@@ -48,11 +48,13 @@ def serve(kind: str, config: Path, port: int) -> None:
     careful: Any = "httptools"
     if kind != "bare":
         settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
-        store = Nowhere() if kind in {"none", "unsigned"} else None
+        store = Nowhere() if kind in {"none", "unsigned", "route"} else None
         service = ShufflerService(settings, store=store)
         app, careful = service.frame, protocol(deadline=15, connections=2000)
-        if kind == "unsigned":
+        if kind in {"unsigned", "route"}:
             _without_signatures(service)
+        if kind == "route":
+            service.commits.add = _at_once  # type: ignore[method-assign, assignment]
     made = uvicorn.Config(
         app,
         host="127.0.0.1",
@@ -67,6 +69,12 @@ def serve(kind: str, config: Path, port: int) -> None:
         lifespan="off" if kind == "bare" else "on",
     )
     uvicorn.Server(made).run()
+
+
+async def _at_once(parcel: Parcel) -> Verdict:
+    """Take an upload without a group to commit: what is left is the route."""
+    del parcel
+    return Verdict.NEW
 
 
 def _without_signatures(service: ShufflerService) -> None:
