@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: demo test lint bench slow wheel clean
+.PHONY: demo test lint bench slow soak wheel clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.user: pyproject.toml
@@ -25,6 +25,9 @@ test: $(VENV)/.dev  ## run the tests
 
 slow: $(VENV)/.dev  ## the longer studies that CI leaves out
 	$(BIN)/python -m pytest -n $(JOBS) -m slow
+
+soak: $(VENV)/.dev  ## rounds under random kills on both databases, for MINUTES
+	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),10)
 
 lint: $(VENV)/.dev  ## style, types, layers, spelling
 	$(BIN)/ruff check .
