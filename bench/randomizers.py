@@ -32,7 +32,7 @@ FEW: Final = 2_000  # reports of a peer that draws one at a time
 
 def main() -> int:
     """Measure and print; return 1 if a target is missed."""
-    return show([*_in_bulk(), *_one_point(), *_peers(), *_memory()])
+    return show([*_in_bulk(), *_one_point(), *_peers(), *_memory(), *_import()])
 
 
 def _in_bulk() -> list[Figure]:
@@ -163,3 +163,17 @@ def _values(size: int) -> Floats:
 
 def _job(function: Callable[..., Any], *arguments: Any) -> Callable[[], object]:
     return lambda: function(*arguments)
+
+
+def _import() -> list[Figure]:
+    """Return how long a fresh interpreter takes to import the library and its randomizers."""
+    command = [sys.executable, "-c", "import coatcheck.randomizers"]
+
+    def start() -> None:
+        subprocess.run(command, check=True)  # noqa: S603 - our own interpreter and code
+
+    def nothing() -> None:
+        subprocess.run([sys.executable, "-c", ""], check=True)
+
+    seconds, bare = quickest(start, nothing)
+    return [Figure(what="import of the randomizers", value=seconds - bare, unit="s", target=0.5)]

@@ -1,15 +1,17 @@
-"""Small crowds enumerated in full: the truth that the accountant's bounds are held against."""
+"""What tests of the accountant share: any law, and small crowds enumerated in full."""
 
 import itertools
 import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from coatcheck.laws import TwoLevel
+from coatcheck.laws import AnyLdp, Clones, Law, OwnCoin, TwoLevel, bounded, grid, minkowski
 
 Array = NDArray[np.float64]
+NORMS = st.sampled_from([1.0, 2.0, 3.0, math.inf])
 
 
 def two_level(caps: Sequence[frozenset[int]], reports: int, epsilon: float) -> Array:
@@ -84,3 +86,26 @@ def _others(channel: Array, people: int) -> Iterator[Array]:
 def _add(law: Array, row: Array) -> Array:
     """Let one more person report; no count reaches the end of its axis."""
     return np.asarray(sum(chance * np.roll(law, 1, axis=axis) for axis, chance in enumerate(row)))
+
+
+@st.composite
+def any_law(draw: st.DrawFn) -> Law:
+    """Draw any law that a randomizer of the library can state."""
+    epsilon = draw(st.floats(0.01, 12))
+    dimension = draw(st.integers(1, 8))
+    known: list[AnyLdp | TwoLevel | Clones] = [
+        AnyLdp(epsilon=epsilon),
+        Clones(epsilon=epsilon),
+        minkowski(
+            epsilon,
+            radius=draw(st.floats(0.02, 6)),
+            dimension=dimension,
+            norm=draw(NORMS),
+        ),
+        bounded(epsilon, radius=draw(st.floats(0.02, 1)), dimension=dimension, norm=draw(NORMS)),
+        grid(epsilon, cells=draw(st.integers(2, 10_000))),
+    ]
+    law = draw(st.sampled_from(known))
+    if draw(st.booleans()):
+        return OwnCoin(law=law, rate=draw(st.floats(0.01, 1)))
+    return law

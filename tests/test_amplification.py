@@ -23,7 +23,7 @@ from coatcheck.amplification import (
 )
 from coatcheck.errors import Misuse
 from coatcheck.laws import AnyLdp, Clones, Law, OwnCoin, TwoLevel, bounded, grid, minkowski
-from test_laws import laws
+from crowds import any_law
 
 TABLE = json.loads((Path(__file__).parent / "data" / "accounting.json").read_text())["budgets"]
 
@@ -104,15 +104,15 @@ def test_tight_against_an_attainable_bound(
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
-@given(laws(), st.integers(1, 5000), st.floats(0.02, 0.9), st.floats(1.001, 2))
+@given(any_law(), st.integers(1, 5000), st.floats(0.02, 0.9), st.floats(1.001, 2))
 def test_delta_falls_with_epsilon_and_crowd(
     law: Law, crowd: int, share: float, factor: float
 ) -> None:
-    """A larger ε or a larger crowd never has a larger δ, up to what bounds may waste (1e-3)."""
+    """A larger ε or crowd never has a larger δ, up to what bounds waste (1e-3, and e^-50)."""
     central = share * law.epsilon
     here = at(law, crowd, central)
-    assert at(law, crowd, min(factor * central, law.epsilon)) <= here * (1 + 1e-3) + 1e-300
-    assert at(law, math.ceil(factor * crowd), central) <= here * (1 + 1e-3) + 1e-300
+    assert at(law, crowd, min(factor * central, law.epsilon)) <= here * (1 + 1e-3) + 1e-20
+    assert at(law, math.ceil(factor * crowd), central) <= here * (1 + 1e-3) + 1e-20
 
 
 @settings(max_examples=100, deadline=None, derandomize=True)
@@ -133,7 +133,7 @@ def test_delta_rises_with_the_local_budget(
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
-@given(laws(), st.integers(1, 10**6), st.floats(-14, -1))
+@given(any_law(), st.integers(1, 10**6), st.floats(-14, -1))
 def test_closer_laws_promise_more(law: Law, crowd: int, log_delta: float) -> None:
     """Always mechanism ≤ generic ≤ clones-2021 ≤ local, whatever the law, the crowd and δ."""
     if isinstance(law, Clones) or (isinstance(law, OwnCoin) and isinstance(law.law, Clones)):

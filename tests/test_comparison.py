@@ -33,15 +33,18 @@ def test_all_49_figures_of_the_paper_stand_beside_ours(rows: list[Row]) -> None:
 
 @pytest.mark.parametrize(
     ("epsilon", "optimum"),
-    [(0.5, 0.751), (1.0, 0.713), (2.0, 0.594), (3.0, 0.474), (5.0, 0.271), (8.0, 0.108 / 1.03)],
+    [
+        *((0.5, 0.751), (1.0, 0.713), (2.0, 0.594), (3.0, 0.474), (5.0, 0.271)),
+        *((8.0, 0.108 / 1.03), (10.0, 0.057 / 1.03)),
+    ],
 )
 def test_the_chosen_mechanism_is_near_the_optimum(
     rows: list[Row], epsilon: float, optimum: float
 ) -> None:
     """What `choose` picks has an error within 3 % of the best that any ε-LDP mechanism can do.
 
-    The optimum is a linear program over all of them; at 8 it is out of reach, and the bound is
-    that of the issue.
+    The optimum is a linear program over all of them; at 8 and 10 it is out of reach, and the
+    bounds are the figures that a grid is known to reach.
     """
     (row,) = [row for row in rows if row.mechanism == "choose" and row.epsilon == epsilon]
     assert row.mean_error <= 1.03 * optimum

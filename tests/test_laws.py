@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from coatcheck.errors import Misuse
 from coatcheck.laws import (
     AnyLdp,
-    Clones,
     Law,
     OwnCoin,
     TwoLevel,
@@ -18,35 +17,11 @@ from coatcheck.laws import (
     minkowski,
     pair,
 )
-
-NORMS = st.sampled_from([1.0, 2.0, 3.0, math.inf])
-
-
-@st.composite
-def laws(draw: st.DrawFn) -> Law:
-    """Draw any law that a randomizer of the library can state."""
-    epsilon = draw(st.floats(0.01, 12))
-    dimension = draw(st.integers(1, 8))
-    known: list[AnyLdp | TwoLevel | Clones] = [
-        AnyLdp(epsilon=epsilon),
-        Clones(epsilon=epsilon),
-        minkowski(
-            epsilon,
-            radius=draw(st.floats(0.02, 6)),
-            dimension=dimension,
-            norm=draw(NORMS),
-        ),
-        bounded(epsilon, radius=draw(st.floats(0.02, 1)), dimension=dimension, norm=draw(NORMS)),
-        grid(epsilon, cells=draw(st.integers(2, 10_000))),
-    ]
-    law = draw(st.sampled_from(known))
-    if draw(st.booleans()):
-        return OwnCoin(law=law, rate=draw(st.floats(0.01, 1)))
-    return law
+from crowds import any_law
 
 
 @settings(max_examples=300, deadline=None, derandomize=True)
-@given(laws(), st.floats(0, 1))
+@given(any_law(), st.floats(0, 1))
 def test_amplification_variable_has_mean_one_minus_e(law: Law, share: float) -> None:
     """E[G] = 1 - e for every law and every ε_c, and the chances are chances."""
     epsilon = share * law.epsilon

@@ -14,17 +14,6 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
         calibrate,
         delta_curve,
     )
-    from coatcheck.board import (
-        Board,
-    )
-    from coatcheck.client import (
-        Invitation,
-        Limit,
-        collect,
-        examine,
-        read,
-        write,
-    )
     from coatcheck.comparison import (
         compare,
     )
@@ -58,6 +47,14 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
     )
     from coatcheck.ledger import (
         Ledger,
+    )
+    from coatcheck.ledger import (
+        Ledger,
+    )
+    from coatcheck.planning import (
+        Group,
+        Plan,
+        plan,
     )
     from coatcheck.randomizers import (
         BoundedResponse,
@@ -108,18 +105,16 @@ _CONTENTS = {
     "Error": "errors",
     "FieldwiseResponse": "randomizers",
     "GridResponse": "randomizers",
-    "GroupDraft": "drafting",
+    "Group": "planning",
     "Guarantee": "amplification",
-    "Invitation": "client",
     "Laplace": "randomizers",
     "Ledger": "ledger",
-    "Limit": "client",
-    "Malformed": "errors",
     "MinkowskiResponse": "randomizers",
     "Missing": "errors",
     "Misuse": "errors",
     "Outcome": "simulation",
     "OutsideDomain": "errors",
+    "Plan": "planning",
     "PlanarLaplace": "randomizers",
     "PrivHS": "randomizers",
     "PrivUnit": "randomizers",
@@ -131,10 +126,6 @@ _CONTENTS = {
     "Shuffler": "shuffler",
     "SquareWave": "randomizers",
     "Staircase": "randomizers",
-    "Terms": "terms",
-    "Ticket": "ticket",
-    "TwoFaces": "errors",
-    "Unsealable": "errors",
     "amplify": "amplification",
     "calibrate": "amplification",
     "choose": "randomizers",
@@ -142,9 +133,8 @@ _CONTENTS = {
     "compare": "comparison",
     "compose": "composition",
     "delta_curve": "amplification",
-    "examine": "client",
     "fieldwise": "randomizers",
-    "read": "client",
+    "plan": "planning",
     "seeded": "entropy",
     "simulate": "simulation",
     "system": "entropy",
@@ -164,18 +154,16 @@ __all__ = [
     "Error",
     "FieldwiseResponse",
     "GridResponse",
-    "GroupDraft",
+    "Group",
     "Guarantee",
-    "Invitation",
     "Laplace",
     "Ledger",
-    "Limit",
-    "Malformed",
     "MinkowskiResponse",
     "Missing",
     "Misuse",
     "Outcome",
     "OutsideDomain",
+    "Plan",
     "PlanarLaplace",
     "PrivHS",
     "PrivUnit",
@@ -199,9 +187,8 @@ __all__ = [
     "compare",
     "compose",
     "delta_curve",
-    "examine",
     "fieldwise",
-    "read",
+    "plan",
     "seeded",
     "simulate",
     "system",

@@ -11,9 +11,7 @@ derivations are in docs/explanation/amplification.md.
 
 import math
 from dataclasses import dataclass, replace
-from typing import TypeAlias
-
-from scipy.special import betainc
+from typing import Final, TypeAlias
 
 from coatcheck.errors import Misuse
 
@@ -71,6 +69,9 @@ class OwnCoin:
         """The local budget of a report, which silence does not raise."""
         return self.law.epsilon
 
+
+# How far the stated masses of a mechanism may be from fitting together, by rounding.
+_SLACK: Final = 1e-3
 
 Law: TypeAlias = AnyLdp | TwoLevel | Clones | OwnCoin
 
@@ -132,21 +133,26 @@ def _silenced(pair: Pair, rate: float) -> Pair:
 
 
 def _two_level(law: TwoLevel, p: float) -> Pair:
+    """Lay out two caps, what they share, and the rest, in masses of the blanket.
+
+    A cap that is stated too large, as randomizers do to be safe, only spreads G; should nothing
+    be left for the rest, the law of any ε-LDP randomizer holds as well.
+    """
     shares = (law.cap, law.apart, law.kernel)
     blanket = 1 - math.expm1(law.epsilon) * law.cap
-    slack = 1e-9 * law.cap
-    rounding = slack + 1e-12  # the blanket is a difference from one
-    if not (
-        all(math.isfinite(share) and share >= 0 for share in shares)
-        and law.apart + law.kernel <= law.cap + slack
-        and blanket >= law.cap + law.apart - rounding
-    ):
-        raise Misuse(f"no mechanism has the law {law}: its caps do not fit into its reports")
     # What two caps share outside the kernel; taking it smaller than it is would be safe, too.
     deep = max(0.0, law.cap - law.apart - law.kernel)
-    if deep <= slack:
-        deep = 0.0
-    flat = max(0.0, blanket - 2 * law.apart - deep - law.kernel + p * law.kernel)
+    deep = 0.0 if deep <= 1e-9 * law.cap else deep
+    flat = blanket - 2 * law.apart - deep - law.kernel + p * law.kernel
+    if not (
+        all(math.isfinite(share) and share >= 0 for share in shares)
+        and law.apart + law.kernel <= law.cap * (1 + 1e-9)
+        and blanket >= -_SLACK
+        and -_SLACK <= flat <= 1 - 2 * law.apart - deep + _SLACK
+    ):
+        raise Misuse(f"no mechanism has the law {law}: its caps do not fit into its reports")
+    if flat < 0:
+        return Pair(epsilon=law.epsilon, side=1 / (p + 1))
     return Pair(epsilon=law.epsilon, side=law.apart, flat=flat, deep=deep)
 
 
@@ -197,6 +203,8 @@ def _capped(
     common = (1 - offset) ** dimension
     overlap = common
     if norm == 2:
+        from scipy.special import betainc  # noqa: PLC0415 - only here, and slow to load
+
         overlap = float(betainc((dimension + 1) / 2, 0.5, 1 - offset**2))
     return TwoLevel(epsilon=epsilon, cap=cap, apart=cap * (1 - overlap), kernel=cap * common)
 

@@ -39,7 +39,7 @@ def jumps(made: InverseTransform, x: float) -> list[float]:
     if isinstance(made, SquareWave):
         return [x - made.radius, x + made.radius, -1 - made.radius, 1 + made.radius]
     if isinstance(made, Staircase):
-        steps = [2 * (k + part) for k in range(4) for part in (0.0, made.tread)]
+        steps = [2 * (k + part) for k in range(4) for part in (0.0, made.ledge)]
         return [x + sign * step for sign in (-1, 1) for step in steps]
     return [x]
 

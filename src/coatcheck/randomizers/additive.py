@@ -176,15 +176,15 @@ class Staircase(Additive):
         return self.epsilon / self.domain.dimension
 
     @property
-    def tread(self) -> float:
+    def ledge(self) -> float:
         """Return γ = 1/(1 + e^(ε/2)), the part of a step that lies on the higher level."""
         return 1 / (1 + math.exp(self._share / 2))
 
     @property
     def _falling(self) -> tuple[float, float, float]:
         """Return b = e^-ε, 1 - b, and the mass of the higher level within a step."""
-        b, tread = math.exp(-self._share), self.tread
-        return b, -math.expm1(-self._share), tread / (tread + (1 - tread) * b)
+        b, ledge = math.exp(-self._share), self.ledge
+        return b, -math.expm1(-self._share), ledge / (ledge + (1 - ledge) * b)
 
     @property
     def total_variation(self) -> float:
@@ -194,7 +194,7 @@ class Staircase(Additive):
         is the mass within half of it.
         """
         _, rest, upper = self._falling
-        within = rest * (upper + (1 - upper) * (0.5 - self.tread) / (1 - self.tread))
+        within = rest * (upper + (1 - upper) * (0.5 - self.ledge) / (1 - self.ledge))
         product = 1 - (1 - within) ** self.domain.dimension
         return min(product, any_ldp_variation(self.epsilon))
 
@@ -208,8 +208,8 @@ class Staircase(Additive):
         left = 1 - np.abs(sides)
         steps = np.floor(-np.log(left) / self._share)
         within = np.clip((1 - left / b**steps) / rest, 0.0, 1.0)
-        high = self.tread * within / upper
-        low = self.tread + (1 - self.tread) * (within - upper) / (1 - upper)
+        high = self.ledge * within / upper
+        low = self.ledge + (1 - self.ledge) * (within - upper) / (1 - upper)
         noise: Floats = np.copysign(2 * (steps + np.where(within < upper, high, low)), sides)
         return noise
 
@@ -218,7 +218,7 @@ class Staircase(Additive):
         b, rest, upper = self._falling
         steps = np.abs(reports - self._unit(points)) / 2
         whole = np.floor(steps)
-        level = np.where(steps - whole < self.tread, 1.0, b) * upper / self.tread
+        level = np.where(steps - whole < self.ledge, 1.0, b) * upper / self.ledge
         density: Floats = (rest / 4 * b**whole * level).prod(axis=1)
         return density
 
@@ -226,8 +226,8 @@ class Staircase(Additive):
     def _axis_variance(self) -> float:
         """Return E(2(G + Z))² with G geometric and Z the place within a step."""
         b, rest, upper = self._falling
-        tread = self.tread
+        ledge = self.ledge
         steps, steps_squared = b / rest, b * (1 + b) / rest**2
-        place = upper * tread / 2 + (1 - upper) * (1 + tread) / 2
-        squared = upper * tread**2 / 3 + (1 - upper) * (1 + tread + tread**2) / 3
+        place = upper * ledge / 2 + (1 - upper) * (1 + ledge) / 2
+        squared = upper * ledge**2 / 3 + (1 - upper) * (1 + ledge + ledge**2) / 3
         return 4 * (steps_squared + 2 * steps * place + squared)

@@ -14,7 +14,6 @@ from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
-from scipy import optimize
 
 from coatcheck.domain import Ball, Box, Domain, Floats, Points, lattice_norm_within
 from coatcheck.entropy import Entropy
@@ -318,6 +317,8 @@ def _error(choice: Choice) -> float:
 
 def least(error: Callable[[float], float], low: float, high: float) -> float:
     """Return where a function of one variable is least: a coarse look, then Brent's search."""
+    from scipy import optimize  # noqa: PLC0415 - slow to import, and seldom needed
+
     nodes = np.linspace(low, high, 25)
     at = int(np.argmin([error(float(node)) for node in nodes]))
     bracket = (float(nodes[max(at - 1, 0)]), float(nodes[min(at + 1, len(nodes) - 1)]))

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from scipy import optimize
 
 from coatcheck.domain import Ball, Box, Floats, Points
 from coatcheck.errors import Misuse
@@ -65,6 +64,8 @@ class MinkowskiResponse(CapResponse):
 
         def error(at: Floats) -> float:
             return make(float(at[0]), float(at[1])).worst_error(how)
+
+        from scipy import optimize  # noqa: PLC0415 - slow to import, and seldom needed
 
         start = math.log(first.randomizer.params()["radius"])
         simplex = np.array([(start, 0.02), (start + 0.1, 0.02), (start, 0.1)])

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, ClassVar, Final, Literal
 
-from scipy import optimize
-
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.caps import least
 from coatcheck.randomizers.lifted import Lifted, OnSphere
@@ -114,6 +112,8 @@ def _sufficient(epsilon: float, dimension: int) -> float:
     def excess(gamma: float) -> float:
         fixed = math.log(dimension) / 2 + math.log(6)
         return fixed - (dimension - 1) / 2 * math.log1p(-(gamma**2)) + math.log(gamma) - epsilon
+
+    from scipy import optimize  # noqa: PLC0415 - slow to import, and seldom needed
 
     start, end = math.sqrt(2 / dimension), 1 - 1e-15
     if excess(start) >= 0:

@@ -1,0 +1,306 @@
+"""From what people ask ("ε 1, 4,000 riders and 900 taxis") to mechanisms and an honest error.
+
+A plan names, for each group, the mechanism, its local ε and its radius or grid, chosen together
+under the mechanism's own law; what that guarantees at the smallest crowd that the shuffler will
+release and at the expected one; how fast the guarantee fades as people are lost; and what the next
+best mechanism would give. `Plan.groups_of_terms` is the group part of a round's terms.
+
+    >>> from coatcheck.domain import Box
+    >>> found = plan({"riders": Group(Box((-1, -1), (1, 1)), crowd=10_000)}, epsilon=1.0,
+    ...              delta=1e-6, goal="unbiased")
+    >>> found["riders"].best.randomizer.name
+    'minkowski'
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from coatcheck.amplification import Guarantee
+from coatcheck.domain import Ball, Box, Categories, Domain
+from coatcheck.errors import Misuse
+from coatcheck.planning.search import Design, Promise, designs
+from coatcheck.randomizers import FieldwiseResponse, Goal, GridResponse, Randomizer
+from coatcheck.randomizers.contract import check_goal
+
+__all__ = ["Design", "Group", "GroupPlan", "Plan", "Promise", "plan"]
+
+LOSSES: Final = (0.01, 0.05, 0.1, 0.2)
+# Far from saturation ε grows by half a percent when one percent of the crowd is lost.
+_FRAGILE: Final = 0.02
+_WORDS: Final[dict[Goal, str]] = {
+    "mean": "mean distance, values uniform on the domain",
+    "worst": "mean distance at the worst value",
+    "unbiased": "root mean squared error at the worst value, unbiased",
+}
+
+
+class Exposing(Protocol):
+    """What a plan asks of a task: its groups, and whom an answer may give away."""
+
+    @property
+    def groups(self) -> Sequence[str]:
+        """The groups, in order."""
+        ...
+
+    def exposed(self, sizes: Sequence[int]) -> Sequence[Sequence[int]]:
+        """Bound, for an answer in each group, the people of each group that it gives away."""
+        ...
+
+
+@dataclass(frozen=True)
+class Group:
+    """A kind of people with a common domain.
+
+    Attributes:
+        domain: where their values live.
+        crowd: the least number of them without whom nothing is released.
+        expected: how many are likely to come; the least number if it is not known.
+        corrupted: how many of them may work for the server.
+    """
+
+    domain: Domain
+    crowd: int
+    expected: int | None = None
+    corrupted: int = 0
+
+    def __post_init__(self) -> None:
+        if self.expected is not None and self.expected < self.crowd:
+            raise Misuse(
+                f"{self.expected} people are expected but at least {self.crowd} are needed; "
+                "lower the crowd, or no round will ever be released"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupPlan:
+    """The plan of one group: every mechanism at its best, the recommended one first.
+
+    Attributes:
+        name: of the group.
+        group: as it was asked for.
+        promise: what every design keeps.
+        goal: what was made small.
+        designs: the mechanisms, the least error first.
+        fading: for a share of the least crowd that is lost besides, the ε that is left.
+        blind: the error of always answering the middle of the domain; none on categories.
+    """
+
+    name: str
+    group: Group
+    promise: Promise
+    goal: Goal
+    designs: tuple[Design, ...]
+    fading: dict[float, float]
+    blind: float | None
+
+    @property
+    def best(self) -> Design:
+        """The recommended design."""
+        return self.designs[0]
+
+    @property
+    def next_best(self) -> Design | None:
+        """The design of another mechanism with the least error."""
+        return self.designs[1] if len(self.designs) > 1 else None
+
+    @property
+    def expected(self) -> Guarantee:
+        """What the recommended design guarantees if as many people come as expected."""
+        return self.promise.kept_by(self.best.randomizer.law, crowd=self.group.expected)
+
+    @property
+    def reason(self) -> str:
+        """Why the recommended design is recommended."""
+        other = self.next_best
+        if other is None:
+            return "the only exact mechanism that serves this goal on this domain"
+        more = other.error / self.best.error - 1
+        return f"least error; {other.randomizer.name} would have {more:.1%} more"
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What somebody who signs this plan should know."""
+        found = []
+        if self.fading[LOSSES[0]] > (1 + _FRAGILE) * self.promise.epsilon:
+            found.append(
+                f"close to saturation: with 1 % of the crowd lost ε is {self.fading[0.01]:.3g} "
+                f"instead of {self.promise.epsilon:.3g}; ask for a smaller ε or a larger crowd"
+            )
+        if self.best.randomizer.epsilon < 1.001 * self.promise.epsilon:
+            found.append("the crowd is too small to help: the local ε is the promised one")
+        if self.blind is not None and self.best.error >= self.blind:
+            found.append(
+                f"answering the middle of the domain for everybody has an error of "
+                f"{self.blind:.3g}, no more than this; ask for a larger ε or a larger crowd"
+            )
+        return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """A plan for all groups of a round; prints as a paragraph, turns into terms."""
+
+    epsilon: float
+    delta: float
+    goal: Goal
+    groups: tuple[GroupPlan, ...]
+
+    def __getitem__(self, name: str) -> GroupPlan:
+        """Give the plan of a group."""
+        for group in self.groups:
+            if group.name == name:
+                return group
+        raise Misuse(f"the plan has no group {name!r}: {', '.join(g.name for g in self.groups)}")
+
+    def groups_of_terms(self) -> list[dict[str, Any]]:
+        """Give the group part of the terms as plain data."""
+        return [
+            {
+                "name": group.name,
+                "randomizer": group.best.randomizer.params(),
+                "decode": group.best.how,
+                "minimum": group.group.crowd,
+                "promise": {
+                    "epsilon": self.epsilon,
+                    "delta": self.delta,
+                    "corrupted": group.promise.corrupted,
+                    "exposed": group.promise.exposed,
+                },
+            }
+            for group in self.groups
+        ]
+
+    def __str__(self) -> str:
+        lines = [f"To keep ε = {self.epsilon:g} at δ = {self.delta:.3g} ({_WORDS[self.goal]}):"]
+        for group in self.groups:
+            lines += _told(group)
+        return "\n".join(lines)
+
+
+def plan(
+    groups: Mapping[str, Group],
+    *,
+    epsilon: float,
+    delta: float,
+    goal: Goal = "mean",
+    task: Exposing | None = None,
+    method: str = "mechanism",
+) -> Plan:
+    """Choose mechanism, local ε and radius or grid together, for each group of a round.
+
+    *Guarantee:* with the recommended designs every group keeps (ε, δ) at its least crowd.
+
+    Args:
+        groups: who takes part; with a task, in the order of its groups.
+        epsilon: the promise to everybody.
+        delta: the chance that it may fail, fixed in advance.
+        goal: mean | worst | unbiased, what the error is to be small in.
+        task: what will be computed, for the people whom answers to the corrupted give away.
+        method: how to account; the mechanism's own law by default.
+    """
+    check_goal(goal)
+    if not groups:
+        raise Misuse("a plan needs at least one group")
+    names = list(groups)
+    if task is not None and names != list(task.groups):
+        raise Misuse(f"the task has the groups {list(task.groups)}, the plan {names}")
+    exposed = _exposed(groups, task)
+    made = []
+    for name, told in zip(names, exposed, strict=True):
+        group = groups[name]
+        promise = Promise(
+            epsilon=epsilon,
+            delta=delta,
+            crowd=group.crowd,
+            corrupted=group.corrupted,
+            exposed=told,
+            method=method,
+        )
+        made.append(_planned(name, group, promise, goal))
+    return Plan(epsilon=epsilon, delta=delta, goal=goal, groups=tuple(made))
+
+
+def _exposed(groups: Mapping[str, Group], task: Exposing | None) -> list[int]:
+    """Count whom the answers to all corrupted people give away, group by group."""
+    if task is None:
+        return [0] * len(groups)
+    bad = [group.corrupted for group in groups.values()]
+    told = task.exposed([group.crowd for group in groups.values()])
+    return [sum(count * told[g][h] for g, count in enumerate(bad)) for h in range(len(bad))]
+
+
+def _planned(name: str, group: Group, promise: Promise, goal: Goal) -> GroupPlan:
+    found = designs(promise, domain=group.domain, goal=goal)
+    law = found[0].randomizer.law
+    fading = {
+        share: promise.kept_by(law, lost=math.ceil(share * group.crowd)).epsilon for share in LOSSES
+    }
+    return GroupPlan(
+        name=name,
+        group=group,
+        promise=promise,
+        goal=goal,
+        designs=tuple(found),
+        fading=fading,
+        blind=_blind(group.domain, goal),
+    )
+
+
+def _blind(domain: Domain, goal: Goal) -> float | None:
+    """Give the error of answering the middle of the domain, whatever the value is."""
+    if not isinstance(domain, Box | Ball) or goal == "unbiased":
+        return None
+    if goal == "worst":
+        reach = (
+            np.ones(domain.dimension) if isinstance(domain, Box) else np.eye(1, domain.dimension)
+        )
+        return float(np.linalg.norm(reach * domain.scale))
+    if isinstance(domain, Ball):
+        return None
+    return GridResponse(domain=domain, epsilon=1.0, cells=(1,) * domain.dimension).expected_error()
+
+
+def _told(group: GroupPlan) -> list[str]:
+    best = group.best
+    fading = ", ".join(f"{eps:.3g} with {share:.0%} lost" for share, eps in group.fading.items())
+    lines = [
+        f"- {group.name}: {described(best)}; {told_error(best)} ({group.reason}).",
+    ]
+    honest = f"{group.promise.crowd:,} people, {best.guarantee.anonymous:,} honest and anonymous"
+    lines.append(f"  At least {honest}: ε = {best.guarantee.epsilon:.4g}; {fading}.")
+    if group.group.expected is not None:
+        lines.append(f"  With {group.group.expected:,} people: ε = {group.expected.epsilon:.4g}.")
+    return lines + [f"  Warning: {warning}." for warning in group.warnings]
+
+
+def described(design: Design) -> str:
+    """Name a mechanism with its parameters."""
+    made, given = design.randomizer, design.randomizer.params()
+    shape = ""
+    if "radius" in given:
+        shape = f", radius {given['radius']:.4g}"
+    elif "cells" in given:
+        shape = f", cells {' x '.join(map(str, given['cells']))}"
+    return f"{made.name} with local ε = {made.epsilon:.4g}{shape}, read by {design.how}"
+
+
+def told_error(design: Design) -> str:
+    """Tell the error in the unit of the domain; a product has one a field."""
+    made = design.randomizer
+    if isinstance(made, FieldwiseResponse):
+        fields = (
+            f"{name} {_size(part.expected_error(), part)}" for name, part in made.parts.items()
+        )
+        return f"error {', '.join(fields)}"
+    return f"error {_size(design.error, made)}"
+
+
+def _size(error: float, made: Randomizer) -> str:
+    if isinstance(made.domain, Categories):
+        return f"{error:.1%} wrong labels"
+    unit = made.domain.unit if isinstance(made.domain, Box | Ball) else ""
+    return f"{error:,.0f} {unit}" if unit and error >= 100 else f"{error:.4g} {unit}".rstrip()
