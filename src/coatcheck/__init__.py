@@ -8,31 +8,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equal
-    from coatcheck.amplification import (
-        Guarantee,
-        amplify,
-        calibrate,
-        delta_curve,
-    )
-    from coatcheck.comparison import (
-        compare,
-    )
-    from coatcheck.composition import (
-        compose,
-    )
-    from coatcheck.domain import (
-        Ball,
-        Box,
-        Categories,
-        Product,
-    )
-    from coatcheck.drafting import (
-        GroupDraft,
-    )
-    from coatcheck.entropy import (
-        seeded,
-        system,
-    )
+    from coatcheck.amplification import Guarantee, amplify, calibrate, delta_curve
+    from coatcheck.board import Board
+    from coatcheck.client import Invitation, Limit, collect, examine, read, write
+    from coatcheck.comparison import compare
+    from coatcheck.composition import compose
+    from coatcheck.domain import Ball, Box, Categories, Product
+    from coatcheck.drafting import GroupDraft
+    from coatcheck.entropy import seeded, system
     from coatcheck.errors import (
         BadKey,
         BadSignature,
@@ -45,17 +28,8 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
         TwoFaces,
         Unsealable,
     )
-    from coatcheck.ledger import (
-        Ledger,
-    )
-    from coatcheck.ledger import (
-        Ledger,
-    )
-    from coatcheck.planning import (
-        Group,
-        Plan,
-        plan,
-    )
+    from coatcheck.ledger import Ledger
+    from coatcheck.planning import Group, Plan, plan
     from coatcheck.randomizers import (
         BoundedResponse,
         FieldwiseResponse,
@@ -72,24 +46,18 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
         choose,
         fieldwise,
     )
-    from coatcheck.server import (
-        Server,
-    )
-    from coatcheck.shuffler import (
-        Shuffler,
-    )
-    from coatcheck.simulation import (
-        Crowd,
-        Outcome,
-        simulate,
-        view,
-    )
-    from coatcheck.terms import (
-        Terms,
-    )
-    from coatcheck.ticket import (
-        Ticket,
-    )
+    from coatcheck.server import Server
+    from coatcheck.shuffler import Shuffler
+    from coatcheck.simulation import Crowd, Outcome, simulate, view
+    from coatcheck.tasks import References, Task, Values
+    from coatcheck.tasks.download import Download
+    from coatcheck.tasks.equivariance import check_equivariance
+    from coatcheck.tasks.learning import Learning
+    from coatcheck.tasks.matching import LeastCostMatching, MaximumMatching
+    from coatcheck.tasks.neighbours import Neighbours
+    from coatcheck.terms import Terms
+    from coatcheck.ticket import Ticket
+    from coatcheck.tuning import tune
 
 __version__ = "0.1.0"
 
@@ -102,16 +70,25 @@ _CONTENTS = {
     "Box": "domain",
     "Categories": "domain",
     "Crowd": "simulation",
+    "Download": "tasks.download",
     "Error": "errors",
     "FieldwiseResponse": "randomizers",
     "GridResponse": "randomizers",
     "Group": "planning",
+    "GroupDraft": "drafting",
     "Guarantee": "amplification",
+    "Invitation": "client",
     "Laplace": "randomizers",
+    "Learning": "tasks.learning",
+    "LeastCostMatching": "tasks.matching",
     "Ledger": "ledger",
+    "Limit": "client",
+    "Malformed": "errors",
+    "MaximumMatching": "tasks.matching",
     "MinkowskiResponse": "randomizers",
     "Missing": "errors",
     "Misuse": "errors",
+    "Neighbours": "tasks.neighbours",
     "Outcome": "simulation",
     "OutsideDomain": "errors",
     "Plan": "planning",
@@ -121,23 +98,34 @@ _CONTENTS = {
     "PrivUnitG": "randomizers",
     "Product": "domain",
     "Randomizer": "randomizers",
+    "References": "tasks",
     "Refused": "errors",
     "Server": "server",
     "Shuffler": "shuffler",
     "SquareWave": "randomizers",
     "Staircase": "randomizers",
+    "Task": "tasks",
+    "Terms": "terms",
+    "Ticket": "ticket",
+    "TwoFaces": "errors",
+    "Unsealable": "errors",
+    "Values": "tasks",
     "amplify": "amplification",
     "calibrate": "amplification",
+    "check_equivariance": "tasks.equivariance",
     "choose": "randomizers",
     "collect": "client",
     "compare": "comparison",
     "compose": "composition",
     "delta_curve": "amplification",
+    "examine": "client",
     "fieldwise": "randomizers",
     "plan": "planning",
+    "read": "client",
     "seeded": "entropy",
     "simulate": "simulation",
     "system": "entropy",
+    "tune": "tuning",
     "view": "simulation",
     "write": "client",
 }
@@ -151,16 +139,25 @@ __all__ = [
     "Box",
     "Categories",
     "Crowd",
+    "Download",
     "Error",
     "FieldwiseResponse",
     "GridResponse",
     "Group",
+    "GroupDraft",
     "Guarantee",
+    "Invitation",
     "Laplace",
+    "Learning",
+    "LeastCostMatching",
     "Ledger",
+    "Limit",
+    "Malformed",
+    "MaximumMatching",
     "MinkowskiResponse",
     "Missing",
     "Misuse",
+    "Neighbours",
     "Outcome",
     "OutsideDomain",
     "Plan",
@@ -170,28 +167,35 @@ __all__ = [
     "PrivUnitG",
     "Product",
     "Randomizer",
+    "References",
     "Refused",
     "Server",
     "Shuffler",
     "SquareWave",
     "Staircase",
+    "Task",
     "Terms",
     "Ticket",
     "TwoFaces",
     "Unsealable",
+    "Values",
     "__version__",
     "amplify",
     "calibrate",
+    "check_equivariance",
     "choose",
     "collect",
     "compare",
     "compose",
     "delta_curve",
+    "examine",
     "fieldwise",
     "plan",
+    "read",
     "seeded",
     "simulate",
     "system",
+    "tune",
     "view",
     "write",
 ]
