@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: demo test lint bench slow wheel clean
+.PHONY: demo test lint bench slow wheel clean study study-quick
 .DEFAULT_GOAL := demo
 
 $(VENV)/.user: pyproject.toml
@@ -42,3 +42,9 @@ wheel: $(VENV)/.dev
 
 clean:
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+study: $(VENV)/.dev  ## every table and figure of the paper, with ours beside it
+	$(BIN)/python -m study all --jobs $(JOBS)
+
+study-quick: $(VENV)/.dev  ## the same on small sizes, in minutes
+	$(BIN)/python -m study all --quick --jobs $(JOBS)

@@ -74,13 +74,12 @@ def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
     """List the runs: three seeds for the rows that reproduce and ours, one for the others."""
     rounds, seeds = (2, 1) if quick else (ROUNDS, 3)
     important = [("best", "minkowski"), *(("pic", name) for name in _ROWS)]
-    others = [("sound", "minkowski"), *(("pic", name) for name in _OTHERS)]
+    others = [*(("pic", name) for name in _OTHERS), ("sound", "minkowski")]
     others += [("local", name) for name in (*_ROWS, *_OTHERS)]
     found: list[tuple[int, str, str, int]] = [(0, "none", "none", 0)]
-    found += [(b, *row, 0) for row in important for b in (1, 3)]
+    found += [(b, *row, seed) for seed in range(seeds) for row in important for b in (1, 3)]
     if not quick:
         found += [(b, *row, 0) for row in others for b in (1, 3)]
-    found += [(b, *row, seed) for seed in range(1, seeds) for row in important for b in (1, 3)]
     return [
         {"budget": b, "model": model, "mechanism": name, "rounds": rounds, "seed": seed}
         for b, model, name, seed in found

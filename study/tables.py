@@ -1,0 +1,283 @@
+"""The paper's tables, held against the sheets, and written out beside ours."""
+
+import math
+from collections.abc import Sequence
+from statistics import fmean, stdev
+
+import numpy as np
+
+from study.conventions import MECHANISMS, PUBLISHED
+from study.federated import ROUNDS
+from study.findings import BETTER, NO, PARTLY, YES, Finding, expected, number, only
+from study.sheets import Row
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+# -- errortime
+
+
+def _errortime_cells(rows: list[Row]) -> list[tuple[str, float, str, float, bool]]:
+    """List mechanism, budget, printed error, our error, and whether they agree."""
+    told = expected("errortime")
+    found = []
+    for name, printed in told["error"].items():
+        for epsilon, text in zip(told["epsilon"], printed, strict=True):
+            for row in only(rows, mechanism=name, epsilon=epsilon):
+                ours = number(row, "error")
+                digits = len(text.split(".")[1])
+                room = told["standard_errors"] * number(row, "spread") / math.sqrt(told["draws"])
+                agrees = abs(ours - float(text)) <= room + 0.5 * 10**-digits
+                found.append((name, epsilon, text, ours, agrees))
+    return found
+
+
+def errortime(rows: list[Row]) -> list[Finding]:
+    """Errors and times of one report on the square."""
+    cells = _errortime_cells(rows)
+    right = sum(agrees for *_, agrees in cells)
+    wrong = "; ".join(f"{n} ε {e:g}: {o:.3g} for {t}" for n, e, t, o, ok in cells if not ok)
+    best = {number(row, "epsilon"): number(row, "error") for row in only(rows, mechanism="best")}
+    told = ", ".join(f"{error:.3g}" for error in best.values())
+    theirs = only(rows, mechanism=PUBLISHED)
+    ahead = all(best[number(row, "epsilon")] < number(row, "error") for row in theirs)
+    bulk, one = ([number(row, n) for row in theirs] for n in ("bulk_us", "one_us"))
+    swift = [number(row, "one_us") for row in only(rows, mechanism="best")]
+    return [
+        Finding(
+            "mean l2 errors",
+            f"{len(cells)} printed cells",
+            f"{right} agree with the paper's 1000 draws",
+            f"at the same ε {told}",
+            YES if right == len(cells) else PARTLY,
+            wrong,
+        ),
+        Finding(
+            "Minkowski against ours",
+            "Minkowski has the least error from ε = 1",
+            _least(rows),
+            "less at every ε" if ahead else "not less everywhere",
+            BETTER if ahead else PARTLY,
+        ),
+        Finding(
+            "time of a Minkowski report",
+            "0.6 to 0.8 µs",
+            f"{min(bulk):.2g} to {max(bulk):.2g} µs in bulk, {min(one):.2g} to {max(one):.2g} µs alone",
+            f"{min(swift):.2g} to {max(swift):.2g} µs alone",
+            YES if max(bulk) < 0.8 else PARTLY,
+            "integers on a lattice, from a generator fit for secrets in products; alone, a call of "
+            "Python costs more than the draw",
+        ),
+    ]
+
+
+def _least(rows: list[Row]) -> str:
+    """Name the published mechanism of least error at each budget."""
+    names = []
+    for epsilon in sorted({number(row, "epsilon") for row in rows}):
+        there = [row for row in only(rows, epsilon=epsilon) if row["mechanism"] in MECHANISMS]
+        names.append(str(min(there, key=lambda row: number(row, "error"))["mechanism"]))
+    won = sum(name == PUBLISHED for name in names)
+    return f"least of the published ones at {won} of {len(names)} budgets"
+
+
+def errortime_table(rows: list[Row]) -> list[str]:
+    """Write paper / ours for each mechanism and budget."""
+    told = expected("errortime")
+    cells = {(n, e): (t, o) for n, e, t, o, _ in _errortime_cells(rows)}
+    lines = [
+        [name, *(f"{t} / {o:.3g}" for e in told["epsilon"] for t, o in [cells[name, e]])]
+        for name in told["error"]
+    ]
+    best = {number(row, "epsilon"): row for row in only(rows, mechanism="best")}
+    told_best = [f"**{number(best[e], 'error'):.3g}** ({best[e]['randomizer']})" for e in told["epsilon"]]
+    return markdown(
+        ["paper / ours", *(f"ε = {e:g}" for e in told["epsilon"])], [*lines, ["ours, best", *told_best]]
+    )
+
+
+# -- timecomm
+
+
+def timecomm(rows: list[Row]) -> list[Finding]:
+    """Times and bytes of every step of the protocol."""
+    told, row = expected("timecomm"), rows[0]
+    steps = told["steps"]
+    named = (
+        ("location randomization", "randomize_us", "us"),
+        ("encrypt information", "join_us", "us"),
+        ("decrypt one message", "open_us", "us"),
+        ("key agreement with worker", "write_us", "us"),
+        ("send message to shuffler", "upload_bytes", "bytes"),
+        ("retrieve matching result", "entry_bytes", "bytes"),
+    )
+    found = [
+        _cost(step, steps[step][unit], number(row, column), unit) for step, column, unit in named
+    ]
+    for one in rows:
+        aim = told["tasks"][one["dataset"]][one["task"]]
+        what = f"{one['task']}, {one['dataset']}"
+        found.append(_cost(what, aim["ms"], number(one, "task_ms"), "ms"))
+        if one["task"] == "least-cost-matching":
+            board = number(one, "board_bytes")
+            found.append(_cost(f"bulletin, {one['dataset']}", aim["bytes"], board, "bytes"))
+    return found
+
+
+def _cost(what: str, paper: float, ours: float, unit: str) -> Finding:
+    unit = {"us": "µs"}.get(unit, unit)
+    verdict = BETTER if ours <= paper else NO
+    reason = "" if ours <= paper else "one report alone, exact and through Python; see errortime"
+    return Finding(what, f"{paper:,g} {unit}", f"{ours:,.3g} {unit}" if ours < 1000 else f"{ours:,.0f} {unit}", "", verdict, reason)
+
+
+def timecomm_table(rows: list[Row]) -> list[str]:
+    """Write every step that was timed."""
+    names = [n for n in rows[0] if n not in {"dataset", "task", "epsilon", "seconds"}]
+    head = ["step", *(f"{row['dataset']}, {row['task']}" for row in rows)]
+    return markdown(head, [[name, *(f"{number(r, name):,.4g}" for r in rows)] for name in names])
+
+
+# -- federated learning
+
+
+def _runs(rows: list[Row], column: str, **wanted: object) -> list[float]:  # noqa: ANN003 - as `only`
+    return [number(row, column) for row in only(rows, **wanted)]
+
+
+def _told_runs(values: list[float], scale: float = 1.0) -> str:
+    if not values:
+        return "not run"
+    text = f"{scale * fmean(values):.3g}"
+    return text + (f" ± {scale * stdev(values):.2g}" if len(values) > 1 else "")
+
+
+def flincentive(rows: list[Row], *, budget: int) -> list[Finding]:
+    """Gradient error, accuracy and Shapley error of each row, and ours against Minkowski's."""
+    told = expected(f"flincentive{budget}")
+    if any(row["rounds"] != ROUNDS for row in rows):
+        what = f"only {rows[0]['rounds']} of {ROUNDS} rounds"
+        return [Finding(what, "", "", "", "", "a quick run shows that it works, not how well")]
+    found = []
+    for name in told["reproducible"]:
+        mine = {"budget": budget, "model": "pic", "mechanism": name}
+        accuracy, error = (_runs(rows, c, **mine) for c in ("accuracy", "gradient_error"))
+        if not accuracy:
+            continue
+        points, printed, _ = told["rows"]["pic"][name]
+        near = abs(fmean(error) / printed - 1) <= told["tolerance"]["gradient_error"]
+        close = abs(100 * fmean(accuracy) - points) <= told["tolerance"]["accuracy_points"]
+        epsilon = _runs(rows, "local_epsilon", **mine)[0]
+        found.append(
+            Finding(
+                f"PIC, {name}",
+                f"gradient error {printed}, accuracy {points} %",
+                f"{_told_runs(error)}, {_told_runs(accuracy, 100)} % ({len(accuracy)} seeds, local ε {epsilon:.3g})",
+                "",
+                YES if near and close else PARTLY if near or close else NO,
+                "" if near and close else _apart(near=near, close=close),
+            )
+        )
+    return [*found, *_federated_best(rows, told, budget)]
+
+
+def _apart(*, near: bool, close: bool) -> str:
+    if near and not close:
+        return "accuracy moves by ±4 points from seed to seed, and what the start and the order are is not printed"
+    return "" if near else "the printed error implies another local budget than the row can have"
+
+
+def _federated_best(rows: list[Row], told: dict[str, object], budget: int) -> list[Finding]:
+    """Compare ours with the printed Minkowski row, under a sound account of the same promise."""
+    mine = {"budget": budget, "model": "best", "mechanism": "minkowski"}
+    accuracy, error, shapley = (
+        _runs(rows, c, **mine) for c in ("accuracy", "gradient_error", "shapley_scaled")
+    )
+    if not accuracy:
+        return []
+    points, printed, rewards = told["rows"]["pic"]["minkowski"]  # type: ignore[index] # plain JSON
+    theirs = _runs(rows, "shapley_scaled", budget=budget, model="pic", mechanism="minkowski")
+    epsilon = _runs(rows, "local_epsilon", **mine)[0]
+    told_best = f"local ε {epsilon:.3g}, {len(accuracy)} seeds"
+    return [
+        Finding(
+            "ours: gradient error", f"{printed} (Minkowski)", "", f"{_told_runs(error)} ({told_best})",
+            BETTER if max(error) < printed else NO,
+        ),
+        Finding(
+            "ours: Shapley error, by range", f"{rewards} (Minkowski)", _told_runs(theirs), _told_runs(shapley),
+            BETTER if fmean(shapley) < rewards else NO,
+            "" if fmean(shapley) < rewards else "the printed row has a larger local budget than a sound account allows",
+        ),
+        Finding(
+            "ours: accuracy", f"{points} % (Minkowski)", "", f"{_told_runs(accuracy, 100)} %",
+            BETTER if 100 * fmean(accuracy) >= points else YES if 100 * (fmean(accuracy) + stdev_of(accuracy)) >= points else NO,
+            "" if 100 * fmean(accuracy) >= points else "within one standard deviation of seeds" if 100 * (fmean(accuracy) + stdev_of(accuracy)) >= points else "a sound account leaves a smaller local budget than the printed row used",
+        ),
+    ]
+
+
+def stdev_of(values: list[float]) -> float:
+    """Return the standard deviation over seeds; with one seed there is none."""
+    return stdev(values) if len(values) > 1 else 0.0
+
+
+def flincentive_table(rows: list[Row], *, budget: int) -> list[str]:
+    """Write every row: paper / ours, with the local budget that ours had."""
+    told = expected(f"flincentive{budget}")["rows"]
+    lines = []
+    keys = list(dict.fromkeys((str(r["model"]), str(r["mechanism"])) for r in rows if r["budget"] in {budget, 0}))
+    for model, name in sorted(keys, key=lambda k: (["none", "local", "pic", "sound", "best"].index(k[0]), k[1])):
+        mine = {"model": model, "mechanism": name, "budget": 0 if model == "none" else budget}
+        accuracy, error, scaled, raw, match, epsilon = (
+            _runs(rows, c, **mine)
+            for c in ("accuracy", "gradient_error", "shapley_scaled", "shapley_raw", "shapley_correlation", "local_epsilon")
+        )
+        paper = told.get(model, {}).get(name, ("–", "–", "–"))
+        lines.append(
+            [
+                model, name, f"{epsilon[0]:.3g}", str(len(accuracy)),
+                f"{paper[0]} / {_told_runs(accuracy, 100)}", f"{paper[1]} / {_told_runs(error)}",
+                f"{paper[2]} / {_told_runs(scaled)}", _told_runs(raw), _told_runs(match),
+            ]
+        )
+    head = ["model", "mechanism", "local ε", "seeds", "accuracy, %", "gradient error", "Shapley error by range", "Shapley error", "correlation"]
+    return markdown(head, lines)
+
+
+# -- mpec
+
+
+def mpec(rows: list[Row]) -> list[Finding]:
+    """Our costs as computed statements."""
+    told = expected("mpec")
+    found = []
+    for d in sorted({int(row["dimension"]) for row in rows}):
+        there = only(rows, dimension=d)
+        n, error = (np.log([number(row, c) for row in there]) for c in ("crowd", "squared_error"))
+        slope = float(np.polyfit(n[-3:], error[-3:], 1)[0])
+        aim = -2 / (d + 2)
+        found.append(
+            Finding(
+                f"squared error in the crowd, d = {d}",
+                f"n^{aim:.3f}",
+                f"n^{slope:.3f} over the largest three crowds",
+                f"{there[-1]['squared_error']:.3g} at n = {there[-1]['crowd']:,}, {there[-1]['alone_squared_error']:.3g} alone",
+                YES if abs(slope - aim) <= told["slack"] else NO,
+            )
+        )
+    return found
+
+
+def mpec_table(rows: list[Row]) -> list[str]:
+    """Write the squared error of one report by dimension and crowd, at ε = 1 and δ = 1e-9."""
+    crowds = sorted({int(row["crowd"]) for row in rows})
+    lines = []
+    for d in sorted({int(row["dimension"]) for row in rows}):
+        there = {int(row["crowd"]): row for row in only(rows, dimension=d)}
+        lines.append([str(d), str(there[crowds[0]]["report_bits"]), f"{number(there[crowds[0]], 'alone_squared_error'):.3g}", *(f"{number(there[n], 'squared_error'):.3g}" for n in crowds)])
+    return markdown(["d", "bits of a report", "alone", *(f"n = {n:,}" for n in crowds)], lines)
