@@ -1,6 +1,7 @@
 """What the text says of the figures, held against the sheets: crowdsourcing and social systems."""
 
 import math
+from itertools import pairwise
 from typing import Any, Final
 
 from study.conventions import MECHANISMS, PUBLISHED
@@ -47,7 +48,9 @@ def sc_distance(rows: list[Row]) -> list[Finding]:
     """Errors of single reports on the crowdsourcing data."""
     told = expected("sc-distance")
     local = only(rows, model="local")
-    large = published_first([r for r in local if number(r, "epsilon") >= 2], "distance", higher=False)
+    large = published_first(
+        [r for r in local if number(r, "epsilon") >= 2], "distance", higher=False
+    )
     worst = max(_behind(local, epsilon) for epsilon in (0.5, 1.0))
     best = best_first(local, "distance", higher=False)
     kept = large.verdict == YES and worst <= told["on_par"]
@@ -84,10 +87,16 @@ def _growing(rows: list[Row], text: str) -> Finding:
     pic = only(rows, model="pic")
     budgets = sorted({number(row, "epsilon") for row in pic})
     ratios = [1 / max(_behind(pic, epsilon), 1e-300) for epsilon in budgets]
-    told = ", ".join(f"{ratio:.2f} (ε {epsilon:g})" for ratio, epsilon in zip(ratios, budgets, strict=True))
-    grows = all(a <= b * 1.02 for a, b in zip(ratios, ratios[1:], strict=False))
+    told = ", ".join(
+        f"{ratio:.2f} (ε {epsilon:g})" for ratio, epsilon in zip(ratios, budgets, strict=True)
+    )
+    grows = all(a <= b * 1.02 for a, b in pairwise(ratios))
     return Finding(
-        "PIC: advantage", text, f"best of the others over Minkowski: {told}", "", YES if grows else PARTLY
+        "PIC: advantage",
+        text,
+        f"best of the others over Minkowski: {told}",
+        "",
+        YES if grows else PARTLY,
     )
 
 
@@ -134,7 +143,9 @@ def lbs_distance_local(rows: list[Row]) -> list[Finding]:
     best = best_first(local, "distance", higher=False)
     text = expected("lbs-distance-local")["claims"]["first"]
     reason = first.exceptions
-    return [Finding("local: ranking", text, f"Minkowski {first}", f"ours {best}", first.verdict, reason)]
+    return [
+        Finding("local: ranking", text, f"Minkowski {first}", f"ours {best}", first.verdict, reason)
+    ]
 
 
 def lbs_distance_shuffle(rows: list[Row], *, radius: float, item: str) -> list[Finding]:
@@ -142,11 +153,16 @@ def lbs_distance_shuffle(rows: list[Row], *, radius: float, item: str) -> list[F
     told, rows = expected(item)["claims"], only(rows, radius=radius)
     found = [_pic(rows, "distance", told["first"], higher=False)]
     small, every = [
-        [r for r in only(rows, model="pic", mechanism=PUBLISHED, epsilon=1.0) if (r["size"] == 0) == whole]
+        [
+            r
+            for r in only(rows, model="pic", mechanism=PUBLISHED, epsilon=1.0)
+            if (r["size"] == 0) == whole
+        ]
         for whole in (False, True)
     ]
     if every:
-        ours = f"ε_c = 1: {_values(small, 'distance')} with {SUBSET:,}, {_values(every, 'distance')} with all"
+        few, all_ = _values(small, "distance"), _values(every, "distance")
+        ours = f"ε_c = 1: {few} with {SUBSET:,}, {all_} with all"
         less = max(number(r, "distance") for r in every) < min(number(r, "distance") for r in small)
         found.append(Finding("size of the crowd", told["crowd"], ours, "", YES if less else NO))
     return [*found, _honest(rows, "distance", higher=False)]

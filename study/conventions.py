@@ -6,6 +6,7 @@ reports are read, and the local budget that a global promise leaves.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Final
@@ -18,7 +19,6 @@ from coatcheck import (
     Group,
     Laplace,
     MinkowskiResponse,
-    Misuse,
     PlanarLaplace,
     PrivHS,
     PrivUnit,
@@ -30,6 +30,7 @@ from coatcheck import (
     choose,
     plan,
 )
+from coatcheck.amplification import any_ldp
 from coatcheck.composition import calibrate_rounds
 from coatcheck.laws import Law
 from coatcheck.randomizers import Decode
@@ -78,23 +79,16 @@ def location_mechanism(name: str, epsilon: float) -> Design:
 
 
 def _location_mechanism(name: str, epsilon: float) -> Randomizer:
-    match name:
-        case "laplace":
-            return Laplace(domain=SQUARE, epsilon=epsilon)
-        case "planar-laplace":
-            return PlanarLaplace(domain=SQUARE, epsilon=epsilon)
-        case "staircase":
-            return Staircase(domain=SQUARE, epsilon=epsilon)
-        case "square-wave":
-            return SquareWave(domain=SQUARE, epsilon=epsilon)
-        case "privunit-bhowmick":
-            return PrivUnit(domain=SQUARE, epsilon=epsilon, conditions="bhowmick")
-        case "privunitg":
-            return PrivUnitG(domain=SQUARE, epsilon=epsilon)
-        case "minkowski-paper":
-            return MinkowskiResponse.published(domain=SQUARE, epsilon=epsilon)
-        case _:
-            raise Misuse(f"the figures have no {name}")
+    made: dict[str, Callable[..., Randomizer]] = {
+        "laplace": Laplace,
+        "planar-laplace": PlanarLaplace,
+        "staircase": Staircase,
+        "square-wave": SquareWave,
+        "privunitg": PrivUnitG,
+        "privunit-bhowmick": partial(PrivUnit, conditions="bhowmick"),
+        PUBLISHED: MinkowskiResponse.published,
+    }
+    return made[name](domain=SQUARE, epsilon=epsilon)
 
 
 @cache
@@ -109,9 +103,7 @@ def local_budget(epsilon: float, *, crowd: int, anonymous: int) -> float:
 
 
 @cache
-def design(
-    mechanism: str, *, model: str, epsilon: float, crowd: int, anonymous: int
-) -> Design:
+def design(mechanism: str, *, model: str, epsilon: float, crowd: int, anonymous: int) -> Design:
     """Return what a group of `crowd` uses, of whom `anonymous` are left to hide among.
 
     `best` is what the library recommends for the same promise: `choose` for one report alone,
@@ -160,7 +152,7 @@ class FederatedDesign:
     """A mechanism for gradients, or none, and how one person's report is read."""
 
     randomizer: Randomizer | None
-    how: str = "unbiased"
+    how: Decode = "unbiased"
 
     @property
     def epsilon(self) -> float:
@@ -191,32 +183,26 @@ def federated(budget: int, model: str, *, mechanism: str) -> FederatedDesign:
 
 
 def _gradient_mechanism(name: str, epsilon: float, radius: float | None) -> Randomizer:
-    match name:
-        case "laplace":
-            return Laplace(domain=L1, epsilon=epsilon)
-        case "minkowski" if radius is not None:
-            return MinkowskiResponse(domain=L1, epsilon=epsilon, radius=radius)
-        case "minkowski":
-            return MinkowskiResponse(domain=L1, epsilon=epsilon, goal="unbiased")
-        case "privunit":
-            return PrivUnit(domain=L2, epsilon=epsilon, conditions="bhowmick")
-        case "privhs":
-            return PrivHS(domain=L2, epsilon=epsilon)
-        case "staircase":
-            return Staircase(domain=CUBE, epsilon=epsilon)
-        case "square-wave":
-            return SquareWave(domain=CUBE, epsilon=epsilon)
-        case _:
-            raise Misuse(f"the federated tables have no {name}")
+    searched = partial(MinkowskiResponse, domain=L1, goal="unbiased")
+    made: dict[str, Callable[..., Randomizer]] = {
+        "laplace": partial(Laplace, domain=L1),
+        "minkowski": partial(searched, radius=radius) if radius else searched,
+        "privunit": partial(PrivUnit, domain=L2, conditions="bhowmick"),
+        "privhs": partial(PrivHS, domain=L2),
+        "staircase": partial(Staircase, domain=CUBE),
+        "square-wave": partial(SquareWave, domain=CUBE),
+    }
+    return made[name](epsilon=epsilon)
 
 
 @cache
-def round_budget(budget: int) -> float:
-    """Return the local ε a round for any mechanism: 80 rounds, a secret fifth of 50,000 each."""
-    return calibrate_rounds(epsilon=budget, **_ROUNDS)
+def round_budget(budget: int, make: Callable[[float], Law] = any_ldp) -> float:
+    """Return the local ε a round: 80 rounds, each with a secret fifth of 50,000 people."""
+    return calibrate_rounds(
+        make, epsilon=budget, crowd=10_000, delta=FEDERATED_DELTA, rounds=80, sampled=0.2
+    )
 
 
-_ROUNDS: Final = {"crowd": 10_000, "delta": FEDERATED_DELTA, "rounds": 80, "sampled": 0.2}
 _RADII: Final = (0.8, 1.0, 1.2, 1.5, 1.8)
 
 
@@ -229,7 +215,7 @@ def _best_federated(budget: int) -> FederatedDesign:
     """Search radius and local ε together under the mechanism's own law, for the mean."""
     found = []
     for radius in _RADII:
-        epsilon = calibrate_rounds(partial(_law, radius=radius), epsilon=budget, **_ROUNDS)
+        epsilon = round_budget(budget, partial(_law, radius=radius))
         made = MinkowskiResponse(domain=L1, epsilon=epsilon, radius=radius)
         found.append((made.squared_error(np.zeros(6)), made))
     return FederatedDesign(min(found, key=lambda one: one[0])[1], "project")

@@ -54,9 +54,7 @@ def load(name: str) -> dict[str, NDArray[np.generic]]:
     """Return the arrays of a data set whose sum is right."""
     path = where() / f"{name}.npz"
     if not path.is_file():
-        raise Misuse(
-            f"{path} is missing; it is made from {_SOURCES[name]} as the data README says"
-        )
+        raise Misuse(f"{path} is missing; it is made from {_SOURCES[name]} as the data README says")
     found = hashlib.sha256(path.read_bytes()).hexdigest()
     if found != _SUMS[name]:
         raise Misuse(
@@ -79,7 +77,8 @@ def social(name: str, *, size: int | None = None) -> Floats:
     """Return check-ins on [-1, 1]^2 by their own extent; rows are in random order already."""
     places = np.asarray(load(SOCIAL[name])["latlon"], dtype=np.float64)
     low, high = places.min(axis=0), places.max(axis=0)
-    return ((places - low) / (high - low) * 2 - 1)[:size]
+    scaled: Floats = (places - low) / (high - low) * 2 - 1
+    return scaled[:size]
 
 
 def mnist() -> dict[str, tuple[NDArray[np.float32], NDArray[np.int64]]]:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from coatcheck import Randomizer, seeded
 from coatcheck.entropy import Entropy
+from coatcheck.randomizers import Decode
 from coatcheck.tasks.learning import Learning
 from study import conventions, datasets, network
 from study.sheets import Cell, Row, Sheet
@@ -57,7 +58,7 @@ class _Reader:
     """How reports are made and read: for the mean without bias, for one person as told."""
 
     randomizer: Randomizer | None
-    alone: str
+    alone: Decode
 
     def __call__(self, values: Floats, entropy: Entropy) -> tuple[Floats, Floats]:
         """Return estimates for the mean, and estimates of each person's own gradient."""
@@ -116,7 +117,8 @@ def _train(reader: _Reader, *, rounds: int, seed: int) -> Row:
         unbiased, alone = reader(values, entropy)
         errors.append(float(np.linalg.norm(alone - values, axis=1).mean()))
         if number % _JUDGED == 0:
-            judge = task.judged_by(network.mean_gradient(now, *_data()["validate"]))
+            slope = network.mean_gradient(now, *_data()["validate"])
+            judge = task.judged_by(slope.astype(np.float64))
             judged.append(_compare(judge, where, values, alone))
         mean = np.bincount(where.ravel(), unbiased.ravel(), minlength=task.dimension) / A_ROUND
         parameters -= adam.step(mean)
@@ -134,7 +136,8 @@ def clip(gradients: NDArray[np.float32]) -> Floats:
     """Clip in l1 norm, then divide by the sampling rate, so that the mean is unbiased."""
     values = gradients.astype(np.float64)
     norm = np.abs(values).sum(axis=1, keepdims=True)
-    return values * np.minimum(1.0, _CLIP / np.maximum(norm, 1e-300)) / _RATE
+    clipped: Floats = values * np.minimum(1.0, _CLIP / np.maximum(norm, 1e-300)) / _RATE
+    return clipped
 
 
 def _compare(
@@ -145,7 +148,7 @@ def _compare(
     told = [_rewards(task, values, notes) for values in (truth, alone)]
     raw = float(np.abs(told[0] - told[1]).mean())
     scaled = [one / max(float(np.ptp(one)), 1e-300) for one in told]
-    correlation = float(np.corrcoef(*told)[0, 1])
+    correlation = float(np.corrcoef(told[0], told[1])[0, 1])
     return raw, float(np.abs(scaled[0] - scaled[1]).mean()), correlation
 
 

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 mpl.use("Agg")
-from matplotlib import pyplot as plt  # noqa: E402 - after the choice of a canvas
-from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator  # noqa: E402 - as above
+from matplotlib import pyplot as plt
+from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
 
 _BEST: Final = COLORS["choose"]
 _LABELS: Final = {
@@ -48,7 +48,7 @@ _MARKS: Final = {
     "best": "o",
     "honest": "o",
 }
-_STYLE: Final = {
+_STYLE: Final[dict[Any, Any]] = {
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -72,6 +72,8 @@ def draw(
 ) -> None:
     """Draw panels of a measure against the budget into a PNG and an SVG file."""
     panels = [panel for panel in panels if panel.rows]
+    if not panels:
+        return
     columns = 2 if len(panels) > 1 else 1
     lines = -(-len(panels) // columns)
     with plt.rc_context(_STYLE):
@@ -84,7 +86,7 @@ def draw(
             row[0].set_ylabel(label)
             if not log:
                 row[0].set_ylim(0, 1.06 * max(axes.dataLim.y1 for axes in row))
-        _finish(figure, grid.flat[0], _caption(item), folder / item)
+        _finish(figure, _caption(item), folder / item)
 
 
 def _caption(item: str) -> str:
@@ -112,7 +114,11 @@ def _panel(axes: "Axes", panel: Panel, measure: str, *, log: bool) -> None:
 
 
 def _line(axes: "Axes", rows: list[Row], measure: str, name: str) -> None:
-    for model, style, label in (("local", "-", name), ("pic", "-", name), ("honest", ":", "honest")):
+    for model, style, label in (
+        ("local", "-", name),
+        ("pic", "-", name),
+        ("honest", ":", "honest"),
+    ):
         there = sorted(only(rows, model=model), key=lambda row: number(row, "epsilon"))
         if not there or (model == "honest" and name != "best"):
             continue
@@ -134,7 +140,7 @@ def _line(axes: "Axes", rows: list[Row], measure: str, name: str) -> None:
         )
 
 
-def _finish(figure: "Figure", axes: "Axes", caption: str, path: Path) -> None:
+def _finish(figure: "Figure", caption: str, path: Path) -> None:
     handles: dict[str, Any] = {}
     for one in figure.axes:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
@@ -144,8 +150,13 @@ def _finish(figure: "Figure", axes: "Axes", caption: str, path: Path) -> None:
     lines = below.count("\n") + 1
     room = (0.75 + 0.19 * lines) / height
     figure.legend(
-        handles.values(), handles.keys(), ncols=5, frameon=False, fontsize=9,
-        loc="lower center", bbox_to_anchor=(0.5, (0.12 + 0.19 * lines) / height),
+        handles.values(),
+        handles.keys(),
+        ncols=5,
+        frameon=False,
+        fontsize=9,
+        loc="lower center",
+        bbox_to_anchor=(0.5, (0.12 + 0.19 * lines) / height),
     )
     figure.text(0.02, 0.1 / height, below, fontsize=9, color="#444444", va="bottom", style="italic")
     figure.tight_layout(rect=(0, room, 1, 1), w_pad=2)

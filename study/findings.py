@@ -44,7 +44,7 @@ def number(row: Row, name: str) -> float:
     return float(value) if value != "" else math.nan
 
 
-def only(rows: Iterable[Row], **wanted: object) -> list[Row]:  # noqa: ANN003 - a filter by any column
+def only(rows: Iterable[Row], **wanted: object) -> list[Row]:
     """Return the rows that have these values."""
     return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
 
@@ -130,7 +130,7 @@ def best_first(rows: list[Row], measure: str, *, higher: bool) -> Count:
     return _tell(found, higher=higher)
 
 
-def ranges(rows: list[Row], measure: str, **wanted: object) -> str:  # noqa: ANN003 - as `only`
+def ranges(rows: list[Row], measure: str, **wanted: object) -> str:
     """Tell the least and largest value of a measure."""
     values = [number(row, measure) for row in only(rows, **wanted)]
     return f"{min(values):.3g} to {max(values):.3g}" if values else "not measured"

@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from study import claims, federated, locations, tables, timing
+from study import claims, federated, incentives, locations, tables, timing
 from study.findings import Finding, expected, only
-from study.sheets import Row, Sheet, missing, read
+from study.sheets import Row, Sheet, cells, missing, read
 
 LOCAL: Final = "ε of one report"
 GLOBAL: Final = "ε_c, the promise of the crowd"
@@ -67,16 +67,50 @@ def _lbs(name: str, title: str, measure: str, model: str, radius: float) -> Item
         found = partial(one, radius=radius, item=name)
     models = ("local",) if model == "local" else ("pic", "honest")
     label = "mean l2 error of a report" if measure == "distance" else "F1 of the neighbours"
-    view = View(measure, label, measure == "distance", models, ("dataset", "size"), {"radius": radius})
+    view = View(
+        measure, label, measure == "distance", models, ("dataset", "size"), {"radius": radius}
+    )
     return Item(name, "figure", title, locations.SOCIAL, found, view=view)
 
 
 ITEMS: Final = (
-    Item("errortime", "table", "errors and times of one report on [-1, 1]²", timing.ERRORTIME, tables.errortime, tables.errortime_table),
-    Item("timecomm", "table", "time and bytes of every step of a round", timing.TIMECOMM, tables.timecomm, tables.timecomm_table),
-    _sc("sc-distance", "crowdsourcing: errors of single reports", "distance", "mean l2 error of a report", log=True),
-    _sc("sc-cost", "crowdsourcing: travel costs of the least-cost matching", "cost", "travel cost", log=False),
-    _sc("sc-success", "crowdsourcing: success ratio of the maximum matching", "success", "matched within the radius", log=False),
+    Item(
+        "errortime",
+        "table",
+        "errors and times of one report on [-1, 1]²",
+        timing.ERRORTIME,
+        tables.errortime,
+        tables.errortime_table,
+    ),
+    Item(
+        "timecomm",
+        "table",
+        "time and bytes of every step of a round",
+        timing.TIMECOMM,
+        tables.timecomm,
+        tables.timecomm_table,
+    ),
+    _sc(
+        "sc-distance",
+        "crowdsourcing: errors of single reports",
+        "distance",
+        "mean l2 error of a report",
+        log=True,
+    ),
+    _sc(
+        "sc-cost",
+        "crowdsourcing: travel costs of the least-cost matching",
+        "cost",
+        "travel cost",
+        log=False,
+    ),
+    _sc(
+        "sc-success",
+        "crowdsourcing: success ratio of the maximum matching",
+        "success",
+        "matched within the radius",
+        log=False,
+    ),
     _lbs("lbs-distance-local", "check-ins: errors, local model", "distance", "local", 0.2),
     _lbs("lbs-distance-shuffle", "check-ins: errors, PIC, τ = 0.2", "distance", "pic", 0.2),
     _lbs("lbs-f1-local", "check-ins: F1, local model, τ = 0.2", "f1", "local", 0.2),
@@ -90,12 +124,14 @@ ITEMS: Final = (
             "table",
             f"federated learning with incentives, ε_c = {budget}",
             federated.SHEET,
-            partial(tables.flincentive, budget=budget),
-            partial(tables.flincentive_table, budget=budget),
+            partial(incentives.flincentive, budget=budget),
+            partial(incentives.flincentive_table, budget=budget),
         )
         for budget in (1, 3)
     ),
-    Item("mpec", "table", "costs of a round, computed", timing.MPEC, tables.mpec, tables.mpec_table),
+    Item(
+        "mpec", "table", "costs of a round, computed", timing.MPEC, tables.mpec, tables.mpec_table
+    ),
 )
 
 
@@ -103,7 +139,7 @@ def listed() -> list[str]:
     """Say what there is, and how much of it is on file."""
     lines = []
     for item in ITEMS:
-        every = len(item.sheet.cells(False))
+        every = len(cells(item.sheet, quick=False))
         there = every - len(missing(item.sheet, quick=False))
         lines.append(f"{item.kind:<6} {item.name:<24} {there:>4} of {every:<4} {item.title}")
     return lines
@@ -117,7 +153,12 @@ def shown(item: Item, *, quick: bool) -> list[str]:
     lines = [f"== {item.name}: {item.title} ({expected(item.name)['where']})"]
     for found in item.findings(rows):
         lines += [f"{found.what} [{found.verdict or 'no number to compare'}]"]
-        for who, text in (("paper", found.paper), ("ours", found.ours), ("best", found.best), ("why", found.reason)):
+        for who, text in (
+            ("paper", found.paper),
+            ("ours", found.ours),
+            ("best", found.best),
+            ("why", found.reason),
+        ):
             lines += [f"    {who:<6}{text}"] if text else []
     return lines + (item.table(rows) if item.table else [])
 
@@ -135,7 +176,9 @@ def draw(item: Item, *, quick: bool, folder: Path) -> None:
     for row in rows:
         panels.setdefault(tuple(_half(row, name) for name in view.split), []).append(row)
     made = [
-        figures.Panel(", ".join(map(str, key)), there, LOCAL if there[0]["model"] == "local" else GLOBAL)
+        figures.Panel(
+            ", ".join(map(str, key)), there, LOCAL if there[0]["model"] == "local" else GLOBAL
+        )
         for key, there in panels.items()
     ]
     figures.draw(item.name, made, view.measure, label=view.label, log=view.log, folder=folder)

@@ -84,7 +84,9 @@ def measure_crowdsourcing(cell: Cell) -> Row:
     cheapest, largest = LeastCostMatching(), MaximumMatching(radius=SERVING_RADIUS)
     errors, costs, ratios = [], [], []
     for seed in range(int(cell["seeds"])):
-        estimates = [_draw(v, m, 2 * seed + g) for g, (v, m) in enumerate(zip(groups, made, strict=True))]
+        estimates = [
+            _draw(v, m, 2 * seed + g) for g, (v, m) in enumerate(zip(groups, made, strict=True))
+        ]
         errors.append(_error(np.concatenate(groups), np.concatenate(estimates)))
         costs.append(cheapest.score(groups, estimates=estimates).value)
         ratios.append(largest.score(groups, estimates=estimates).value)
@@ -111,23 +113,21 @@ def social_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is
                     {"dataset": name, "size": size, "radius": radius, **rest}
                     for rest in _social_rows(size, quick=quick)
                 ]
-    # All of a small crowd before any of a large one, so that a stopped study is of use.
-    return sorted(found, key=lambda cell: cell["size"] == 0)
+    # Small crowds first, then what the crowd helps, so that a stopped study is of use.
+    return sorted(found, key=lambda cell: (cell["size"] == 0, cell["model"] == "local"))
 
 
 def _social_rows(size: int, *, quick: bool) -> list[Cell]:
     """List model by mechanism by budget; `honest` hides among those whom no list gives away."""
     whole = size == 0
-    several = 3 if whole or quick else 10
+    several = 2 if whole else 3 if quick else 10
     found: list[tuple[str, str, float, int]] = []
     for model, budgets in _BUDGETS.items():
-        asked = budgets[2:4] if quick else budgets
+        asked: tuple[float, ...] = budgets[2:4] if quick else budgets
         if whole and model == "local":  # a larger crowd changes nothing without a crowd's help
             asked = (1.0, 3.0, 5.0)
         found += [
-            (model, m, epsilon, several if not whole else 1)
-            for m in BASELINES
-            for epsilon in asked
+            (model, m, epsilon, several if not whole else 1) for m in BASELINES for epsilon in asked
         ]
         ours = (PUBLISHED, "best")
         found += [(model, m, e, several if model == "pic" else 1) for m in ours for e in asked]

@@ -59,12 +59,12 @@ def _split(parameters: Floats) -> list[Floats]:
 def _forward(parameters: Floats, images: Floats) -> _Pass:
     w1, b1, w2, b2, w3, b3 = _split(parameters)
     n = len(images)
-    padded = np.zeros((n, 30, 30), dtype=np.float32)
+    padded = np.zeros((n, 30, 30), dtype=parameters.dtype)
     padded[:, 1:29, 1:29] = images
     patches = sliding_window_view(padded, (4, 4), axis=(1, 2))[:, ::2, ::2].reshape(n, 196, 16)
     first = np.maximum(patches.reshape(-1, 16) @ w1 + b1, 0.0).reshape(n, 14, 14, 8)
     pooled = _pool(first)
-    wide = np.zeros((n, 17, 17, 8), dtype=np.float32)
+    wide = np.zeros((n, 17, 17, 8), dtype=parameters.dtype)
     wide[:, 1:15, 1:15] = pooled
     view = sliding_window_view(wide, (5, 5), axis=(1, 2))[:, ::2, ::2]
     windows = view.transpose(0, 1, 2, 4, 5, 3).reshape(n, 49, 200)
@@ -134,9 +134,7 @@ def sampled_gradients(
     return found
 
 
-def _sampled(
-    parameters: Floats, images: Floats, labels: Labels, coordinates: Positions
-) -> Floats:
+def _sampled(parameters: Floats, images: Floats, labels: Labels, coordinates: Positions) -> Floats:
     step = _forward(parameters, images)
     miss = _miss(step, labels)
     second = _second_slopes(parameters, step, miss)

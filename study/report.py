@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from study import items
 from study.findings import Finding, expected
-from study.sheets import HERE, folder, missing, read
+from study.sheets import HERE, cells, folder, missing, read
 from study.tables import markdown
 
 _OPENING = """# The study: the paper's evaluation, rerun
@@ -17,7 +17,7 @@ the least error. The promise itself is never weakened. A setting is a data set, 
 *ahead* means by more than two standard errors over seeds.
 
 `make study` measures what is missing and writes this page; `make study-quick` does small sizes in
-minutes. Data sets are found through `COATCHECK_DATA` or in `../shared/data`; their sums are checked.
+minutes. Data sets are found by `COATCHECK_DATA` or in `../shared/data`; their sums are checked.
 """
 _CONVENTIONS = """## Conventions that reproduce the paper
 
@@ -31,13 +31,13 @@ _CONVENTIONS = """## Conventions that reproduce the paper
 - A gradient on 6 sampled coordinates is clipped in l1 norm to 0.00015 and divided by the sampling
   rate: an l1 ball of radius 0.1 (Laplace, Minkowski), inside the l2 ball (PrivUnit, PrivHS) and the
   cube (staircase, square wave) of that radius. All six are randomized, zeros too.
-- Federated PIC rows: 80 rounds with a secret fifth of 50,000 people, privacy losses composed for the
+- Federated PIC rows: 80 rounds with a secret fifth of 50,000 people, losses composed for the
   worst ε-LDP pair. The printed Minkowski, staircase and square wave rows imply a larger local ε,
   which no sound account gives; they are rerun with the implied one (`pic`), and Minkowski also with
   the sound one (`sound`). Local rows have ε_c / 4 a round, about twice what a valid composition of
   local reports allows, because the printed errors imply it.
-- The printed Shapley errors are of values divided by their own range; Shapley values are computed in
-  every fifth round, by the closed form of `coatcheck.tasks`.
+- The printed Shapley errors are of values divided by their own range; they are computed in every
+  fifth round, by the closed form of `coatcheck.tasks`.
 """
 
 
@@ -47,11 +47,12 @@ def write(*, quick: bool, say: Callable[[str], None]) -> None:
     for item in items.ITEMS:
         items.draw(item, quick=quick, folder=place)
     path = place / "README.md" if quick else HERE / "README.md"
-    path.write_text("\n".join(_page(quick=quick)) + "\n", encoding="utf-8")
+    path.write_text("\n".join(page(quick=quick)) + "\n", encoding="utf-8")
     say(f"wrote {path.name} beside {len(items.ITEMS)} items")
 
 
-def _page(*, quick: bool) -> list[str]:
+def page(*, quick: bool) -> list[str]:
+    """Return the lines of the page."""
     lines = [_OPENING, "## All items", "", *_summary(quick=quick), "", _CONVENTIONS, "## Runs", ""]
     lines += [*_runs(quick=quick), ""]
     for item in items.ITEMS:
@@ -63,19 +64,14 @@ def _summary(*, quick: bool) -> list[str]:
     rows = []
     for item in items.ITEMS:
         there = read(item.sheet.name, quick=quick)
-        for found in item.findings(there) if there else [Finding("not measured yet", "", "")]:
-            rows.append(
-                [
-                    f"[{item.name}](#{item.name})",
-                    found.what,
-                    found.paper,
-                    found.ours,
-                    found.best,
-                    found.verdict or "–",
-                    _short(found.reason),
-                ]
-            )
+        told = item.findings(there) if there else [Finding("not measured yet", "", "")]
+        rows += [[f"[{item.name}](#{item.name})", *_columns(found)] for found in told]
     return markdown(["item", "", "paper", "ours", "best", "verdict", "reason"], rows)
+
+
+def _columns(found: Finding) -> list[str]:
+    verdict = found.verdict or "–"
+    return [found.what, found.paper, found.ours, found.best, verdict, _short(found.reason)]
 
 
 def _short(reason: str) -> str:
@@ -90,17 +86,30 @@ def _runs(*, quick: bool) -> list[str]:
     for sheet in dict.fromkeys(item.sheet for item in items.ITEMS):
         path = folder(quick=quick) / f"{sheet.name}.json"
         told = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        cells = len(sheet.cells(quick))
-        there = cells - len(missing(sheet, quick=quick))
+        every = len(cells(sheet, quick=quick))
+        there = every - len(missing(sheet, quick=quick))
         seconds = sum(float(row["seconds"]) for row in read(sheet.name, quick=quick))
         versions = ", ".join(f"{k} {v}" for k, v in told.get("versions", {}).items())
-        rows.append([sheet.name, f"{there} of {cells}", f"{seconds:,.0f}", f"`{told.get('command', '')}`", versions])
+        rows.append(
+            [
+                sheet.name,
+                f"{there} of {every}",
+                f"{seconds:,.0f}",
+                f"`{told.get('command', '')}`",
+                versions,
+            ]
+        )
     return markdown(["sheet", "cells on file", "CPU seconds", "last command", "versions"], rows)
 
 
 def _section(item: items.Item, *, quick: bool) -> list[str]:
     rows = read(item.sheet.name, quick=quick)
-    lines = [f"## {item.name}", "", f"{item.title[0].upper()}{item.title[1:]}. {expected(item.name)['where']}.", ""]
+    lines = [
+        f"## {item.name}",
+        "",
+        f"{item.title[0].upper()}{item.title[1:]}. {expected(item.name)['where']}.",
+        "",
+    ]
     if not rows:
         return [*lines, "Not measured yet.", ""]
     if item.view is not None:

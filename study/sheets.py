@@ -69,7 +69,14 @@ def _value(text: str) -> Value:
 
 def key(cell: Cell, names: Iterable[str]) -> tuple[str, ...]:
     """Return what tells a cell from others."""
-    return tuple(f"{cell[name]:g}" if isinstance(cell[name], float) else str(cell[name]) for name in names)
+    return tuple(
+        f"{cell[name]:g}" if isinstance(cell[name], float) else str(cell[name]) for name in names
+    )
+
+
+def cells(sheet: Sheet, *, quick: bool) -> list[Cell]:
+    """Return all cells of a sheet."""
+    return sheet.cells(quick)
 
 
 def missing(sheet: Sheet, *, quick: bool) -> list[Cell]:
@@ -159,6 +166,6 @@ def versions() -> dict[str, str]:
 
 
 def one_thread() -> None:
-    """Keep linear algebra on one core: jobs are processes, and barriers cost more than they gain."""
+    """Keep linear algebra on one core: jobs are processes, and barriers cost more than threads."""
     for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
         os.environ.setdefault(name, "1")

@@ -2,12 +2,10 @@
 
 import math
 from collections.abc import Sequence
-from statistics import fmean, stdev
 
 import numpy as np
 
 from study.conventions import MECHANISMS, PUBLISHED
-from study.federated import ROUNDS
 from study.findings import BETTER, NO, PARTLY, YES, Finding, expected, number, only
 from study.sheets import Row
 
@@ -66,8 +64,8 @@ def errortime(rows: list[Row]) -> list[Finding]:
         Finding(
             "time of a Minkowski report",
             "0.6 to 0.8 µs",
-            f"{min(bulk):.2g} to {max(bulk):.2g} µs in bulk, {min(one):.2g} to {max(one):.2g} µs alone",
-            f"{min(swift):.2g} to {max(swift):.2g} µs alone",
+            f"at most {max(bulk):.2g} µs in bulk, {max(one):.2g} µs alone",
+            f"at most {max(swift):.2g} µs alone",
             YES if max(bulk) < 0.8 else PARTLY,
             "integers on a lattice, from a generator fit for secrets in products; alone, a call of "
             "Python costs more than the draw",
@@ -94,9 +92,12 @@ def errortime_table(rows: list[Row]) -> list[str]:
         for name in told["error"]
     ]
     best = {number(row, "epsilon"): row for row in only(rows, mechanism="best")}
-    told_best = [f"**{number(best[e], 'error'):.3g}** ({best[e]['randomizer']})" for e in told["epsilon"]]
+    told_best = [
+        f"**{number(best[e], 'error'):.3g}** ({best[e]['randomizer']})" for e in told["epsilon"]
+    ]
     return markdown(
-        ["paper / ours", *(f"ε = {e:g}" for e in told["epsilon"])], [*lines, ["ours, best", *told_best]]
+        ["paper / ours", *(f"ε = {e:g}" for e in told["epsilon"])],
+        [*lines, ["ours, best", *told_best]],
     )
 
 
@@ -132,7 +133,14 @@ def _cost(what: str, paper: float, ours: float, unit: str) -> Finding:
     unit = {"us": "µs"}.get(unit, unit)
     verdict = BETTER if ours <= paper else NO
     reason = "" if ours <= paper else "one report alone, exact and through Python; see errortime"
-    return Finding(what, f"{paper:,g} {unit}", f"{ours:,.3g} {unit}" if ours < 1000 else f"{ours:,.0f} {unit}", "", verdict, reason)
+    return Finding(
+        what,
+        f"{paper:,g} {unit}",
+        f"{ours:,.3g} {unit}" if ours < 1000 else f"{ours:,.0f} {unit}",
+        "",
+        verdict,
+        reason,
+    )
 
 
 def timecomm_table(rows: list[Row]) -> list[str]:
@@ -140,113 +148,6 @@ def timecomm_table(rows: list[Row]) -> list[str]:
     names = [n for n in rows[0] if n not in {"dataset", "task", "epsilon", "seconds"}]
     head = ["step", *(f"{row['dataset']}, {row['task']}" for row in rows)]
     return markdown(head, [[name, *(f"{number(r, name):,.4g}" for r in rows)] for name in names])
-
-
-# -- federated learning
-
-
-def _runs(rows: list[Row], column: str, **wanted: object) -> list[float]:  # noqa: ANN003 - as `only`
-    return [number(row, column) for row in only(rows, **wanted)]
-
-
-def _told_runs(values: list[float], scale: float = 1.0) -> str:
-    if not values:
-        return "not run"
-    text = f"{scale * fmean(values):.3g}"
-    return text + (f" ± {scale * stdev(values):.2g}" if len(values) > 1 else "")
-
-
-def flincentive(rows: list[Row], *, budget: int) -> list[Finding]:
-    """Gradient error, accuracy and Shapley error of each row, and ours against Minkowski's."""
-    told = expected(f"flincentive{budget}")
-    if any(row["rounds"] != ROUNDS for row in rows):
-        what = f"only {rows[0]['rounds']} of {ROUNDS} rounds"
-        return [Finding(what, "", "", "", "", "a quick run shows that it works, not how well")]
-    found = []
-    for name in told["reproducible"]:
-        mine = {"budget": budget, "model": "pic", "mechanism": name}
-        accuracy, error = (_runs(rows, c, **mine) for c in ("accuracy", "gradient_error"))
-        if not accuracy:
-            continue
-        points, printed, _ = told["rows"]["pic"][name]
-        near = abs(fmean(error) / printed - 1) <= told["tolerance"]["gradient_error"]
-        close = abs(100 * fmean(accuracy) - points) <= told["tolerance"]["accuracy_points"]
-        epsilon = _runs(rows, "local_epsilon", **mine)[0]
-        found.append(
-            Finding(
-                f"PIC, {name}",
-                f"gradient error {printed}, accuracy {points} %",
-                f"{_told_runs(error)}, {_told_runs(accuracy, 100)} % ({len(accuracy)} seeds, local ε {epsilon:.3g})",
-                "",
-                YES if near and close else PARTLY if near or close else NO,
-                "" if near and close else _apart(near=near, close=close),
-            )
-        )
-    return [*found, *_federated_best(rows, told, budget)]
-
-
-def _apart(*, near: bool, close: bool) -> str:
-    if near and not close:
-        return "accuracy moves by ±4 points from seed to seed, and what the start and the order are is not printed"
-    return "" if near else "the printed error implies another local budget than the row can have"
-
-
-def _federated_best(rows: list[Row], told: dict[str, object], budget: int) -> list[Finding]:
-    """Compare ours with the printed Minkowski row, under a sound account of the same promise."""
-    mine = {"budget": budget, "model": "best", "mechanism": "minkowski"}
-    accuracy, error, shapley = (
-        _runs(rows, c, **mine) for c in ("accuracy", "gradient_error", "shapley_scaled")
-    )
-    if not accuracy:
-        return []
-    points, printed, rewards = told["rows"]["pic"]["minkowski"]  # type: ignore[index] # plain JSON
-    theirs = _runs(rows, "shapley_scaled", budget=budget, model="pic", mechanism="minkowski")
-    epsilon = _runs(rows, "local_epsilon", **mine)[0]
-    told_best = f"local ε {epsilon:.3g}, {len(accuracy)} seeds"
-    return [
-        Finding(
-            "ours: gradient error", f"{printed} (Minkowski)", "", f"{_told_runs(error)} ({told_best})",
-            BETTER if max(error) < printed else NO,
-        ),
-        Finding(
-            "ours: Shapley error, by range", f"{rewards} (Minkowski)", _told_runs(theirs), _told_runs(shapley),
-            BETTER if fmean(shapley) < rewards else NO,
-            "" if fmean(shapley) < rewards else "the printed row has a larger local budget than a sound account allows",
-        ),
-        Finding(
-            "ours: accuracy", f"{points} % (Minkowski)", "", f"{_told_runs(accuracy, 100)} %",
-            BETTER if 100 * fmean(accuracy) >= points else YES if 100 * (fmean(accuracy) + stdev_of(accuracy)) >= points else NO,
-            "" if 100 * fmean(accuracy) >= points else "within one standard deviation of seeds" if 100 * (fmean(accuracy) + stdev_of(accuracy)) >= points else "a sound account leaves a smaller local budget than the printed row used",
-        ),
-    ]
-
-
-def stdev_of(values: list[float]) -> float:
-    """Return the standard deviation over seeds; with one seed there is none."""
-    return stdev(values) if len(values) > 1 else 0.0
-
-
-def flincentive_table(rows: list[Row], *, budget: int) -> list[str]:
-    """Write every row: paper / ours, with the local budget that ours had."""
-    told = expected(f"flincentive{budget}")["rows"]
-    lines = []
-    keys = list(dict.fromkeys((str(r["model"]), str(r["mechanism"])) for r in rows if r["budget"] in {budget, 0}))
-    for model, name in sorted(keys, key=lambda k: (["none", "local", "pic", "sound", "best"].index(k[0]), k[1])):
-        mine = {"model": model, "mechanism": name, "budget": 0 if model == "none" else budget}
-        accuracy, error, scaled, raw, match, epsilon = (
-            _runs(rows, c, **mine)
-            for c in ("accuracy", "gradient_error", "shapley_scaled", "shapley_raw", "shapley_correlation", "local_epsilon")
-        )
-        paper = told.get(model, {}).get(name, ("–", "–", "–"))
-        lines.append(
-            [
-                model, name, f"{epsilon[0]:.3g}", str(len(accuracy)),
-                f"{paper[0]} / {_told_runs(accuracy, 100)}", f"{paper[1]} / {_told_runs(error)}",
-                f"{paper[2]} / {_told_runs(scaled)}", _told_runs(raw), _told_runs(match),
-            ]
-        )
-    head = ["model", "mechanism", "local ε", "seeds", "accuracy, %", "gradient error", "Shapley error by range", "Shapley error", "correlation"]
-    return markdown(head, lines)
 
 
 # -- mpec
@@ -261,12 +162,14 @@ def mpec(rows: list[Row]) -> list[Finding]:
         n, error = (np.log([number(row, c) for row in there]) for c in ("crowd", "squared_error"))
         slope = float(np.polyfit(n[-3:], error[-3:], 1)[0])
         aim = -2 / (d + 2)
+        last = there[-1]
+        alone, crowd = number(last, "alone_squared_error"), int(last["crowd"])
         found.append(
             Finding(
                 f"squared error in the crowd, d = {d}",
                 f"n^{aim:.3f}",
                 f"n^{slope:.3f} over the largest three crowds",
-                f"{there[-1]['squared_error']:.3g} at n = {there[-1]['crowd']:,}, {there[-1]['alone_squared_error']:.3g} alone",
+                f"{number(last, 'squared_error'):.3g} at n = {crowd:,}, {alone:.3g} alone",
                 YES if abs(slope - aim) <= told["slack"] else NO,
             )
         )
@@ -279,5 +182,12 @@ def mpec_table(rows: list[Row]) -> list[str]:
     lines = []
     for d in sorted({int(row["dimension"]) for row in rows}):
         there = {int(row["crowd"]): row for row in only(rows, dimension=d)}
-        lines.append([str(d), str(there[crowds[0]]["report_bits"]), f"{number(there[crowds[0]], 'alone_squared_error'):.3g}", *(f"{number(there[n], 'squared_error'):.3g}" for n in crowds)])
+        lines.append(
+            [
+                str(d),
+                str(there[crowds[0]]["report_bits"]),
+                f"{number(there[crowds[0]], 'alone_squared_error'):.3g}",
+                *(f"{number(there[n], 'squared_error'):.3g}" for n in crowds),
+            ]
+        )
     return markdown(["d", "bits of a report", "alone", *(f"n = {n:,}" for n in crowds)], lines)

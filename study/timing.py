@@ -178,7 +178,9 @@ def _round(groups: tuple[Floats, Floats], designs: list[Design], task: Task) -> 
     start = time.process_time()
     opened = [server.open_group(number, batch) for number in range(2)]
     opening = (time.process_time() - start) / people
-    estimates = [m.randomizer.estimate(o.reports, m.how) for m, o in zip(designs, opened, strict=True)]
+    estimates = [
+        m.randomizer.estimate(o.reports, m.how) for m, o in zip(designs, opened, strict=True)
+    ]
     task(estimates)  # loops are compiled at the first call, once
     solving = cpu(lambda: task(estimates))
     start = time.process_time()
@@ -229,7 +231,9 @@ def _check(key: bytes, signature: bytes, message: bytes) -> None:
 
 def mpec_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
     """List dimension by crowd; the promise is ε = 1 at δ = 1e-9, a single one to compare n."""
-    dimensions, crowds = ((2,), (10**4, 10**5)) if quick else ((1, 2, 3, 6), tuple(10**k for k in range(3, 8)))
+    dimensions, crowds = (
+        ((2,), (10**4, 10**5)) if quick else ((1, 2, 3, 6), tuple(10**k for k in range(3, 8)))
+    )
     return [{"dimension": d, "crowd": n, "epsilon": 1.0} for d in dimensions for n in crowds]
 
 
