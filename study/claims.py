@@ -193,6 +193,8 @@ def lbs_f1_local(rows: list[Row], *, radius: float, item: str) -> list[Finding]:
     told, local = expected(item), only(rows, model="local", radius=radius)
     most = max((number(r, "f1") for r in local if r["mechanism"] != "best"), default=math.nan)
     best = max((number(r, "f1") for r in only(local, mechanism="best")), default=math.nan)
+    if math.isnan(best):
+        return []
     low = Finding(
         "local: level",
         told["claims"]["low"],

@@ -17,6 +17,7 @@ YES: Final = "holds"
 NO: Final = "does not hold"
 PARTLY: Final = "in part"
 BETTER: Final = "better"
+NOT_YET: Final = "not measured yet"
 
 
 @dataclass(frozen=True)
@@ -66,11 +67,15 @@ class Count:
     @property
     def verdict(self) -> str:
         """Return whether it holds everywhere, somewhere or nowhere."""
-        if self.total and self.ahead == self.total:
+        if not self.total:
+            return NOT_YET
+        if self.ahead == self.total:
             return YES
         return PARTLY if self.ahead > self.behind else NO
 
     def __str__(self) -> str:
+        if not self.total:
+            return NOT_YET
         text = f"ahead in {self.ahead} of {self.total} settings"
         if self.tied:
             text += f", within two standard errors in {self.tied}"

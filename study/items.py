@@ -130,6 +130,14 @@ ITEMS: Final = (
         for budget in (1, 3)
     ),
     Item(
+        "exact-f1",
+        "table",
+        "exact F1 of all check-ins: pairs, time and memory",
+        timing.SCALE,
+        tables.exact_f1,
+        tables.exact_f1_table,
+    ),
+    Item(
         "mpec", "table", "costs of a round, computed", timing.MPEC, tables.mpec, tables.mpec_table
     ),
 )

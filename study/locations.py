@@ -113,8 +113,14 @@ def social_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is
                     {"dataset": name, "size": size, "radius": radius, **rest}
                     for rest in _social_rows(size, quick=quick)
                 ]
-    # Small crowds first, then what the crowd helps, so that a stopped study is of use.
-    return sorted(found, key=lambda cell: (cell["size"] == 0, cell["model"] == "local"))
+    # Small crowds first, then what the crowd helps and what is compared most: a stopped study is
+    # of use.
+    return sorted(found, key=_turn)
+
+
+def _turn(cell: Cell) -> tuple[bool, bool, bool]:
+    whole = cell["size"] == 0
+    return whole, whole and cell["model"] == "local", whole and cell["mechanism"] in BASELINES
 
 
 def _social_rows(size: int, *, quick: bool) -> list[Cell]:

@@ -6,6 +6,7 @@ ship. Paper, appendices on spatial crowdsourcing and on permutation-equivariant 
 """
 
 import math
+import resource
 import time
 from collections.abc import Callable
 from typing import Final
@@ -41,10 +42,13 @@ from coatcheck.randomizers import PrivUnit
 from coatcheck.shuffler import fresh_state
 from coatcheck.simulation import CLOSES, OPENS, Cast
 from coatcheck.suites import suite_named
+from coatcheck.tasks.pairs import agreement
 from coatcheck.witness import check_bulletin
 from study import datasets
 from study.conventions import (
+    LEFT,
     MECHANISMS,
+    PUBLISHED,
     SERVING_RADIUS,
     SQUARE,
     Design,
@@ -232,7 +236,7 @@ def _check(key: bytes, signature: bytes, message: bytes) -> None:
 def mpec_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
     """List dimension by crowd; the promise is ε = 1 at δ = 1e-9, a single one to compare n."""
     dimensions, crowds = (
-        ((2,), (10**4, 10**5)) if quick else ((1, 2, 3, 6), tuple(10**k for k in range(3, 8)))
+        ((2,), (10**4, 10**5)) if quick else ((1, 2, 3, 6), tuple(10**k for k in range(3, 10)))
     )
     return [{"dimension": d, "crowd": n, "epsilon": 1.0} for d in dimensions for n in crowds]
 
@@ -256,6 +260,40 @@ def measure_mpec(cell: Cell) -> Row:
     }
 
 
+# -- the exact F1 of all check-ins
+
+
+def scale_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
+    """List data set by radius."""
+    size = 5_000 if quick else 0
+    return [
+        {"dataset": name, "size": size, "radius": radius}
+        for name in datasets.SOCIAL
+        for radius in LEFT
+    ]
+
+
+def measure_scale(cell: Cell) -> Row:
+    """Count every true, reported and common pair of neighbours, and the memory that it took."""
+    places = datasets.social(str(cell["dataset"]), size=int(cell["size"]) or None)
+    made = location_mechanism(PUBLISHED, 8.0)
+    estimates = made.randomizer.estimate(made.randomizer.randomize(places, seeded(0)), made.how)
+    start = time.process_time()
+    found = agreement(places, estimates, radius=float(cell["radius"]))
+    spent = time.process_time() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000  # kilobytes on Linux
+    return {
+        "check_ins": len(places),
+        "true_pairs": found.true,
+        "reported_pairs": found.noisy,
+        "common_pairs": found.both,
+        "f1": found.f1,
+        "count_seconds": spent,
+        "peak_megabytes": peak,
+    }
+
+
+SCALE: Final = Sheet("scale", scale_cells, measure_scale)
 ERRORTIME: Final = Sheet("errortime", errortime_cells, measure_errortime)
 TIMECOMM: Final = Sheet("timecomm", timecomm_cells, measure_timecomm)
 MPEC: Final = Sheet("mpec", mpec_cells, measure_mpec)
