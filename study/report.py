@@ -81,25 +81,24 @@ def _short(reason: str) -> str:
 
 
 def _runs(*, quick: bool) -> list[str]:
-    """Tell how each sheet came about, and how much is still to measure."""
-    rows = []
+    """Tell how each sheet came about, how much is still to measure, and what it took."""
+    rows, total = [], 0.0
     for sheet in dict.fromkeys(item.sheet for item in items.ITEMS):
         path = folder(quick=quick) / f"{sheet.name}.json"
         told = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         every = len(cells(sheet, quick=quick))
         there = every - len(missing(sheet, quick=quick))
         seconds = sum(float(row["seconds"]) for row in read(sheet.name, quick=quick))
+        total += seconds
         versions = ", ".join(f"{k} {v}" for k, v in told.get("versions", {}).items())
-        rows.append(
-            [
-                sheet.name,
-                f"{there} of {every}",
-                f"{seconds:,.0f}",
-                f"`{told.get('command', '')}`",
-                versions,
-            ]
-        )
-    return markdown(["sheet", "cells on file", "CPU seconds", "last command", "versions"], rows)
+        command = f"`{told['command']}`" if told else "stopped: `make study` goes on"
+        rows.append([sheet.name, f"{there} of {every}", f"{seconds:,.0f}", command, versions])
+    head = ["sheet", "cells on file", "CPU seconds", "last command", "versions"]
+    return [
+        f"What is on file took {total / 60:,.0f} minutes of one core.",
+        "",
+        *markdown(head, rows),
+    ]
 
 
 def _section(item: items.Item, *, quick: bool) -> list[str]:

@@ -92,8 +92,6 @@ def fill(sheet: Sheet, *, quick: bool, jobs: int, say: Callable[[str], None]) ->
     todo = missing(sheet, quick=quick)
     every = len(sheet.cells(quick))
     say(f"{sheet.name}: {every - len(todo)} of {every} cells on file")
-    if not todo:
-        return
     start = time.monotonic()
     for done, row in enumerate(_rows(sheet, todo, jobs), start=1):
         _append(folder(quick=quick) / f"{sheet.name}.csv", row)
