@@ -6,7 +6,7 @@ seeds were drawn; most are smaller than the marks. Needs matplotlib (extra `char
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 mpl.use("Agg")
 from matplotlib import pyplot as plt
-from matplotlib.ticker import FuncFormatter, NullFormatter, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 _BEST: Final = COLORS["choose"]
 _LABELS: Final = {
@@ -48,7 +48,18 @@ _MARKS: Final = {
     "best": "o",
     "honest": "o",
 }
+_EVERYBODY: Final = "naming everybody"
+_PRINTED: Final = "the paper's figure"
+_OPEN: Final[dict[str, Any]] = {
+    "linestyle": "none",
+    "marker": "o",
+    "markersize": 9,
+    "markerfacecolor": "none",
+    "zorder": 5,
+    "label": _PRINTED,
+}
 _STYLE: Final[dict[Any, Any]] = {
+    "svg.fonttype": "none",
     "font.size": 10,
     "axes.spines.top": False,
     "axes.spines.right": False,
@@ -60,11 +71,19 @@ _STYLE: Final[dict[Any, Any]] = {
 
 @dataclass(frozen=True)
 class Panel:
-    """One set of axes: a title, its rows, and what the horizontal axis is."""
+    """One set of axes.
+
+    Attributes:
+        budget: what the horizontal axis is.
+        level: what is reached by naming everybody, if that means something.
+        marks: the paper's printed figures, by mechanism.
+    """
 
     title: str
     rows: list[Row]
     budget: str
+    level: float | None = None
+    marks: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
 
 
 def draw(
@@ -101,6 +120,10 @@ def _panel(axes: "Axes", panel: Panel, measure: str, *, log: bool) -> None:
     budgets = sorted({number(row, "epsilon") for row in panel.rows})
     for name in (*MECHANISMS, "best"):
         _line(axes, only(panel.rows, mechanism=name), measure, name)
+    for name, marks in panel.marks.items():
+        axes.plot(*zip(*marks, strict=True), color=COLORS[name], **_OPEN)
+    if panel.level is not None:
+        axes.axhline(panel.level, color="#777777", linestyle="--", linewidth=1, label=_EVERYBODY)
     axes.set_xscale("log")
     axes.set_xticks(budgets, [f"{budget:g}" for budget in budgets])
     axes.xaxis.set_minor_locator(NullLocator())
@@ -109,6 +132,7 @@ def _panel(axes: "Axes", panel: Panel, measure: str, *, log: bool) -> None:
     axes.set_axisbelow(True)
     if log:
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
         axes.yaxis.set_minor_formatter(NullFormatter())
 
@@ -145,8 +169,11 @@ def _finish(figure: "Figure", caption: str, path: Path) -> None:
     for one in figure.axes:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
+    for last in (_PRINTED, _EVERYBODY):
+        if last in handles:
+            handles[last] = handles.pop(last)
     height = figure.get_size_inches()[1]
-    below = textwrap.fill(caption, 150)
+    below = textwrap.fill(caption, 150).replace("ε_c", "$ε_c$")
     lines = below.count("\n") + 1
     room = (0.75 + 0.19 * lines) / height
     figure.legend(
@@ -160,6 +187,6 @@ def _finish(figure: "Figure", caption: str, path: Path) -> None:
     )
     figure.text(0.02, 0.1 / height, below, fontsize=9, color="#444444", va="bottom", style="italic")
     figure.tight_layout(rect=(0, room, 1, 1), w_pad=2)
-    figure.savefig(path.with_suffix(".png"), dpi=130)
+    figure.savefig(path.with_suffix(".png"), dpi=115)
     figure.savefig(path.with_suffix(".svg"), metadata={"Date": None})
     plt.close(figure)

@@ -11,7 +11,7 @@ from study.findings import Finding, expected, only
 from study.sheets import Row, Sheet, cells, missing, read
 
 LOCAL: Final = "ε of one report"
-GLOBAL: Final = "ε_c, the promise of the crowd"
+GLOBAL: Final = "$ε_c$, the promise of the crowd"
 
 
 @dataclass(frozen=True)
@@ -81,6 +81,9 @@ ITEMS: Final = (
         timing.ERRORTIME,
         tables.errortime,
         tables.errortime_table,
+        view=View(
+            "error", "mean l2 error of a report", log=True, models=("local",), split=("samples",)
+        ),
     ),
     Item(
         "timecomm",
@@ -179,20 +182,33 @@ def draw(item: Item, *, quick: bool, folder: Path) -> None:
     view = item.view
     if view is None or not rows:
         return
-    rows = [row for row in only(rows, **view.fixed) if row["model"] in view.models]
+    rows = [row for row in only(rows, **view.fixed) if row.get("model", "local") in view.models]
+    rows = [{"model": "local", **row} for row in rows]
     panels: dict[tuple[object, ...], list[Row]] = {}
     for row in rows:
         panels.setdefault(tuple(_half(row, name) for name in view.split), []).append(row)
     made = [
         figures.Panel(
-            ", ".join(map(str, key)), there, LOCAL if there[0]["model"] == "local" else GLOBAL
+            ", ".join(map(str, key)),
+            there,
+            LOCAL if there[0]["model"] == "local" else GLOBAL,
+            _level(there[0]) if view.measure == "f1" else None,
+            tables.printed_errors() if item.name == "errortime" else {},
         )
         for key, there in panels.items()
     ]
     figures.draw(item.name, made, view.measure, label=view.label, log=view.log, folder=folder)
 
 
+def _level(row: Row) -> float | None:
+    """Return the F1 of naming everybody a neighbour, once the pairs have been counted."""
+    counted = only(read("scale", quick=False), dataset=row["dataset"], radius=row["radius"])
+    return tables.naming_everybody(counted[0]) if counted else None
+
+
 def _half(row: Row, name: str) -> object:
+    if name == "samples":
+        return f"values uniform on the square, {row['samples']:,} a point"
     if name == "model":
         return {"local": "LDP", "pic": "PIC"}[str(row["model"])]
     if name == "size":

@@ -83,6 +83,15 @@ def _least(rows: list[Row]) -> str:
     return f"least of the published ones at {won} of {len(names)} budgets"
 
 
+def printed_errors() -> dict[str, list[tuple[float, float]]]:
+    """Return the paper's cells as points, by mechanism."""
+    told = expected("errortime")
+    return {
+        name: [(epsilon, float(text)) for epsilon, text in zip(told["epsilon"], row, strict=True)]
+        for name, row in told["error"].items()
+    }
+
+
 def errortime_table(rows: list[Row]) -> list[str]:
     """Write paper / ours for each mechanism and budget."""
     told = expected("errortime")
@@ -159,13 +168,32 @@ def exact_f1(rows: list[Row]) -> list[Finding]:
     aim = expected("exact-f1")["megabytes"]
     ours = f"at most {most:,.0f} MB for up to {pairs:.2g} true pairs, none stored"
     verdict = YES if most < aim else NO
-    return [Finding("memory of the exact F1", f"{aim:,} MB asked for", ours, "", verdict)]
+    levels = " and ".join(f"{naming_everybody(row):.2f} (τ {row['radius']})" for row in rows[:2])
+    return [
+        Finding("memory of the exact F1", f"{aim:,} MB asked for", ours, "", verdict),
+        Finding(
+            "F1 without looking",
+            "",
+            f"answering everybody with everybody scores {levels} on {rows[0]['dataset']}",
+            "",
+            "",
+            "neighbourhoods are that large here: scores near these say little",
+        ),
+    ]
+
+
+def naming_everybody(row: Row) -> float:
+    """Return the F1 of answering everybody with everybody: what a score has to be seen beside."""
+    people = number(row, "check_ins")
+    share = number(row, "true_pairs") / (people * (people - 1))
+    return 2 * share / (1 + share)
 
 
 def exact_f1_table(rows: list[Row]) -> list[str]:
     """Write the pairs, the time and the memory of each count."""
     names = [name for name in rows[0] if name not in {"size", "seconds"}]
-    return markdown(names, [[_plain(row[name]) for name in names] for row in rows])
+    lines = [[*(_plain(row[n]) for n in names), _plain(naming_everybody(row))] for row in rows]
+    return markdown([*names, "F1 of naming everybody"], lines)
 
 
 def _plain(value: object) -> str:
