@@ -180,7 +180,7 @@ def _round(groups: tuple[Floats, Floats], designs: list[Design], task: Task) -> 
     server = Server(round_, keys=cast.server, task=task)
     batch = Batch.decode(raw, round_)
     start = time.process_time()
-    opened = [server.open_group(number, batch) for number in range(2)]
+    opened = server.open(batch)
     opening = (time.process_time() - start) / people
     estimates = [
         m.randomizer.estimate(o.reports, m.how) for m, o in zip(designs, opened, strict=True)
