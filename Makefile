@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: demo page docs test lint bench slow wheel clean
+.PHONY: demo page docs test lint bench slow soak study study-quick wheel clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.user: pyproject.toml
@@ -33,6 +33,9 @@ test: $(VENV)/.dev  ## run the tests
 slow: $(VENV)/.dev  ## the longer studies that CI leaves out
 	$(BIN)/python -m pytest -n $(JOBS) -m slow
 
+soak: $(VENV)/.dev  ## rounds under random kills on both databases, for MINUTES
+	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),10)
+
 lint: $(VENV)/.dev  ## style, types, layers, spelling
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -49,3 +52,9 @@ wheel: $(VENV)/.dev
 
 clean:
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+study: $(VENV)/.dev  ## every table and figure of the paper, with ours beside it
+	$(BIN)/python -m study all --jobs $(JOBS)
+
+study-quick: $(VENV)/.dev  ## the same on small sizes, in minutes
+	$(BIN)/python -m study all --quick --jobs $(JOBS)

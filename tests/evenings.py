@@ -11,7 +11,7 @@ import httpx2
 from coatcheck.client import Invitation, Limit, examine
 from coatcheck.domain import Box
 from coatcheck.messages import Answer
-from coatcheck.services.client import Visit
+from coatcheck.services.client import Offer, Visit
 from coatcheck.services.local import Local
 from coatcheck.services.peers import Peers
 
@@ -42,23 +42,24 @@ class Crowd:
         self.folder = local.folder / f"tickets-{url[-8:]}"
         self.folder.mkdir(exist_ok=True)
 
-    async def invitations(self, peers: Peers) -> list[Invitation]:
+    async def invitations(self, peers: Peers) -> tuple[Offer, list[Invitation]]:
         """Examine the terms once for each group."""
         probe = Visit(self.url, path=self.folder / "none", trusted=self.local.trusted, peers=peers)
         offer = await probe.offer(patience=30)
         now, trusted = int(time.time()), self.local.trusted
-        return [
+        return offer, [
             examine(offer.signed, group=group, trusted=trusted, limit=LIMIT, now=now)
             for group in GROUPS
         ]
 
     async def join(self, peers: Peers, *, people: int, patience: float = 30.0) -> None:
         """Let so many people of each group join at once; all are acknowledged."""
-        invitations = await self.invitations(peers)
+        offer, invitations = await self.invitations(peers)
 
         async def one(number: int, invitation: Invitation) -> Visit:
             path = self.folder / f"{invitation.of.name}-{number}"
-            visit = Visit(self.url, path=path, trusted=self.local.trusted, peers=peers)
+            trusted = self.local.trusted
+            visit = Visit(self.url, path=path, trusted=trusted, peers=peers, offer=offer)
             visit.prepare(invitation, (0.25, 0.5), ledger=None)
             await visit.hand_in(invitation.round, patience=patience)
             return visit

@@ -138,7 +138,12 @@ class Round:
 
     def upload_size(self, group: int) -> int:
         """Bytes that a person hands to the first shuffler."""
-        return UPLOAD_HEAD + self.item_size(group, 0)
+        return self._upload_sizes[group]
+
+    @cached_property
+    def _upload_sizes(self) -> tuple[int, ...]:
+        groups = range(len(self.terms.groups))
+        return tuple(UPLOAD_HEAD + self.item_size(group, 0) for group in groups)
 
     def entry_size(self, group: int) -> int:
         """Bytes of one entry on the board: address and sealed answer."""

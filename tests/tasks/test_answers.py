@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wrong_tasks import Numbers, TellsTooMuch, Tickets
 
 from coatcheck.errors import Misuse, Refused
 from coatcheck.tasks import (
@@ -24,6 +23,7 @@ from coatcheck.tasks import (
 )
 from coatcheck.tasks.matching import LeastCostMatching
 from coatcheck.tasks.neighbours import Neighbours
+from wrong_tasks import Numbers, TellsTooMuch, Tickets
 
 PEOPLE = np.array([[0.3, 0.1], [0.1, 0.9], [0.2, 0.5]])
 

@@ -7,6 +7,13 @@ from itertools import count
 import numpy as np
 import pytest
 from click.testing import CliRunner
+
+from coatcheck.cli import main
+from coatcheck.entropy import Entropy
+from coatcheck.errors import Misuse
+from coatcheck.tasks import Answers, Floats, References, Task, Values
+from coatcheck.tasks.equivariance import check_equivariance
+from coatcheck.tasks.neighbours import Neighbours
 from wrong_tasks import (
     ChangesInput,
     FailsAlone,
@@ -17,13 +24,6 @@ from wrong_tasks import (
     Tickets,
     TooShort,
 )
-
-from coatcheck.cli import main
-from coatcheck.entropy import Entropy
-from coatcheck.errors import Misuse
-from coatcheck.tasks import Answers, Floats, References, Task, Values
-from coatcheck.tasks.equivariance import check_equivariance
-from coatcheck.tasks.neighbours import Neighbours
 
 
 @pytest.mark.parametrize(

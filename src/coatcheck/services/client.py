@@ -18,7 +18,7 @@ from coatcheck import client
 from coatcheck.agreement import SignedTerms, settle
 from coatcheck.client import Budget, Inbox, Invitation, Limit, examine, keep_receipt
 from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
-from coatcheck.keyfiles import read_secret, write_bytes
+from coatcheck.keyfiles import document, read_secret, write_bytes
 from coatcheck.messages import Answer
 from coatcheck.notices import Bulletin, Checkpoint, posting_size
 from coatcheck.services.peers import Absent, Peers
@@ -47,18 +47,26 @@ class Visit:
 
     Attributes:
         url: the round's address at the first shuffler, `http://HOST/rounds/DIGEST`.
-        path: where the ticket is kept; if it is there already, the visit goes on from it.
+        path: where the ticket is kept; if it is there already, the visit goes on from it. The
+            terms and the board's address are kept beside it.
     """
 
     def __init__(
-        self, url: str, *, path: Path, trusted: Collection[bytes], peers: Peers | None = None
+        self,
+        url: str,
+        *,
+        path: Path,
+        trusted: Collection[bytes],
+        peers: Peers | None = None,
+        offer: Offer | None = None,
     ) -> None:
         self.url = url.rstrip("/")
         self.path = path
         self._trusted = trusted
         self._own = peers is None
         self._peers = peers or Peers()
-        self._offer: Offer | None = None
+        self._offer = offer
+        self._kept = Path(f"{path}.offer")
         self._point: Checkpoint | None = None
         self._letters = 0
         self._maybe_sent = False
@@ -130,6 +138,8 @@ class Visit:
         self._maybe_sent = not fresh
         if fresh:
             made = invitation.join(value, ledger=None, note=note, clamp=clamp)
+            if self._offer is not None:
+                write_bytes(self._kept, document(self._offer), secret=True, replace=True)
             write_bytes(self.path, write_ticket(made), secret=True)
         ticket = self.ticket
         if (ticket.digest, ticket.group) != (invitation.round.digest, invitation.group):
@@ -142,6 +152,7 @@ class Visit:
         except Refused:
             if fresh:
                 self.path.unlink()
+                self._kept.unlink(missing_ok=True)
             raise
         return ticket
 
@@ -177,7 +188,7 @@ class Visit:
 
     async def bulletin(self, *, patience: float) -> Bulletin:
         """Wait for the bulletin, and check that the board shows the same to everybody."""
-        await self.offer(patience=patience)
+        await self._known()
         end, pause = time.monotonic() + patience, _PAUSE
         while True:
             found = await self._bulletin()
@@ -231,6 +242,9 @@ class Visit:
         return f"{self._offer.board}/rounds/{self.round.digest.hex()}"
 
     async def _known(self) -> None:
+        """Know the terms and the board: from the own disk, so that the shuffler may be gone."""
+        if self._offer is None and self._kept.exists():
+            self._offer = msgspec.json.decode(self._kept.read_bytes(), type=Offer)
         if self._offer is None:
             await self.offer(patience=30.0)
 

@@ -52,6 +52,9 @@ class GroupCommit(Generic[_T, _R]):
         try:
             while True:
                 await self._wake.wait()
+                # Two turns of the loop: whatever has arrived by now joins the group.
+                await asyncio.sleep(0)
+                await asyncio.sleep(0)
                 group, self._waiting = self._waiting[: self._group], self._waiting[self._group :]
                 if not self._waiting:
                     self._wake.clear()

@@ -10,6 +10,7 @@ import signal
 from pathlib import Path
 
 VARIABLE = "COATCHECK_FAULT"
+_FOLDER = os.environ.get(VARIABLE)
 
 
 def reach(place: str) -> None:
@@ -18,11 +19,10 @@ def reach(place: str) -> None:
     The variable names a folder; a file in it with the name of a place ends whoever comes there
     first, and is gone.
     """
-    folder = os.environ.get(VARIABLE)
-    if not folder:
+    if not _FOLDER:
         return
     try:
-        (Path(folder) / place).unlink()
+        (Path(_FOLDER) / place).unlink()
     except FileNotFoundError:
         return
     parent = multiprocessing.parent_process()

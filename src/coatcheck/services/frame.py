@@ -11,6 +11,7 @@ import logging
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
@@ -135,10 +136,10 @@ class Frame:
             return
         try:
             if scope["method"] == "POST":
-                found = _BARE.match(scope["path"])
-                bare = self.bare.get(found[2]) if found else None
-                if bare is not None and found is not None:
-                    await bare(bytes.fromhex(found[1]), scope, receive, send)
+                digest, name = _parsed(scope["path"])
+                bare = self.bare.get(name)
+                if bare is not None:
+                    await bare(digest, scope, receive, send)
                     return
             await self._control(self.api, scope, receive, send)
         except Problem as problem:
@@ -173,6 +174,13 @@ class Frame:
             return {"type": "http.request", "body": body, "more_body": False}
 
         await api(scope, replay, send)
+
+
+@lru_cache(maxsize=256)
+def _parsed(path: str) -> tuple[bytes, str]:
+    """Take `/rounds/{digest}/NAME` apart; other paths have no name."""
+    found = _BARE.match(path)
+    return (bytes.fromhex(found[1]), found[2]) if found else (b"", "")
 
 
 def _as_json(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:

@@ -57,6 +57,7 @@ class Local:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._stores = dict(stores or {})
         self._fresh: dict[str, list[str]] = {}
+        self._places: dict[str, str] = {}
         self._extra = {"tick": 0.1, "lease": 2.0, **(extra or {})}
         self._shuffler_extra = dict(shuffler_extra or {})
         folder.mkdir(parents=True, exist_ok=True)
@@ -136,8 +137,9 @@ class Local:
         if name in self.processes:
             self.processes[name].wait()
         address = self.folder / f"{name}.address"
-        if address.exists() and not listen:
-            listen = address.read_text(encoding="ascii").strip().rpartition("//")[2]
+        if address.exists():
+            self._places[name] = self.url(name).rpartition("//")[2]
+        listen = listen or self._places.get(name, "")
         address.unlink(missing_ok=True)
         command = [sys.executable, "-m", "coatcheck.cli", "serve", self.role(name)]
         command += ["--config", str(self.folder / f"{name}.toml")]

@@ -8,14 +8,13 @@ import asyncio
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from coatcheck.agreement import countersign, read_signed, settle, write_signed
 from coatcheck.entropy import system
 from coatcheck.errors import Malformed, Misuse, Refused, TwoFaces
 from coatcheck.keys import SigningKey
-from coatcheck.parcels import Batch, Upload
+from coatcheck.parcels import Batch
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
 from coatcheck.services.commit import GroupCommit
@@ -100,14 +99,17 @@ class ShufflerService:
             raise Problem("malformed", "this is no upload of this round: see its terms") from None
         except (Refused, Misuse):
             raise Problem("closed", "the round takes no uploads at this time") from None
-        verdict, receipt = await self.commits.add((live, raw, upload, token))
-        self.frame.metrics.taken.labels(verdict.value).inc()
+        verdict = await self.commits.add(
+            Parcel(digest, upload.group, upload.id, upload.body, token)
+        )
         if verdict is Verdict.NEW:
             live.crowd[upload.group] += 1
-        if receipt is None:
+        elif verdict is not Verdict.KNOWN:
             raise _TOLD[verdict]
         faults.reach("shuffler.acknowledge")
-        await respond(send, 201, receipt)
+        # Signed here and not by the writer: a thread that signs would fight for the interpreter
+        # with this one at every signature.
+        await respond(send, 201, live.role.receipt(raw, upload))
 
     def _enrolled(self, scope: Scope) -> bytes | None:
         """Check an enrolment token, if the round asks for one; only its hash is kept."""
@@ -119,25 +121,18 @@ class ShufflerService:
             raise Problem("forbidden", "this shuffler asks for an enrolment token")
         return given
 
-    def _commit(
-        self, items: Sequence[tuple[Live, bytes, Upload, bytes | None]]
-    ) -> list[tuple[Verdict, bytes | None]]:
-        """Write a group of uploads and sign their receipts, off the event loop."""
+    def _commit(self, parcels: list[Parcel]) -> list[Verdict]:
+        """Write a group of uploads, off the event loop."""
         begun = time.perf_counter()
-        parcels = [
-            Parcel(live.round.digest, upload.group, upload.id, upload.body, token)
-            for live, _, upload, token in items
-        ]
         faults.reach("shuffler.upload")
         verdicts = self.store.put(parcels, fence=self.frame.leadership.fence)
         faults.reach("shuffler.uploaded")
-        self.frame.metrics.commit.observe(time.perf_counter() - begun)
-        self.frame.metrics.group.observe(len(items))
-        kept = {Verdict.NEW, Verdict.KNOWN}
-        return [
-            (verdict, live.role.receipt(raw, upload) if verdict in kept else None)
-            for (live, raw, upload, _), verdict in zip(items, verdicts, strict=True)
-        ]
+        metrics = self.frame.metrics
+        metrics.commit.observe(time.perf_counter() - begun)
+        metrics.group.observe(len(parcels))
+        for verdict, count in Counter(verdicts).items():
+            metrics.taken.labels(verdict.value).inc(count)
+        return verdicts
 
     async def accept(self, digest: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Take the batch of the shuffler before; the same one twice is one."""

@@ -91,6 +91,7 @@ class _Careful(HttpToolsProtocol):
     most: ClassVar[int] = 2000
 
     _timer: asyncio.TimerHandle | None = None
+    _since: float | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -98,38 +99,34 @@ class _Careful(HttpToolsProtocol):
             transport.write(_raw(Problem("busy", "too many connections are open")))
             transport.close()
             return
-        self._arm()
+        self._since = self.loop.time()
+        self._timer = self.loop.call_later(self.deadline, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._disarm()
+        if self._timer is not None:
+            self._timer.cancel()
         super().connection_lost(exc)
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        if self._timer is None:
-            self._arm()
+        if self._since is None:
+            self._since = self.loop.time()
 
     def on_message_complete(self) -> None:
-        self._disarm()
+        self._since = None
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:
         del msg
-        self._disarm()
         self.transport.write(_raw(Problem("malformed", "this is not HTTP/1.1")))
         self.transport.close()
 
-    def _arm(self) -> None:
-        self._timer = self.loop.call_later(self.deadline, self._late)
-
-    def _disarm(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-    def _late(self) -> None:
-        self._timer = None
+    def _look(self) -> None:
+        """Look now and then, instead of setting a timer for each request: that costs more."""
         if self.transport.is_closing():
+            return
+        if self._since is None or self.loop.time() - self._since < self.deadline:
+            self._timer = self.loop.call_later(self.deadline / 4, self._look)
             return
         if self.cycle is None or not self.cycle.response_started:
             self.transport.write(_raw(Problem("too-slow", "the request was not in time")))

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
 
+from msgspec import Struct
+
 
 class Verdict(Enum):
     """What became of an upload."""
@@ -21,8 +23,7 @@ class Verdict(Enum):
     CLOSED = "closed"  # the round takes no uploads
 
 
-@dataclass(frozen=True)
-class Parcel:
+class Parcel(Struct, frozen=True):
     """An upload as the store keeps it; `token` is the hash of an enrolment token, if one is asked.
 
     Nothing here says when it came, or in which order.
@@ -31,8 +32,11 @@ class Parcel:
     digest: bytes
     group: int
     id: bytes
-    body: bytes = field(repr=False)
-    token: bytes | None = field(default=None, repr=False)
+    body: bytes
+    token: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"Parcel(group={self.group})"
 
 
 @dataclass(frozen=True)

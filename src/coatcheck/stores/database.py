@@ -39,6 +39,13 @@ class Database(Protocol):
     def transaction(self) -> AbstractContextManager[Session]:
         """Begin; commit at the end of the block, or undo all of it."""
 
+    def quick_put(self, digest: bytes, rows: Sequence[Row], *, fence: int) -> bool:
+        """Insert uploads (id, group, body, token) of an open round in as few steps as can be.
+
+        False, with nothing done, unless all of them are new and the writer leads: then the long
+        way finds out why.
+        """
+
     def scrub(self) -> None:
         """Take what was deleted off the disk, as far as the database can."""
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import psycopg
 from psycopg import sql as written
-from psycopg.errors import DiskFull
+from psycopg.errors import DiskFull, DivisionByZero
 
 from coatcheck.errors import Full, Unavailable
 from coatcheck.stores.database import Row, Session
@@ -27,6 +27,23 @@ _TYPES: Final = {
 }
 _PAUSE: Final = 0.3
 _MIGRATION_LOCK: Final = 0x636F6174  # any number, the same for all that start at once
+
+
+# The division fails, and with it the whole statement, unless every row went in.
+_QUICK: Final = """
+WITH lease AS (
+  SELECT 1 FROM coatcheck_leases WHERE role = 'shuffler' AND fence = %b FOR SHARE
+), round AS (
+  SELECT number FROM shuffler_rounds
+  WHERE digest = %b AND phase = 'open' AND EXISTS (SELECT 1 FROM lease) FOR SHARE
+), kept AS (
+  INSERT INTO shuffler_parcels (round, id, kind, body, token)
+  SELECT round.number, u.id, u.kind, u.body, u.token
+  FROM round, unnest(%b::bytea[], %b::int4[], %b::bytea[], %b::bytea[]) AS u (id, kind, body, token)
+  ON CONFLICT DO NOTHING RETURNING 1
+)
+SELECT 1 / (CASE WHEN (SELECT COUNT(*) FROM kept) = %b THEN 1 ELSE 0 END)
+"""
 
 
 class _Statements:
@@ -79,6 +96,17 @@ class Postgres:
             connection = self._connection or self._connect()
             with connection.transaction():
                 yield _Statements(connection)
+
+    def quick_put(self, digest: bytes, rows: Sequence[Row], *, fence: int) -> bool:
+        """Insert in one statement, which is one way there and back and one commit."""
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        with self._lock, self._told():
+            connection = self._connection or self._connect()
+            try:
+                connection.execute(_QUICK, (fence, digest, *columns, len(rows)))
+            except DivisionByZero:
+                return False
+        return True
 
     def scrub(self) -> None:
         """Ask for the dead rows to be cleared; the disk blocks are PostgreSQL's to reuse."""

@@ -1,0 +1,145 @@
+"""A full round over HTTP for `bench services`: real processes, real tickets, step by step."""
+
+import asyncio
+import multiprocessing
+import os
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import numpy as np
+
+from bench import Figure
+from coatcheck import client
+from coatcheck.agreement import settle
+from coatcheck.client import Limit, examine
+from coatcheck.envelope import Purpose, binding, seal, unseal
+from coatcheck.keys import KeyPairs
+from coatcheck.services.client import Offer, Visit
+from coatcheck.services.local import Local
+from coatcheck.services.peers import Peers
+from coatcheck.suites import CLASSICAL
+from coatcheck.ticket import Ticket
+from coatcheck.witness import check_bulletin
+
+_CLIENTS = 32
+
+
+def round_of(folder: Path, *, people: int) -> list[Figure]:
+    """Run a round of so many people and tell where the time goes."""
+    from bench.services import plan  # noqa: PLC0415 - each needs the other
+
+    each = people // 2
+    # Tickets take longer than a minute to make on two cores: the crowd decides when it closes.
+    with Local(folder / "round") as local:
+        url = local.open_round(plan("crowd", minimum=each), closes=1, expires=86_000)
+        offer = asyncio.run(_offer(url, local))
+        steps: dict[str, float] = {}
+        begun = time.perf_counter()
+        tickets = _tickets(offer, sorted(local.trusted), each)
+        steps["seal the reports (people)"] = time.perf_counter() - begun
+        begun = time.perf_counter()
+        asyncio.run(_send(url, [ticket.upload for ticket in tickets]))
+        steps["upload"] = time.perf_counter() - begun
+        raw, waited = _wait(url, local)
+        steps |= waited
+        begun = time.perf_counter()
+        round_ = settle(offer.signed)
+        bulletin = check_bulletin(raw, round_)
+        answers = [client.collect(ticket, bulletin, round_) for ticket in tickets[::20]]
+        steps["check, and open every 20th answer (people)"] = time.perf_counter() - begun
+        assert all(len(answer.partners) == 1 for answer in answers)  # noqa: S101 - a bench checks
+    return _told(people, steps)
+
+
+def _told(people: int, steps: dict[str, float]) -> list[Figure]:
+    figures = [Figure(what=f"{name}", value=value, unit="s") for name, value in steps.items()]
+    ours = steps["close, peel, shuffle, deliver"] + steps["open, match, seal, publish"]
+    seal_time, open_time = _curves()
+    # Per person: one layer peeled, one report opened, one answer sealed.
+    cores = min(2, os.cpu_count() or 1)
+    curves = people * (2 * open_time + seal_time) / cores
+    figures.append(
+        Figure(what=f"a round of {people:,} people", value=sum(steps.values()), unit="s")
+    )
+    figures.append(Figure(what="  of it shuffler and server", value=ours, unit="s"))
+    figures.append(
+        Figure(what="  share of that in elliptic curves", value=100 * curves / ours, unit="%")
+    )
+    return figures
+
+
+async def _offer(url: str, local: Local) -> Offer:
+    async with Visit(url, path=local.folder / "none", trusted=local.trusted) as visit:
+        return await visit.offer()
+
+
+def _tickets(offer: Offer, trusted: list[bytes], each: int) -> list[Ticket]:
+    """Let everybody randomize and seal, on all cores."""
+    context = multiprocessing.get_context("spawn")
+    share = -(-each // 8)
+    with ProcessPoolExecutor(os.cpu_count(), mp_context=context) as pool:
+        jobs = [
+            pool.submit(_some, offer, trusted, group, min(share, each - at))
+            for group in ("riders", "drivers")
+            for at in range(0, each, share)
+        ]
+        return [ticket for job in jobs for ticket in job.result()]
+
+
+def _some(offer: Offer, trusted: list[bytes], group: str, count: int) -> list[Ticket]:
+    limit = Limit(epsilon=10.0, delta=1e-3)
+    invitation = examine(
+        offer.signed, group=group, trusted=trusted, limit=limit, now=int(time.time())
+    )
+    places = np.random.default_rng().random((count, 2))
+    return [invitation.join(tuple(place), ledger=None) for place in places.tolist()]
+
+
+async def _send(url: str, uploads: list[bytes]) -> None:
+    headers = {"content-type": "application/octet-stream"}
+    waiting = list(uploads)
+
+    async def one(peers: Peers) -> None:
+        while waiting:
+            await peers.send(f"{url}/uploads", waiting.pop(), headers=headers)
+
+    async with Peers() as peers:
+        await asyncio.gather(*(one(peers) for _ in range(_CLIENTS)))
+
+
+def _wait(url: str, local: Local) -> tuple[bytes, dict[str, float]]:
+    """Wait for each step as its service tells it."""
+    digest = url.rpartition("/")[2]
+    begun = time.perf_counter()
+
+    def until(ask: Any) -> float:
+        while not ask():
+            time.sleep(0.1)
+        return time.perf_counter() - begun
+
+    shuffled = until(lambda: httpx2.get(url).json()["status"]["delivered"])
+    board = f"{local.url('board')}/rounds/{digest}"
+    shown = until(lambda: httpx2.get(board).json()["shown"])
+    steps = {
+        "close, peel, shuffle, deliver": shuffled,
+        "open, match, seal, publish": shown - shuffled,
+    }
+    return httpx2.get(f"{board}/bulletin", timeout=60).content, steps
+
+
+def _curves() -> tuple[float, float]:
+    """Measure one seal and one opening, in seconds of CPU."""
+    keys = KeyPairs(CLASSICAL, bytes(32))
+    bound = binding(Purpose.REPORT, digest=bytes(32), group=0)
+    sealed = seal(bytes(128), to=keys.opening.public, bound=bound)
+    count = 2000
+    begun = time.process_time()
+    for _ in range(count):
+        seal(bytes(128), to=keys.opening.public, bound=bound)
+    middle = time.process_time()
+    for _ in range(count):
+        unseal(sealed, key=keys.opening, bound=bound)
+    return (middle - begun) / count, (time.process_time() - middle) / count

@@ -1,0 +1,180 @@
+"""Servers and the load for `bench services`, each in a process of its own.
+
+`python -m bench._ingest KIND SETTINGS PORT` serves; the load is called from the bench.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from coatcheck.services.settings import ShufflerSettings, read_settings
+from coatcheck.services.shuffler import ShufflerService
+from coatcheck.services.wire import protocol
+from coatcheck.stores import Parcel, Verdict
+from coatcheck.stores.memory import MemoryShuffler
+
+_TICK = os.sysconf("SC_CLK_TCK")
+
+
+class Nowhere(MemoryShuffler):
+    """A store that keeps rounds and forgets uploads at once: the same server with no store."""
+
+    def put(self, parcels: Sequence[Parcel], *, fence: int) -> list[Verdict]:
+        """Keep nothing."""
+        del fence
+        return [Verdict.NEW] * len(parcels)
+
+
+async def bare(scope: Any, receive: Any, send: Any) -> None:
+    """Read a body and answer with as many bytes as a receipt has."""
+    if scope["type"] != "http":
+        return
+    await receive()
+    headers = [(b"content-type", b"application/octet-stream"), (b"content-length", b"148")]
+    await send({"type": "http.response.start", "status": 201, "headers": headers})
+    await send({"type": "http.response.body", "body": b"x" * 148})
+
+
+def serve(kind: str, config: Path, port: int) -> None:
+    """Serve one of the variants until told to end."""
+    app: Any = bare
+    careful: Any = "httptools"
+    if kind != "bare":
+        settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
+        store = Nowhere() if kind in {"none", "unsigned", "route"} else None
+        service = ShufflerService(settings, store=store)
+        app, careful = service.frame, protocol(deadline=15, connections=2000)
+        if kind in {"unsigned", "route"}:
+            _without_signatures(service)
+        if kind == "route":
+            service.commits.add = _at_once  # type: ignore[method-assign, assignment]
+    made = uvicorn.Config(
+        app,
+        host="127.0.0.1",
+        port=port,
+        http=careful,
+        loop="uvloop",
+        ws="none",
+        access_log=False,
+        log_level="error",
+        server_header=False,
+        date_header=False,
+        lifespan="off" if kind == "bare" else "on",
+    )
+    uvicorn.Server(made).run()
+
+
+async def _at_once(parcel: Parcel) -> Verdict:
+    """Take an upload without a group to commit: what is left is the route."""
+    del parcel
+    return Verdict.NEW
+
+
+def _without_signatures(service: ShufflerService) -> None:
+    """Leave the receipt's signature out, which is a curve and no part of the route."""
+    opened = service.open
+
+    async def blank(digest: bytes, raw: bytes) -> None:
+        await opened(digest, raw)
+        live = service.rounds[digest]
+        live.role.receipt = lambda raw, upload: bytes(148)  # type: ignore[method-assign] # noqa: ARG005
+
+    service.open = blank  # type: ignore[method-assign]
+
+
+@dataclass(frozen=True)
+class Burst:
+    """What one burst of uploads came to."""
+
+    rate: float
+    cpu: float
+    p50: float
+    p99: float
+    done: int
+
+
+class _Line(asyncio.Protocol):
+    """One connection that sends an upload as soon as the one before is answered."""
+
+    def __init__(self, head: bytes, tail: int, end: float, times: list[float]) -> None:
+        self._head, self._tail, self._end, self._times = head, tail, end, times
+        self._buffer = b""
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: Any = transport
+        self._next()
+
+    def _next(self) -> None:
+        self._begun = time.perf_counter()
+        if self._begun > self._end:
+            self._transport.close()
+            if not self.over.done():
+                self.over.set_result(None)
+            return
+        # Nobody opens anything here, so random bytes of the right size do.
+        self._transport.write(self._head + os.urandom(self._tail))
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        at = self._buffer.find(b"\r\n\r\n")
+        if at < 0 or len(self._buffer) < at + 4 + 148:
+            return
+        if not self._buffer.startswith(b"HTTP/1.1 201"):
+            raise RuntimeError(self._buffer[:400].decode(errors="replace"))
+        self._buffer = b""
+        self._times.append(time.perf_counter() - self._begun)
+        self._next()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.over.done():
+            self.over.set_exception(exc or ConnectionError("the server hung up"))
+
+
+async def burst(
+    port: int, path: str, upload: bytes, *, pid: int, seconds: float, connections: int = 64
+) -> Burst:
+    """Send uploads over so many connections for so long."""
+    fixed = upload[:36]  # everything before the upload's own id
+    head = (
+        f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(upload)}\r\n\r\n"
+    ).encode() + fixed
+    times: list[float] = []
+    loop = asyncio.get_running_loop()
+    before, begun = cpu_of(pid), time.perf_counter()
+    end = begun + seconds
+    lines = [
+        (
+            await loop.create_connection(
+                lambda: _Line(head, len(upload) - 36, end, times), "127.0.0.1", port
+            )
+        )[1]
+        for _ in range(connections)
+    ]
+    await asyncio.gather(*(line.over for line in lines))
+    wall, spent = time.perf_counter() - begun, cpu_of(pid) - before
+    times.sort()
+    return Burst(
+        len(times) / wall,
+        spent / len(times),
+        times[len(times) // 2],
+        times[int(len(times) * 0.99)],
+        len(times),
+    )
+
+
+def cpu_of(pid: int) -> float:
+    """Give the CPU seconds of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICK
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], Path(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,195 @@
+"""What durability costs, and what a whole round costs over HTTP: ratios in one run.
+
+Uploads are sent over 64 connections to the same server with no store, SQLite and PostgreSQL, in
+turns, and to a bare ASGI callable. Then 20,000 people take part in a round of real processes.
+"""
+
+import asyncio
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Final
+
+import httpx2
+
+from bench import Figure, show
+from bench._crowd import round_of
+from bench._ingest import Burst, burst
+from coatcheck.agreement import countersign, read_signed, settle, write_signed
+from coatcheck.domain import Box
+from coatcheck.keyfiles import read_keys
+from coatcheck.services.local import Local
+from coatcheck.services.server_jobs import draft
+from coatcheck.services.settings import ServerSettings, read_settings
+
+SECONDS: Final = 3.0
+TURNS: Final = 5
+PEOPLE: Final = 20_000
+
+
+def main() -> int:
+    """Measure both and print the figures beside their targets."""
+    folder = Path(tempfile.mkdtemp(prefix="coatcheck-bench-"))
+    try:
+        figures = _ingest(folder) + round_of(folder, people=PEOPLE)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    return show(figures)
+
+
+def plan(name: str, *, minimum: int) -> dict[str, Any]:
+    """Draft a round of riders and drivers."""
+    square = Box(lo=(0.0, 0.0), hi=(1.0, 1.0)).params()
+    mechanism = {"name": "minkowski", "domain": square, "epsilon": 2.0, "radius": 0.5}
+    group = {"randomizer": mechanism, "minimum": minimum, "delta": 1e-3}
+    return {
+        "round": name,
+        "task": {"name": "least-cost-matching"},
+        "groups": [{"name": name, **group} for name in ("riders", "drivers")],
+    }
+
+
+def _ingest(folder: Path) -> list[Figure]:
+    with _postgres(folder) as url:
+        kinds = ["bare", "route", "unsigned", "none", "sqlite", *(["postgresql"] if url else [])]
+        stores = {"sqlite": "sqlite:ingest.db", "postgresql": url}
+        found: dict[str, list[Burst]] = {kind: [] for kind in kinds}
+        with _servers(folder, kinds, stores) as running:
+            for turn in range(TURNS + 1):
+                for kind in kinds:
+                    port, pid, path, upload = running[kind]
+                    seconds = SECONDS if turn else 1.0
+                    one = asyncio.run(burst(port, path, upload, pid=pid, seconds=seconds))
+                    found[kind] += [one] if turn else []
+    return _figures(found)
+
+
+def _figures(found: dict[str, list[Burst]]) -> list[Figure]:
+    def middle(kind: str, what: str) -> float:
+        return float(statistics.median(getattr(one, what) for one in found[kind]))
+
+    def ratio(kind: str, to: str, what: str) -> float:
+        pairs = zip(found[kind], found[to], strict=True)
+        return float(statistics.median(getattr(a, what) / getattr(b, what) for a, b in pairs))
+
+    figures = [
+        Figure(
+            what="upload route CPU / bare ASGI callable",
+            value=ratio("route", "bare", "cpu"),
+            unit="x",
+            target=1.5,
+        ),
+        Figure(
+            what="  with waiting for a group to commit",
+            value=ratio("unsigned", "bare", "cpu"),
+            unit="x",
+        ),
+        Figure(
+            what="  and with the receipt's signature (Ed25519)",
+            value=ratio("none", "bare", "cpu"),
+            unit="x",
+        ),
+        Figure(what="CPU of the bare callable", value=middle("bare", "cpu") * 1e6, unit="µs"),
+        Figure(what="uploads a second, no store", value=middle("none", "rate"), unit="/s"),
+    ]
+    for kind in ("sqlite", "postgresql"):
+        if kind not in found:
+            print(f"bench: {kind} is not installed here and was left out")
+            continue
+        figures += [
+            Figure(what=f"uploads a second, {kind}", value=middle(kind, "rate"), unit="/s"),
+            Figure(
+                what=f"no store / durable in {kind} (rate)",
+                value=ratio("none", kind, "rate"),
+                unit="x",
+                target=2.0,
+            ),
+            Figure(
+                what=f"p99 in {kind} / p99 with no store",
+                value=ratio(kind, "none", "p99"),
+                unit="x",
+                target=2.0,
+            ),
+            Figure(what=f"p99 in {kind}", value=middle(kind, "p99") * 1e3, unit="ms"),
+        ]
+    return figures
+
+
+@contextmanager
+def _servers(
+    folder: Path, kinds: list[str], stores: dict[str, str]
+) -> Iterator[dict[str, tuple[int, int, str, bytes]]]:
+    """Start every variant with one open round, and give port, process, path and an upload."""
+    processes: list[subprocess.Popen[bytes]] = []
+    running = {}
+    try:
+        for number, kind in enumerate(kinds):
+            port = 18_700 + number
+            place = folder / kind
+            local = Local(place, stores={"shuffler-1": stores.get(kind, "memory:")})
+            command = [sys.executable, "-m", "bench._ingest", kind, str(place / "shuffler-1.toml")]
+            process = subprocess.Popen([*command, str(port)])  # noqa: S603 - our own command
+            processes.append(process)
+            signed, round_, digest = _terms(local)
+            if kind != "bare":
+                _open(port, digest, signed)
+            head = bytes((1, 1, 0, 0)) + bytes.fromhex(digest)
+            upload = head + bytes(round_.upload_size(0) - len(head))
+            running[kind] = (port, process.pid, f"/rounds/{digest}/uploads", upload)
+        time.sleep(1)
+        yield running
+    finally:
+        for process in processes:
+            process.terminate()
+        for process in processes:
+            process.wait()
+
+
+def _terms(local: Local) -> tuple[bytes, Any, str]:
+    """Sign terms without a server's process: only the shuffler is measured."""
+    config = local.folder / "server.toml"
+    settings = read_settings(config, role="server", kind=ServerSettings)
+    now = int(time.time())
+    shuffler = read_keys(local.folder / "shuffler-1.key")
+    board = read_keys(local.folder / "board.key").public
+    times = (now, now + 86_400, now + 90_000)
+    raw = draft(settings, plan("bench", minimum=1000), times, [shuffler.public], board)
+    signed = countersign(read_signed(raw), signing=shuffler.pairs.signing, pledged={})
+    round_ = settle(signed)
+    return write_signed(signed), round_, round_.digest.hex()
+
+
+def _open(port: int, digest: str, signed: bytes) -> None:
+    headers = {"content-type": "application/json"}
+    for _ in range(200):
+        try:
+            url = f"http://127.0.0.1:{port}/rounds/{digest}"
+            if httpx2.put(url, content=signed, headers=headers).is_success:
+                return
+        except httpx2.HTTPError:
+            pass
+        time.sleep(0.1)
+    raise RuntimeError("the shuffler did not open the round")
+
+
+@contextmanager
+def _postgres(folder: Path) -> Iterator[str]:
+    """Start a PostgreSQL of the bench's own if one is installed."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    clusters: Any = import_module("clusters")
+    if clusters.installed() is None:
+        yield ""
+        return
+    folder.chmod(0o755)
+    cluster = clusters.Cluster(folder)
+    try:
+        yield cluster.database()
+    finally:
+        cluster.end()

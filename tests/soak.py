@@ -1,0 +1,126 @@
+"""Rounds under random kills, for as long as asked: `python tests/soak.py --minutes 10`.
+
+Every process of shuffler, server and board is killed at random times while rounds run one after
+the other, on SQLite and on PostgreSQL in turns. Afterwards every person is answered exactly once,
+and memory and open files of processes that lived are told.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import os
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from clusters import Cluster, installed
+from coatcheck.services.local import Local
+from coatcheck.services.peers import Peers
+from evenings import QUICK, Crowd, draft
+
+PEOPLE = 10
+
+
+class Soak:
+    """What has happened so far."""
+
+    def __init__(self, local: Local, kind: str) -> None:
+        self.local = local
+        self.kind = kind
+        self.kills = 0
+        self.rounds = 0
+        self.answers = 0
+        self.unsure = 0
+        self.pick = random.Random(0)  # noqa: S311 - times of kills, nothing secret
+
+    async def trouble(self) -> None:
+        """Kill somebody now and then, and start whoever is down."""
+        while True:
+            await asyncio.sleep(self.pick.uniform(0.2, 2.5))
+            name = self.pick.choice(self.local.names)
+            if self.local.processes[name].poll() is None:
+                self.local.kill(name)
+                self.kills += 1
+            await asyncio.sleep(0.1)
+            self.local.start(name, wait=False)
+
+    async def round(self) -> None:
+        """Run a round to its end under trouble, and check it."""
+        name = f"{self.kind} {self.rounds}"
+        url = ""
+        while not url:
+            with contextlib.suppress(Exception):
+                plan = draft(name, minimum=PEOPLE)
+                url = await asyncio.to_thread(self.local.open_round, plan, closes=1, expires=3600)
+            await asyncio.sleep(0.2)
+        async with Peers(timeout=10) as peers:
+            crowd = Crowd(self.local, url)
+            await crowd.join(peers, people=PEOPLE, patience=300)
+            answers = await crowd.collect(patience=300)
+        contacts = {answer.partners[0].contact for answer in answers}
+        if len(contacts) != 2 * PEOPLE:
+            raise AssertionError(f"{name}: {len(contacts)} of {2 * PEOPLE} were matched once")
+        self.rounds += 1
+        self.answers += len(answers)
+        self.unsure += sum(not visit.ticket.receipt for visit in crowd.visits)
+
+    async def run(self, seconds: float) -> None:
+        """Run rounds until the time is over."""
+        end = time.monotonic() + seconds
+        trouble = asyncio.create_task(self.trouble())
+        while time.monotonic() < end:
+            await self.round()
+        trouble.cancel()
+
+
+def soak(kind: str, seconds: float, url: Cluster | None) -> dict[str, object]:
+    """Soak one kind of store."""
+    with tempfile.TemporaryDirectory(prefix="coatcheck-soak-") as folder:
+        roles = ("shuffler-1", "server", "board")
+        stores = {} if url is None else {role: url.database() for role in roles}
+        with Local(Path(folder), stores=stores, extra={**QUICK, "lease": 1.0}) as local:
+            one = Soak(local, kind)
+            asyncio.run(one.run(seconds))
+            sizes = {name: _size(local.processes[name].pid) for name in local.names}
+    return {
+        "store": kind,
+        "rounds": one.rounds,
+        "kills": one.kills,
+        "answers": one.answers,
+        "lost": 0,
+        "answered without a receipt": one.unsure,
+        "memory and files": sizes,
+    }
+
+
+def _size(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+        files = len(list(Path(f"/proc/{pid}/fd").iterdir()))
+        return f"{pages * os.sysconf('SC_PAGE_SIZE') // 1_000_000} MB, {files} files"
+    return "down"
+
+
+def main() -> int:
+    """Soak both stores, half of the time each."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=10.0)
+    seconds = parser.parse_args().minutes * 30
+    print(json.dumps(soak("sqlite", seconds, None)), flush=True)  # noqa: T201 - the result
+    if installed() is None:
+        print("soak: PostgreSQL is not installed and was left out")  # noqa: T201 - the result
+        return 0
+    with tempfile.TemporaryDirectory(prefix="coatcheck-pg-") as folder:
+        cluster = Cluster(Path(folder))
+        try:
+            print(json.dumps(soak("postgresql", seconds, cluster)), flush=True)  # noqa: T201
+        finally:
+            cluster.end()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
