@@ -56,7 +56,7 @@ export class Chairs {
       return bar;
     }));
     $("legend").replaceChildren(...this.legend());
-    $("terms").replaceChildren(...this.signed());
+    $("signed").replaceChildren(...this.signed());
   }
 
   /** What everybody agreed on before anything private moved. */
