@@ -143,6 +143,12 @@ const verbs = {
     const inbox = await c.read(c.readTicket(ticket), postings.map(c.unhex), invite(terms).round);
     return { bodies: inbox.letters.map((one) => c.text(one.body)), refused: inbox.refused, ticket: c.writeTicket(inbox.ticket) };
   },
+  ledger: ({ limit, tickets, costs }) => {
+    let ledger = c.beginLedger(limit);
+    return tickets.map((ticket, at) => attempt(() => {
+      ledger = c.readLedger(JSON.stringify(c.spend(ledger, c.readTicket(ticket), costs[at])));
+    }) ?? c.spent(ledger).epsilon);
+  },
   proofs: ({ proofs }) => proofs.map(({ leaf, place, size, root, path }) => attempt(
     () => c.checkInclusion(c.unhex(leaf), { place, size, root: c.unhex(root), path: path.map(c.unhex) }),
   )),

@@ -197,6 +197,23 @@ def replace_seed(ticket: Ticket) -> Ticket:
     return msgspec.structs.replace(ticket, seed=bytes(32))
 
 
+def test_the_browsers_ledger_refuses_in_time() -> None:
+    """Rounds add up to the limit; the same bytes are free, a second report of a round is not."""
+    stages = [Stage(name=f"round {n}", seed=n) for n in range(3)]
+    tickets = [write_ticket(stage.join(0)).decode() for stage in stages]
+    again = write_ticket(stages[0].join(0)).decode()
+    cost = {"epsilon": 1.0, "delta": 1e-4}
+    first, same, other, second, third = ask(
+        "ledger",
+        limit={"epsilon": 2.0, "delta": 1e-2},
+        tickets=[tickets[0], tickets[0], again, tickets[1], tickets[2]],
+        costs=[cost] * 5,
+    )
+    assert (first, same, second) == (1.0, 1.0, 2.0)
+    assert "joined this round before" in other
+    assert "nothing was sent" in third
+
+
 @pytest.mark.parametrize("suite", ["x25519", "mlkem768-x25519"])
 def test_one_seed_gives_the_same_keys_on_both_sides(suite: str) -> None:
     """Contact and address of a seed are equal in Python and in the browser."""

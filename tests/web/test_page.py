@@ -43,6 +43,7 @@ def person(theatre: Theatre) -> Page:
     expect(page.locator("#terms")).to_contain_text("Signed by everybody")
     page.locator("#send").click()
     expect(page.locator("#joined")).to_contain_text("receipt holds")
+    expect(page.locator("#spent")).to_contain_text("in 1 round")
     return page
 
 

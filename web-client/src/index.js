@@ -7,6 +7,7 @@ export { Entropy } from "./entropy.js";
 export { binding, seal, unseal } from "./envelope.js";
 export { Misuse, Refused } from "./errors.js";
 export { addressOf, checkSignature, contactOf, keyPairs, sealingKey, verifyingKey } from "./keys.js";
+export { beginLedger, readLedger, spend, spent } from "./ledger.js";
 export { checkConsistency, checkInclusion, rootOf } from "./merkle.js";
 export * as messages from "./messages.js";
 export { headsFor } from "./mixing.js";

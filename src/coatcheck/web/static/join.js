@@ -42,6 +42,24 @@ function invite() {
   return coatcheck.examine(known.signed, { group: $("group").value, trusted: known.trusted, limit: limit(), now: now() });
 }
 
+const LEDGER = "coatcheck/ledger";
+
+/** The ledger of this browser; the limit is fixed when the first round is entered. */
+function ledger() {
+  const stored = localStorage.getItem(LEDGER);
+  return stored ? coatcheck.readLedger(stored) : coatcheck.beginLedger({ epsilon: Number($("total").value), delta: 1e-2 });
+}
+
+function count() {
+  const stored = localStorage.getItem(LEDGER);
+  if (!stored) return;
+  const book = coatcheck.readLedger(stored);
+  $("total").value = book.epsilon;
+  $("total").disabled = true;
+  const { epsilon } = coatcheck.spent(book);
+  $("spent").textContent = `Spent ε = ${epsilon.toPrecision(4)} of ${book.epsilon} in ${book.entries.length} round${book.entries.length > 1 ? "s" : ""}.`;
+}
+
 function keep(ticket) {
   state = { ...state, ticket };
   localStorage.setItem(name(coatcheck.hex(ticket.digest)), coatcheck.writeTicket(ticket));
@@ -69,6 +87,7 @@ async function begin() {
   const stored = localStorage.getItem(name(coatcheck.hex(round.digest)));
   if (stored) state.ticket = coatcheck.readTicket(stored);
   if (state.ticket) $("group").selectedIndex = state.ticket.group;
+  count();
   promise();
   await show();
 }
@@ -82,6 +101,9 @@ async function join() {
   const invitation = invite();
   const value = [Number($("latitude").value), Number($("longitude").value)];
   const { ticket, report } = await coatcheck.join(invitation, value);
+  const book = coatcheck.spend(ledger(), ticket, invitation);
+  localStorage.setItem(LEDGER, JSON.stringify(book));
+  count();
   keep(ticket);
   await send();
   say("joined", `Sent ${ticket.upload.length} sealed bytes with the lattice point (${report.join(", ")}); the shuffler's receipt holds. Your place itself was not sent and is not kept.`);
