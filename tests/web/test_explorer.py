@@ -1,11 +1,16 @@
 """The explorer's table is the library's, cell by cell, and its answers keep their promise."""
 
+import contextlib
+import io
 import json
+import shlex
 from itertools import pairwise
 
 import pytest
+from click.testing import CliRunner
 
 from coatcheck.amplification import amplify
+from coatcheck.cli import main
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import from_params
 from coatcheck.web import explorer
@@ -42,6 +47,19 @@ def test_more_people_and_more_epsilon_never_hurt() -> None:
         assert all(more <= less * 1.001 for less, more in zip(row, below, strict=True))
     for row in errors:
         assert all(more <= less * 1.001 for less, more in pairwise(row))
+
+
+def test_the_copied_command_and_python_say_what_the_page_says() -> None:
+    """Both print the recommended design's local ε and error, as the page shows the plan."""
+    found = explorer.answer(crowd=300, epsilon=1.0, share=0.1)
+    best = found["designs"][0]
+    told = CliRunner().invoke(main, [*shlex.split(found["command"])[1:], "--json"])
+    assert told.exit_code == 0, told.output
+    assert repr(best["error"]) in told.output
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(found["python"], {})  # noqa: S102 - what a reader would paste
+    assert printed.getvalue().strip() == found["plan"]
 
 
 @pytest.mark.parametrize("asked", [(1, 1.0, 0.0), (100, 0.0, 0.0), (100, 1.0, 0.9)])

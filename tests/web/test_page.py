@@ -56,6 +56,24 @@ def shown(theatre: Theatre, person: Page) -> Page:
     return page
 
 
+def test_the_round_waits_goes_a_step_and_goes_on(theatre: Theatre) -> None:
+    """Paused, nobody joins; a step lets a few in; played again, it goes on by itself."""
+    page = theatre.page("/")
+    page.wait_for_selector("body[data-phase=joined]")
+    page.locator("#play").click()
+    expect(page.locator("#play")).to_have_text("Play")
+    page.wait_for_timeout(600)
+    before = len(theatre.live.tickets)
+    page.wait_for_timeout(600)
+    assert len(theatre.live.tickets) == before
+    page.locator("#step").click()
+    expect(page.locator("#count")).to_have_text(str(before + 4))
+    page.locator("#speed").select_option("0.5")
+    page.locator("#play").click()
+    expect(page.locator("#play")).to_have_text("Pause")
+    page.context.close()
+
+
 def test_the_round_plays_to_the_end(theatre: Theatre, shown: Page) -> None:
     """Counts of shuffler, server and board are everybody's, the browser's person among them."""
     total = PEOPLE + 1

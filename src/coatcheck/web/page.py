@@ -80,7 +80,8 @@ class Page:
         return StreamingResponse(self._stream(request), media_type="text/event-stream")
 
     async def _stream(self, request: Request) -> AsyncIterator[bytes]:
-        place = int(request.headers.get("last-event-id", "-1")) + 1
+        last = request.headers.get("last-event-id", "")
+        place = int(last) + 1 if last.isdecimal() else 0
         while not await request.is_disconnected():
             told = await run_in_threadpool(self.live.history.wait, place, seconds=0.5)
             for event in told:

@@ -1,6 +1,7 @@
 // The two chairs and what lies between them, drawn from the state of the round.
 
-import { DotMap, disc, diamond, squares } from "./maps.js";
+import { DotMap, diamond, disc, outlined, squares } from "./maps.js";
+import { digits } from "./seats.js";
 
 const $ = (id) => document.getElementById(id);
 const SHOWN = 8;
@@ -10,10 +11,10 @@ export class Chairs {
     this.round = round;
     this.me = [0, 0];
     this.seat = { name: "all", corrupted: [], exposed: [] };
-    this.left = new DotMap($("person-map"));
+    this.left = new DotMap($("person-map"), { strength: 0.6 });
     this.right = new DotMap($("server-map"));
-    this.left.marks = (context, map, colour) => this.markPerson(context, map, colour);
-    this.right.marks = (context, map, colour) => this.markKnown(context, map, colour);
+    this.left.marks = (context, map, color) => this.markPerson(context, map, color);
+    this.right.marks = (context, map, color) => this.markKnown(context, map, color);
     $("person-map").addEventListener("click", (event) => {
       const dot = this.left.nearest(event);
       if (dot) this.choose(dot.who);
@@ -55,18 +56,37 @@ export class Chairs {
       return bar;
     }));
     $("legend").replaceChildren(...this.legend());
+    $("terms").replaceChildren(...this.signed());
+  }
+
+  /** What everybody agreed on before anything private moved. */
+  signed() {
+    const { terms, groups } = this.round;
+    const fact = (name, value) => {
+      const row = document.createElement("div");
+      row.append(Object.assign(document.createElement("dt"), { textContent: name }));
+      row.append(Object.assign(document.createElement("dd"), { textContent: value }));
+      return row;
+    };
+    return [
+      fact("Task", terms.task),
+      fact("Mechanism", [...new Set(groups.map((group) => group.mechanism))].join(", ")),
+      ...groups.map((group) => fact(`Promise to ${group.name}`, `ε = ${digits(group.epsilon)}, δ = ${group.delta}`)),
+      ...groups.map((group) => fact(`Local ε of ${group.name}`, group.local.toPrecision(4))),
+      fact("Digest", `${terms.digest.slice(0, 12)}…`),
+    ];
   }
 
   legend() {
-    const mark = (name, colour, shape) => {
+    const mark = (name, color, shape) => {
       const item = document.createElement("li");
       const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
       svg.setAttribute("viewBox", "0 0 14 14");
       svg.setAttribute("aria-hidden", "true");
       const path = document.createElementNS("http://www.w3.org/2000/svg", "path");
       path.setAttribute("d", shape);
-      path.style.fill = colour.startsWith("ring") ? "none" : `var(--${colour})`;
-      path.style.stroke = colour.startsWith("ring") ? "var(--me)" : "none";
+      path.style.fill = color.startsWith("ring") ? "none" : `var(--${color})`;
+      path.style.stroke = color.startsWith("ring") ? "var(--me)" : "none";
       path.style.strokeWidth = "2.5";
       svg.append(path);
       item.append(svg, name);
@@ -191,9 +211,11 @@ export class Chairs {
     const here = round.places[me[0]][me[1]];
     const told = found.them.map((who, at) => {
       const apart = who ? `, really ${Math.round(round.metres(here, round.places[who[0]][who[1]])).toLocaleString("en")} m away` : "";
-      return [`${round.named(who)}${apart} `, mono(found.partners[at])];
+      const line = document.createElement("span");
+      line.append(`${round.named(who)}${apart} `, mono(found.partners[at]));
+      return line;
     });
-    return told.flat();
+    return told;
   }
 
   mail() {
@@ -211,34 +233,34 @@ export class Chairs {
 
   // -- marks on the maps
 
-  markPerson(context, map, colour) {
+  markPerson(context, map, color) {
     const { round, me } = this;
     if (!round.terms) return;
     const place = round.places[me[0]][me[1]];
-    const partner = round.answers[me]?.them[0];
+    const partners = (round.answers[me]?.them ?? []).filter(Boolean);
     const sent = round.joined[me];
     const all = this.seat.name === "all";
-    if (all && sent) this.arrow(context, map, place, sent.sent, colour("--me"));
-    if (all && partner) this.link(context, map, place, round.places[partner[0]][partner[1]], colour("--good"), partner[0]);
-    if (all) this.ring(context, map, place, colour("--me"), me[0]);
-    for (const who of this.seat.corrupted) this.cross(context, map, round.places[who[0]][who[1]], colour("--ink"));
+    for (const [group, row] of all ? partners : []) this.link(context, map, place, round.places[group][row], color("--good"), group);
+    if (all && sent) this.arrow(context, map, place, sent.sent, color("--me"));
+    if (all) this.ring(context, map, place, color("--me"), me[0]);
+    for (const who of this.seat.corrupted) this.cross(context, map, round.places[who[0]][who[1]], color("--ink"));
   }
 
   /** On the server's map only what the seat can link: corrupted people and whom they were told of. */
-  markKnown(context, map, colour) {
+  markKnown(context, map, color) {
     const { round } = this;
     const everybody = this.seat.name === "all";
     const find = (who) => map.dots.find((dot) => dot.address === round.joined[who]?.address);
     for (const who of this.seat.corrupted) {
       const dot = find(who);
-      if (dot) this.cross(context, map, dot.place, colour("--ink"), dot);
+      if (dot) this.cross(context, map, dot.place, color("--ink"), dot);
     }
     for (const who of this.seat.exposed) {
       const dot = find(who);
-      if (dot) this.ring(context, map, dot.place, colour("--ink"), dot.group, dot);
+      if (dot) this.ring(context, map, dot.place, color("--ink"), dot.group, dot);
     }
     const mine = everybody && find(this.me);
-    if (mine) this.ring(context, map, mine.place, colour("--me"), mine.group, mine);
+    if (mine) this.ring(context, map, mine.place, color("--me"), mine.group, mine);
   }
 
   where(map, place, dot) {
@@ -250,9 +272,7 @@ export class Chairs {
     const [x, y] = this.where(map, place, dot);
     context.beginPath();
     (group ? diamond : disc)(context, x, y, (group ? 10 : 8) * map.ratio);
-    context.strokeStyle = ink;
-    context.lineWidth = 3 * map.ratio;
-    context.stroke();
+    outlined(context, ink, paper(), 3 * map.ratio);
   }
 
   cross(context, map, place, ink, dot) {
@@ -275,9 +295,7 @@ export class Chairs {
     context.beginPath();
     context.moveTo(a, b);
     context.lineTo(x, y);
-    context.strokeStyle = ink;
-    context.lineWidth = 1.8 * map.ratio;
-    context.stroke();
+    outlined(context, ink, paper(), 1.8 * map.ratio);
     context.setLineDash([]);
     context.beginPath();
     context.rect(x - 4 * map.ratio, y - 4 * map.ratio, 8 * map.ratio, 8 * map.ratio);
@@ -289,12 +307,12 @@ export class Chairs {
     context.beginPath();
     context.moveTo(...map.at(from));
     context.lineTo(...map.at(to));
-    context.strokeStyle = ink;
-    context.lineWidth = 3 * map.ratio;
-    context.stroke();
+    outlined(context, ink, paper(), 3 * map.ratio);
     this.ring(context, map, to, ink, group);
   }
 }
+
+const paper = () => getComputedStyle(document.documentElement).getPropertyValue("--card").trim();
 
 function mono(text) {
   const code = document.createElement("code");

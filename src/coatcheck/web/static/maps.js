@@ -1,15 +1,16 @@
 // Maps on a canvas: thousands of dots that move, drawn in one pass each frame.
 //
-// Coordinates are shares of the box, right and up. Shapes differ as well as colours, so that
+// Coordinates are shares of the box, right and up. Shapes differ as well as colors, so that
 // groups can be told apart without either.
 
 const FLIGHT = 1100;
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 
 export class DotMap {
-  constructor(canvas, { margin = 0.06 } = {}) {
+  constructor(canvas, { margin = 0.06, strength = 0.85 } = {}) {
     this.canvas = canvas;
     this.margin = margin;
+    this.strength = strength;
     this.dots = [];
     this.marks = null;
     this.began = 0;
@@ -55,13 +56,13 @@ export class DotMap {
     const start = performance.now();
     const context = this.canvas.getContext("2d");
     const style = getComputedStyle(document.documentElement);
-    const colour = (name) => style.getPropertyValue(name).trim();
+    const color = (name) => style.getPropertyValue(name).trim();
     context.clearRect(0, 0, this.canvas.width, this.canvas.height);
-    this.lattice(context, colour("--line"));
+    this.lattice(context, color("--line"));
     const share = Math.min(1, Math.max(0, (now - this.began) / FLIGHT));
     const eased = 1 - (1 - share) ** 3;
-    for (const group of [0, 1]) this.dotsOf(context, group, colour(group ? "--second" : "--first"), eased);
-    this.marks?.(context, this, colour);
+    for (const group of [0, 1]) this.dotsOf(context, group, color(group ? "--second" : "--first"), eased);
+    this.marks?.(context, this, color);
     this.frames.push(performance.now() - start);
     if (this.frames.length > 240) this.frames.shift();
     if (share < 1) this.redraw();
@@ -88,7 +89,7 @@ export class DotMap {
     const stamp = stampOf(group, size, ink);
     const half = stamp.width / 2;
     for (const faint of [true, false]) {
-      context.globalAlpha = faint ? 0.32 : 0.85;
+      context.globalAlpha = faint ? this.strength / 3 : this.strength;
       for (const dot of this.dots) {
         if (dot.group !== group || Boolean(dot.faint) !== faint) continue;
         const [x, y] = this.moved(dot, eased);
@@ -163,6 +164,15 @@ export function diamond(context, x, y, size) {
   context.lineTo(x, y + size);
   context.lineTo(x - size, y);
   context.closePath();
+}
+
+/** Stroke a path over a wider one in the color of the paper, so that it shows in any crowd. */
+export function outlined(context, ink, paper, width) {
+  for (const [color, wide] of [[paper, width * 2.2], [ink, width]]) {
+    context.strokeStyle = color;
+    context.lineWidth = wide;
+    context.stroke();
+  }
 }
 
 /** Fill a canvas with `count` of `total` equal little squares. */
