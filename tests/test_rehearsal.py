@@ -72,15 +72,15 @@ def test_the_service_is_that_of_the_answers(evening: Rehearsal) -> None:
 
 
 def test_errors_are_near_what_the_mechanism_predicts(evening: Rehearsal) -> None:
-    """The mean error over 120 uniform people is within 25 % of the closed form.
+    """The mean error over 120 uniform people is within 40 % of the predicted one.
 
-    The seed is fixed; over seeds the ratio has a standard deviation of about 6 %, so a right
-    program fails with probability below 1e-4.
+    The seed is fixed; over 2,000 seeds the ratio had a mean of 0.97 and a standard deviation of
+    0.09 and never left 0.68 to 1.40, so a right program fails with probability below 2e-3.
     """
     draft = evening.drafts[0]
     how: Any = draft.decode
     predicted = draft.randomizer.expected_error(how)
-    assert evening.errors[0].mean() == pytest.approx(predicted, rel=0.25)
+    assert evening.errors[0].mean() == pytest.approx(predicted, rel=0.4)
 
 
 def test_helpers_of_the_server_cost_local_budget() -> None:

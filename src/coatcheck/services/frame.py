@@ -76,19 +76,21 @@ class Frame:
             redirect_slashes=False,
         )
         self._token = self.settings.token()
+        self._tasks: set[asyncio.Task[bool]] = set()
         _add_common(self)
 
     @contextlib.asynccontextmanager
     async def _lifespan(self, app: FastAPI) -> AsyncIterator[None]:
         del app
         await self.leadership.renew()
-        running = [
+        running: list[asyncio.Task[Any]] = [
             asyncio.create_task(loop())
             for loop in (self.leadership.run, self._keep_stepping, *self.loops)
         ]
         try:
             yield
         finally:
+            running += self._tasks
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
@@ -102,6 +104,12 @@ class Frame:
             if self.leadership.leads:
                 await self.attempt("look", self.step)
             await asyncio.sleep(self.settings.tick)
+
+    def spawn(self, step: Step) -> None:
+        """Let a step of one round run beside those of the others."""
+        task = asyncio.create_task(self.attempt("look", step))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def attempt(self, name: str, step: Step) -> bool:
         """Do a step; what fails is counted and tried again at the next look."""

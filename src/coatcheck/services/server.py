@@ -7,7 +7,7 @@ arithmetic is done by its worker. SPEC section 11.
 import asyncio
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -43,6 +43,7 @@ class Live:
     opened: bool = False
     again: float = 0.0
     failed: int = 0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class ServerService:
@@ -63,7 +64,6 @@ class ServerService:
         self.rounds: dict[bytes, Live] = {}
         self.peers = Peers(ca=settings.ca_file, timeout=settings.peer_timeout)
         self.workers = Workers()
-        self._turn = asyncio.Lock()
         self.frame = Frame("server", settings, self.store, self.step, self.load)
         self.frame.endings += [self._end]
         self.frame.bare |= {"batch": self.receive}
@@ -89,8 +89,7 @@ class ServerService:
             faults.reach("server.proposed")
             await self.refresh()
             known = [one for one in self.rounds.values() if one.stored.name == fresh.name]
-        async with self._turn:
-            await self.advance(known[0])
+        await self.advance(known[0])
         return known[0]
 
     async def _key(self, where: str) -> PublicKeys:
@@ -146,12 +145,15 @@ class ServerService:
         await self.refresh()
         for live in list(self.rounds.values()):
             done = live.stored.phase == "published"
-            if not done and time.monotonic() >= live.again:
-                async with self._turn:
-                    await self.advance(live)
+            if not done and not live.turn.locked() and time.monotonic() >= live.again:
+                self.frame.spawn(partial(self.advance, live))
 
     async def advance(self, live: Live) -> None:
         """Have terms signed, open, answer or publish, whatever is due."""
+        async with live.turn:
+            await self._advance(live)
+
+    async def _advance(self, live: Live) -> None:
         moves = (
             ("proposed", "sign", self._sign),
             ("awaiting", "open", self._open),

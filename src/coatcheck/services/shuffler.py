@@ -9,6 +9,7 @@ import hashlib
 import time
 from collections import Counter
 from dataclasses import dataclass, field
+from functools import partial
 
 from coatcheck.agreement import countersign, read_signed, settle, write_signed
 from coatcheck.entropy import system
@@ -53,6 +54,7 @@ class Live:
     short: Counter[int] | None = None
     again: float = 0.0
     failed: int = 0
+    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class ShufflerService:
@@ -222,11 +224,16 @@ class ShufflerService:
         await self.refresh()
         self.frame.metrics.waiting.set(self.commits.waiting)
         for live in list(self.rounds.values()):
-            if live.stored.phase in {"open", "closed"} or live.stored.waiting:
-                await self.advance(live)
+            over = live.stored.phase in {"released", "abandoned"} and not live.stored.waiting
+            if not over and not live.turn.locked():
+                self.frame.spawn(partial(self.advance, live))
 
     async def advance(self, live: Live) -> None:
         """Close, release, deliver or abandon, whatever is due."""
+        async with live.turn:
+            await self._advance(live)
+
+    async def _advance(self, live: Live) -> None:
         phase, now, terms = live.stored.phase, self.clock.now(), live.round.terms
         if phase == "open" and not live.role.hop and now >= terms.closes and self.enough(live):
             await self.frame.attempt("close", lambda: self._close(live))

@@ -46,23 +46,28 @@ def _end_with_parent() -> None:
 
 
 class Workers:
-    """One process that runs the jobs of a service, in turn."""
+    """Two processes for the jobs of a service: a long computation leaves room for short ones."""
 
     def __init__(self) -> None:
-        self._jobs = _pool(1)
+        self._jobs = _pool(2)
+        self._running = 0
 
     async def run(self, job: Callable[..., _R], *given: Any) -> _R:
         """Run a job; if the worker died under it, the next try gets a new one."""
-        loop = asyncio.get_running_loop()
+        loop, jobs = asyncio.get_running_loop(), self._jobs
+        self._running += 1
         try:
-            return await loop.run_in_executor(self._jobs, partial(job, *given))
+            return await loop.run_in_executor(jobs, partial(job, *given))
         except BrokenProcessPool:
-            self._jobs = _pool(1)
+            if self._jobs is jobs:
+                self._jobs = _pool(2)
             raise Unavailable("a worker ended in the middle of a job: it is tried again") from None
+        finally:
+            self._running -= 1
 
     def close(self) -> None:
-        """End the worker."""
-        self._jobs.shutdown(wait=False, cancel_futures=True)
+        """End the workers; one in the middle of a job ends with the service, not before it."""
+        self._jobs.shutdown(wait=not self._running, cancel_futures=True)
 
 
 class Lanes(Bulk):
