@@ -143,6 +143,14 @@ const verbs = {
     const inbox = await c.read(c.readTicket(ticket), postings.map(c.unhex), invite(terms).round);
     return { bodies: inbox.letters.map((one) => c.text(one.body)), refused: inbox.refused, ticket: c.writeTicket(inbox.ticket) };
   },
+  follow({ bulletin, proof, before, ...terms }) {
+    const { round } = invite(terms);
+    const steps = (list) => list.map(c.unhex);
+    const told = { checkpoint: c.unhex(proof.checkpoint), place: proof.place, path: steps(proof.path), since: steps(proof.since) };
+    const kept = before && { size: before.size, root: c.unhex(before.root) };
+    const { size, root } = c.follow(c.unhex(bulletin), round, told, kept);
+    return { size, root: c.hex(root) };
+  },
   ledger: ({ limit, tickets, costs }) => {
     let ledger = c.beginLedger(limit);
     return tickets.map((ticket, at) => attempt(() => {

@@ -197,6 +197,42 @@ def replace_seed(ticket: Ticket) -> Ticket:
     return msgspec.structs.replace(ticket, seed=bytes(32))
 
 
+def test_the_boards_log_is_followed() -> None:
+    """The bulletin is under the checkpoint, later ones continue it, and two faces are refused."""
+    stage = Stage()
+    tickets = stage.crowd(2)
+    board, other = answered(stage, tickets), answered(stage, tickets[:3] + stage.crowd(1))
+    first = _followed(stage, board, since=0)
+    posting, _ = client.write(tickets[0], b"hi", to=tickets[1].keys.contact_raw, round_=stage.round)
+    board.post(posting, stage.round)
+    later = _followed(stage, board, since=first["size"], before=first)
+    assert (first["size"], later["size"]) == (1, 2)
+    with pytest.raises(Refusal, match="does not continue what it showed before"):
+        _followed(stage, other, since=0, before={**first, "size": 1})
+    with pytest.raises(Refusal, match="not under the root"):
+        _followed(stage, board, since=0, shown=other)
+
+
+def _followed(
+    stage: Stage,
+    board: Board,
+    *,
+    since: int,
+    before: dict[str, Any] | None = None,
+    shown: Board | None = None,
+) -> Any:
+    """Follow a board from a checkpoint on, with the bulletin that it, or another one, shows."""
+    path = board.inclusion(board.place(stage.round.digest))
+    proof = {
+        "checkpoint": board.checkpoint().hex(),
+        "place": board.place(stage.round.digest),
+        "path": [step.hex() for step in path],
+        "since": [step.hex() for step in board.consistency(since)] if since else [],
+    }
+    raw = (shown or board).bulletin(stage.round.digest)
+    return ask("follow", bulletin=raw.hex(), proof=proof, before=before, **asked(stage))
+
+
 def test_the_browsers_ledger_refuses_in_time() -> None:
     """Rounds add up to the limit; the same bytes are free, a second report of a round is not."""
     stages = [Stage(name=f"round {n}", seed=n) for n in range(3)]

@@ -191,7 +191,9 @@ def test_the_browsers_answer_opens_here_and_in_python(
     """What the page shows of the own answer is what the same ticket opens in Python."""
     assert shown
     person.locator("#collect").click()
-    expect(person.locator("#answer")).to_be_visible()
+    expect(person.locator("#answer")).to_contain_text("shows this bulletin to everybody")
+    person.locator("#collect").click()
+    expect(person.locator("#answer")).to_contain_text("shows this bulletin to everybody")
     ticket = read_ticket(person.evaluate(_TICKET).encode())
     answer = client.collect(ticket, theatre.live.bulletin(), theatre.live.round)
     for partner in answer.partners:

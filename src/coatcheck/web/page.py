@@ -10,6 +10,7 @@ import base64
 import json
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -158,6 +159,12 @@ class Page:
             return JSONResponse({"sentence": "the round is not on the board yet"}, 404)
         return _bytes(await run_in_threadpool(self.live.stage.bulletin))
 
+    async def proof(self, request: Request) -> Response:
+        """Hand out the board's word on the bulletin, and how its log grew since a size."""
+        since = _whole(request.query_params.get("since", "0"))
+        found = await run_in_threadpool(self.live.stage.proof, since=since)
+        return JSONResponse(asdict(found))
+
     async def letters(self, request: Request) -> Response:
         """Post a sealed letter, or hand out all of them."""
         if request.method == "POST":
@@ -181,6 +188,7 @@ def create_app(live: Live) -> ASGIApp:
         Route("/round", page.terms),
         Route("/upload", page.upload, methods=["POST"]),
         Route("/bulletin", page.bulletin),
+        Route("/proof", page.proof),
         Route("/letters", page.letters, methods=["GET", "POST"]),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]

@@ -6,6 +6,7 @@ a person's client sends. It holds no key; what the server saw is opened by the d
 
 import time
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self
 
 import httpx2
@@ -15,7 +16,7 @@ from coatcheck.agreement import SignedTerms, read_signed, settle
 from coatcheck.demo.plays import Play
 from coatcheck.demo.stage import Scene
 from coatcheck.errors import Refused
-from coatcheck.notices import posting_size
+from coatcheck.notices import Checkpoint, posting_size
 from coatcheck.server import Opened
 from coatcheck.services.peers import told
 from coatcheck.terms import Round
@@ -23,6 +24,16 @@ from coatcheck.terms import Round
 _GLANCE: Final = 0.05
 _PATIENCE: Final = 120.0
 _PAUSES: Final = (0.2, 0.5, 1.0, 2.0)
+
+
+@dataclass(frozen=True)
+class Proof:
+    """A checkpoint, the place of the bulletin's heading with its path, and one from before."""
+
+    checkpoint: str
+    place: int
+    path: list[str]
+    since: list[str]
 
 
 class Stage(Protocol):
@@ -49,6 +60,9 @@ class Stage(Protocol):
 
     def letters(self) -> Sequence[bytes]:
         """Fetch every letter of the round."""
+
+    def proof(self, *, since: int = 0) -> Proof:
+        """Fetch the board's word that it shows the bulletin to everybody, and only grew."""
 
     def seen(self, uploads: Sequence[bytes], round_: Round, play: Play) -> Sequence[Opened]:
         """Return what the server saw of each group, which only whoever holds its key can."""
@@ -106,6 +120,19 @@ class Loopback:
         size = posting_size(self._opened())
         raw = self._ask("GET", self._at("board", "letters"))
         return [raw[at : at + size] for at in range(0, len(raw), size)]
+
+    def proof(self, *, since: int = 0) -> Proof:
+        """Fetch checkpoint and paths as any witness does."""
+        board = self._scene.addresses["board"]
+        checkpoint = self._ask("GET", f"{board}/checkpoint")
+        size = Checkpoint.decode(checkpoint).size
+        place = msgspec.json.decode(self._ask("GET", self._at("board", "place")), type=int)
+        path = self._path(f"{board}/proofs/inclusion?place={place}&size={size}")
+        kept = since and self._path(f"{board}/proofs/consistency?old={since}&new={size}")
+        return Proof(checkpoint.hex(), place, path, kept or [])
+
+    def _path(self, url: str) -> list[str]:
+        return list(msgspec.json.decode(self._ask("GET", url))["path"])
 
     def seen(self, uploads: Sequence[bytes], round_: Round, play: Play) -> Sequence[Opened]:
         """Ask the demo, which holds the server's key."""

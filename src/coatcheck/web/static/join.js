@@ -117,12 +117,27 @@ async function send() {
 async function collect() {
   if (!state.ticket.receipt.length) await send();
   const raw = await bytes(await ask("/bulletin"));
+  const point = await witness(raw);
   const answer = await coatcheck.collect(state.ticket, raw, state.round);
   state = { ...state, answer };
   const said = answer.partners.map((partner) => `${state.round.terms.groups[partner.group].name}: ${coatcheck.hex(partner.address)}`);
   const numbers = answer.values.map((value) => value.toPrecision(6));
   say("answer", said.length ? `Your partner among the ${said.join("; ")}` : numbers.length ? `Your answer: ${numbers.join(", ")}` : "No partner was left for you this time.");
+  $("answer").append(` (The board's signed log of ${point.size} entries shows this bulletin to everybody.)`);
   await show();
+}
+
+/** Check that the board shows everybody the same, and has only grown since this browser last looked. */
+async function witness(raw) {
+  const key = `coatcheck/checkpoint/${state.round.terms.board.verifying}`;
+  const kept = JSON.parse(localStorage.getItem(key));
+  const before = kept && { size: kept.size, root: coatcheck.unhex(kept.root) };
+  const { checkpoint, place, path, since } = await (await ask(`/proof?since=${before?.size ?? 0}`)).json();
+  const steps = (list) => list.map(coatcheck.unhex);
+  const proof = { checkpoint: coatcheck.unhex(checkpoint), place, path: steps(path), since: steps(since) };
+  const point = coatcheck.follow(raw, state.round, proof, before);
+  localStorage.setItem(key, JSON.stringify({ size: point.size, root: coatcheck.hex(point.root) }));
+  return point;
 }
 
 async function post(event) {
