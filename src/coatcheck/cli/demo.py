@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
+    from coatcheck.demo.plays import Play
     from coatcheck.places import Floats
 
 _WIDTH = 100  # columns that the widest line needs
@@ -30,6 +31,9 @@ _WIDTH = 100  # columns that the widest line needs
 @click.option("--data", type=click.Path(path_type=Path), help="People at the places of a file.")
 @click.option("--group-by", help="The column of the file that says who is rider and driver.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead.")
+@click.option("--page", is_flag=True, help="Show the round live on a page, until Ctrl-C.")
+@click.option("--port", default=0, help="Of the page; any free one by default.")
+@click.option("--speed", default=1.0, show_default=True, help="How fast people come on the page.")
 @click.option("--keep", is_flag=True, help="Leave keys, stores and logs, and say where.")
 def demo(
     *,
@@ -39,6 +43,9 @@ def demo(
     data: Path | None,
     group_by: str | None,
     as_json: bool,
+    page: bool,
+    port: int,
+    speed: float,
     keep: bool,
 ) -> None:
     """Run a round of real processes on this machine and tell it from both chairs.
@@ -50,6 +57,7 @@ def demo(
     coatcheck demo taxi                  riders are matched to drivers
     coatcheck demo friends --people 300  who is near
     coatcheck demo learning --json       a crowd teaches a model and is rewarded
+    coatcheck demo taxi --page           watch it live, from two chairs
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
     from coatcheck.demo import plays  # noqa: PLC0415 - loads the roles
 
@@ -57,6 +65,10 @@ def demo(
     started = time.perf_counter()
     play = plays.make_play(name, people=people, epsilon=epsilon, data=_data(data, group_by))
     performance, stage, story = (_load(name) for name in ("performance", "stage", "story"))
+    if page:
+        only_positive(speed, "--speed")
+        _page(play, stage, keep=keep, port=port, speed=speed)
+        return
     with _Bars() as bars, stage.opened(watcher=bars, keep=keep) as scene:
         show = performance.perform(play, scene, epsilon=epsilon, watcher=bars)
         show.steps.insert(0, performance.Step("shuffler, server and board start", scene.started_in))
@@ -80,6 +92,23 @@ def _load(name: str) -> "ModuleType":
         raise Misuse(
             f"the demo runs real services, which need {error.name}: pip install 'coatcheck[serve]'"
         ) from None
+
+
+def _page(play: "Play", stage: "ModuleType", *, keep: bool, port: int, speed: float) -> None:
+    from coatcheck.web.show import scattered, show  # noqa: PLC0415 - loads the web server
+    from coatcheck.web.stage import Loopback  # noqa: PLC0415 - loads the web server
+
+    def announce(address: str) -> None:
+        click.echo(address)
+        click.echo("coatcheck: the page is at this address until Ctrl-C", err=True)
+
+    shown = scattered(play)
+    with (
+        _Bars() as bars,
+        stage.opened(watcher=bars, keep=keep) as scene,
+        Loopback(scene) as loopback,
+    ):
+        show(shown, loopback, announce=announce, port=port, speed=speed)
 
 
 def _data(path: Path | None, group_by: str | None) -> "dict[str, Floats] | None":

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from coatcheck.rehearsal import Rehearsal
 
 _WIDTH = 100  # columns that the widest table needs
+_HELP = 1.1  # a crowd that helps less than this is told of
 STAMP = "SIMULATION: one process saw every place and the seed repeats; nobody was protected by it"
 
 
@@ -158,6 +159,7 @@ def _document(found: "Rehearsal") -> dict[str, Any]:
             }
         )
     return {
+        "warnings": _warnings(found),
         "simulation": True,
         "task": {"name": terms.task.name, **terms.task.params},
         "unit": found.box.unit,
@@ -167,6 +169,26 @@ def _document(found: "Rehearsal") -> dict[str, Any]:
         "without_noise": asdict(found.plain),
         "at_random": asdict(found.random),
     }
+
+
+def _warnings(found: "Rehearsal") -> list[str]:
+    """Say what somebody who reads only the last line should know."""
+    told = []
+    for guarantee, draft in zip(found.outcome.guarantees, found.drafts, strict=True):
+        if guarantee.local_epsilon < _HELP * guarantee.epsilon:
+            told.append(
+                f"the crowd of {draft.name} is too small to help: ε is hardly less than the local"
+                " one; find more people"
+            )
+    private, plain, chance = (
+        service.mean_distance for service in (found.private, found.plain, found.random)
+    )
+    if private - plain > chance - private:
+        told.append(
+            "partners are nearer to chance than to what true places would give: find more people,"
+            " or ask for a larger ε"
+        )
+    return told
 
 
 def _plain(value: Any) -> Any:
@@ -199,10 +221,8 @@ def _print(found: "Rehearsal", document: dict[str, Any], *, stated: bool) -> Non
         )
     for group in document["groups"]:
         console.print(f"\n[bold]{group['name']}[/]: {group['guarantee']}")
-        if group["epsilon"] >= group["local_epsilon"]:
-            console.print(
-                "The crowd is too small to help: find more people, or ask for a larger ε."
-            )
+    for warning in document["warnings"]:
+        console.print(f"\n[bold]warning[/]: {warning}")
 
 
 def _group_table(document: dict[str, Any], unit: str) -> "RichTable":

@@ -242,6 +242,7 @@ async def _correspond(show: Performance, pairs: Sequence[tuple[int, tuple[int, i
     async def write(row: int) -> None:
         to = show.answers[0][row].partners[0].contact
         await show.visits[0][row].write(line, to=to)
+        show.posted += 1
 
     async def answer(reader: tuple[int, int]) -> None:
         visit = show.visits[reader[0]][reader[1]]
@@ -250,7 +251,10 @@ async def _correspond(show: Performance, pairs: Sequence[tuple[int, tuple[int, i
             show.letters.append(
                 Sent(show.whose[letter.sender.address], reader, letter.body.decode())
             )
-            await visit.write(reply, to=letter.sender.raw)
+            # Not to a reply that came in the meantime: two would write to each other for ever.
+            if letter.body == line:
+                await visit.write(reply, to=letter.sender.raw)
+                show.posted += 1
 
     parts = len(pairs) + len(readers)
     with show.step("letters between partners", parts=parts, people=parts):
@@ -261,4 +265,3 @@ async def _correspond(show: Performance, pairs: Sequence[tuple[int, tuple[int, i
             Sent(show.whose[letter.sender.address], (0, 0), letter.body.decode())
             for letter in hero.letters
         ]
-        show.posted = len(pairs) + sum(letter.reader in readers for letter in show.letters)

@@ -19,7 +19,8 @@ from coatcheck.domain import Ball, Box, Categories, Domain, Floats, Points
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.laws import AnyLdp, TwoLevel
-from coatcheck.randomizers.quadrature import corners, evenly
+from coatcheck.randomizers import balls
+from coatcheck.randomizers.quadrature import corners, evenly, extremes
 
 Decode = Literal["unbiased", "project", "raw", "median"]
 Goal = Literal["mean", "worst", "unbiased"]
@@ -208,17 +209,33 @@ class Randomizer(ABC):
         In the unit of the domain (metres for a geographic box). In closed form where there is
         one, else by a fixed quadrature that is good to about 0.3 %.
         """
-        nodes = self._nodes(_NODES)
-        return float(self._mean_errors(*nodes, self._check_decode(how), power).mean())
+        how = self._check_decode(how)
+        if how == "unbiased" and power == 2:
+            d = self._numeric.dimension
+            return self.squared_error(
+                np.full(d, math.sqrt(balls.Ball(self._numeric.p, d).spread / d))
+            )
+        return float(self._mean_errors(*self._nodes(_NODES), how, power).mean())
 
     def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
         """Return the largest mean of |estimate - value|^power over values of the domain."""
+        how = self._check_decode(how)
         ball = self._numeric
+        if how == "unbiased" and power == 2:
+            return max(map(self.squared_error, extremes(ball.dimension, ball.p)))
         places = corners(ball.dimension, ball.p, alike=bool(np.ptp(ball.scale) == 0))
         _, draws = self._nodes(_NODES // 8)
         every = np.repeat(places, len(draws), axis=0), np.tile(draws, (len(places), 1))
-        errors = self._mean_errors(*every, self._check_decode(how), power)
+        errors = self._mean_errors(*every, how, power)
         return float(errors.reshape(len(places), -1).mean(axis=1).max())
+
+    def squared_error(self, place: Floats) -> float:
+        """Return the mean squared error of the unbiased estimate at a place of the unit ball.
+
+        In closed form, and linear in the squared coordinates of the place, so that its mean and
+        its maximum over the domain are its values at a few places.
+        """
+        raise Misuse(f"{self.name} has no unbiased estimate, so none at {place}")
 
     def _nodes(self, size: int) -> tuple[Floats, Floats]:
         """Return places of the unit ball and, beside each, the draws that `_outcomes` takes."""

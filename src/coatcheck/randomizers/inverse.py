@@ -94,23 +94,6 @@ class InverseTransform(Randomizer):
         """Return the mean squared error of the unbiased estimate at a place of the unit ball."""
         return float((self.domain.scale**2 * self._axis_errors(place**2)).sum())
 
-    def expected_error(self, how: Decode | None = None, *, power: int = 1) -> float:
-        """Return the mean of |estimate - value|^power for a value uniform on the domain."""
-        how = self._check_decode(how)
-        if how == "unbiased" and power == 2:
-            d = self.domain.dimension
-            return self.squared_error(np.full(d, math.sqrt(self._ball.spread / d)))
-        return super().expected_error(how, power=power)
-
-    def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
-        """Return the largest mean of |estimate - value|^power over values of the domain."""
-        how = self._check_decode(how)
-        if how == "unbiased" and power == 2:
-            d = self.domain.dimension
-            diagonal = np.full(d, math.pow(d, -1 / self.domain.p))
-            return max(map(self.squared_error, [np.zeros(d), diagonal, *np.eye(d)]))
-        return super().worst_error(how, power=power)
-
     def params(self) -> dict[str, Any]:
         """Return plain data from which `from_params` makes an equal object."""
         plain = {"name": self.name, "domain": self.domain.params(), "epsilon": self.epsilon}

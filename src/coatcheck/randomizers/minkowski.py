@@ -145,27 +145,6 @@ class MinkowskiResponse(CapResponse):
         per_axis = noise + place**2 * (1 / beta - 1)
         return float((self.domain.scale**2 * per_axis).sum())
 
-    def expected_error(self, how: Decode | None = None, *, power: int = 1) -> float:
-        """Return the mean of |estimate - value|^power for a value uniform on the domain."""
-        how = self._check_decode(how)
-        if how == "unbiased" and power == 2:
-            d = self.domain.dimension
-            return self.squared_error(np.full(d, math.sqrt(self._ball.spread / d)))
-        return super().expected_error(how, power=power)
-
-    def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
-        """Return the largest mean of |estimate - value|^power over values of the domain."""
-        how = self._check_decode(how)
-        if how == "unbiased" and power == 2:
-            return max(map(self.squared_error, self._extremes()))
-        return super().worst_error(how, power=power)
-
-    def _extremes(self) -> list[Floats]:
-        """Return places that hold the largest |x|_2 of the unit ball, on any scale of axes."""
-        d, p = self.domain.dimension, self.domain.p
-        diagonal = np.full(d, 1.0 if p == math.inf else d ** (-1 / p))
-        return [diagonal, *np.eye(d)]
-
     def params(self) -> dict[str, Any]:
         """Return plain data from which `from_params` makes an equal object."""
         return {**super().params(), "inset": self.inset}

@@ -60,3 +60,9 @@ def corners(dimension: int, p: float, *, alike: bool) -> Floats:
         ray[:equal] = 1.0 if p == math.inf else equal ** (-1 / p)
         places += [ray * t for t in (0.25, 0.5, 0.7, 0.8, 0.9, 1.0)]
     return np.array(places)
+
+
+def extremes(dimension: int, p: float) -> list[Floats]:
+    """Return places of the unit l_p ball that hold the extremes of |x|_2, on any scale of axes."""
+    diagonal = np.full(dimension, math.pow(dimension, -1 / p))
+    return [np.zeros(dimension), diagonal, *np.eye(dimension)]

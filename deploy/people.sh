@@ -1,0 +1,24 @@
+#!/bin/sh
+# A small crowd takes part in the round ROUND: PEOPLE riders and as many drivers, each a client of
+# their own with a ledger and a ticket, here at made-up places. For rehearsals.
+set -eu
+: "${ROUND:?say which round: docker compose run -e ROUND=http://shuffler:8001/rounds/... people}"
+keys=${KEYS:-/keys/public}
+cd "${HOMES:-/tmp}"
+
+person() {
+    coatcheck ledger begin "$1.ledger" --epsilon 8 --delta 1e-3
+    coatcheck take-part --round "$ROUND" --group "$2" --value "$3" --epsilon 4 --delta 1e-3 \
+        --trust "$keys/server.pub" --trust "$keys/shuffler.pub" --trust "$keys/board.pub" \
+        --ledger "$1.ledger" --ticket "$1.ticket" --wait 300 --json > "$1.answer" 2> "$1.log"
+}
+
+for n in $(seq "${PEOPLE:-5}"); do
+    person "rider$n" riders "31.2$((n % 7)),121.4$((n % 5 + 3))" &
+    person "driver$n" drivers "31.2$((n % 6)),121.4$((n % 4 + 4))" &
+done
+wait
+for answer in rider*.answer; do
+    grep -q '"partners"' "$answer" || { echo "no match in $answer" >&2; cat ./*.log >&2; exit 1; }
+done
+echo "everybody was answered"

@@ -1,0 +1,132 @@
+"""The manual as a site: Sphinx over the pages of this folder, with the reference made from code.
+
+`make docs` builds it with warnings as errors. The parts of the reference that repeat the code
+(names, commands, routes) are written anew for each build into build/docs-parts.
+"""
+
+import ast
+import inspect
+import os
+import sys
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+PARTS = ROOT / "build" / "docs-parts"
+sys.path.insert(0, str(ROOT / "src"))
+# click wraps help at the terminal's width; a page has its own.
+os.environ["COLUMNS"] = "88"
+
+import click  # noqa: E402 - after the path
+
+import coatcheck  # noqa: E402 - after the path
+from coatcheck.cli import main  # noqa: E402 - after the path
+
+project = "coatcheck"
+author = "The coatcheck authors"
+release = version = coatcheck.__version__
+extensions = ["myst_parser"]
+html_theme = "furo"
+html_title = "coatcheck"
+html_favicon = str(ROOT / "src/coatcheck/web/static/icon.svg")
+exclude_patterns = ["_build"]
+myst_heading_anchors = 3
+# Pages point to files of the repository that are no pages, and included ones to each other.
+suppress_warnings = ["myst.xref_missing"]
+pygments_style = "friendly"
+
+
+def _sentence(thing: object) -> str:
+    told = (inspect.getdoc(thing) or "").split("\n\n")[0]
+    return " ".join(told.split()).replace("|", "\\|")
+
+
+def _signature(name: str, thing: object) -> str:
+    """Spell a call by its parameters and their defaults; types are in `help(name)`."""
+    if not callable(thing) or (inspect.isclass(thing) and issubclass(thing, Exception)):
+        return name
+    spelled, starred = [], False
+    for parameter in inspect.signature(thing).parameters.values():
+        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
+            spelled.append("*")
+            starred = True
+        spelled.append(parameter.name + _default(parameter.default))
+    return f"{name}({', '.join(spelled)})"
+
+
+def _default(value: object) -> str:
+    if value is inspect.Parameter.empty:
+        return ""
+    plain = value is None or isinstance(value, bool | int | float | str | bytes | tuple)
+    return f"={value!r}" if plain else "=..."
+
+
+def _api() -> str:
+    """List the public names by module, with a call and the first sentence."""
+    modules: dict[str, list[str]] = {}
+    for name, module in coatcheck._CONTENTS.items():  # noqa: SLF001 - the table is the contents
+        modules.setdefault(f"coatcheck.{module}", []).append(name)
+    lines = []
+    for module, names in sorted(modules.items()):
+        lines += [f"## {module}", "", _sentence(import_module(module)), ""]
+        for name in sorted(names):
+            thing = getattr(coatcheck, name)
+            lines += ["```python", _signature(name, thing), "```", "", _sentence(thing), ""]
+    return "\n".join(lines)
+
+
+def _commands() -> str:
+    """Print the help of every command."""
+    context = click.Context(main, info_name="coatcheck")
+    lines = []
+    for name in main.list_commands(context):
+        command = main.get_command(context, name)
+        if command is None:
+            continue
+        lines += _help(command, click.Context(command, info_name=name, parent=context), 2)
+    return "\n".join(lines)
+
+
+def _help(command: click.Command, context: click.Context, level: int) -> list[str]:
+    lines = [
+        f"{'#' * level} {context.command_path}",
+        "",
+        "```text",
+        command.get_help(context),
+        "```",
+        "",
+    ]
+    if isinstance(command, click.Group):
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            if inner is not None:
+                below = click.Context(inner, info_name=name, parent=context)
+                lines += _help(inner, below, level + 1)
+    return lines
+
+
+def _http() -> str:
+    """List the routes of each service, as its file of routes declares them."""
+    lines = []
+    for role in ("shuffler", "server", "board"):
+        source = (ROOT / f"src/coatcheck/services/{role}_routes.py").read_text(encoding="utf-8")
+        rows = [row for node in ast.walk(ast.parse(source)) for row in _routes(node)]
+        lines += [f"## {role.capitalize()}", "", "| route | what it does |", "|---|---|"]
+        lines += [*sorted(rows), ""]
+    return "\n".join(lines)
+
+
+def _routes(node: ast.AST) -> Iterator[str]:
+    if not isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef):
+        return
+    told = " ".join((ast.get_docstring(node) or "").split("\n\n")[0].split())
+    for made in node.decorator_list:
+        if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.args:
+            path = ast.literal_eval(made.args[0])
+            yield f"| `{made.func.attr.upper()} {path}` | {told} |"
+
+
+PARTS.mkdir(parents=True, exist_ok=True)
+for part, make in (("api", _api), ("commands", _commands), ("http", _http)):
+    (PARTS / f"{part}.md").write_text(make(), encoding="utf-8")

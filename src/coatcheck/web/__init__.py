@@ -1,0 +1,1 @@
+"""BORDER: the page, which shows a round from two chairs, and a person's client for browsers."""

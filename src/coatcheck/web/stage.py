@@ -1,0 +1,132 @@
+"""The roles as the page meets them: what a live round asks for, and the demo's processes as such.
+
+`Loopback` speaks plain HTTP to the three processes that the demo started, the same requests that
+a person's client sends. It holds no key; what the server saw is opened by the demo, which does.
+"""
+
+import time
+from collections.abc import Collection, Sequence
+from typing import Any, Final, Protocol, Self
+
+import httpx2
+import msgspec
+
+from coatcheck.agreement import SignedTerms, read_signed, settle
+from coatcheck.demo.plays import Play
+from coatcheck.demo.stage import Scene
+from coatcheck.errors import Refused
+from coatcheck.notices import posting_size
+from coatcheck.server import Opened
+from coatcheck.services.peers import told
+from coatcheck.terms import Round
+
+_GLANCE: Final = 0.05
+_PATIENCE: Final = 120.0
+_PAUSES: Final = (0.2, 0.5, 1.0, 2.0)
+
+
+class Stage(Protocol):
+    """What a live round needs of the roles."""
+
+    @property
+    def trusted(self) -> Collection[bytes]:
+        """The verifying keys that people know from elsewhere."""
+
+    def open(self, play: Play) -> SignedTerms:
+        """Have a round proposed, counter-signed and opened."""
+
+    def upload(self, raw: bytes) -> bytes:
+        """Hand in an upload and return the receipt."""
+
+    def close(self) -> None:
+        """Wait until the round's answers are on the board."""
+
+    def bulletin(self) -> bytes:
+        """Fetch the whole bulletin."""
+
+    def post(self, posting: bytes) -> None:
+        """Post a letter."""
+
+    def letters(self) -> Sequence[bytes]:
+        """Fetch every letter of the round."""
+
+    def seen(self, uploads: Sequence[bytes], round_: Round, play: Play) -> Sequence[Opened]:
+        """Return what the server saw of each group, which only whoever holds its key can."""
+
+
+class Loopback:
+    """A stage of real processes."""
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+        self._http = httpx2.Client(timeout=30.0, trust_env=False)
+        self._round: Round | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._http.close()
+
+    @property
+    def trusted(self) -> Collection[bytes]:
+        """The verifying keys that people know from elsewhere."""
+        return self._scene.trusted
+
+    def open(self, play: Play) -> SignedTerms:
+        """Have a round opened, and fetch its signed terms from the shuffler."""
+        offer = msgspec.json.decode(self._ask("GET", self._scene.open(play)))
+        signed = read_signed(msgspec.json.encode(offer["signed"]))
+        self._round = settle(signed)
+        return signed
+
+    def upload(self, raw: bytes) -> bytes:
+        """Hand in an upload and return the receipt."""
+        return self._ask("POST", self._at("shuffler", "uploads"), raw)
+
+    def close(self) -> None:
+        """Wait until the answers are on the board: the round closes with its last person."""
+        until = time.monotonic() + _PATIENCE
+        while not self._scene.published():
+            self._scene.check()
+            if time.monotonic() > until:
+                raise Refused(f"the round was not answered within {_PATIENCE:g} s: read the logs")
+            time.sleep(_GLANCE)
+
+    def bulletin(self) -> bytes:
+        """Fetch the whole bulletin."""
+        return self._ask("GET", self._at("board", "bulletin"))
+
+    def post(self, posting: bytes) -> None:
+        """Post a letter."""
+        self._ask("POST", self._at("board", "letters"), posting)
+
+    def letters(self) -> Sequence[bytes]:
+        """Fetch every letter: asking for one's own would tell whose they are."""
+        size = posting_size(self._opened())
+        raw = self._ask("GET", self._at("board", "letters"))
+        return [raw[at : at + size] for at in range(0, len(raw), size)]
+
+    def seen(self, uploads: Sequence[bytes], round_: Round, play: Play) -> Sequence[Opened]:
+        """Ask the demo, which holds the server's key."""
+        return self._scene.seen(uploads, round_, play)
+
+    def _opened(self) -> Round:
+        if self._round is None:
+            raise Refused("no round is open on this stage")
+        return self._round
+
+    def _at(self, role: str, what: str) -> str:
+        return f"{self._scene.addresses[role]}/rounds/{self._opened().digest.hex()}/{what}"
+
+    def _ask(self, method: str, url: str, body: bytes = b"") -> bytes:
+        """Ask, and come back when told to wait; any other refusal is told as it is."""
+        headers: dict[str, Any] = {"content-type": "application/octet-stream"} if body else {}
+        for pause in (*_PAUSES, None):
+            answer = self._http.request(method, url, content=body, headers=headers)
+            if answer.is_success:
+                return answer.content
+            if pause is None or answer.status_code not in {429, 503}:
+                break
+            time.sleep(pause)
+        raise Refused(told(answer))

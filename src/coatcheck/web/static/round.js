@@ -1,0 +1,104 @@
+// The state of the live round: a fold over the events that the page is sent.
+
+export const PHASES = ["terms", "joined", "closing", "opened", "published", "collected", "letters"];
+
+export class Round {
+  constructor() {
+    this.phase = null;
+    this.groups = [];
+    this.places = [];
+    this.joined = {};
+    this.counts = [];
+    this.opened = null;
+    this.board = null;
+    this.answers = {};
+    this.letters = [];
+    this.relayed = 0;
+    this.over = false;
+    this.failed = null;
+  }
+
+  /** Take one event in. */
+  take(event) {
+    if (PHASES.includes(event.kind)) this.phase = event.kind;
+    this[`on_${event.kind}`]?.(event);
+  }
+
+  on_terms(event) {
+    Object.assign(this, { terms: event, groups: event.groups, places: event.places });
+    this.counts = event.groups.map(() => 0);
+  }
+
+  on_joined({ people }) {
+    for (const one of people) {
+      this.joined[one.who] = one;
+      this.counts[one.who[0]] += 1;
+    }
+  }
+
+  on_relayed({ count }) {
+    this.relayed = count;
+  }
+
+  on_opened({ groups }) {
+    this.opened = groups;
+  }
+
+  on_published(event) {
+    this.board = event;
+  }
+
+  on_collected({ people }) {
+    for (const one of people) this.answers[one.who] = one;
+  }
+
+  on_letters({ letters }) {
+    this.letters.push(...letters);
+  }
+
+  on_done() {
+    this.over = true;
+  }
+
+  on_failed({ sentence }) {
+    this.failed = sentence;
+  }
+
+  get people() {
+    return this.groups.reduce((sum, group) => sum + group.people, 0);
+  }
+
+  get arrived() {
+    return this.counts.reduce((sum, count) => sum + count, this.relayed);
+  }
+
+  /** How far apart two places are, in metres. */
+  metres(a, b) {
+    const [wide, high] = this.terms.metres;
+    return Math.hypot((a[0] - b[0]) * wide, (a[1] - b[1]) * high);
+  }
+
+  /** A place in metres from the south-west corner. */
+  spelled([right, up]) {
+    const [wide, high] = this.terms.metres;
+    return `${Math.round(right * wide).toLocaleString("en")} m east, ${Math.round(up * high).toLocaleString("en")} m north`;
+  }
+
+  /** A person of the demo in words. */
+  named(who) {
+    if (!who) return "somebody from a browser";
+    return `${this.groups[who[0]].name.replace(/s$/, "")} ${who[1] + 1}`;
+  }
+}
+
+/** Listen to the server's events; reconnects by itself where it left off. */
+export function listen(round, changed) {
+  const source = new EventSource("/events");
+  source.onmessage = ({ data }) => {
+    const event = JSON.parse(data);
+    round.take(event);
+    changed(event);
+    if (event.kind === "failed") source.close();
+  };
+  return source;
+}

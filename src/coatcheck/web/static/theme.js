@@ -1,0 +1,19 @@
+// Dark and light: the system's wish at first, then what the person chose.
+
+export function themed(changed) {
+  const button = document.getElementById("theme");
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  const apply = (on) => {
+    document.documentElement.dataset.theme = on ? "dark" : "light";
+    button.setAttribute("aria-pressed", String(on));
+    changed();
+  };
+  const kept = localStorage.getItem("coatcheck/theme");
+  apply(kept ? kept === "dark" : dark.matches);
+  button.addEventListener("click", () => {
+    const on = document.documentElement.dataset.theme !== "dark";
+    localStorage.setItem("coatcheck/theme", on ? "dark" : "light");
+    apply(on);
+  });
+  dark.addEventListener("change", ({ matches }) => { if (!localStorage.getItem("coatcheck/theme")) apply(matches); });
+}

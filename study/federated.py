@@ -1,0 +1,161 @@
+"""Tables flincentive1 and flincentive3: learning with incentives on MNIST, one run a cell.
+
+Each of 10,000 of 50,000 people a round reports 6 sampled coordinates of their gradient; the mean
+moves the model, the Shapley value of the cosine game is the reward. All 6 coordinates are
+randomized: to leave zeros alone, as the paper says, would give them away. Paper, section
+"Federated Learning with Incentives" and its appendix; conventions are in `conventions`.
+"""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coatcheck import Randomizer, seeded
+from coatcheck.entropy import Entropy
+from coatcheck.randomizers import Decode
+from coatcheck.tasks.learning import Learning
+from study import conventions, datasets, network
+from study.sheets import Cell, Row, Sheet
+
+Floats = NDArray[np.float64]
+
+ROUNDS: Final = 80
+PEOPLE: Final = 50_000
+A_ROUND: Final = 10_000
+SAMPLED: Final = 6
+_CLIP: Final = 0.00015  # in l1 norm; over the sampling rate of 0.15 % it is 0.1
+_RATE: Final = 0.0015
+_STEP: Final = 0.05
+_DECAY: Final = 0.99
+_JUDGED: Final = 5  # Shapley values are computed in every fifth round, from the first
+_ROWS: Final = ("laplace", "minkowski", "privunit")
+_OTHERS: Final = ("staircase", "square-wave", "privhs")
+
+
+@dataclass
+class _Adam:
+    """Adam (Kingma and Ba 2015) with its usual constants; the paper gives step and decay."""
+
+    mean: Floats
+    square: Floats
+    time: int = 0
+
+    def step(self, slope: Floats) -> Floats:
+        """Return how far to go against a slope."""
+        self.time += 1
+        self.mean = 0.9 * self.mean + 0.1 * slope
+        self.square = 0.999 * self.square + 0.001 * slope**2
+        mean = self.mean / (1 - 0.9**self.time)
+        square = self.square / (1 - 0.999**self.time)
+        return _STEP * _DECAY ** (self.time - 1) * mean / (np.sqrt(square) + 1e-8)
+
+
+@dataclass(frozen=True)
+class _Reader:
+    """How reports are made and read: for the mean without bias, for one person as told."""
+
+    randomizer: Randomizer | None
+    alone: Decode
+
+    def __call__(self, values: Floats, entropy: Entropy) -> tuple[Floats, Floats]:
+        """Return estimates for the mean, and estimates of each person's own gradient."""
+        if self.randomizer is None:
+            return values, values
+        reports = self.randomizer.randomize(values, entropy, clamp=True)
+        unbiased = self.randomizer.estimate(reports, "unbiased")
+        if self.alone == "unbiased":
+            return unbiased, unbiased
+        return unbiased, self.randomizer.estimate(reports, self.alone)
+
+
+def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
+    """List the runs: three seeds for the rows that reproduce and ours, one for the others."""
+    rounds, seeds = (2, 1) if quick else (ROUNDS, 3)
+    important = [("best", "minkowski"), *(("pic", name) for name in _ROWS)]
+    others = [*(("pic", name) for name in _OTHERS), ("sound", "minkowski")]
+    others += [("local", name) for name in (*_ROWS, *_OTHERS)]
+    found: list[tuple[int, str, str, int]] = [(0, "none", "none", 0)]
+    found += [(b, *row, seed) for seed in range(seeds) for row in important for b in (1, 3)]
+    if not quick:
+        found += [(b, *row, 0) for row in others for b in (1, 3)]
+    return [
+        {"budget": b, "model": model, "mechanism": name, "rounds": rounds, "seed": seed}
+        for b, model, name, seed in found
+    ]
+
+
+@cache
+def _data() -> dict[str, tuple[NDArray[np.float32], NDArray[np.int64]]]:
+    return datasets.mnist()
+
+
+def measure(cell: Cell) -> Row:
+    """Train once, and say how well it went for the model and for the people."""
+    design = conventions.federated(
+        int(cell["budget"]), str(cell["model"]), mechanism=str(cell["mechanism"])
+    )
+    reader = _Reader(design.randomizer, design.how)
+    found = _train(reader, rounds=int(cell["rounds"]), seed=int(cell["seed"]))
+    return {"local_epsilon": design.epsilon, "radius": design.radius, **found}
+
+
+def _train(reader: _Reader, *, rounds: int, seed: int) -> Row:
+    images, labels = _data()["train"]
+    entropy = seeded(1000 + seed)
+    parameters = network.initial(seed).astype(np.float64)
+    adam = _Adam(np.zeros_like(parameters), np.zeros_like(parameters))
+    task = Learning(dimension=network.DIMENSION, sampled=SAMPLED)
+    errors, judged = [], []
+    for number in range(rounds):
+        who = np.argsort(entropy.words(PEOPLE))[:A_ROUND]
+        where = task.draw_coordinates(A_ROUND, entropy=entropy)
+        now = parameters.astype(np.float32)
+        values = clip(network.sampled_gradients(now, images[who], labels[who], where))
+        unbiased, alone = reader(values, entropy)
+        errors.append(float(np.linalg.norm(alone - values, axis=1).mean()))
+        if number % _JUDGED == 0:
+            slope = network.mean_gradient(now, *_data()["validate"])
+            judge = task.judged_by(slope.astype(np.float64))
+            judged.append(_compare(judge, where, values, alone))
+        mean = np.bincount(where.ravel(), unbiased.ravel(), minlength=task.dimension) / A_ROUND
+        parameters -= adam.step(mean)
+    raw, scaled, correlation = np.mean(judged, axis=0).tolist()
+    return {
+        "accuracy": network.accuracy(parameters.astype(np.float32), *_data()["test"]),
+        "gradient_error": float(np.mean(errors)),
+        "shapley_raw": raw,
+        "shapley_scaled": scaled,
+        "shapley_correlation": correlation,
+    }
+
+
+def clip(gradients: NDArray[np.float32]) -> Floats:
+    """Clip in l1 norm, then divide by the sampling rate, so that the mean is unbiased."""
+    values = gradients.astype(np.float64)
+    norm = np.abs(values).sum(axis=1, keepdims=True)
+    clipped: Floats = values * np.minimum(1.0, _CLIP / np.maximum(norm, 1e-300)) / _RATE
+    return clipped
+
+
+def _compare(
+    task: Learning, where: NDArray[np.int64], truth: Floats, alone: Floats
+) -> tuple[float, float, float]:
+    """Return the mean error of rewards, the same by each one's own range, and the correlation."""
+    notes = task.notes(where)
+    told = [_rewards(task, values, notes) for values in (truth, alone)]
+    raw = float(np.abs(told[0] - told[1]).mean())
+    scaled = [one / max(float(np.ptp(one)), 1e-300) for one in told]
+    correlation = float(np.corrcoef(told[0], told[1])[0, 1])
+    return raw, float(np.abs(scaled[0] - scaled[1]).mean()), correlation
+
+
+def _rewards(task: Learning, values: Floats, notes: NDArray[np.uint8]) -> Floats:
+    (answers,) = task.with_notes([values], [notes])
+    data: Floats = answers.data  # type: ignore[union-attr] # rewards are numbers
+    return data[:, 0]
+
+
+SHEET: Final = Sheet("federated", cells, measure)

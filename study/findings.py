@@ -1,0 +1,141 @@
+"""What a finding is: the paper's statement, ours beside it, and whether they agree.
+
+The paper's side is in `expected/*.json`; comparisons over settings are counted with the standard
+errors over seeds. Nothing here is written by hand: every number comes from a sheet.
+"""
+
+import json
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from study.conventions import BASELINES, PUBLISHED
+from study.sheets import HERE, Row
+
+YES: Final = "holds"
+NO: Final = "does not hold"
+PARTLY: Final = "in part"
+BETTER: Final = "better"
+NOT_YET: Final = "not measured yet"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One statement: the paper's, ours under its conventions, ours at our best."""
+
+    what: str
+    paper: str
+    ours: str
+    best: str = ""
+    verdict: str = ""
+    reason: str = ""
+
+
+def expected(name: str) -> dict[str, Any]:
+    """Return the paper's side of an item."""
+    text = (HERE / "expected" / f"{name}.json").read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def number(row: Row, name: str) -> float:
+    """Return a number of a row; what was not measured is no number."""
+    value = row.get(name, math.nan)
+    return float(value) if value != "" else math.nan
+
+
+def only(rows: Iterable[Row], **wanted: object) -> list[Row]:
+    """Return the rows that have these values."""
+    return [row for row in rows if all(row[name] == value for name, value in wanted.items())]
+
+
+@dataclass(frozen=True)
+class Count:
+    """In how many settings one side was ahead, tied within two standard errors, or behind."""
+
+    ahead: int = 0
+    tied: int = 0
+    behind: int = 0
+    where: tuple[str, ...] = ()
+
+    @property
+    def total(self) -> int:
+        """Return the number of settings."""
+        return self.ahead + self.tied + self.behind
+
+    @property
+    def verdict(self) -> str:
+        """Return whether it holds everywhere, somewhere or nowhere."""
+        if not self.total:
+            return NOT_YET
+        if self.ahead == self.total:
+            return YES
+        return PARTLY if self.ahead > self.behind else NO
+
+    def __str__(self) -> str:
+        if not self.total:
+            return NOT_YET
+        text = f"ahead in {self.ahead} of {self.total} settings"
+        if self.tied:
+            text += f", within two standard errors in {self.tied}"
+        return text + (f", behind in {self.behind}" if self.behind else "")
+
+    @property
+    def exceptions(self) -> str:
+        """Say where it was not ahead."""
+        return "" if not self.where else "not ahead at " + "; ".join(self.where)
+
+
+def _setting(row: Row) -> tuple[object, ...]:
+    return tuple(row.get(name) for name in ("dataset", "size", "radius", "epsilon"))
+
+
+def _told(row: Row, ours: float, theirs: float, who: str) -> str:
+    size = {0: " (all)"}.get(int(row["size"]), f" ({row['size']})") if "size" in row else ""
+    return f"{row['dataset']}{size} ε {row['epsilon']:g}: {ours:.3g} against {theirs:.3g} ({who})"
+
+
+def _tell(found: list[tuple[float, float, str]], *, higher: bool) -> Count:
+    """Count gains, each with its standard error."""
+    sign = 1 if higher else -1
+    ahead = sum(sign * gain > 2 * error for gain, error, _ in found)
+    behind = sum(sign * gain < -2 * error for gain, error, _ in found)
+    where = tuple(text for gain, error, text in found if not sign * gain > 2 * error)
+    return Count(ahead, len(found) - ahead - behind, behind, where)
+
+
+def _gain(mine: Row, other: Row, measure: str) -> tuple[float, float, str]:
+    errors = [number(row, f"{measure}_se") for row in (mine, other)]
+    joint = math.hypot(*(0.0 if math.isnan(error) else error for error in errors))
+    a, b = number(mine, measure), number(other, measure)
+    return a - b, joint, _told(mine, a, b, str(other["mechanism"]))
+
+
+def published_first(rows: list[Row], measure: str, *, higher: bool) -> Count:
+    """Count where the paper's Minkowski response beats the best of the other mechanisms."""
+    found = []
+    for mine in only(rows, mechanism=PUBLISHED):
+        others = [r for r in rows if r["mechanism"] in BASELINES and _setting(r) == _setting(mine)]
+        if others:
+            pick = max if higher else min
+            other = pick(others, key=lambda row: number(row, measure))
+            found.append(_gain(mine, other, measure))
+    return _tell(found, higher=higher)
+
+
+def best_first(rows: list[Row], measure: str, *, higher: bool) -> Count:
+    """Count where ours at best beats the paper's Minkowski response."""
+    theirs = {_setting(row): row for row in only(rows, mechanism=PUBLISHED)}
+    found = [
+        _gain(mine, theirs[_setting(mine)], measure)
+        for mine in only(rows, mechanism="best")
+        if _setting(mine) in theirs
+    ]
+    return _tell(found, higher=higher)
+
+
+def ranges(rows: list[Row], measure: str, **wanted: object) -> str:
+    """Tell the least and largest value of a measure."""
+    values = [number(row, measure) for row in only(rows, **wanted)]
+    return f"{min(values):.3g} to {max(values):.3g}" if values else "not measured"

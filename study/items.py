@@ -1,0 +1,216 @@
+"""The items of the paper's evaluation: which sheet each needs, what it says, how it looks."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from study import claims, federated, incentives, locations, tables, timing
+from study.findings import Finding, expected, only
+from study.sheets import Row, Sheet, cells, missing, read
+
+LOCAL: Final = "ε of one report"
+GLOBAL: Final = "$ε_c$, the promise of the crowd"
+
+
+@dataclass(frozen=True)
+class View:
+    """How a figure shows a sheet: its panels are told apart by these columns."""
+
+    measure: str
+    label: str
+    log: bool
+    models: tuple[str, ...]
+    split: tuple[str, ...]
+    fixed: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Item:
+    """A table or a figure of the paper.
+
+    Attributes:
+        name: what the command line calls it.
+        kind: table or figure.
+        title: what it shows.
+        findings: the paper's statements held against the rows of the sheet.
+        table: the rows written out.
+        view: how it is drawn, for a figure.
+    """
+
+    name: str
+    kind: str
+    title: str
+    sheet: Sheet
+    findings: Callable[[list[Row]], list[Finding]]
+    table: Callable[[list[Row]], list[str]] | None = None
+    view: View | None = None
+
+
+def _sc(name: str, title: str, measure: str, label: str, *, log: bool) -> Item:
+    found = {"distance": claims.sc_distance, "cost": claims.sc_cost, "success": claims.sc_success}
+    view = View(measure, label, log, ("local", "pic"), ("model", "dataset"))
+    return Item(name, "figure", title, locations.CROWDSOURCING, found[measure], view=view)
+
+
+def _lbs(name: str, title: str, measure: str, model: str, radius: float) -> Item:
+    found: Callable[[list[Row]], list[Finding]]
+    if measure == "distance":
+        found = (
+            claims.lbs_distance_local
+            if model == "local"
+            else partial(claims.lbs_distance_shuffle, radius=radius, item=name)
+        )
+    else:
+        one = claims.lbs_f1_local if model == "local" else claims.lbs_f1_shuffle
+        found = partial(one, radius=radius, item=name)
+    models = ("local",) if model == "local" else ("pic", "honest")
+    label = "mean l2 error of a report" if measure == "distance" else "F1 of the neighbours"
+    view = View(
+        measure, label, measure == "distance", models, ("dataset", "size"), {"radius": radius}
+    )
+    return Item(name, "figure", title, locations.SOCIAL, found, view=view)
+
+
+ITEMS: Final = (
+    Item(
+        "errortime",
+        "table",
+        "errors and times of one report on [-1, 1]²",
+        timing.ERRORTIME,
+        tables.errortime,
+        tables.errortime_table,
+        view=View(
+            "error", "mean l2 error of a report", log=True, models=("local",), split=("samples",)
+        ),
+    ),
+    Item(
+        "timecomm",
+        "table",
+        "time and bytes of every step of a round",
+        timing.TIMECOMM,
+        tables.timecomm,
+        tables.timecomm_table,
+    ),
+    _sc(
+        "sc-distance",
+        "crowdsourcing: errors of single reports",
+        "distance",
+        "mean l2 error of a report",
+        log=True,
+    ),
+    _sc(
+        "sc-cost",
+        "crowdsourcing: travel costs of the least-cost matching",
+        "cost",
+        "travel cost",
+        log=False,
+    ),
+    _sc(
+        "sc-success",
+        "crowdsourcing: success ratio of the maximum matching",
+        "success",
+        "matched within the radius",
+        log=False,
+    ),
+    _lbs("lbs-distance-local", "check-ins: errors, local model", "distance", "local", 0.2),
+    _lbs("lbs-distance-shuffle", "check-ins: errors, PIC, τ = 0.2", "distance", "pic", 0.2),
+    _lbs("lbs-f1-local", "check-ins: F1, local model, τ = 0.2", "f1", "local", 0.2),
+    _lbs("lbs-f1-shuffle", "check-ins: F1, PIC, τ = 0.2", "f1", "pic", 0.2),
+    _lbs("lbs-f1-local-01", "check-ins: F1, local model, τ = 0.1", "f1", "local", 0.1),
+    _lbs("lbs-distance-shuffle-01", "check-ins: errors, PIC, τ = 0.1", "distance", "pic", 0.1),
+    _lbs("lbs-f1-shuffle-01", "check-ins: F1, PIC, τ = 0.1", "f1", "pic", 0.1),
+    *(
+        Item(
+            f"flincentive{budget}",
+            "table",
+            f"federated learning with incentives, ε_c = {budget}",
+            federated.SHEET,
+            partial(incentives.flincentive, budget=budget),
+            partial(incentives.flincentive_table, budget=budget),
+        )
+        for budget in (1, 3)
+    ),
+    Item(
+        "exact-f1",
+        "table",
+        "exact F1 of all check-ins: pairs, time and memory",
+        timing.SCALE,
+        tables.exact_f1,
+        tables.exact_f1_table,
+    ),
+    Item(
+        "mpec", "table", "costs of a round, computed", timing.MPEC, tables.mpec, tables.mpec_table
+    ),
+)
+
+
+def listed() -> list[str]:
+    """Say what there is, and how much of it is on file."""
+    lines = []
+    for item in ITEMS:
+        every = len(cells(item.sheet, quick=False))
+        there = every - len(missing(item.sheet, quick=False))
+        lines.append(f"{item.kind:<6} {item.name:<24} {there:>4} of {every:<4} {item.title}")
+    return lines
+
+
+def shown(item: Item, *, quick: bool) -> list[str]:
+    """Return what an item says, as lines for a terminal."""
+    rows = read(item.sheet.name, quick=quick)
+    if not rows:
+        return [f"{item.name}: nothing on file yet"]
+    lines = [f"== {item.name}: {item.title} ({expected(item.name)['where']})"]
+    for found in item.findings(rows):
+        lines += [f"{found.what} [{found.verdict or 'no number to compare'}]"]
+        for who, text in (
+            ("paper", found.paper),
+            ("ours", found.ours),
+            ("best", found.best),
+            ("why", found.reason),
+        ):
+            lines += [f"    {who:<6}{text}"] if text else []
+    return lines + (item.table(rows) if item.table else [])
+
+
+def draw(item: Item, *, quick: bool, folder: Path) -> None:
+    """Draw a figure from what is on file."""
+    from study import figures  # noqa: PLC0415 - matplotlib only where something is drawn
+
+    rows = read(item.sheet.name, quick=quick)
+    view = item.view
+    if view is None or not rows:
+        return
+    rows = [row for row in only(rows, **view.fixed) if row.get("model", "local") in view.models]
+    rows = [{"model": "local", **row} for row in rows]
+    panels: dict[tuple[object, ...], list[Row]] = {}
+    for row in rows:
+        panels.setdefault(tuple(_half(row, name) for name in view.split), []).append(row)
+    made = [
+        figures.Panel(
+            ", ".join(map(str, key)),
+            there,
+            LOCAL if there[0]["model"] == "local" else GLOBAL,
+            _level(there[0]) if view.measure == "f1" else None,
+            tables.printed_errors() if item.name == "errortime" else {},
+        )
+        for key, there in panels.items()
+    ]
+    figures.draw(item.name, made, view.measure, label=view.label, log=view.log, folder=folder)
+
+
+def _level(row: Row) -> float | None:
+    """Return the F1 of naming everybody a neighbour, once the pairs have been counted."""
+    counted = only(read("scale", quick=False), dataset=row["dataset"], radius=row["radius"])
+    return tables.naming_everybody(counted[0]) if counted else None
+
+
+def _half(row: Row, name: str) -> object:
+    if name == "samples":
+        return f"values uniform on the square, {row['samples']:,} a point"
+    if name == "model":
+        return {"local": "LDP", "pic": "PIC"}[str(row["model"])]
+    if name == "size":
+        return "all check-ins" if row["size"] == 0 else f"{row['size']:,} check-ins"
+    return row[name]

@@ -1,0 +1,169 @@
+"""Sheets: what was measured, one row a cell, kept as CSV so that a stopped study goes on.
+
+A sheet is a list of cells (what to measure) and a function that measures one. A row is written
+as soon as it is there; a cell whose row is on file is not measured again. Tables and figures are
+views of sheets. Knows nothing about privacy.
+"""
+
+import csv
+import json
+import os
+import platform
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+import coatcheck
+
+Value = str | int | float
+Cell = dict[str, Value]
+Row = dict[str, Value]
+
+HERE: Final = Path(__file__).parent
+_PACKAGES: Final = ("numpy", "scipy", "numba", "cryptography")
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """What is measured together.
+
+    Attributes:
+        cells: all cells, those of the quick study if asked for.
+        measure: what one cell gives, as named numbers.
+    """
+
+    name: str
+    cells: Callable[[bool], list[Cell]]
+    measure: Callable[[Cell], Row]
+
+
+def folder(*, quick: bool) -> Path:
+    """Return where results are kept; those of the quick study apart, and never committed."""
+    found = HERE / "results" / "quick" if quick else HERE / "results"
+    found.mkdir(parents=True, exist_ok=True)
+    return found
+
+
+def read(name: str, *, quick: bool) -> list[Row]:
+    """Return the rows of a sheet that are on file."""
+    path = folder(quick=quick) / f"{name}.csv"
+    if not path.exists():
+        return []
+    with path.open(newline="", encoding="utf-8") as file:
+        return [{key: _value(text) for key, text in row.items()} for row in csv.DictReader(file)]
+
+
+def _value(text: str) -> Value:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def key(cell: Cell, names: Iterable[str]) -> tuple[str, ...]:
+    """Return what tells a cell from others."""
+    return tuple(
+        f"{cell[name]:g}" if isinstance(cell[name], float) else str(cell[name]) for name in names
+    )
+
+
+def cells(sheet: Sheet, *, quick: bool) -> list[Cell]:
+    """Return all cells of a sheet."""
+    return sheet.cells(quick)
+
+
+def missing(sheet: Sheet, *, quick: bool) -> list[Cell]:
+    """Return the cells that have no row yet."""
+    cells = sheet.cells(quick)
+    names = list(cells[0])
+    there = {key(row, names) for row in read(sheet.name, quick=quick)}
+    return [cell for cell in cells if key(cell, names) not in there]
+
+
+def fill(sheet: Sheet, *, quick: bool, jobs: int, say: Callable[[str], None]) -> None:
+    """Measure what is missing of a sheet, and write each row when it is there."""
+    todo = missing(sheet, quick=quick)
+    every = len(sheet.cells(quick))
+    say(f"{sheet.name}: {every - len(todo)} of {every} cells on file")
+    start = time.monotonic()
+    for done, row in enumerate(_rows(sheet, todo, jobs), start=1):
+        _append(folder(quick=quick) / f"{sheet.name}.csv", row)
+        passed = time.monotonic() - start
+        left = passed / done * (len(todo) - done)
+        say(f"{sheet.name}: {every - len(todo) + done} of {every}, about {left:.0f} s left")
+    _settle(sheet, quick=quick)
+
+
+def _rows(sheet: Sheet, todo: list[Cell], jobs: int) -> Iterator[Row]:
+    if jobs == 1:
+        for cell in todo:
+            yield _timed(sheet, cell)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        futures: list[Future[Row]] = [pool.submit(_timed, sheet, cell) for cell in todo]
+        for future in as_completed(futures):
+            yield future.result()
+
+
+def _timed(sheet: Sheet, cell: Cell) -> Row:
+    start = time.process_time()
+    found = sheet.measure(cell)
+    return {**cell, **found, "seconds": round(time.process_time() - start, 3)}
+
+
+def _append(path: Path, row: Row) -> None:
+    new = not path.exists()
+    with path.open("a", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(row), lineterminator="\n")
+        if new:
+            writer.writeheader()
+        writer.writerow({name: _text(value) for name, value in row.items()})
+
+
+def _text(value: Value) -> str:
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def _settle(sheet: Sheet, *, quick: bool) -> None:
+    """Put rows in the order of the cells, and write down how they came about."""
+    cells = sheet.cells(quick)
+    names = list(cells[0])
+    place = {key(cell, names): number for number, cell in enumerate(cells)}
+    rows = [row for row in read(sheet.name, quick=quick) if key(row, names) in place]
+    rows.sort(key=lambda row: place[key(row, names)])
+    path = folder(quick=quick) / f"{sheet.name}.csv"
+    path.unlink()
+    for row in rows:
+        _append(path, row)
+    told = {
+        "command": "python -m study " + " ".join(sys.argv[1:]),
+        "cells": len(rows),
+        "cpu seconds": round(sum(float(row["seconds"]) for row in rows)),
+        "versions": versions(),
+    }
+    text = json.dumps(told, indent=2, ensure_ascii=False) + "\n"
+    path.with_suffix(".json").write_text(text, encoding="utf-8")
+
+
+def versions() -> dict[str, str]:
+    """Return what the figures were computed with."""
+    found = {"coatcheck": coatcheck.__version__, "python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            found[package] = "absent"
+    return found
+
+
+def one_thread() -> None:
+    """Keep linear algebra on one core: jobs are processes, and barriers cost more than threads."""
+    for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS"):
+        os.environ.setdefault(name, "1")

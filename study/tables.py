@@ -1,0 +1,264 @@
+"""The paper's tables, held against the sheets, and written out beside ours."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from study.conventions import MECHANISMS, PUBLISHED
+from study.findings import BETTER, NO, PARTLY, YES, Finding, expected, number, only
+from study.sheets import Row, read
+
+
+def markdown(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """Return a table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return ["| " + " | ".join(line) + " |" for line in lines]
+
+
+# -- errortime
+
+
+def _errortime_cells(rows: list[Row]) -> list[tuple[str, float, str, float, bool]]:
+    """List mechanism, budget, printed error, our error, and whether they agree."""
+    told = expected("errortime")
+    found = []
+    for name, printed in told["error"].items():
+        for epsilon, text in zip(told["epsilon"], printed, strict=True):
+            for row in only(rows, mechanism=name, epsilon=epsilon):
+                ours = number(row, "error")
+                digits = len(text.split(".")[1])
+                room = told["standard_errors"] * number(row, "spread") / math.sqrt(told["draws"])
+                agrees = abs(ours - float(text)) <= room + 0.5 * 10**-digits
+                found.append((name, epsilon, text, ours, agrees))
+    return found
+
+
+def errortime(rows: list[Row]) -> list[Finding]:
+    """Errors and times of one report on the square."""
+    cells = _errortime_cells(rows)
+    right = sum(agrees for *_, agrees in cells)
+    wrong = "; ".join(f"{n} ε {e:g}: {o:.3g} for {t}" for n, e, t, o, ok in cells if not ok)
+    best = {number(row, "epsilon"): number(row, "error") for row in only(rows, mechanism="best")}
+    told = ", ".join(f"{error:.3g}" for error in best.values())
+    theirs = only(rows, mechanism=PUBLISHED)
+    ahead = all(best[number(row, "epsilon")] < number(row, "error") for row in theirs)
+    bulk, one = ([number(row, n) for row in theirs] for n in ("bulk_us", "one_us"))
+    swift = [number(row, "one_us") for row in only(rows, mechanism="best")]
+    return [
+        Finding(
+            "mean l2 errors",
+            f"{len(cells)} printed cells",
+            f"{right} agree with the paper's 1000 draws",
+            f"at the same ε {told}",
+            YES if right == len(cells) else PARTLY,
+            wrong,
+        ),
+        Finding(
+            "Minkowski against ours",
+            "Minkowski has the least error from ε = 1",
+            _least(rows),
+            "less at every ε" if ahead else "not less everywhere",
+            BETTER if ahead else PARTLY,
+        ),
+        Finding(
+            "time of a Minkowski report",
+            "0.6 to 0.8 µs",
+            f"at most {max(bulk):.2g} µs in bulk, {max(one):.2g} µs alone",
+            f"at most {max(swift):.2g} µs alone",
+            YES if max(bulk) < 0.8 else PARTLY,
+            "integers on a lattice, from a generator fit for secrets in products; alone, a call of "
+            "Python costs more than the draw",
+        ),
+    ]
+
+
+def _least(rows: list[Row]) -> str:
+    """Name the published mechanism of least error at each budget."""
+    names = []
+    for epsilon in sorted({number(row, "epsilon") for row in rows}):
+        there = [row for row in only(rows, epsilon=epsilon) if row["mechanism"] in MECHANISMS]
+        names.append(str(min(there, key=lambda row: number(row, "error"))["mechanism"]))
+    won = sum(name == PUBLISHED for name in names)
+    return f"least of the published ones at {won} of {len(names)} budgets"
+
+
+def printed_errors() -> dict[str, list[tuple[float, float]]]:
+    """Return the paper's cells as points, by mechanism."""
+    told = expected("errortime")
+    return {
+        name: [(epsilon, float(text)) for epsilon, text in zip(told["epsilon"], row, strict=True)]
+        for name, row in told["error"].items()
+    }
+
+
+def errortime_table(rows: list[Row]) -> list[str]:
+    """Write paper / ours for each mechanism and budget."""
+    told = expected("errortime")
+    cells = {(n, e): (t, o) for n, e, t, o, _ in _errortime_cells(rows)}
+    lines = [
+        [name, *(f"{t} / {o:.3g}" for e in told["epsilon"] for t, o in [cells[name, e]])]
+        for name in told["error"]
+    ]
+    best = {number(row, "epsilon"): row for row in only(rows, mechanism="best")}
+    told_best = [
+        f"**{number(best[e], 'error'):.3g}** ({best[e]['randomizer']})" for e in told["epsilon"]
+    ]
+    return markdown(
+        ["paper / ours", *(f"ε = {e:g}" for e in told["epsilon"])],
+        [*lines, ["ours, best", *told_best]],
+    )
+
+
+# -- timecomm
+
+
+def timecomm(rows: list[Row]) -> list[Finding]:
+    """Times and bytes of every step of the protocol."""
+    told, row = expected("timecomm"), rows[0]
+    steps = told["steps"]
+    named = (
+        ("location randomization", "randomize_us", "us"),
+        ("encrypt information", "join_us", "us"),
+        ("decrypt one message", "open_us", "us"),
+        ("key agreement with worker", "write_us", "us"),
+        ("send message to shuffler", "upload_bytes", "bytes"),
+        ("retrieve matching result", "entry_bytes", "bytes"),
+    )
+    found = [
+        _cost(step, steps[step][unit], number(row, column), unit) for step, column, unit in named
+    ]
+    for one in rows:
+        aim = told["tasks"][one["dataset"]][one["task"]]
+        what = f"{one['task']}, {one['dataset']}"
+        found.append(_cost(what, aim["ms"], number(one, "task_ms"), "ms"))
+        if one["task"] == "least-cost-matching":
+            board = number(one, "board_bytes")
+            found.append(_cost(f"bulletin, {one['dataset']}", aim["bytes"], board, "bytes"))
+    return found
+
+
+def _cost(what: str, paper: float, ours: float, unit: str) -> Finding:
+    unit = {"us": "µs"}.get(unit, unit)
+    verdict = BETTER if ours <= paper else NO
+    reason = "" if ours <= paper else "one report alone, exact and through Python; see errortime"
+    return Finding(
+        what,
+        f"{paper:,.10g} {unit}",
+        f"{ours:,.3g} {unit}" if ours < 1000 else f"{ours:,.0f} {unit}",
+        "",
+        verdict,
+        reason,
+    )
+
+
+def timecomm_table(rows: list[Row]) -> list[str]:
+    """Write every step that was timed."""
+    names = [n for n in rows[0] if n not in {"dataset", "task", "epsilon", "seconds"}]
+    head = ["step", *(f"{row['dataset']}, {row['task']}" for row in rows)]
+    return markdown(head, [[name, *(f"{number(r, name):,.4g}" for r in rows)] for name in names])
+
+
+# -- the exact F1 of all check-ins
+
+
+def exact_f1(rows: list[Row]) -> list[Finding]:
+    """The memory that counting took."""
+    most, pairs = (max(number(row, c) for row in rows) for c in ("peak_megabytes", "true_pairs"))
+    aim = expected("exact-f1")["megabytes"]
+    ours = f"at most {most:,.0f} MB for up to {pairs:.2g} true pairs, none stored"
+    verdict = YES if most < aim else NO
+    levels = " and ".join(f"{naming_everybody(row):.2f} (τ {row['radius']})" for row in rows[:2])
+    return [
+        Finding("memory of the exact F1", f"{aim:,} MB asked for", ours, "", verdict),
+        Finding(
+            "F1 without looking",
+            "",
+            f"answering everybody with everybody scores {levels} on {rows[0]['dataset']}",
+            "",
+            "",
+            "neighbourhoods are that large here: scores near these say little",
+        ),
+    ]
+
+
+def naming_everybody(row: Row) -> float:
+    """Return the F1 of answering everybody with everybody: what a score has to be seen beside."""
+    people = number(row, "check_ins")
+    share = number(row, "true_pairs") / (people * (people - 1))
+    return 2 * share / (1 + share)
+
+
+def exact_f1_table(rows: list[Row]) -> list[str]:
+    """Write the pairs, the time and the memory of each count."""
+    names = [name for name in rows[0] if name not in {"size", "seconds"}]
+    lines = [[*(_plain(row[n]) for n in names), _plain(naming_everybody(row))] for row in rows]
+    return markdown([*names, "F1 of naming everybody"], lines)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, int):
+        return f"{value:,}"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+# -- mpec
+
+
+def mpec(rows: list[Row]) -> list[Finding]:
+    """Our costs as computed statements."""
+    told = expected("mpec")
+    found = _mpec_costs(told["claims"])
+    for d in sorted({int(row["dimension"]) for row in rows}):
+        there = only(rows, dimension=d)
+        n, error = (np.log([number(row, c) for row in there]) for c in ("crowd", "squared_error"))
+        slope = float(np.polyfit(n[-3:], error[-3:], 1)[0])
+        aim = -2 / (d + 2)
+        last = there[-1]
+        alone, crowd = number(last, "alone_squared_error"), int(last["crowd"])
+        found.append(
+            Finding(
+                f"squared error in the crowd, d = {d}",
+                f"n^{aim:.3f}",
+                f"n^{slope:.3f} over the largest three crowds",
+                f"{number(last, 'squared_error'):.3g} at n = {crowd:,}, {alone:.3g} alone",
+                YES if slope <= aim + told["slack"] else NO,
+                "an upper bound: falling faster keeps it" if slope < aim - told["slack"] else "",
+            )
+        )
+    return found
+
+
+def _mpec_costs(claims: dict[str, str]) -> list[Finding]:
+    """Tell what a round costs a client and the server, from the rounds that were run."""
+    rounds = read("timecomm", quick=False)
+    if not rounds:
+        return []
+    up, down = (int(number(rounds[0], name)) for name in ("upload_bytes", "entry_bytes"))
+    people = {
+        int(row["people"]): number(row, "open_us") + number(row, "answer_us") for row in rounds
+    }
+    told = ", ".join(f"{us:.0f} µs a report with {n:,}" for n, us in sorted(people.items()))
+    even = max(people.values()) <= 1.5 * min(people.values())
+    return [
+        Finding("client: rounds", claims["rounds"], "one message up, one answer down", "", YES),
+        Finding("client: bits", claims["bits"], f"{up} bytes up, {down} bytes down", "", YES),
+        Finding("server: work", claims["orchestrator"], told, "", YES if even else NO),
+    ]
+
+
+def mpec_table(rows: list[Row]) -> list[str]:
+    """Write the squared error of one report by dimension and crowd, at ε = 1 and δ = 1e-9."""
+    crowds = sorted({int(row["crowd"]) for row in rows})
+    lines = []
+    for d in sorted({int(row["dimension"]) for row in rows}):
+        there = {int(row["crowd"]): row for row in only(rows, dimension=d)}
+        lines.append(
+            [
+                str(d),
+                str(there[crowds[0]]["report_bits"]),
+                f"{number(there[crowds[0]], 'alone_squared_error'):.3g}",
+                *(f"{number(there[n], 'squared_error'):.3g}" for n in crowds),
+            ]
+        )
+    return markdown(["d", "bits of a report", "alone", *(f"n = {n:,}" for n in crowds)], lines)

@@ -1,0 +1,106 @@
+"""The study itself: it resumes, refuses other data, counts fairly, and its page is its results."""
+
+import math
+from pathlib import Path
+
+import pytest
+
+from coatcheck import Misuse
+from coatcheck.comparison import PAPER
+from study import conventions, datasets, items, locations, report, sheets
+from study.findings import YES, best_first, expected, published_first
+from study.sheets import Cell, Row, Sheet
+
+
+def test_report_page_is_written_from_the_results() -> None:
+    """The committed page has no number that is not computed from the committed sheets."""
+    page = (sheets.HERE / "README.md").read_text(encoding="utf-8")
+    assert page == "\n".join(report.page(quick=False)) + "\n"
+
+
+def test_every_item_has_the_papers_side() -> None:
+    """Every table and figure names where it stands in the paper, and its tolerance."""
+    for item in items.ITEMS:
+        assert {"where", "tolerance"} <= set(expected(item.name))
+
+
+def test_printed_errors_are_those_of_the_library() -> None:
+    """The study and `coatcheck compare` hold themselves against the same printed figures."""
+    printed = expected("errortime")["error"]
+    assert {name: tuple(map(float, row)) for name, row in printed.items()} == PAPER
+
+
+def test_a_stopped_sheet_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cell with a row on file is not measured again, and rows end in the order of the cells."""
+    monkeypatch.setattr(sheets, "HERE", tmp_path)
+    measured: list[float] = []
+
+    def measure(cell: Cell) -> Row:
+        measured.append(float(cell["epsilon"]))
+        if cell["epsilon"] == 0.5 and len(measured) < 3:
+            raise KeyboardInterrupt
+        return {"error": 2 * float(cell["epsilon"])}
+
+    def cells(_: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
+        return [{"name": "a", "epsilon": epsilon} for epsilon in (3.0, 0.5)]
+
+    sheet = Sheet("try", cells, measure)
+    with pytest.raises(KeyboardInterrupt):
+        sheets.fill(sheet, quick=False, jobs=1, say=lambda _: None)
+    measured.append(math.nan)
+    sheets.fill(sheet, quick=False, jobs=1, say=lambda _: None)
+    assert [row["error"] for row in sheets.read("try", quick=False)] == [6, 1]
+    assert measured.count(3.0) == 1
+    assert not sheets.missing(sheet, quick=False)
+
+
+def test_missing_data_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A missing or altered file is an error that says where it comes from, never a substitute."""
+    datasets.load.cache_clear()
+    monkeypatch.setenv(datasets.VARIABLE, str(tmp_path))
+    with pytest.raises(Misuse, match=r"gmission\.npz is missing; it is made from BUAA-BDA"):
+        datasets.crowdsourcing("GMission")
+    (tmp_path / "gmission.npz").write_bytes(b"something else")
+    with pytest.raises(Misuse, match="not the data that these figures are about"):
+        datasets.crowdsourcing("GMission")
+    monkeypatch.setenv(datasets.VARIABLE, str(tmp_path / "nowhere"))
+    with pytest.raises(Misuse, match="set COATCHECK_DATA"):
+        datasets.where()
+
+
+def test_data_are_on_the_square() -> None:
+    """The data sets have the sizes of the paper and lie on [-1, 1]^2."""
+    users, workers = datasets.crowdsourcing("EverySender")
+    places = datasets.social("Gowalla")
+    assert (len(users), len(workers), len(places)) == (4036, 817, 138_368)
+    for array in (users, workers, places):
+        assert abs(array).max() <= 1
+
+
+def test_rankings_count_ties_by_standard_error() -> None:
+    """A gap within two standard errors is a tie, beyond it a win; all wins make it hold."""
+
+    def row(mechanism: str, f1: float, epsilon: float) -> Row:
+        return {"dataset": "D", "mechanism": mechanism, "epsilon": epsilon, "f1": f1, "f1_se": 0.01}
+
+    rows = [row("minkowski-paper", 0.5, 1.0), row("laplace", 0.4, 1.0), row("best", 0.51, 1.0)]
+    assert published_first(rows, "f1", higher=True).verdict == YES
+    assert best_first(rows, "f1", higher=True).tied == 1
+    assert best_first([*rows[:2], row("best", 0.9, 1.0)], "f1", higher=True).ahead == 1
+
+
+def test_best_keeps_the_same_promise() -> None:
+    """Ours at best is never paid for by privacy: its crowd keeps the same ε at the same δ."""
+    from coatcheck import amplify  # noqa: PLC0415 - beside what it is for
+
+    made = conventions.design("best", model="pic", epsilon=1.0, crowd=532, anonymous=531)
+    kept = amplify(made.randomizer.law, crowd=531, delta=conventions.delta(532))
+    assert kept.epsilon <= 1.0 + 1e-9
+
+
+def test_honest_exposure_counts_real_neighbours() -> None:
+    """The honest crowd of a subset is what the longest true list of neighbours leaves."""
+    places = datasets.social("Gowalla", size=2_000)
+    apart = ((places[:, None] - places) ** 2).sum(axis=2)
+    longest = int((apart <= 0.2**2).sum(axis=1).max()) - 1
+    assert abs(locations.largest_neighbourhood("Gowalla", 2_000, 0.2) - longest) <= 2

@@ -1,0 +1,45 @@
+"""Runs the committed browser client in Node, and says why when it cannot."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent
+ROOT = HERE.parent.parent
+
+
+def needed(program: str) -> str:
+    """Return where a program is; without it skip, unless CI says that it must be there."""
+    found = shutil.which(program)
+    if found:
+        return found
+    message = f"{program} is not installed; this test drives the browser client with it"
+    if os.environ.get("CI"):
+        pytest.fail(message)
+    pytest.skip(message)
+
+
+class Refusal(Exception):
+    """The client refused, with this sentence."""
+
+
+def ask(verb: str, **request: Any) -> Any:
+    """Send one request to the client and return its answer."""
+    done = subprocess.run(  # noqa: S603 - our own script
+        [needed("node"), "--no-warnings", str(HERE / "drive.mjs")],
+        input=json.dumps({"verb": verb, **request}),
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    reply = json.loads(done.stdout)
+    if "error" in reply:
+        assert reply["kind"] != "TypeError", reply["stack"]
+        raise Refusal(reply["error"])
+    return reply["answer"]

@@ -1,0 +1,165 @@
+// Runs the committed bundle in Node: reads one JSON request from standard input, answers in JSON.
+
+import { readFileSync } from "node:fs";
+import * as c from "../../src/coatcheck/web/static/client.js";
+
+const request = JSON.parse(readFileSync(0, "utf8"));
+const invite = ({ signed, group, trusted, limit, now }) => c.examine(signed, { group, trusted, limit, now });
+
+const seed = (number) => new Uint8Array(32).fill(number);
+const [SERVER, SHUFFLER, ALICE, BOB] = [1, 2, 10, 11];
+const pairs = (number) => c.keyPairs(c.suiteNamed("x25519"), seed(number));
+const parties = ({ server, shufflers, board }) => [server, ...shufflers, board].map((one) => one.verifying);
+
+// What a client does with each kind of vector; `round` is the round that all records belong to.
+const kinds = {
+  terms({ input }, { terms }) {
+    const round = c.settle(input, parties(terms));
+    const sizes = round.terms.groups.map((_, group) => group);
+    return {
+      digest: c.hex(round.digest), upload_sizes: sizes.map((group) => round.uploadSize(group)),
+      entry_sizes: sizes.map((group) => round.entrySize(group)), letter_size: round.letterSize(),
+    };
+  },
+  async keys({ input, suite }) {
+    const made = await c.keyPairs(c.suiteNamed(suite), c.unhex(input));
+    return { contact: c.hex(made.contact), address: c.hex(made.address) };
+  },
+  contact: ({ input, suite }) => ({ address: c.hex(c.contactOf(c.suiteNamed(suite), c.unhex(input)).address) }),
+  binding({ input: { purpose, digest, group, hop, upload } }) {
+    return { info: c.hex(c.binding(purpose.toLowerCase(), { digest: c.unhex(digest), group, hop, upload: c.unhex(upload) })) };
+  },
+  payload: ({ input, low, high }) => ({ report: c.messages.decodePayload({ low, high }, c.unhex(input)) }),
+  async upload({ input }, round) {
+    const { suite, digest } = round;
+    const raw = c.unhex(input);
+    const [group, id] = [raw[2], raw.slice(36, 52)];
+    const outer = c.binding("layer", { digest, group, upload: id });
+    const item = await c.unseal(raw.slice(52), { suite, key: (await pairs(SHUFFLER)).opening, bound: outer });
+    const inner = c.binding("report", { digest, group });
+    const report = await c.unseal(item, { suite, key: (await pairs(SERVER)).opening, bound: inner });
+    return { group, id: c.hex(id), item: c.hex(item), report: c.hex(report) };
+  },
+  receipt({ input }, round, upload) {
+    const raw = c.unhex(input);
+    c.messages.checkReceipt(raw, upload, round);
+    return { digest: c.hex(raw.slice(4, 36)), id: c.hex(raw.slice(36, 52)), content: c.hex(raw.slice(52, 84)) };
+  },
+  answer({ input }, round) {
+    const { values, shared, partners } = c.messages.decodeAnswer(c.unhex(input), round);
+    return { values, shared, partners: partners.map((one) => [one.group, c.hex(one.contact), c.hex(one.payload)]) };
+  },
+  async bulletin({ input }, round) {
+    const found = c.messages.readBulletin(c.unhex(input), round);
+    const alice = await pairs(ALICE);
+    const entry = found.entries[0].find((one) => c.hex(one.slice(0, 16)) === c.hex(alice.address));
+    const bound = c.binding("answer", { digest: round.digest, group: 0 });
+    const answer = entry ? await c.unseal(entry.slice(16), { suite: round.suite, key: alice.opening, bound }) : new Uint8Array();
+    return { outcome: found.outcome, root: c.hex(found.heading.slice(-96, -64)), answer: c.hex(answer) };
+  },
+  async posting({ input }, round) {
+    const posting = c.messages.decodePosting(c.unhex(input), round);
+    const bob = await pairs(BOB);
+    const bound = c.binding("letter", { digest: round.digest, group: 0 });
+    const text = await c.unseal(posting.sealed, { suite: round.suite, key: bob.opening, bound });
+    const letter = c.messages.decodeLetter(text, round, bob.address);
+    return { sender: c.hex(letter.sender.address), counter: letter.counter, body: c.hex(letter.body) };
+  },
+  checkpoint({ input }, round) {
+    const { size, root } = c.messages.readCheckpoint(c.unhex(input), round);
+    return { size, root: c.hex(root) };
+  },
+  root: ({ input }) => ({ root: c.hex(c.rootOf(input.map(c.unhex))) }),
+  inclusion({ input: { leaf, place, size, root, path } }) {
+    c.checkInclusion(c.unhex(leaf), { place, size, root: c.unhex(root), path: path.map(c.unhex) });
+    return {};
+  },
+  consistency({ input }) {
+    const { old, new: size, path } = input;
+    const [oldRoot, root] = [input.old_root, input.new_root].map(c.unhex);
+    c.checkConsistency({ old, oldRoot, size, root, path: path.map(c.unhex) });
+    return {};
+  },
+};
+
+const verbs = {
+  async vectors({ cases, signed, upload }) {
+    const round = c.settle(signed, parties(JSON.parse(signed.document)));
+    const found = [];
+    for (const one of cases) {
+      try {
+        found.push({ fields: await kinds[one.kind](one, round, c.unhex(upload)) });
+      } catch (error) {
+        found.push({ refused: error instanceof c.Refused, sentence: error.message });
+      }
+    }
+    return found;
+  },
+  mechanism: ({ params, values }) => params.map((one) => {
+    const r = c.randomizerOf(one);
+    return {
+      heads: String(r.heads), low: r.low, high: r.high, law: r.law(),
+      points: values.map((value) => r.snap(value)),
+      centers: values.map((value) => r.center(r.snap(value))),
+      places: [r.low, r.high].map((report) => r.place(report)),
+    };
+  }),
+  refusal: ({ params }) => { c.randomizerOf(params); },
+  reports: ({ params, point, count }) => {
+    const r = c.randomizerOf(params);
+    const entropy = new c.Entropy();
+    return Array.from({ length: count }, () => r.respond(point, entropy));
+  },
+  deltas: ({ asks }) => asks.map(({ law, crowd, epsilon }) => c.deltaAbove(law, crowd, epsilon)),
+  amplify: ({ asks }) => asks.map(({ law, ...rest }) => c.amplify(law, rest)),
+  settle: ({ signed, trusted }) => c.hex(c.settle(signed, trusted).digest),
+  sealing: ({ suite, keys }) => keys.map((key) => attempt(() => c.sealingKey(c.suiteNamed(suite), c.unhex(key)))),
+  verifying: ({ keys }) => keys.map((key) => attempt(() => c.verifyingKey(c.unhex(key)))),
+  async pairs({ suite, seed }) {
+    const keys = await c.keyPairs(c.suiteNamed(suite), c.unhex(seed));
+    return { contact: c.hex(keys.contact), address: c.hex(keys.address) };
+  },
+  async open({ suite, key, bound, sealed }) {
+    return c.hex(await c.unseal(c.unhex(sealed), { suite: c.suiteNamed(suite), key: c.unhex(key), bound: c.unhex(bound) }));
+  },
+  async join({ value, ...terms }) {
+    const invitation = invite(terms);
+    const { ticket, report } = await c.join(invitation, value);
+    const address = await c.addressOfTicket(ticket, invitation.round);
+    return { ticket: c.writeTicket(ticket), report, address, epsilon: invitation.epsilon };
+  },
+  async receipt({ ticket, receipt, ...terms }) {
+    return c.writeTicket(c.keepReceipt(c.readTicket(ticket), c.unhex(receipt), invite(terms).round));
+  },
+  async collect({ ticket, bulletin, ...terms }) {
+    const answer = await c.collect(c.readTicket(ticket), c.unhex(bulletin), invite(terms).round);
+    return { values: answer.values, partners: answer.partners.map((one) => c.hex(one.contact)), places: answer.partners.map((one) => one.place ?? null) };
+  },
+  async write({ ticket, body, to, ...terms }) {
+    const { posting, ticket: after } = await c.write(c.readTicket(ticket), c.utf8(body), c.unhex(to), invite(terms).round);
+    return { posting: c.hex(posting), ticket: c.writeTicket(after) };
+  },
+  async read({ ticket, postings, ...terms }) {
+    const inbox = await c.read(c.readTicket(ticket), postings.map(c.unhex), invite(terms).round);
+    return { bodies: inbox.letters.map((one) => c.text(one.body)), refused: inbox.refused, ticket: c.writeTicket(inbox.ticket) };
+  },
+  proofs: ({ proofs }) => proofs.map(({ leaf, place, size, root, path }) => attempt(
+    () => c.checkInclusion(c.unhex(leaf), { place, size, root: c.unhex(root), path: path.map(c.unhex) }),
+  )),
+};
+
+function attempt(check) {
+  try {
+    check();
+    return null;
+  } catch (error) {
+    return error.message;
+  }
+}
+
+try {
+  const answer = await verbs[request.verb](request);
+  process.stdout.write(JSON.stringify({ answer: answer ?? null }));
+} catch (error) {
+  process.stdout.write(JSON.stringify({ error: error.message, kind: error.constructor.name, stack: error.stack }));
+}

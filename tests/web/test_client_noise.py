@@ -1,0 +1,147 @@
+"""The browser's noise: the same integers as Python's mechanisms, and the exact distribution."""
+
+import itertools
+import random
+from collections import Counter
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import chi2
+
+from coatcheck.amplification import amplify, delta_curve
+from coatcheck.domain import Ball, Box, Categories
+from coatcheck.laws import TwoLevel
+from coatcheck.randomizers import (
+    BoundedResponse,
+    GridResponse,
+    Laplace,
+    MinkowskiResponse,
+    Randomizer,
+)
+from web.browser import Refusal, ask
+
+Exact = MinkowskiResponse | BoundedResponse | GridResponse
+CITY = Box.geographic(south=31.0, west=121.0, north=31.5, east=122.0)
+SMALL = Box((0.0, 0.0), (1.0, 1.0), steps=6)
+
+
+def mechanisms(domain: Box, *, seed: int, count: int) -> list[Exact]:
+    """Make mechanisms with all sorts of budgets and radii."""
+    draw = random.Random(seed)  # noqa: S311 - parameters, not noise
+    made: list[Exact] = []
+    for _ in range(count):
+        epsilon, radius = draw.uniform(0.05, 12), draw.uniform(0.001, 1.5)
+        made += [
+            MinkowskiResponse(domain=domain, epsilon=epsilon, radius=radius),
+            BoundedResponse(domain=domain, epsilon=epsilon, radius=min(radius, 1.0)),
+            GridResponse(
+                domain=domain, epsilon=epsilon, cells=(draw.randint(2, 40), draw.randint(1, 40))
+            ),
+        ]
+    return made
+
+
+def test_the_coin_and_the_caps_are_the_same_integers() -> None:
+    """Heads, bounds, lattice points and centers agree with Python's in every bit."""
+    made = mechanisms(CITY, seed=3, count=40)
+    draw = random.Random(4)  # noqa: S311 - places, not noise
+    values = [(draw.uniform(31.0, 31.5), draw.uniform(121.0, 122.0)) for _ in range(50)]
+    values += [(31.0, 121.0), (31.5, 122.0), (31.25, 121.5)]
+    answers = ask("mechanism", params=[one.params() for one in made], values=values)
+    for one, here in zip(made, answers, strict=True):
+        assert int(here["heads"]) == one.heads
+        assert here["low"] == one.low.tolist()
+        assert here["high"] == one.high.tolist()
+        points = CITY.snap(values)
+        assert here["points"] == points.tolist()
+        centers = one._cells_of(points) if isinstance(one, GridResponse) else one._centers(points)
+        assert here["centers"] == centers.tolist()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        MinkowskiResponse(domain=SMALL, epsilon=1.0, radius=0.4),
+        BoundedResponse(domain=SMALL, epsilon=2.0, radius=0.4),
+        GridResponse(domain=SMALL, epsilon=1.0, cells=(3, 2)),
+    ],
+    ids=lambda one: one.name,
+)
+def test_reports_follow_the_exact_distribution(made: Exact) -> None:
+    """20,000 draws of the browser's own randomness pass a chi-square test against exact masses.
+
+    The draws are fresh each run: each of the three fails by chance once in a million runs.
+    """
+    point, count = (3, -1), 20_000
+    low, high = made.low.tolist(), made.high.tolist()
+    cells = list(itertools.product(*(range(a, b + 1) for a, b in zip(low, high, strict=True))))
+    masses = {cell: made.mass(cell, point) for cell in cells}
+    assert sum(masses.values()) == Fraction(1)
+    drawn = Counter(map(tuple, ask("reports", params=made.params(), point=point, count=count)))
+    assert set(drawn) <= {cell for cell, mass in masses.items() if mass}
+    expected = {cell: float(mass) * count for cell, mass in masses.items() if mass}
+    statistic = sum((drawn[cell] - mean) ** 2 / mean for cell, mean in expected.items())
+    assert statistic < chi2.isf(1e-6, len(expected) - 1)
+
+
+@pytest.mark.parametrize(
+    ("made", "sentence"),
+    [
+        (Laplace(domain=CITY, epsilon=1.0), "draws minkowski, bounded, grid only"),
+        (
+            MinkowskiResponse(domain=Ball(radius=1.0, p=2, dimension=2), epsilon=1.0, radius=0.5),
+            "boxes only",
+        ),
+        (GridResponse(domain=Categories(("a", "b")), epsilon=1.0), "boxes only"),
+    ],
+    ids=["laplace", "ball", "categories"],
+)
+def test_what_the_browser_cannot_draw_it_refuses(made: Randomizer, sentence: str) -> None:
+    """A mechanism or a domain beyond the page's is refused with a sentence, never approximated."""
+    with pytest.raises(Refusal, match=sentence):
+        ask("refusal", params=made.params())
+
+
+def _plain(law: Any) -> dict[str, float]:
+    assert isinstance(law, TwoLevel)
+    return {"epsilon": law.epsilon, "cap": law.cap, "apart": law.apart, "kernel": law.kernel}
+
+
+def test_the_browser_states_the_same_law() -> None:
+    """What a mechanism tells the accountant is, to rounding, what Python tells it."""
+    made = mechanisms(CITY, seed=9, count=20)
+    answers = ask("mechanism", params=[one.params() for one in made], values=[])
+    for one, here in zip(made, answers, strict=True):
+        there = _plain(one.law)
+        assert [here["law"][name] for name in there] == pytest.approx(
+            list(there.values()), rel=1e-6, abs=1e-12
+        )
+
+
+def test_the_browsers_bound_is_above_what_is_attained_and_near_the_librarys() -> None:
+    """Its δ is never below an attained one; its ε is the library's where caps do not overlap."""
+    laws = [one.law for one in mechanisms(CITY, seed=11, count=4) if one.law.epsilon < 6]
+    asks: list[dict[str, Any]] = [
+        {"law": _plain(law), "crowd": crowd, "epsilon": share * law.epsilon}
+        for law in laws
+        for crowd in (2, 40, 700)
+        for share in (0.2, 0.6)
+    ]
+    lower = [
+        float(
+            delta_curve(laws[n // 6], crowd=one["crowd"], epsilons=[one["epsilon"]], lower=True)[0]
+        )
+        for n, one in enumerate(asks)
+    ]
+    here = np.array(ask("deltas", asks=asks))
+    assert (here >= np.array(lower) * (1 - 1e-9)).all()
+    wishes = [{"law": _plain(law), "crowd": 900, "delta": 1e-5, "corrupted": 20} for law in laws]
+    found = ask("amplify", asks=wishes)
+    for law, epsilon in zip(laws, found, strict=True):
+        assert isinstance(law, TwoLevel)
+        library = amplify(law, crowd=900, delta=1e-5, corrupted=20).epsilon
+        assert epsilon > library * 0.99  # the library smears, the page sums: either may win
+        if law.apart == law.cap:
+            assert epsilon < library * 1.001

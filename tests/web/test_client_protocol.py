@@ -1,0 +1,230 @@
+"""The browser client in a real round with the Python roles: same bytes, same refusals."""
+
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from coatcheck import client, witness
+from coatcheck.agreement import SignedTerms, countersign, propose, settle, write_signed
+from coatcheck.board import Board
+from coatcheck.domain import Box
+from coatcheck.drafting import GroupDraft
+from coatcheck.entropy import seeded
+from coatcheck.keys import KeyPairs
+from coatcheck.merkle import Tree
+from coatcheck.randomizers import BoundedResponse
+from coatcheck.simulation import Cast
+from coatcheck.suites import CLASSICAL, suite_named
+from coatcheck.tasks.matching import LeastCostMatching
+from coatcheck.ticket import Ticket, read_ticket, write_ticket
+from rounds import CLOSES, OPENS, Stage
+from web.browser import Refusal, ask
+
+
+def asked(stage: Stage, group: str = "riders", **changed: Any) -> dict[str, Any]:
+    """Say what a person knows before joining."""
+    return {
+        "signed": json.loads(write_signed(stage.signed)),
+        "group": group,
+        "trusted": [key.hex() for key in stage.cast.trusted],
+        "limit": {"epsilon": 10.0, "delta": 1e-3},
+        "now": OPENS,
+        **changed,
+    }
+
+
+def answered(stage: Stage, tickets: list[Ticket]) -> Board:
+    """Shuffle, answer and publish."""
+    board = stage.board()
+    board.publish(stage.server().answer(stage.batch(tickets)), stage.round)
+    return board
+
+
+@pytest.mark.parametrize(
+    ("suite", "shufflers"), [("x25519", 1), ("x25519", 3), ("mlkem768-x25519", 2)]
+)
+def test_a_person_joins_from_the_browser(suite: str, shufflers: int) -> None:
+    """An upload made in the browser is accepted, answered, and its answer opens on both sides."""
+    stage = Stage(suite=suite, shufflers=shufflers, note_size=5)
+    joined = ask("join", value=[0.25, 0.75], **asked(stage))
+    mine = read_ticket(joined["ticket"].encode())
+    assert mine.keys.address.hex() == joined["address"]
+    shuffler = stage.shuffler()
+    receipt = shuffler.receive(mine.upload, now=OPENS)
+    kept = ask("receipt", ticket=joined["ticket"], receipt=receipt.hex(), **asked(stage))
+    assert read_ticket(kept.encode()) == client.keep_receipt(mine, receipt, stage.round)
+    board = answered(stage, [mine, *stage.crowd(3)])
+    raw = board.bulletin(stage.round.digest)
+    here = ask("collect", ticket=kept, bulletin=raw.hex(), **asked(stage))
+    there = client.collect(mine, witness.check_bulletin(raw, stage.round), stage.round)
+    assert here["values"] == list(there.values)
+    assert len(here["values"]) == 2
+
+
+def test_letters_go_both_ways() -> None:
+    """Python and the browser read each other's letters once, and refuse what is altered."""
+    stage = Stage()
+    joined = ask("join", value=[0.5, 0.5], **asked(stage))
+    mine, other = read_ticket(joined["ticket"].encode()), stage.join(1)
+    board = answered(stage, [mine, other, *stage.crowd(2)])
+    wrote = ask(
+        "write",
+        ticket=joined["ticket"],
+        body="at the blue door – 5 min",
+        to=other.keys.contact_raw.hex(),
+        **asked(stage),
+    )
+    posting = bytes.fromhex(wrote["posting"])
+    board.post(posting, stage.round)
+    inbox = client.read(other, board.letters(stage.round.digest), stage.round)
+    assert [letter.body.decode() for letter in inbox.letters] == ["at the blue door – 5 min"]
+    assert inbox.letters[0].sender.address == mine.keys.address
+    reply, _ = client.write(
+        other, "coming, né?".encode(), to=mine.keys.contact_raw, round_=stage.round
+    )
+    board.post(reply, stage.round)
+    altered = reply[:-1] + bytes((reply[-1] ^ 1,))
+    postings = [raw.hex() for raw in [*board.letters(stage.round.digest), altered, reply]]
+    got = ask("read", ticket=wrote["ticket"], postings=postings, **asked(stage))
+    assert got["bodies"] == ["coming, né?"]
+    assert got["refused"] == 2
+    again = ask("read", ticket=got["ticket"], postings=[reply.hex()], **asked(stage))
+    assert (again["bodies"], again["refused"]) == ([], 1)
+    assert read_ticket(again["ticket"].encode()).seen == ((other.keys.address, 0),)
+
+
+def test_a_match_found_in_python_is_read_in_the_browser() -> None:
+    """A rider in the browser learns the driver's keys, which Python assigned."""
+    city = Box.geographic(south=31.0, west=121.0, north=31.5, east=122.0)
+    entropy, suite = seeded(5), suite_named("x25519")
+    randomizer = BoundedResponse(domain=city, epsilon=4.0, radius=0.1)
+    task = LeastCostMatching(groups=("riders", "drivers"))
+    drafts = [
+        GroupDraft(name=name, randomizer=randomizer, minimum=3, delta=1e-3) for name in task.groups
+    ]
+    stage = Stage()
+    stage.cast = Cast.draw(suite=suite, shufflers=1, entropy=entropy)
+    stage.signed = stage.cast.agree(drafts, task=task, name="noon", suite=suite)
+    stage.round = settle(stage.signed)
+    stage.task = task  # type: ignore[assignment] # a real task in place of the telling one
+    stage.invitations = tuple(stage.invite(group) for group in task.groups)
+    joined = ask("join", value=[31.2, 121.4], **asked(stage))
+    mine = read_ticket(joined["ticket"].encode())
+    tickets = [mine, *(stage.join(g, (31.3, 121.5)) for g in (0, 0, 1, 1, 1))]
+    raw = answered(stage, tickets).bulletin(stage.round.digest)
+    there = client.collect(mine, witness.check_bulletin(raw, stage.round), stage.round)
+    here = ask("collect", ticket=joined["ticket"], bulletin=raw.hex(), **asked(stage))
+    assert here["partners"] == [partner.contact.hex() for partner in there.partners]
+    assert len(here["partners"]) == 1
+
+
+def _document(stage: Stage, old: str, new: str) -> dict[str, Any]:
+    signed = json.loads(write_signed(stage.signed))
+    assert old in signed["document"]
+    return {**signed, "document": signed["document"].replace(old, new, 1)}
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"now": CLOSES * 10}, "not open at this time"),
+        ({"trusted": []}, "not one you trust"),
+        ({"limit": {"epsilon": 0.01, "delta": 1e-3}}, "wait for a larger crowd"),
+        ({"limit": {"epsilon": 10, "delta": 1e-9}}, "your limit is"),
+        ({"group": "pilots"}, "has no group pilots"),
+    ],
+)
+def test_terms_that_a_person_would_not_accept(changed: dict[str, Any], sentence: str) -> None:
+    """Nothing leaves the browser when the terms are not good enough, and a sentence says why."""
+    with pytest.raises(Refusal, match=sentence):
+        ask("join", value=[0.5, 0.5], **asked(Stage(), **changed))
+
+
+def test_tampered_terms_are_refused() -> None:
+    """A changed crowd, a doubled field and a missing signature are each refused in words."""
+    stage = Stage(shufflers=2)
+    forged = _document(stage, '"minimum": 2', '"minimum": 9')
+    with pytest.raises(Refusal, match="signature of server does not hold"):
+        ask("join", value=[0.5, 0.5], **asked(stage, signed=forged))
+    doubled = _document(stage, '"minimum": 2', '"minimum": 2, "minimum": 2')
+    with pytest.raises(Refusal, match="minimum stands twice"):
+        ask("join", value=[0.5, 0.5], **asked(stage, signed=doubled))
+    unsigned = json.loads(write_signed(stage.signed))
+    unsigned["shufflers"][1] = None
+    with pytest.raises(Refusal, match="not every shuffler has signed"):
+        ask("join", value=[0.5, 0.5], **asked(stage, signed=unsigned))
+
+
+def test_a_promise_that_the_crowd_does_not_give_is_refused() -> None:
+    """Terms signed by everybody but promising too much fail the browser's own arithmetic."""
+    stage = Stage(minimum=50)
+    terms = stage.round.terms
+    group = terms.groups[0]
+    better = msgspec.structs.replace(group.promise, epsilon=group.promise.epsilon * 0.8)
+    groups = (msgspec.structs.replace(group, promise=better), *terms.groups[1:])
+    signed = _signed_anew(stage, msgspec.structs.replace(terms, groups=groups))
+    ask("join", value=[0.5, 0.5], **asked(stage))
+    with pytest.raises(Refusal, match="gives only"):
+        ask("join", value=[0.5, 0.5], **asked(stage, signed=json.loads(write_signed(signed))))
+
+
+def _signed_anew(stage: Stage, terms: Any) -> SignedTerms:
+    signed = propose(terms, signing=stage.cast.server.signing)
+    for keys in stage.cast.shufflers:
+        signed = countersign(signed, signing=keys.signing, pledged={})
+    return signed
+
+
+def test_a_bulletin_is_checked_before_it_is_read() -> None:
+    """One flipped bit in the heading, in an entry or at the end is refused."""
+    stage = Stage()
+    joined = ask("join", value=[0.5, 0.5], **asked(stage))
+    mine = read_ticket(joined["ticket"].encode())
+    raw = answered(stage, [mine, *stage.crowd(2)]).bulletin(stage.round.digest)
+    for place in (1, 40, len(raw) - 1):
+        bad = raw[:place] + bytes((raw[place] ^ 1,)) + raw[place + 1 :]
+        with pytest.raises(Refusal):
+            ask("collect", ticket=joined["ticket"], bulletin=bad.hex(), **asked(stage))
+    other = write_ticket(replace_seed(mine)).decode()
+    with pytest.raises(Refusal, match="is not on the board"):
+        ask("collect", ticket=other, bulletin=raw.hex(), **asked(stage))
+
+
+def replace_seed(ticket: Ticket) -> Ticket:
+    """Return the ticket of somebody else."""
+    return msgspec.structs.replace(ticket, seed=bytes(32))
+
+
+@pytest.mark.parametrize("suite", ["x25519", "mlkem768-x25519"])
+def test_one_seed_gives_the_same_keys_on_both_sides(suite: str) -> None:
+    """Contact and address of a seed are equal in Python and in the browser."""
+    keys = KeyPairs(suite_named(suite), bytes(range(32)))
+    here = ask("pairs", suite=suite, seed=bytes(range(32)).hex())
+    assert here == {"contact": keys.contact_raw.hex(), "address": keys.address.hex()}
+
+
+def test_hostile_keys_are_refused() -> None:
+    """Keys of small order or out of canonical form are refused by the browser, too."""
+    prime = 2**255 - 19
+    bad = [n.to_bytes(32, "little").hex() for n in (0, 1, prime - 1, prime, prime + 1)]
+    assert all(ask("sealing", suite=CLASSICAL.name, keys=bad))
+    assert all(ask("verifying", keys=bad))
+    good = KeyPairs(CLASSICAL, bytes(32))
+    assert ask("sealing", suite=CLASSICAL.name, keys=[good.opening.public_raw.hex()]) == [None]
+    assert ask("verifying", keys=[good.signing.public_raw.hex()]) == [None]
+
+
+def test_paths_of_the_tree_lead_to_its_root() -> None:
+    """Every inclusion proof of a Python tree holds in the browser, and not for another leaf."""
+    proofs = []
+    for size in (1, 2, 3, 7, 8):
+        tree = Tree([bytes((n, 7)) for n in range(size)])
+        for place in range(size):
+            path = [step.hex() for step in tree.inclusion(place)]
+            proof = {"place": place, "size": size, "root": tree.root().hex(), "path": path}
+            proofs += [{"leaf": bytes((place, 7)).hex(), **proof}, {"leaf": "aa", **proof}]
+    verdicts = ask("proofs", proofs=proofs)
+    assert verdicts[::2] == [None] * (len(proofs) // 2)
+    assert all("not under the root" in verdict for verdict in verdicts[1::2])

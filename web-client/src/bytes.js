@@ -1,0 +1,81 @@
+// Bytes: joining, comparing and spelling them. Knows nothing of what they mean.
+
+import { Refused } from "./errors.js";
+
+const encoder = new TextEncoder();
+const decoder = new TextDecoder("utf-8", { fatal: true });
+
+export const utf8 = (text) => encoder.encode(text);
+export const text = (bytes) => decoder.decode(bytes);
+export const byte = (...values) => Uint8Array.from(values);
+
+export function concat(...parts) {
+  const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
+  let at = 0;
+  for (const part of parts) {
+    whole.set(part, at);
+    at += part.length;
+  }
+  return whole;
+}
+
+export function equal(a, b) {
+  return a.length === b.length && a.every((value, place) => value === b[place]);
+}
+
+/** Order as Python orders bytes. */
+export function compare(a, b) {
+  const shared = Math.min(a.length, b.length);
+  for (let at = 0; at < shared; at += 1) {
+    if (a[at] !== b[at]) return a[at] - b[at];
+  }
+  return a.length - b.length;
+}
+
+export function hex(bytes) {
+  return Array.from(bytes, (value) => value.toString(16).padStart(2, "0")).join("");
+}
+
+export function unhex(digits) {
+  if (typeof digits !== "string" || !/^([0-9a-f]{2})*$/.test(digits)) {
+    throw new Refused("these are not hexadecimal digits");
+  }
+  return Uint8Array.from(digits.match(/../g) ?? [], (pair) => parseInt(pair, 16));
+}
+
+export function base64(bytes) {
+  let binary = "";
+  for (const value of bytes) binary += String.fromCharCode(value);
+  return btoa(binary);
+}
+
+export function unbase64(spelled) {
+  try {
+    return Uint8Array.from(atob(spelled), (letter) => letter.charCodeAt(0));
+  } catch {
+    throw new Refused("these are not base64 digits");
+  }
+}
+
+/** Read an unsigned big-endian integer. */
+export function big(bytes) {
+  return bytes.reduce((sum, value) => (sum << 8n) | BigInt(value), 0n);
+}
+
+/** Write an unsigned integer in so many bytes, big-endian. */
+export function unsigned(value, size) {
+  const bytes = new Uint8Array(size);
+  let rest = BigInt(value);
+  for (let at = size - 1; at >= 0; at -= 1) {
+    bytes[at] = Number(rest & 255n);
+    rest >>= 8n;
+  }
+  if (rest) throw new Refused(`${value} does not fit in ${size} bytes`);
+  return bytes;
+}
+
+export function padded(bytes, size) {
+  const whole = new Uint8Array(size);
+  whole.set(bytes);
+  return whole;
+}

@@ -1,0 +1,181 @@
+// A person's side: examine the terms, join once, keep the ticket, collect, exchange letters.
+//
+// The value is used in `join` and nowhere else. Trusts nobody's arithmetic but its own. No input or
+// output happens here: `session.js` fetches and stores. SPEC section 12.
+
+import { amplify } from "./accountant.js";
+import { compare, equal, hex, padded, unhex } from "./bytes.js";
+import { Entropy } from "./entropy.js";
+import { binding, seal, unseal } from "./envelope.js";
+import { Refused } from "./errors.js";
+import { addressOf, contactOf, keyPairs, sealingKey } from "./keys.js";
+import * as messages from "./messages.js";
+import { randomizerOf } from "./randomizers.js";
+import { ADDRESS } from "./suites.js";
+import { settle } from "./terms.js";
+
+const SLACK = 0.01; // the page's bound is a little coarser than the library's where caps overlap
+
+/** Check the terms and refuse what promises less than asked; nothing private is touched. */
+export function examine(signed, { group, trusted, limit, now }) {
+  const round = settle(signed, trusted);
+  const number = round.group(group);
+  const of = round.terms.groups[number];
+  if (!(round.terms.opens <= now && now < round.terms.expires)) {
+    throw new Refused("the round is not open at this time: ask for a newer one");
+  }
+  const randomizer = randomizerOf(of.randomizer);
+  if (!randomizer.decodes.includes(of.decode)) {
+    throw new Refused(`${randomizer.name} has no decode ${of.decode}`);
+  }
+  const size = messages.widths(randomizer).reduce((sum, one) => sum + one, 0);
+  if (size !== of.payload_size) {
+    throw new Refused("the size of a report in the terms is not the randomizer's");
+  }
+  const { promise } = of;
+  const epsilon = amplify(randomizer.law(), { crowd: of.minimum, ...promise });
+  if (epsilon > promise.epsilon * (1 + SLACK)) {
+    throw new Refused(
+      `the terms promise ε = ${promise.epsilon.toPrecision(4)}, the crowd of ${of.minimum} gives only`
+      + ` ${epsilon.toPrecision(4)}: do not join`,
+    );
+  }
+  if (epsilon > limit.epsilon * (1 + SLACK) || promise.delta > limit.delta) {
+    throw new Refused(
+      `the round costs (ε, δ) = (${epsilon.toPrecision(4)}, ${promise.delta}), your limit is`
+      + ` (${limit.epsilon}, ${limit.delta}): wait for a larger crowd or raise the limit`,
+    );
+  }
+  return { round, group: number, of, randomizer, epsilon, delta: promise.delta };
+}
+
+/**
+ * Randomize a value once, seal the report in layers, and return the ticket that holds the bytes.
+ * Whoever calls stores the ticket before sending `ticket.upload`, and sends the same bytes again
+ * after a failure: fresh noise would be a second report.
+ */
+export async function join(invitation, value, { entropy = new Entropy(), note = new Uint8Array() } = {}) {
+  const { round, group, of, randomizer } = invitation;
+  const report = randomizer.respond(randomizer.snap(value), entropy);
+  const seed = entropy.token(32);
+  const keys = await keyPairs(round.suite, seed);
+  const text = messages.encodeReport({
+    group,
+    contact: keys.contact,
+    payload: messages.encodePayload(randomizer, report),
+    note: padded(note, of.note_size),
+  });
+  const upload = await wrap(text, round, group, entropy.token(16));
+  const { digest, suite } = round;
+  const ticket = {
+    round: round.terms.round, digest, suite: suite.name, group, seed, upload,
+    receipt: new Uint8Array(), written: 0, seen: [],
+  };
+  return { ticket, report };
+}
+
+/** Seal a report to the server and then to each shuffler, the first one last. */
+async function wrap(text, round, group, id) {
+  const { terms, suite, digest } = round;
+  const key = (party) => sealingKey(suite, unhex(party.sealing));
+  let body = await seal(text, { suite, to: key(terms.server), bound: binding("report", { digest, group }) });
+  for (let hop = terms.shufflers.length - 1; hop >= 0; hop -= 1) {
+    const upload = hop === 0 ? id : new Uint8Array(16);
+    const bound = binding("layer", { digest, group, hop, upload });
+    body = await seal(body, { suite, to: key(terms.shufflers[hop]), bound });
+  }
+  return messages.encodeUpload(round, { group, id, body });
+}
+
+function sameRound(ticket, round) {
+  if (!equal(ticket.digest, round.digest)) throw new Refused("this ticket is of another round");
+}
+
+/** Check the first shuffler's receipt and put it into the ticket. */
+export function keepReceipt(ticket, receipt, round) {
+  sameRound(ticket, round);
+  messages.checkReceipt(receipt, ticket.upload, round);
+  return { ...ticket, receipt };
+}
+
+export async function addressOfTicket(ticket, round) {
+  return hex((await keyPairs(round.suite, ticket.seed)).address);
+}
+
+/** Find and open one's own answer in the bytes of a bulletin, which are checked first. */
+export async function collect(ticket, raw, round) {
+  sameRound(ticket, round);
+  const bulletin = messages.readBulletin(raw, round);
+  if (bulletin.outcome === messages.REFUSED) {
+    throw new Refused("the server refused the round: too few good reports were left to hide among");
+  }
+  const keys = await keyPairs(round.suite, ticket.seed);
+  const entry = find(bulletin.entries[ticket.group], keys.address);
+  if (!entry) {
+    const proof = ticket.receipt.length ? "your receipt proves" : "you have no receipt to prove";
+    throw new Refused(`your address ${hex(keys.address)} is not on the board; ${proof} that the shuffler had your report`);
+  }
+  const bound = binding("answer", { digest: round.digest, group: ticket.group });
+  const sealed = entry.slice(ADDRESS);
+  const answer = messages.decodeAnswer(await unseal(sealed, { suite: round.suite, key: keys.opening, bound }), round);
+  return { ...answer, partners: answer.partners.map((partner) => described(partner, round)) };
+}
+
+function find(entries, address) {
+  let low = 0;
+  let high = entries.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (compare(entries[middle].slice(0, ADDRESS), address) < 0) low = middle + 1;
+    else high = middle;
+  }
+  return low < entries.length && equal(entries[low].slice(0, ADDRESS), address) ? entries[low] : null;
+}
+
+/** Add a partner's address and, where the answer tells it, the place it reported. */
+function described(partner, round) {
+  const address = addressOf(round.suite, partner.contact);
+  if (!partner.payload.length) return { ...partner, address };
+  const randomizer = randomizerOf(round.terms.groups[partner.group].randomizer);
+  const report = messages.decodePayload(randomizer, partner.payload);
+  return { ...partner, address, report, place: randomizer.place(report) };
+}
+
+/** Write a letter to a partner's contact: the posting for the board, and the ticket after it. */
+export async function write(ticket, body, to, round) {
+  sameRound(ticket, round);
+  const { suite, digest } = round;
+  const partner = contactOf(suite, to);
+  const keys = await keyPairs(suite, ticket.seed);
+  const text = messages.encodeLetter(round, { keys, recipient: partner.address, counter: ticket.written, body });
+  const bound = binding("letter", { digest, group: 0 });
+  const sealed = await seal(text, { suite, to: partner.sealing, bound });
+  const posting = messages.encodePosting(round, partner.address, sealed);
+  return { posting, ticket: { ...ticket, written: ticket.written + 1 } };
+}
+
+/** Read the letters to one's own address; forged, altered and repeated ones are counted, not read. */
+export async function read(ticket, postings, round) {
+  sameRound(ticket, round);
+  const keys = await keyPairs(round.suite, ticket.seed);
+  const bound = binding("letter", { digest: round.digest, group: 0 });
+  const seen = new Set(ticket.seen.map(([sender, counter]) => `${hex(sender)}/${counter}`));
+  const inbox = { letters: [], ticket, refused: 0 };
+  for (const raw of postings) {
+    const posting = messages.decodePosting(raw, round);
+    if (!equal(posting.recipient, keys.address)) continue;
+    try {
+      const text = await unseal(posting.sealed, { suite: round.suite, key: keys.opening, bound });
+      const letter = messages.decodeLetter(text, round, keys.address);
+      const mark = `${hex(letter.sender.address)}/${letter.counter}`;
+      if (seen.has(mark)) throw new Refused("this letter was read before");
+      seen.add(mark);
+      inbox.letters.push(letter);
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+      inbox.refused += 1;
+    }
+  }
+  const marks = [...seen].sort().map((mark) => [unhex(mark.split("/")[0]), Number(mark.split("/")[1])]);
+  return { ...inbox, ticket: { ...ticket, seen: marks } };
+}

@@ -1,0 +1,6 @@
+// Everything that can go wrong, told to the reader: `Misuse` is the caller's, `Refused` the world's.
+
+export class Misuse extends Error {}
+
+/** Going on would break a promise, so nothing was done; the message says which and why. */
+export class Refused extends Error {}

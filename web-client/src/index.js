@@ -1,0 +1,16 @@
+// coatcheck in the browser. Built by `npm run build` in web-client/; do not edit the bundle.
+
+export { amplify, deltaAbove } from "./accountant.js";
+export { base64, hex, text, unbase64, unhex, utf8 } from "./bytes.js";
+export { addressOfTicket, collect, examine, join, keepReceipt, read, write } from "./client.js";
+export { Entropy } from "./entropy.js";
+export { binding, seal, unseal } from "./envelope.js";
+export { Misuse, Refused } from "./errors.js";
+export { addressOf, checkSignature, contactOf, keyPairs, sealingKey, verifyingKey } from "./keys.js";
+export { checkConsistency, checkInclusion, rootOf } from "./merkle.js";
+export * as messages from "./messages.js";
+export { headsFor } from "./mixing.js";
+export { randomizerOf } from "./randomizers.js";
+export { suiteNamed } from "./suites.js";
+export { readTerms, settle } from "./terms.js";
+export { readTicket, writeTicket } from "./ticket.js";

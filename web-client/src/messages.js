@@ -1,0 +1,213 @@
+// What is inside the seals, as fixed-size records, and the few bytes outside. SPEC sections 7 to 9.
+
+import { big, byte, compare, concat, equal, padded, unhex, unsigned, utf8 } from "./bytes.js";
+import { Misuse, Refused } from "./errors.js";
+import { checkSignature, contactOf, sha256 } from "./keys.js";
+import { rootOf } from "./merkle.js";
+import { ADDRESS, DIGEST, SIGNATURE } from "./suites.js";
+import { UPLOAD_HEAD } from "./terms.js";
+
+const VERSION = 1;
+const TALLY = 32;
+const ANSWER_HEAD = 8;
+const [VALUES, PARTNERS, LOCATED] = [1, 2, 3];
+export const REFUSED = 2;
+
+/** Bytes of each coordinate of a report. */
+export function widths({ low, high }) {
+  return low.map((least, j) => Math.max(1, Math.ceil((high[j] - least).toString(2).length / 8)));
+}
+
+/** Write one report: each coordinate an offset from its least value, big-endian. */
+export function encodePayload(randomizer, report) {
+  const sizes = widths(randomizer);
+  return concat(...report.map((value, j) => unsigned(value - randomizer.low[j], sizes[j])));
+}
+
+/** Read one report, or refuse it. */
+export function decodePayload(randomizer, payload) {
+  let at = 0;
+  return widths(randomizer).map((size, j) => {
+    const value = Number(big(payload.slice(at, at + size))) + randomizer.low[j];
+    at += size;
+    if (value > randomizer.high[j]) throw new Refused("this report is out of its domain");
+    return value;
+  });
+}
+
+export function encodeReport({ group, contact, payload, note }) {
+  return concat(byte(VERSION, group), contact, payload, note);
+}
+
+export function encodeUpload(round, { group, id, body }) {
+  return concat(byte(VERSION, round.suite.number, group, 0), round.digest, id, body);
+}
+
+/** Check a shuffler's word that it holds exactly these bytes. */
+export function checkReceipt(raw, upload, round) {
+  const expected = concat(byte(VERSION, 0, 0, 0), round.digest, upload.slice(36, UPLOAD_HEAD), sha256(upload));
+  if (raw.length !== expected.length + SIGNATURE || !equal(raw.slice(0, expected.length), expected)) {
+    throw new Refused("this receipt is for other bytes than your upload");
+  }
+  const { verifying, name } = round.terms.shufflers[0];
+  const message = concat(utf8("coatcheck/v1/receipt\0"), expected);
+  checkSignature(unhex(verifying), raw.slice(-SIGNATURE), message, name);
+}
+
+/** Read a whole bulletin: lengths, order, root and the server's signature. */
+export function readBulletin(raw, round) {
+  const groups = round.terms.groups.length;
+  const head = 4 + DIGEST + groups * TALLY + DIGEST + SIGNATURE;
+  const heading = raw.slice(0, head);
+  const [version, outcome, count, zero] = heading;
+  if (raw.length < head || version !== VERSION || zero || count !== groups || (outcome !== 1 && outcome !== REFUSED)) {
+    throw new Refused("this bulletin is of another version or cut off");
+  }
+  if (!equal(heading.slice(4, 4 + DIGEST), round.digest)) {
+    throw new Refused("this bulletin is for other terms than this round's");
+  }
+  const label = utf8("coatcheck/v1/bulletin\0");
+  const signed = concat(label, heading.slice(0, -SIGNATURE));
+  checkSignature(unhex(round.terms.server.verifying), heading.slice(-SIGNATURE), signed, round.terms.server.name);
+  const tallies = readTallies(heading.slice(4 + DIGEST, 4 + DIGEST + groups * TALLY));
+  const entries = cutEntries(raw, head, round, outcome === REFUSED ? tallies.map(() => 0) : tallies.map(kept));
+  const root = rootOf(leavesOf(entries));
+  if (!equal(root, heading.slice(head - SIGNATURE - DIGEST, head - SIGNATURE))) {
+    throw new Refused("the entries of this bulletin are not the ones its root stands for");
+  }
+  return { outcome, tallies, entries, heading };
+}
+
+const kept = ({ received, dropped }) => received - dropped.reduce((sum, one) => sum + one, 0);
+
+function readTallies(raw) {
+  const numbers = [];
+  for (let at = 0; at < raw.length; at += 4) numbers.push(Number(big(raw.slice(at, at + 4))));
+  const tallies = [];
+  for (let at = 0; at < numbers.length; at += 8) {
+    tallies.push({ received: numbers[at], dropped: numbers.slice(at + 1, at + 8) });
+  }
+  if (tallies.some((tally) => kept(tally) < 0)) throw new Refused("a tally drops more reports than came in");
+  return tallies;
+}
+
+function cutEntries(raw, start, round, sizes) {
+  let at = start;
+  const entries = sizes.map((count, group) => {
+    const size = round.entrySize(group);
+    const list = Array.from({ length: count }, (_, row) => raw.slice(at + row * size, at + (row + 1) * size));
+    at += count * size;
+    for (let row = 1; row < list.length; row += 1) {
+      if (compare(list[row - 1].slice(0, ADDRESS), list[row].slice(0, ADDRESS)) >= 0) {
+        throw new Refused("the entries of this bulletin are not sorted by address");
+      }
+    }
+    return list;
+  });
+  if (at !== raw.length) throw new Refused("this bulletin is not as long as its counts say");
+  return entries;
+}
+
+function* leavesOf(entries) {
+  for (const [group, list] of entries.entries()) {
+    for (const entry of list) yield concat(byte(group), entry);
+  }
+}
+
+/** Read an answer strictly: version, counts, and zeros to the end. */
+export function decodeAnswer(raw, round) {
+  const [version, kind] = raw;
+  const count = Number(big(raw.slice(2, 4)));
+  const shared = Number(big(raw.slice(4, 6)));
+  if (version !== VERSION || ![VALUES, PARTNERS, LOCATED].includes(kind) || raw[6] || raw[7]) {
+    throw new Refused("this answer is of another version");
+  }
+  if (kind === VALUES) {
+    const view = new DataView(raw.buffer, raw.byteOffset);
+    checkPadding(raw, ANSWER_HEAD + 8 * (count + shared));
+    const numbers = Array.from({ length: count + shared }, (_, j) => view.getFloat64(ANSWER_HEAD + 8 * j));
+    return { values: numbers.slice(0, count), shared: numbers.slice(count), partners: [] };
+  }
+  if (shared || !count) throw new Refused("this answer is of another version");
+  return { values: [], shared: [], partners: readPartners(raw, count, round, kind === LOCATED) };
+}
+
+function readPartners(raw, count, round, located) {
+  let at = ANSWER_HEAD;
+  const partners = Array.from({ length: count }, () => {
+    const group = raw[at];
+    if (at >= raw.length || group >= round.terms.groups.length) throw new Refused("this answer is cut off");
+    const keys = at + 1 + round.suite.contact;
+    const end = keys + (located ? round.terms.groups[group].payload_size : 0);
+    const contact = raw.slice(at + 1, keys);
+    const payload = raw.slice(keys, end);
+    at = end;
+    return { group, contact, payload };
+  });
+  checkPadding(raw, at);
+  return partners;
+}
+
+function checkPadding(raw, end) {
+  if (end > raw.length || raw.slice(end).some((value) => value)) {
+    throw new Refused("this answer is cut off, or is not padded with zeros");
+  }
+}
+
+function signedLetter(round, sender, recipient, rest) {
+  return concat(utf8("coatcheck/v1/letter\0"), round.digest, sender, recipient, rest);
+}
+
+/** Write a letter with its signature inside, bound to round, sender, recipient and counter. */
+export function encodeLetter(round, { keys, recipient, counter, body }) {
+  const room = round.terms.letter_size;
+  if (body.length > room) throw new Misuse(`a letter of this round has at most ${room} bytes, this one has ${body.length}`);
+  const rest = concat(unsigned(counter, 8), unsigned(body.length, 2), padded(body, room));
+  const signature = keys.sign(signedLetter(round, keys.address, recipient, rest));
+  return concat(byte(VERSION), keys.contact, rest, signature);
+}
+
+/** Read a letter and check that its sender wrote it for this recipient in this round. */
+export function decodeLetter(raw, round, recipient) {
+  const size = round.suite.contact;
+  const room = round.terms.letter_size;
+  if (raw.length !== 1 + size + 10 + room + SIGNATURE || raw[0] !== VERSION) {
+    throw new Refused("this letter is of another version or size");
+  }
+  const sender = contactOf(round.suite, raw.slice(1, 1 + size));
+  const rest = raw.slice(1 + size, -SIGNATURE);
+  const text = signedLetter(round, sender.address, recipient, rest);
+  checkSignature(sender.verifying, raw.slice(-SIGNATURE), text, "the sender");
+  const length = Number(big(rest.slice(8, 10)));
+  if (length > room || rest.slice(10 + length).some((value) => value)) {
+    throw new Refused("this letter is not padded with zeros");
+  }
+  return { sender, counter: Number(big(rest.slice(0, 8))), body: rest.slice(10, 10 + length) };
+}
+
+export function encodePosting(round, recipient, sealed) {
+  return concat(byte(VERSION, 0, 0, 0), round.digest, recipient, sealed);
+}
+
+export function postingSize(round) {
+  return 4 + DIGEST + ADDRESS + round.letterSize();
+}
+
+export function decodePosting(raw, round) {
+  const head = 4 + DIGEST;
+  if (raw.length !== postingSize(round) || !equal(raw.slice(0, head), concat(byte(VERSION, 0, 0, 0), round.digest))) {
+    throw new Refused("this posting is of another version or another round");
+  }
+  return { recipient: raw.slice(head, head + ADDRESS), sealed: raw.slice(head + ADDRESS) };
+}
+
+/** Read the board's signed word on all it ever showed: how many leaves, and the root over them. */
+export function readCheckpoint(raw, round) {
+  if (raw.length !== 44 + SIGNATURE || !equal(raw.slice(0, 4), byte(VERSION, 0, 0, 0))) {
+    throw new Refused("a checkpoint has 108 bytes and begins with its version");
+  }
+  const message = concat(utf8("coatcheck/v1/checkpoint\0"), raw.slice(0, -SIGNATURE));
+  const { verifying, name } = round.terms.board;
+  checkSignature(unhex(verifying), raw.slice(-SIGNATURE), message, name);
+  return { size: Number(big(raw.slice(4, 12))), root: raw.slice(12, 44) };
+}

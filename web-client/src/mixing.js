@@ -1,0 +1,47 @@
+// The coin that decides between truth and noise, in integers, as coatcheck/randomizers/mixing.py.
+
+import { Refused } from "./errors.js";
+
+export const TOSSES = 1n << 64n;
+const BITS = 160n;
+const LARGEST = 64;
+
+/** Return a double as an exact fraction of two integers. */
+export function fraction(value) {
+  const view = new DataView(new ArrayBuffer(8));
+  view.setFloat64(0, value);
+  const bits = view.getBigUint64(0);
+  const exponent = Number((bits >> 52n) & 0x7ffn);
+  const mantissa = (bits & ((1n << 52n) - 1n)) + (exponent ? 1n << 52n : 0n);
+  const power = Math.max(exponent, 1) - 1075;
+  return power >= 0 ? [mantissa << BigInt(power), 1n] : [mantissa, 1n << BigInt(-power)];
+}
+
+/** Return the numerator over 2^160 of a number at most e^epsilon. */
+function expBelow(epsilon) {
+  const [numerator, denominator] = fraction(epsilon);
+  let term = 1n << BITS;
+  let total = term;
+  for (let order = 1n; term; order += 1n) {
+    // Every term is positive and rounded down, so the sum stays below e^epsilon.
+    term = (term * numerator) / (denominator * order);
+    total += term;
+  }
+  return total;
+}
+
+/**
+ * Return the coin's heads out of 2^64 for a cap of `cap` points among `whole`.
+ * Guarantee: heads whole <= (e^epsilon - 1) cap (2^64 - heads), checked in integers.
+ */
+export function headsFor(epsilon, cap, whole) {
+  if (!(Number.isFinite(epsilon) && epsilon > 0 && epsilon <= LARGEST)) {
+    throw new Refused(`a local epsilon lies above 0 and up to ${LARGEST}, this one is ${epsilon}`);
+  }
+  const gain = (expBelow(epsilon) - (1n << BITS)) * cap;
+  const heads = (TOSSES * gain) / (gain + (whole << BITS));
+  if (heads * (whole << BITS) > gain * (TOSSES - heads)) {
+    throw new Refused("the mixing coin exceeds its budget; this is a bug in coatcheck");
+  }
+  return heads;
+}

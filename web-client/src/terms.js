@@ -1,0 +1,183 @@
+// The public terms of a round, read strictly, and the sizes that follow from them. SPEC section 6.
+
+import { unhex, utf8 } from "./bytes.js";
+import { Refused } from "./errors.js";
+import { parse } from "./json.js";
+import { checkSignature, sealingKey, sha256, verifyingKey } from "./keys.js";
+import { ADDRESS, suiteNamed } from "./suites.js";
+
+const LIMIT = 1 << 16;
+export const UPLOAD_HEAD = 52;
+const REPORT_HEAD = 2;
+const LETTER_FIXED = 1 + 8 + 2 + 64;
+
+const matches = (pattern) => (value) => typeof value === "string" && pattern.test(value);
+const whole = (low, high) => (value) => Number.isInteger(value) && value >= low && value <= high;
+const between = (low, high) => (value) => typeof value === "number" && value > low && value < high;
+const record = (value) => typeof value === "object" && value !== null && !Array.isArray(value);
+const list = (low, high, fields) => (value) => Array.isArray(value) && value.length >= low
+  && value.length <= high && value.every((one) => check(one, fields));
+const nested = (fields) => (value) => check(value, fields);
+
+const NAME = matches(/^[a-z0-9][a-z0-9-]{0,31}$/);
+const TITLE = matches(/^[A-Za-z0-9][A-Za-z0-9 .:_-]{0,63}$/);
+const KEY = matches(/^[0-9a-f]{64}$/);
+const HEX = (value) => matches(/^([0-9a-f]{2})+$/)(value) && value.length <= 4096;
+const COUNT = whole(0, 2 ** 31 - 1);
+const SECOND = whole(0, 2 ** 48);
+const POSITIVE = (value) => between(0, Infinity)(value) && value <= 1e6;
+
+const NOTARY = { name: TITLE, verifying: KEY };
+const PARTY = { ...NOTARY, sealing: HEX };
+const PROMISE = { epsilon: POSITIVE, delta: between(0, 1), "corrupted?": COUNT, "exposed?": COUNT };
+const GROUP = {
+  name: NAME,
+  randomizer: record,
+  decode: NAME,
+  minimum: whole(1, 2 ** 31 - 1),
+  payload_size: whole(1, 1 << 14),
+  answer_size: whole(8, 1 << 20),
+  promise: nested(PROMISE),
+  "note_size?": whole(0, 1 << 10),
+};
+const TERMS = {
+  "coatcheck?": (value) => value === "terms/1",
+  round: TITLE,
+  "suite?": (value) => value === "x25519" || value === "mlkem768-x25519",
+  groups: list(1, 16, GROUP),
+  task: nested({ name: NAME, "params?": record }),
+  server: nested(PARTY),
+  shufflers: list(1, 8, PARTY),
+  board: nested(NOTARY),
+  opens: SECOND,
+  closes: SECOND,
+  expires: SECOND,
+  "letter_size?": whole(0, 1 << 12),
+};
+
+/** Refuse a record with a field that is missing, unknown or out of range; a ? marks the optional. */
+function check(value, fields) {
+  if (!record(value)) throw new Refused("the terms do not decode: a record is missing");
+  for (const name of Object.keys(value)) {
+    if (!(name in fields) && !(`${name}?` in fields)) {
+      throw new Refused(`the terms do not decode: unknown field ${name}`);
+    }
+  }
+  for (const [spelled, holds] of Object.entries(fields)) {
+    const name = spelled.replace("?", "");
+    const absent = spelled.endsWith("?") && !(name in value);
+    if (!absent && !holds(value[name])) {
+      throw new Refused(`the terms do not decode: field ${name} is missing or out of range`);
+    }
+  }
+  return true;
+}
+
+/** Terms together with the exact bytes they were read from. */
+export class Round {
+  constructor(terms, document) {
+    this.terms = { suite: "x25519", letter_size: 256, ...terms };
+    this.terms.groups = terms.groups.map((group) => ({
+      note_size: 0,
+      ...group,
+      promise: { corrupted: 0, exposed: 0, ...group.promise },
+    }));
+    this.document = document;
+    this.digest = sha256(document);
+    this.suite = suiteNamed(this.terms.suite);
+  }
+
+  group(name) {
+    const names = this.terms.groups.map((group) => group.name);
+    if (!names.includes(name)) {
+      throw new Refused(`the round has no group ${name}, its groups are ${names.join(", ")}`);
+    }
+    return names.indexOf(name);
+  }
+
+  reportSize(group) {
+    const of = this.terms.groups[group];
+    return REPORT_HEAD + this.suite.contact + of.payload_size + of.note_size;
+  }
+
+  uploadSize(group) {
+    const layers = 1 + this.terms.shufflers.length;
+    return UPLOAD_HEAD + this.reportSize(group) + layers * this.suite.overhead;
+  }
+
+  entrySize(group) {
+    return ADDRESS + this.terms.groups[group].answer_size + this.suite.overhead;
+  }
+
+  letterSize() {
+    return LETTER_FIXED + this.suite.contact + this.terms.letter_size + this.suite.overhead;
+  }
+}
+
+/** Read a document strictly: sizes, ranges, unknown and doubled fields are refused. */
+export function readTerms(document) {
+  const bytes = utf8(document);
+  if (bytes.length > LIMIT) throw new Refused(`the terms have more than ${LIMIT} bytes`);
+  const terms = parse(document);
+  check(terms, TERMS);
+  const round = new Round(terms, bytes);
+  contradictions(round);
+  return round;
+}
+
+function distinct(what, values) {
+  if (new Set(values).size < values.length) throw new Refused(`two ${what} of the terms are the same`);
+}
+
+function contradictions(round) {
+  const { terms } = round;
+  distinct("groups", terms.groups.map((group) => group.name));
+  // One party in two places would join what the protocol keeps apart.
+  const parties = [terms.server, ...terms.shufflers];
+  distinct("keys", [...parties, terms.board].map((party) => party.verifying));
+  distinct("keys", parties.map((party) => party.sealing));
+  if (!(terms.opens < terms.closes && terms.closes <= terms.expires)) {
+    throw new Refused("a round opens, then closes, then expires: these times are not in order");
+  }
+  for (const { name, minimum, promise } of terms.groups) {
+    if (promise.corrupted + promise.exposed >= minimum) {
+      throw new Refused(`in group ${name} nobody would be left to hide among`);
+    }
+  }
+}
+
+/**
+ * Check every signature and key of signed terms and return the round they describe.
+ * `trusted` holds the verifying keys (hex) that the person knows from elsewhere.
+ */
+export function settle(signed, trusted) {
+  check(signed, {
+    document: (value) => typeof value === "string",
+    server: HEX,
+    shufflers: (value) => Array.isArray(value) && value.every((one) => one === null || HEX(one)),
+  });
+  const round = readTerms(signed.document);
+  const { server, shufflers, board } = round.terms;
+  if (signed.shufflers.length !== shufflers.length || signed.shufflers.includes(null)) {
+    throw new Refused("not every shuffler has signed these terms: wait until all have");
+  }
+  checkParty(server, signed.server, "server", round);
+  shufflers.forEach((party, hop) => checkParty(party, signed.shufflers[hop], "shuffler", round));
+  for (const party of [server, ...shufflers]) sealingKey(round.suite, unhex(party.sealing));
+  verifyingKey(unhex(board.verifying));
+  for (const party of [server, ...shufflers, board]) {
+    if (!trusted.includes(party.verifying)) {
+      throw new Refused(
+        `the key of ${party.name} in the terms is not one you trust: get it from them by another`
+        + " way, compare, and add it",
+      );
+    }
+  }
+  return round;
+}
+
+function checkParty(party, signature, role, round) {
+  const label = utf8(`coatcheck/v1/terms/${role}\0`);
+  const message = new Uint8Array([...label, ...round.document]);
+  checkSignature(unhex(party.verifying), unhex(signature), message, party.name);
+}

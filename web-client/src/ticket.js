@@ -1,0 +1,24 @@
+// The ticket as the same JSON that the Python side reads and writes; its bytes are secret.
+
+import { base64, unbase64 } from "./bytes.js";
+import { Refused } from "./errors.js";
+import { parse } from "./json.js";
+
+export function writeTicket(ticket) {
+  const seen = ticket.seen.map(([sender, counter]) => [base64(sender), counter]);
+  const bytes = Object.fromEntries(
+    ["digest", "seed", "upload", "receipt"].map((name) => [name, base64(ticket[name])]),
+  );
+  return JSON.stringify({ coatcheck: "ticket/1", ...ticket, ...bytes, seen }, null, 1);
+}
+
+export function readTicket(spelled) {
+  const raw = parse(spelled);
+  if (raw.coatcheck !== "ticket/1") throw new Refused("this is no ticket");
+  const { round, suite, group, written = 0, receipt = "" } = raw;
+  const seen = (raw.seen ?? []).map(([sender, counter]) => [unbase64(sender), counter]);
+  const digest = unbase64(raw.digest);
+  const seed = unbase64(raw.seed);
+  if (digest.length !== 32 || seed.length !== 32) throw new Refused("this is no ticket");
+  return { round, digest, suite, group, seed, upload: unbase64(raw.upload), receipt: unbase64(receipt), written, seen };
+}
