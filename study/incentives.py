@@ -115,8 +115,8 @@ def _range(theirs: list[float], printed: float) -> str:
     """Say why a Shapley error by range is not lower: by the budget, or by the measure."""
     if theirs and fmean(theirs) + _spread(theirs) >= printed:
         return (
-            "the printed row, rerun with the larger budget that it implies, is not lower beyond its "
-            "seeds either: the range that divides is set by the two most extreme people"
+            "the printed row, rerun with the larger budget that it implies, is not lower beyond "
+            "its seeds either: the range that divides is set by the two most extreme people"
         )
     return _SOUND
 
