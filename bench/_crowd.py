@@ -12,11 +12,14 @@ import httpx2
 import numpy as np
 
 from bench import Figure
-from coatcheck import client
+from coatcheck import client, tasks
 from coatcheck.agreement import settle
 from coatcheck.client import Limit, examine
+from coatcheck.domain import Box
+from coatcheck.entropy import system
 from coatcheck.envelope import Purpose, binding, seal, unseal
 from coatcheck.keys import KeyPairs
+from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.services.client import Offer, Visit
 from coatcheck.services.local import Local
 from coatcheck.services.peers import Peers
@@ -51,6 +54,7 @@ def round_of(folder: Path, *, people: int) -> list[Figure]:
         answers = [client.collect(ticket, bulletin, round_) for ticket in tickets[::20]]
         steps["check, and open every 20th answer (people)"] = time.perf_counter() - begun
         assert all(len(answer.partners) == 1 for answer in answers)  # noqa: S101 - a bench checks
+    steps["  of it matching alone"] = _matching(each)
     return _told(people, steps)
 
 
@@ -63,7 +67,7 @@ def _told(people: int, steps: dict[str, float]) -> list[Figure]:
     # and seals. The receipts' signatures are made by one process, all else by every core.
     services = people * (2 * open_one + seal_one) / cores
     whole = services + people * ((draw + 2 * seal_one) / cores + sign)
-    total = sum(steps.values())
+    total = sum(value for name, value in steps.items() if not name.startswith(" "))
     return [
         *figures,
         Figure(what=f"a round of {people:,} people", value=total, unit="s"),
@@ -130,6 +134,17 @@ def _wait(url: str, local: Local) -> tuple[bytes, dict[str, float]]:
         "open, match, seal, publish": shown - shuffled,
     }
     return httpx2.get(f"{board}/bulletin", timeout=60).content, steps
+
+
+def _matching(each: int) -> float:
+    """Measure the task on as many reports, by itself."""
+    square = MinkowskiResponse(domain=Box(lo=(0.0, 0.0), hi=(1.0, 1.0)), epsilon=2.0, radius=0.5)
+    places = np.random.default_rng(1).random((2, each, 2))
+    read = [square.estimate(square.randomize(group, system())) for group in places]
+    task = tasks.from_params({"name": "least-cost-matching"})
+    begun = time.perf_counter()
+    task(read)
+    return time.perf_counter() - begun
 
 
 def _curves() -> tuple[float, float, float, float]:

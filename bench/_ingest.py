@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import gc
 import os
 import sys
 import time
@@ -68,6 +69,8 @@ def serve(kind: str, config: Path, port: int) -> None:
         date_header=False,
         lifespan="off" if kind == "bare" else "on",
     )
+    gc.collect()
+    gc.freeze()
     uvicorn.Server(made).run()
 
 

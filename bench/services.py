@@ -188,7 +188,7 @@ def _postgres(folder: Path) -> Iterator[str]:
         yield ""
         return
     folder.chmod(0o755)
-    cluster = clusters.Cluster(folder)
+    cluster = clusters.Cluster(folder, fsync=True)
     try:
         yield cluster.database()
     finally:

@@ -32,7 +32,7 @@ from coatcheck import (
 )
 from coatcheck.amplification import any_ldp
 from coatcheck.composition import calibrate_rounds
-from coatcheck.laws import Law
+from coatcheck.laws import Law, OwnCoin
 from coatcheck.randomizers import Decode
 
 # -- locations (Table errortime, the SC and the LBS figures)
@@ -145,14 +145,21 @@ IMPLIED: Final = {
 }
 # The printed local Minkowski rows fit this radius at both budgets: it was not searched again.
 STALE_RADIUS: Final = 1.17
+SHARE: Final = 0.2  # of the people, in each round
+_RADII: Final = (0.8, 1.0, 1.2, 1.5, 1.8)
 
 
 @dataclass(frozen=True)
 class FederatedDesign:
-    """A mechanism for gradients, or none, and how one person's report is read."""
+    """A mechanism for gradients, or none, and how one person's report is read.
+
+    Attributes:
+        coins: whether everybody's own coin decides who takes part in a round.
+    """
 
     randomizer: Randomizer | None
     how: Decode = "unbiased"
+    coins: bool = False
 
     @property
     def epsilon(self) -> float:
@@ -167,11 +174,15 @@ class FederatedDesign:
 
 
 def federated(budget: int, model: str, *, mechanism: str) -> FederatedDesign:
-    """Return the design of a row: model none, local, pic (as printed), sound or best."""
+    """Return the design of a row.
+
+    Models: `none`; `local` and `pic` as printed; `sound`, the paper's mechanism with a budget that
+    a proof supports; `secret`, ours with a secret sample; `best`, ours with everybody's own coin.
+    """
     if model == "none":
         return FederatedDesign(None)
-    if model == "best":
-        return _best_federated(budget)
+    if model in {"best", "secret"}:
+        return _best_federated(budget, coins=model == "best")
     if model == "local":
         epsilon = budget / LOCAL_SHARE
     elif model == "pic" and (mechanism, budget) in IMPLIED:
@@ -199,23 +210,39 @@ def _gradient_mechanism(name: str, epsilon: float, radius: float | None) -> Rand
 def round_budget(budget: int, make: Callable[[float], Law] = any_ldp) -> float:
     """Return the local ε a round: 80 rounds, each with a secret fifth of 50,000 people."""
     return calibrate_rounds(
-        make, epsilon=budget, crowd=10_000, delta=FEDERATED_DELTA, rounds=80, sampled=0.2
+        make, epsilon=budget, crowd=10_000, delta=FEDERATED_DELTA, rounds=80, sampled=SHARE
     )
 
 
-_RADII: Final = (0.8, 1.0, 1.2, 1.5, 1.8)
+@cache
+def coin_budget(budget: int, make: Callable[[float], Law]) -> float:
+    """Return the local ε a round if everybody's own coin decides, and silence is a message too.
+
+    The promise to each of the 50,000 is the same; that the server's sample stays secret need not
+    be assumed.
+    """
+    return calibrate_rounds(make, epsilon=budget, crowd=50_000, delta=FEDERATED_DELTA, rounds=80)
 
 
 def _law(epsilon: float, *, radius: float) -> Law:
     return MinkowskiResponse(domain=L1, epsilon=epsilon, radius=radius).law
 
 
+def _coin_law(epsilon: float, *, radius: float) -> Law:
+    law = MinkowskiResponse(domain=L1, epsilon=epsilon, radius=radius).law
+    return OwnCoin(law=law, rate=SHARE)
+
+
 @cache
-def _best_federated(budget: int) -> FederatedDesign:
+def _best_federated(budget: int, *, coins: bool) -> FederatedDesign:
     """Search radius and local ε together under the mechanism's own law, for the mean."""
     found = []
     for radius in _RADII:
-        epsilon = round_budget(budget, partial(_law, radius=radius))
+        if coins:
+            epsilon = coin_budget(budget, partial(_coin_law, radius=radius))
+        else:
+            epsilon = round_budget(budget, partial(_law, radius=radius))
         made = MinkowskiResponse(domain=L1, epsilon=epsilon, radius=radius)
         found.append((made.squared_error(np.zeros(6)), made))
-    return FederatedDesign(min(found, key=lambda one: one[0])[1], "project")
+    best = min(found, key=lambda one: one[0])[1]
+    return FederatedDesign(best, "project", coins=coins)

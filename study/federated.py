@@ -59,6 +59,13 @@ class _Reader:
 
     randomizer: Randomizer | None
     alone: Decode
+    coins: bool
+
+    def draw(self, entropy: Entropy) -> NDArray[np.intp]:
+        """Draw who takes part in a round: a fifth of all, or about as many by their own coins."""
+        if self.coins:
+            return np.flatnonzero(entropy.uniforms(PEOPLE) < conventions.SHARE)
+        return np.argsort(entropy.words(PEOPLE))[:A_ROUND]
 
     def __call__(self, values: Floats, entropy: Entropy) -> tuple[Floats, Floats]:
         """Return estimates for the mean, and estimates of each person's own gradient."""
@@ -75,6 +82,7 @@ def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
     """List the runs: three seeds for the rows that reproduce and ours, one for the others."""
     rounds, seeds = (2, 1) if quick else (ROUNDS, 3)
     important = [("best", "minkowski"), *(("pic", name) for name in _ROWS)]
+    important += [] if quick else [("secret", "minkowski")]
     others = [*(("pic", name) for name in _OTHERS), ("sound", "minkowski")]
     others += [("local", name) for name in (*_ROWS, *_OTHERS)]
     found: list[tuple[int, str, str, int]] = [(0, "none", "none", 0)]
@@ -97,7 +105,7 @@ def measure(cell: Cell) -> Row:
     design = conventions.federated(
         int(cell["budget"]), str(cell["model"]), mechanism=str(cell["mechanism"])
     )
-    reader = _Reader(design.randomizer, design.how)
+    reader = _Reader(design.randomizer, design.how, design.coins)
     found = _train(reader, rounds=int(cell["rounds"]), seed=int(cell["seed"]))
     return {"local_epsilon": design.epsilon, "radius": design.radius, **found}
 
@@ -110,8 +118,8 @@ def _train(reader: _Reader, *, rounds: int, seed: int) -> Row:
     task = Learning(dimension=network.DIMENSION, sampled=SAMPLED)
     errors, judged = [], []
     for number in range(rounds):
-        who = np.argsort(entropy.words(PEOPLE))[:A_ROUND]
-        where = task.draw_coordinates(A_ROUND, entropy=entropy)
+        who = reader.draw(entropy)
+        where = task.draw_coordinates(len(who), entropy=entropy)
         now = parameters.astype(np.float32)
         values = clip(network.sampled_gradients(now, images[who], labels[who], where))
         unbiased, alone = reader(values, entropy)

@@ -36,6 +36,10 @@ _CONVENTIONS = """## Conventions that reproduce the paper
   which no sound account gives; they are rerun with the implied one (`pic`), and Minkowski also with
   the sound one (`sound`). Local rows have ε_c / 4 a round, about twice what a valid composition of
   local reports allows, because the printed errors imply it.
+- Ours in the federated tables: everybody's own coin decides who reports, and silence is a message
+  too (`best`). That keeps the same promise to each of the 50,000 without a secret sample and leaves
+  a larger local ε; `secret` is ours with the paper's secret sample. The model moves by the unbiased
+  mean, a person's own gradient is read projected.
 - Ours on check-ins is mostly a grid, planned for the mean distance: whether two of its cells are
   near depends on how their centers fall on τ, so its F1 does not rise evenly with ε_c.
 - The printed Shapley errors are of values divided by their own range; they are computed in every

@@ -39,7 +39,7 @@ class Soak:
     async def trouble(self) -> None:
         """Kill somebody now and then, and start whoever is down."""
         while True:
-            await asyncio.sleep(self.pick.uniform(0.2, 2.5))
+            await asyncio.sleep(self.pick.uniform(0.5, 6.0))
             name = self.pick.choice(self.local.names)
             if self.local.processes[name].poll() is None:
                 self.local.kill(name)

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from msgspec import Struct
+
 from coatcheck.errors import Malformed
 from coatcheck.suites import DIGEST_SIZE, SIGNATURE_SIZE
 from coatcheck.terms import UPLOAD_HEAD, Round
@@ -72,8 +74,7 @@ def decode_tallies(raw: bytes) -> tuple[Tally, ...]:
     return tallies
 
 
-@dataclass(frozen=True)
-class Upload:
+class Upload(Struct, frozen=True):
     """What a person hands to the first shuffler."""
 
     group: int

@@ -3,6 +3,7 @@
 The one entry for the command line, the demo and the tests.
 """
 
+import gc
 import logging
 import socket
 import sys
@@ -99,6 +100,9 @@ def serve(role: str, config: Path, *, listen: str | None = None, log_level: str 
         ssl_keyfile=str(settings.path(settings.tls_key)) if settings.tls_key else None,
     )
     server = _Announcing(made, settings=settings, url=url)
+    # What is loaded by now stays: the collector need not look at it again while people wait.
+    gc.collect()
+    gc.freeze()
     try:
         server.run(sockets=[bound])
     finally:

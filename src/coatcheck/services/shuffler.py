@@ -15,7 +15,7 @@ from coatcheck.agreement import countersign, read_signed, settle, write_signed
 from coatcheck.entropy import system
 from coatcheck.errors import Malformed, Misuse, Refused, TwoFaces
 from coatcheck.keys import SigningKey
-from coatcheck.parcels import Batch
+from coatcheck.parcels import RECEIPT_SIZE, Batch
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
 from coatcheck.services.commit import GroupCommit
@@ -35,6 +35,14 @@ from coatcheck.terms import Round, read_terms
 
 _GRACE = 86_400
 """Seconds that a later shuffler waits for a batch: one before it may have released at the end."""
+_RECEIPT = {
+    "type": "http.response.start",
+    "status": 201,
+    "headers": [
+        (b"content-type", b"application/octet-stream"),
+        (b"content-length", b"%d" % RECEIPT_SIZE),
+    ],
+}
 _TOLD = {
     Verdict.CONFLICT: Problem("conflict", "other bytes came under this id: re-send your ticket's"),
     Verdict.SPENT: Problem("forbidden", "this enrolment token was used for another upload"),
@@ -111,7 +119,8 @@ class ShufflerService:
         faults.reach("shuffler.acknowledge")
         # Signed here and not by the writer: a thread that signs would fight for the interpreter
         # with this one at every signature.
-        await respond(send, 201, live.role.receipt(raw, upload))
+        await send(_RECEIPT)
+        await send({"type": "http.response.body", "body": live.role.receipt(raw, upload)})
 
     def _enrolled(self, scope: Scope) -> bytes | None:
         """Check an enrolment token, if the round asks for one; only its hash is kept."""

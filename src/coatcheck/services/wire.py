@@ -23,31 +23,33 @@ _OCTETS: Final = b"application/octet-stream"
 
 async def read_body(scope: Scope, receive: Receive, *, limit: int) -> bytes:
     """Read a body of at most `limit` bytes; a larger one is refused before it is here."""
-    for name, value in scope["headers"]:
-        if name == b"content-length" and (not value.isdigit() or int(value) > limit):
-            raise Problem("too-large", f"at most {limit} bytes are taken here")
     message = await receive()
-    if message["type"] == "http.disconnect":
-        raise Problem("too-slow", "the connection ended before the body did")
     body: bytes = message.get("body", b"")
-    if len(body) <= limit and not message.get("more_body", False):
-        return body
-    return await _read_on(bytearray(body), receive, limit=limit)
+    if message["type"] == "http.request" and not message.get("more_body", False):
+        if len(body) <= limit:
+            return body
+        raise _too_large(limit)
+    length = header(scope, b"content-length")
+    if length and (not length.isdigit() or int(length) > limit):
+        raise _too_large(limit)
+    return await _read_on(bytearray(body), receive, message, limit=limit)
 
 
-async def _read_on(body: bytearray, receive: Receive, *, limit: int) -> bytes:
-    more = True
-    while more:
-        if len(body) > limit:
-            raise Problem("too-large", f"at most {limit} bytes are taken here")
-        message = await receive()
+def _too_large(limit: int) -> Problem:
+    return Problem("too-large", f"at most {limit} bytes are taken here")
+
+
+async def _read_on(body: bytearray, receive: Receive, message: Message, *, limit: int) -> bytes:
+    """Read what is still to come, as long as it is not too much."""
+    while True:
         if message["type"] == "http.disconnect":
             raise Problem("too-slow", "the connection ended before the body did")
+        if len(body) > limit:
+            raise _too_large(limit)
+        if not message.get("more_body", False):
+            return bytes(body)
+        message = await receive()
         body += message.get("body", b"")
-        more = message.get("more_body", False)
-    if len(body) > limit:
-        raise Problem("too-large", f"at most {limit} bytes are taken here")
-    return bytes(body)
 
 
 async def respond(send: Send, status: int, body: bytes, *, media: bytes = _OCTETS) -> None:

@@ -1,0 +1,301 @@
+"""One person's part in one round over the network: join, wait, collect, write, read.
+
+What is private stays in the ticket, which is stored before anything is sent. A retry sends the
+same bytes; whatever fails, no other and no less private way is tried. SPEC section 12.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Self
+
+import msgspec
+
+from coatcheck import client
+from coatcheck.agreement import SignedTerms, settle
+from coatcheck.client import Budget, Inbox, Invitation, Limit, examine, keep_receipt
+from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
+from coatcheck.keyfiles import document, read_secret, write_bytes
+from coatcheck.messages import Answer
+from coatcheck.notices import Bulletin, Checkpoint, posting_size
+from coatcheck.services.peers import Absent, Peers
+from coatcheck.terms import Round
+from coatcheck.ticket import Ticket, read_ticket, write_ticket
+from coatcheck.witness import check_bulletin, check_heading, follow
+
+_PAUSE: Final = 0.25
+_LONGEST: Final = 5.0
+_OVER: Final = frozenset({"abandoned"})
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What the shuffler tells of a round: the terms, where the board is, how many are there."""
+
+    signed: SignedTerms
+    board: str
+    status: dict[str, Any]
+
+
+class Visit:
+    """One person's part in one round.
+
+    *Guarantee:* the ticket is on the disk before the report leaves, and only its bytes ever leave.
+
+    Attributes:
+        url: the round's address at the first shuffler, `http://HOST/rounds/DIGEST`.
+        path: where the ticket is kept; if it is there already, the visit goes on from it. The
+            terms and the board's address are kept beside it.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        path: Path,
+        trusted: Collection[bytes],
+        peers: Peers | None = None,
+        offer: Offer | None = None,
+    ) -> None:
+        self.url = url.rstrip("/")
+        self.path = path
+        self._trusted = trusted
+        self._own = peers is None
+        self._peers = peers or Peers()
+        self._offer = offer
+        self._kept = Path(f"{path}.offer")
+        self._point: Checkpoint | None = None
+        self._letters = 0
+        self._maybe_sent = False
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *details: object) -> None:
+        if self._own:
+            await self._peers.close()
+
+    @property
+    def ticket(self) -> Ticket:
+        """The ticket, as it is stored."""
+        if not self.path.exists():
+            raise Misuse(f"there is no ticket at {self.path}: join first")
+        return read_ticket(read_secret(self.path))
+
+    async def offer(self, *, patience: float = 0.0) -> Offer:
+        """Fetch the terms of the round and where it stands."""
+        raw = await _patiently(lambda: self._peers.get(self.url), patience)
+        try:
+            plain = msgspec.json.decode(raw, type=dict[str, Any])
+            signed = msgspec.convert(plain["signed"], type=SignedTerms)
+            self._offer = Offer(signed, plain["board"].rstrip("/"), plain["status"])
+        except (msgspec.MsgspecError, KeyError, AttributeError) as error:
+            raise Refused(f"{self.url} is no round of a shuffler: {error}") from None
+        return self._offer
+
+    async def invitation(self, *, group: str, limit: Limit, patience: float = 30.0) -> Invitation:
+        """Check the terms with one's own arithmetic."""
+        offer = await self.offer(patience=patience)
+        now = int(time.time())
+        return await asyncio.to_thread(
+            examine, offer.signed, group=group, trusted=self._trusted, limit=limit, now=now
+        )
+
+    async def join(
+        self,
+        value: Any,
+        *,
+        group: str,
+        limit: Limit,
+        ledger: Budget | None,
+        note: bytes = b"",
+        clamp: bool = False,
+        token: str = "",
+        patience: float = 60.0,
+    ) -> Ticket:
+        """Take part with a value, or go on after a crash: the stored report is sent again.
+
+        `patience` is for how many seconds a shuffler that is away is asked again.
+        """
+        invitation = await self.invitation(group=group, limit=limit, patience=patience)
+        self.prepare(invitation, value, ledger=ledger, note=note, clamp=clamp)
+        return await self.hand_in(invitation.round, token=token, patience=patience)
+
+    def prepare(
+        self,
+        invitation: Invitation,
+        value: Any,
+        *,
+        ledger: Budget | None,
+        note: bytes = b"",
+        clamp: bool = False,
+    ) -> Ticket:
+        """Randomize and seal once, store the ticket, then pay; a stored ticket is only paid for."""
+        fresh = not self.path.exists()
+        self._maybe_sent = not fresh
+        if fresh:
+            made = invitation.join(value, ledger=None, note=note, clamp=clamp)
+            if self._offer is not None:
+                write_bytes(self._kept, document(self._offer), secret=True, replace=True)
+            write_bytes(self.path, write_ticket(made), secret=True)
+        ticket = self.ticket
+        if (ticket.digest, ticket.group) != (invitation.round.digest, invitation.group):
+            raise Misuse(
+                f"{self.path} is the ticket of another round or group: choose another name"
+            )
+        try:
+            if ledger is not None:
+                invitation.pay(ticket, ledger)
+        except Refused:
+            if fresh:
+                self.path.unlink()
+                self._kept.unlink(missing_ok=True)
+            raise
+        return ticket
+
+    async def hand_in(self, round_: Round, *, token: str = "", patience: float = 60.0) -> Ticket:
+        """Send the stored bytes until the shuffler has signed for them.
+
+        If an answer was lost and the round closed meanwhile, the report may be in without a
+        receipt: the ticket comes back without one, and collecting tells.
+        """
+        ticket, url = self.ticket, f"{self.url}/uploads"
+        if ticket.receipt:
+            return ticket
+        headers = {"content-type": "application/octet-stream"}
+        if token:
+            headers["coatcheck-token"] = token
+
+        async def once() -> bytes:
+            try:
+                return await self._peers.send(url, ticket.upload, headers=headers)
+            except Unavailable:
+                self._maybe_sent = True
+                raise
+
+        try:
+            receipt = await _patiently(once, patience)
+        except Refused:
+            if self._maybe_sent:
+                return ticket
+            raise
+        kept = keep_receipt(ticket, receipt, round_)
+        self._store(kept)
+        return kept
+
+    async def bulletin(self, *, patience: float) -> Bulletin:
+        """Wait for the bulletin, and check that the board shows the same to everybody."""
+        await self._known()
+        end, pause = time.monotonic() + patience, _PAUSE
+        while True:
+            found = await self._bulletin()
+            if found is not None:
+                return found
+            if time.monotonic() > end:
+                raise Unavailable("the round is not answered yet: your ticket waits, try later")
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.3, _LONGEST)
+
+    async def collect(self, *, patience: float = 600.0) -> Answer:
+        """Wait for the round's answers and open one's own."""
+        bulletin = await self.bulletin(patience=patience)
+        return client.collect(self.ticket, bulletin, self.round)
+
+    async def write(self, body: bytes, *, to: bytes, patience: float = 60.0) -> None:
+        """Write a letter to a partner's contact and post it on the board."""
+        await self._known()
+        posting, after = client.write(self.ticket, body, to=to, round_=self.round)
+        # The ticket first: a counter that was used must never be used again.
+        self._store(after)
+        headers = {"content-type": "application/octet-stream"}
+        url = f"{self._at_board}/letters"
+        await _patiently(lambda: self._peers.send(url, posting, headers=headers), patience)
+
+    async def read(self) -> Inbox:
+        """Fetch all letters of the round and read those to oneself; each is read once."""
+        await self._known()
+        raw = await self._peers.get(f"{self._at_board}/letters?since={self._letters}")
+        size = posting_size(self.round)
+        postings = [raw[at : at + size] for at in range(0, len(raw), size)]
+        self._letters += len(postings)
+        inbox = client.read(self.ticket, postings, self.round)
+        self._store(inbox.ticket)
+        return inbox
+
+    @property
+    def round(self) -> Round:
+        """The round on the terms one joined with."""
+        if self._offer is None:
+            raise Misuse("fetch the offer first")
+        round_ = settle(self._offer.signed, trusted=self._trusted)
+        if self.path.exists() and self.ticket.digest != round_.digest:
+            raise TwoFaces("the shuffler shows other terms now than those you joined on")
+        return round_
+
+    @property
+    def _at_board(self) -> str:
+        if self._offer is None:
+            raise Misuse("fetch the offer first")
+        return f"{self._offer.board}/rounds/{self.round.digest.hex()}"
+
+    async def _known(self) -> None:
+        """Know the terms and the board: from the own disk, so that the shuffler may be gone."""
+        if self._offer is None and self._kept.exists():
+            self._offer = msgspec.json.decode(self._kept.read_bytes(), type=Offer)
+        if self._offer is None:
+            await self.offer(patience=30.0)
+
+    async def _bulletin(self) -> Bulletin | None:
+        """Fetch the bulletin if it is there; whoever is away is asked again later."""
+        try:
+            raw = await self._peers.get(f"{self._at_board}/bulletin")
+            round_ = self.round
+            bulletin = await asyncio.to_thread(check_bulletin, raw, round_)
+            await self._compare(bulletin, round_)
+        except Absent:
+            await self._check_alive()
+            return None
+        except Unavailable:
+            return None
+        return bulletin
+
+    async def _check_alive(self) -> None:
+        """Refuse to wait for a bulletin that will never come."""
+        with contextlib.suppress(Unavailable):
+            status = (await self.offer()).status
+            if status.get("phase") in _OVER:
+                raise Refused(
+                    "the round was abandoned: too few took part, nothing left the shuffler"
+                )
+
+    async def _compare(self, bulletin: Bulletin, round_: Round) -> None:
+        """Check that the bulletin is in the log that the board signs for everybody."""
+        board = bytes.fromhex(round_.terms.board.verifying)
+        base = self._at_board.partition("/rounds/")[0]
+        raw = await self._peers.get(f"{base}/checkpoint")
+        point = follow(raw, board=board, before=None)
+        place = msgspec.json.decode(await self._peers.get(f"{self._at_board}/place"), type=int)
+        url = f"{base}/proofs/inclusion?place={place}&size={point.size}"
+        proof = msgspec.json.decode(await self._peers.get(url), type=dict[str, list[str]])
+        path = [bytes.fromhex(step) for step in proof["path"]]
+        check_heading(bulletin.heading, round_, point=point, place=place, path=path)
+        self._point = point
+
+    def _store(self, ticket: Ticket) -> None:
+        write_bytes(self.path, write_ticket(ticket), secret=True, replace=True)
+
+
+async def _patiently(ask: Callable[[], Any], patience: float) -> Any:
+    """Ask again, ever more rarely, while the other side is away."""
+    end, pause = time.monotonic() + patience, _PAUSE
+    while True:
+        try:
+            return await ask()
+        except Unavailable:
+            if time.monotonic() + pause > end:
+                raise
+        await asyncio.sleep(pause)
+        pause = min(pause * 2, _LONGEST)
