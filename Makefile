@@ -28,7 +28,7 @@ docs: $(VENV)/.user  ## the manual as a site in build/docs; warnings are errors
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
 
 test: $(VENV)/.dev  ## run the tests
-	$(BIN)/python -m pytest -n $(JOBS)
+	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 
 slow: $(VENV)/.dev  ## the longer studies that CI leaves out
 	$(BIN)/python -m pytest -n $(JOBS) -m slow

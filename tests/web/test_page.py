@@ -9,7 +9,6 @@ import re
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -23,8 +22,9 @@ from coatcheck.planning import Group, plan
 from coatcheck.randomizers import BoundedResponse, MinkowskiResponse
 from coatcheck.ticket import read_ticket
 from coatcheck.web.explorer import CITY, DELTA
-from web.theatre import Theatre, played, violations
+from web.theatre import JOINS, Theatre, masses, played, shown_text, sit, violations
 
+pytestmark = pytest.mark.xdist_group("page")
 PEOPLE = 44
 _TICKET = "() => Object.entries(localStorage).find(([key]) => key.includes('ticket'))[1]"
 
@@ -37,8 +37,31 @@ def theatre() -> Iterator[Theatre]:
 
 
 @pytest.fixture(scope="module")
-def person(theatre: Theatre) -> Page:
+def paced(theatre: Theatre) -> list[int]:
+    """How many had joined when the round was paused, a while later, and after a step."""
+    page, live = theatre.page("/"), theatre.live
+    page.wait_for_selector("body[data-phase=joined]")
+    page.locator("#play").click()
+    expect(page.locator("#play")).to_have_text("Play")
+    counts = []
+    for _ in range(2):
+        page.wait_for_timeout(600)
+        counts.append(len(live.tickets))
+    page.locator("#step").click()
+    expect(page.locator("#count")).not_to_have_text(str(counts[-1]))
+    page.wait_for_timeout(300)
+    counts.append(len(live.tickets))
+    page.locator("#speed").select_option("0.5")
+    page.locator("#play").click()
+    expect(page.locator("#play")).to_have_text("Pause")
+    page.context.close()
+    return counts
+
+
+@pytest.fixture(scope="module")
+def person(theatre: Theatre, paced: list[int]) -> Page:
     """The page of somebody who has joined from a browser."""
+    assert paced
     page = theatre.page("/join", width=390)
     expect(page.locator("#terms")).to_contain_text("Signed by everybody")
     page.locator("#send").click()
@@ -57,22 +80,20 @@ def shown(theatre: Theatre, person: Page) -> Page:
     return page
 
 
-def test_the_round_waits_goes_a_step_and_goes_on(theatre: Theatre) -> None:
+@pytest.fixture(scope="module")
+def answered(person: Page, shown: Page) -> Page:
+    """The page of that person, the answer collected."""
+    assert shown
+    person.locator("#collect").click()
+    expect(person.locator("#answer")).to_contain_text("shows this bulletin to everybody")
+    return person
+
+
+def test_the_round_waits_goes_a_step_and_goes_on(paced: list[int]) -> None:
     """Paused, nobody joins; a step lets a few in; played again, it goes on by itself."""
-    page = theatre.page("/")
-    page.wait_for_selector("body[data-phase=joined]")
-    page.locator("#play").click()
-    expect(page.locator("#play")).to_have_text("Play")
-    page.wait_for_timeout(600)
-    before = len(theatre.live.tickets)
-    page.wait_for_timeout(600)
-    assert len(theatre.live.tickets) == before
-    page.locator("#step").click()
-    expect(page.locator("#count")).to_have_text(str(before + 4))
-    page.locator("#speed").select_option("0.5")
-    page.locator("#play").click()
-    expect(page.locator("#play")).to_have_text("Pause")
-    page.context.close()
+    paused, waited, stepped = paced
+    assert paused == waited
+    assert stepped == waited + 4
 
 
 def test_the_round_plays_to_the_end(theatre: Theatre, shown: Page) -> None:
@@ -126,7 +147,7 @@ def test_the_guarantee_against_a_seat_is_the_librarys(
     """The ε and the sentence on the page are `amplify`'s for the crowd of this round."""
     live = theatre.live
     shown.locator("#who").select_option("0,0")
-    _sit(shown, "server-and-people" if people else "server", people=people)
+    sit(shown, "server-and-people" if people else "server", people=people)
     sizes = [len(values) for values in live.play.values]
     bad = [people // 2, people // 2]
     exposed = tasks.exposure(live.play.task, sizes=sizes, corrupted=bad)
@@ -134,29 +155,29 @@ def test_the_guarantee_against_a_seat_is_the_librarys(
     delta = live.round.terms.groups[0].promise.delta
     found = amplify(law, crowd=sizes[0], delta=delta, corrupted=bad[0], exposed=exposed[0])
     expect(shown.locator("#promise")).to_have_text(str(found))
-    assert float(_text(shown, "#promise-epsilon").removeprefix("ε = ")) >= found.epsilon
-    _sit(shown, "all")
+    assert float(shown_text(shown, "#promise-epsilon").removeprefix("ε = ")) >= found.epsilon
+    sit(shown, "all")
 
 
 def test_a_seat_changes_what_is_visible(shown: Page) -> None:
     """The server sees its map and no true place; an onlooker sees neither; the demo sees all."""
     left, right = shown.locator("#person-map"), shown.locator("#server-map")
-    _sit(shown, "server")
+    sit(shown, "server")
     expect(left).to_be_hidden()
     expect(right).to_be_visible()
     expect(shown.locator("#fact-true")).to_be_hidden()
     expect(shown.locator("#rows")).to_be_visible()
-    _sit(shown, "onlooker")
+    sit(shown, "onlooker")
     expect(left).to_be_hidden()
     expect(right).to_be_hidden()
     expect(shown.locator("#rows")).to_be_hidden()
     expect(shown.locator("#entries")).to_be_visible()
     expect(shown.locator("#promise-epsilon")).to_have_text("ε = 0")
-    _sit(shown, "shuffler")
+    sit(shown, "shuffler")
     expect(right).to_be_hidden()
     expect(shown.locator("#count")).to_be_visible()
     expect(shown.locator("#promise")).to_contain_text("the local one")
-    _sit(shown, "all")
+    sit(shown, "all")
     expect(left).to_be_visible()
 
 
@@ -170,48 +191,43 @@ def test_the_explorers_figures_are_the_librarys(shown: Page) -> None:
     crowd = Group(CITY, crowd=told["crowd"], corrupted=told["crowd"] // 10)
     best = plan({"people": crowd}, epsilon=told["epsilon"], delta=DELTA)["people"].best
     assert (told["error"], told["local"]) == (best.error, best.randomizer.epsilon)
-    assert _text(shown, "#x-local") == f"{best.randomizer.epsilon:.2f}"
-    assert f"--corrupted {told['crowd'] // 10}" in _text(shown, "#command")
+    assert shown_text(shown, "#x-local") == f"{best.randomizer.epsilon:.2f}"
+    assert f"--corrupted {told['crowd'] // 10}" in shown_text(shown, "#command")
 
 
 def test_curves_answer_at_once(shown: Page) -> None:
     """While a slider moves, the figure changes without a request."""
-    before = _text(shown, "#x-error")
+    before = shown_text(shown, "#x-error")
     shown.evaluate(
         "() => { const s = document.getElementById('crowd'); s.value = 0.95;"
         " s.dispatchEvent(new Event('input', {bubbles: true})); }"
     )
-    assert _text(shown, "#x-error") != before
-    assert _text(shown, "#x-exact") == "about, from the table"
+    assert shown_text(shown, "#x-error") != before
+    assert shown_text(shown, "#x-exact") == "about, from the table"
 
 
-def test_the_browsers_answer_opens_here_and_in_python(
-    theatre: Theatre, person: Page, shown: Page
-) -> None:
-    """What the page shows of the own answer is what the same ticket opens in Python."""
-    assert shown
-    person.locator("#collect").click()
-    expect(person.locator("#answer")).to_contain_text("shows this bulletin to everybody")
-    person.locator("#collect").click()
-    expect(person.locator("#answer")).to_contain_text("shows this bulletin to everybody")
-    ticket = read_ticket(person.evaluate(_TICKET).encode())
+def test_the_browsers_answer_opens_here_and_in_python(theatre: Theatre, answered: Page) -> None:
+    """What the page shows of the own answer is what the same ticket opens in Python, twice."""
+    answered.locator("#collect").click()
+    expect(answered.locator("#answer")).to_contain_text("shows this bulletin to everybody")
+    ticket = read_ticket(answered.evaluate(_TICKET).encode())
     answer = client.collect(ticket, theatre.live.bulletin(), theatre.live.round)
     for partner in answer.partners:
         address = client.address(partner, theatre.live.round).hex()
-        expect(person.locator("#answer")).to_contain_text(address)
+        expect(answered.locator("#answer")).to_contain_text(address)
     assert len(answer.partners) == 1
 
 
-def test_letters_go_both_ways(theatre: Theatre, person: Page) -> None:
+def test_letters_go_both_ways(theatre: Theatre, answered: Page) -> None:
     """The partner, a client in Python, reads the browser's letter and replies to it."""
-    person.locator("#body").fill("I wear a red scarf")
-    person.locator("#post").click()
-    expect(person.locator("#mailed")).to_contain_text("posted")
-    person.locator("#fetch").click()
-    expect(person.locator("#letters")).to_contain_text(theatre.live.play.lines[1])
+    answered.locator("#body").fill("I wear a red scarf")
+    answered.locator("#post").click()
+    expect(answered.locator("#mailed")).to_contain_text("posted")
+    answered.locator("#fetch").click()
+    expect(answered.locator("#letters")).to_contain_text(theatre.live.play.lines[1])
     told = [one for event in theatre.live.history for one in event.get("letters", ())]
     assert [one["from"] for one in told if one["body"] == "I wear a red scarf"] == [None]
-    ticket = read_ticket(person.evaluate(_TICKET).encode())
+    ticket = read_ticket(answered.evaluate(_TICKET).encode())
     fresh = client.read(ticket, theatre.live.stage.letters(), theatre.live.round)
     assert fresh.letters == ()
     assert fresh.refused == {"Replayed": 1}
@@ -249,16 +265,7 @@ def test_200_joins_in_the_browser_follow_the_exact_distribution(
     assert isinstance(made, BoundedResponse | MinkowskiResponse)
     value = [31.20, 121.45]
     reports = person.evaluate(
-        """async ([value, count]) => {
-          const c = await import("/static/client.js");
-          const { signed, trusted } = await (await fetch("/round")).json();
-          const now = Math.floor(Date.now() / 1000);
-          const limit = { epsilon: 64, delta: 0.01 };
-          const invitation = c.examine(signed, { group: "riders", trusted, limit, now });
-          const found = [];
-          for (let n = 0; n < count; n += 1) found.push((await c.join(invitation, value)).report);
-          return found;
-        }""",
+        JOINS,
         [value, 200],
     )
     points = np.array(reports)
@@ -267,24 +274,10 @@ def test_200_joins_in_the_browser_follow_the_exact_distribution(
     share = made.mixing + (1 - made.mixing) * ((2 * made.reach + 1) / (2 * made._whole + 1)) ** 2
     assert binom.ppf(5e-7, 200, share) <= inside <= binom.isf(5e-7, 200, share)
     edges = np.linspace(-made._whole, made._whole + 1, 4).astype(int)
-    expected = 200 * _masses(made, center, edges)
+    expected = 200 * masses(made, center, edges)
     counted, *_ = np.histogram2d(points[:, 0], points[:, 1], bins=(edges - 0.5, edges - 0.5))
     assert counted.sum() == 200
     assert float(((counted - expected) ** 2 / expected).sum()) < chi2.isf(1e-6, 8)
-
-
-def _masses(made: Any, center: Any, edges: Any) -> Any:
-    """Return the exact mass of each cell between the edges."""
-    whole, reach = made._whole, made.reach
-    far = np.diff(edges) / (2 * whole + 1)
-    near = [
-        (np.minimum(edges[1:], i + reach + 1) - np.maximum(edges[:-1], i - reach)).clip(0)
-        / (2 * reach + 1)
-        for i in center
-    ]
-    mixed = made.mixing * np.outer(*near) + (1 - made.mixing) * np.outer(far, far)
-    assert abs(mixed.sum() - 1) < 1e-9
-    return mixed
 
 
 @pytest.mark.parametrize(
@@ -352,16 +345,3 @@ def test_the_policy_is_strict(theatre: Theatre) -> None:
     with pytest.raises(urllib.error.HTTPError, match="400") as refused:
         urllib.request.urlopen(strange)  # noqa: S310 - loopback
     refused.value.close()
-
-
-def _sit(page: Page, seat: str, *, people: int = 0) -> None:
-    with page.expect_response("**/seat?*") if seat != "all" else nullcontext():
-        page.locator(f'input[name=seat][value="{seat}"]').check(force=True)
-    if people:
-        with page.expect_response("**/seat?*"):
-            page.locator("#bad").fill(str(people))
-            page.locator("#bad").dispatch_event("change")
-
-
-def _text(page: Page, selector: str) -> str:
-    return page.locator(selector).text_content() or ""

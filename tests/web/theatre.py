@@ -3,10 +3,11 @@
 import os
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pytest
 import uvicorn
 from playwright.sync_api import Browser, Page, Request, sync_playwright
@@ -29,6 +30,18 @@ _FLAGS = (
     "--disable-component-update",
     "--disable-sync",
 )
+
+JOINS = """async ([value, count]) => {
+  const c = await import("/static/client.js");
+  const { signed, trusted } = await (await fetch("/round")).json();
+  const now = Math.floor(Date.now() / 1000);
+  const limit = { epsilon: 64, delta: 0.01 };
+  const invitation = c.examine(signed, { group: "riders", trusted, limit, now });
+  const found = [];
+  for (let n = 0; n < count; n += 1) found.push((await c.join(invitation, value)).report);
+  return found;
+}"""
+"""Join the round so often with one value, sealing and all, and return the reports."""
 
 
 class Silent:
@@ -122,3 +135,32 @@ def violations(page: Page) -> list[str]:
         if one["impact"] in {"serious", "critical"}
         for node in one["nodes"]
     ]
+
+
+def masses(made: Any, center: Any, edges: Any) -> Any:
+    """Return the exact mass of each cell between the edges."""
+    whole, reach = made._whole, made.reach
+    far = np.diff(edges) / (2 * whole + 1)
+    near = [
+        (np.minimum(edges[1:], i + reach + 1) - np.maximum(edges[:-1], i - reach)).clip(0)
+        / (2 * reach + 1)
+        for i in center
+    ]
+    mixed = made.mixing * np.outer(*near) + (1 - made.mixing) * np.outer(far, far)
+    assert abs(mixed.sum() - 1) < 1e-9
+    return mixed
+
+
+def sit(page: Page, seat: str, *, people: int = 0) -> None:
+    """Seat an adversary, and wait for what the library says."""
+    with page.expect_response("**/seat?*") if seat != "all" else nullcontext():
+        page.locator(f'input[name=seat][value="{seat}"]').check(force=True)
+    if people:
+        with page.expect_response("**/seat?*"):
+            page.locator("#bad").fill(str(people))
+            page.locator("#bad").dispatch_event("change")
+
+
+def shown_text(page: Page, selector: str) -> str:
+    """Return what an element says."""
+    return page.locator(selector).text_content() or ""
