@@ -254,7 +254,6 @@ __all__ = [
     "TwoFaces",
     "Unsealable",
     "Values",
-    "__version__",
     "amplify",
     "calibrate",
     "check_equivariance",
@@ -275,6 +274,7 @@ __all__ = [
     "tune",
     "view",
     "write",
+    "__version__",
 ]
 
 
