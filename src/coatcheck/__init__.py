@@ -254,6 +254,7 @@ __all__ = [
     "TwoFaces",
     "Unsealable",
     "Values",
+    "__version__",
     "amplify",
     "calibrate",
     "check_equivariance",
@@ -274,7 +275,6 @@ __all__ = [
     "tune",
     "view",
     "write",
-    "__version__",
 ]
 
 
