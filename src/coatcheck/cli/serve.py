@@ -4,6 +4,7 @@ from pathlib import Path
 
 import click
 
+from coatcheck.cli.files import FILE
 from coatcheck.errors import Misuse
 
 
@@ -12,13 +13,24 @@ from coatcheck.errors import Misuse
 @click.option("--config", type=click.Path(path_type=Path), required=True, help="A TOML file.")
 @click.option("--listen", help="HOST:PORT instead of the file's; port 0 takes a free one.")
 @click.option("--port", type=click.IntRange(0, 65535), help="Only another port, on loopback.")
+@click.option("--tls-certificate", type=FILE, help="Speak TLS with this certificate (PEM).")
+@click.option("--tls-key", type=FILE, help="The certificate's private key (PEM).")
 @click.option(
     "--log-level",
     type=click.Choice(["warning", "info", "debug"]),
     default="info",
     show_default=True,
 )
-def serve(*, role: str, config: Path, listen: str | None, port: int | None, log_level: str) -> None:
+def serve(
+    *,
+    role: str,
+    config: Path,
+    listen: str | None,
+    port: int | None,
+    log_level: str,
+    tls_certificate: Path | None,
+    tls_key: Path | None,
+) -> None:
     """Run ROLE with the settings in its table of a TOML file.
 
     Prints its address once it answers. Logs and metrics hold counts, never anything about one
@@ -30,5 +42,8 @@ def serve(*, role: str, config: Path, listen: str | None, port: int | None, log_
         raise Misuse(f"services need {error.name}: pip install 'coatcheck[serve]'") from None
     if listen is not None and port is not None:
         raise Misuse("give --listen or --port, not both")
+    if (tls_certificate is None) != (tls_key is None):
+        raise Misuse("TLS needs both --tls-certificate and --tls-key")
+    tls = (tls_certificate, tls_key) if tls_certificate and tls_key else None
     where = f"127.0.0.1:{port}" if port is not None else listen
-    click.get_current_context().exit(run(role, config, listen=where, log_level=log_level))
+    click.get_current_context().exit(run(role, config, listen=where, tls=tls, log_level=log_level))

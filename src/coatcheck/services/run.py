@@ -64,11 +64,18 @@ class _Announcing(uvicorn.Server):
         print(f"coatcheck: {self._settings.name} at {self._url}", flush=True)  # noqa: T201 - the result
 
 
-def serve(role: str, config: Path, *, listen: str | None = None, log_level: str = "info") -> int:
+def serve(
+    role: str,
+    config: Path,
+    *,
+    listen: str | None = None,
+    tls: tuple[Path, Path] | None = None,
+    log_level: str = "info",
+) -> int:
     """Run a service until it is told to end; the exit code.
 
-    `listen` overrules the settings; port 0 takes a free one, told by the printed line and the
-    settings' `address_file`.
+    `listen` and `tls` (certificate and key) overrule the settings; port 0 takes a free one, told
+    by the printed line and the settings' `address_file`.
     """
     logging.basicConfig(
         level=log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
@@ -80,9 +87,10 @@ def serve(role: str, config: Path, *, listen: str | None = None, log_level: str 
     settings = frame.settings
     bound = _bind(listen or settings.listen)
     host, port = bound.getsockname()[:2]
-    secure = bool(settings.tls_certificate)
+    if tls is None and settings.tls_certificate:
+        tls = (settings.path(settings.tls_certificate), settings.path(settings.tls_key))
     shown = f"[{host}]" if ":" in host else host
-    url = settings.url or f"{'https' if secure else 'http'}://{shown}:{port}"
+    url = settings.url or f"{'https' if tls else 'http'}://{shown}:{port}"
     made = uvicorn.Config(
         frame,
         http=protocol(deadline=settings.deadline, connections=settings.connections),
@@ -96,8 +104,8 @@ def serve(role: str, config: Path, *, listen: str | None = None, log_level: str 
         date_header=False,
         timeout_keep_alive=30,
         timeout_graceful_shutdown=5,
-        ssl_certfile=str(settings.path(settings.tls_certificate)) if secure else None,
-        ssl_keyfile=str(settings.path(settings.tls_key)) if settings.tls_key else None,
+        ssl_certfile=tls[0] if tls else None,
+        ssl_keyfile=tls[1] if tls else None,
     )
     server = _Announcing(made, settings=settings, url=url)
     # What is loaded by now stays: the collector need not look at it again while people wait.

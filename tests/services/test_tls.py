@@ -1,0 +1,66 @@
+"""TLS: with a certificate in the settings every service speaks it, also to the others."""
+
+import asyncio
+import datetime as dt
+import ipaddress
+import ssl
+from pathlib import Path
+
+import httpx2
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from coatcheck.services.local import Local
+from coatcheck.services.peers import Peers
+from evenings import QUICK, Crowd, draft
+
+
+def certify(folder: Path) -> None:
+    """Write a certificate for loopback that signs itself, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "loopback")])
+    now = dt.datetime.now(dt.UTC)
+    here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - dt.timedelta(days=1))
+        .not_valid_after(now + dt.timedelta(days=1))
+        .add_extension(here, critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "tls.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    raw = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    (folder / "tls.key").write_bytes(raw)
+
+
+def test_a_round_over_tls(tmp_path: Path) -> None:
+    """Services and people speak TLS throughout; whoever does not know the certificate is out."""
+    certify(tmp_path)
+    tls = {"tls_certificate": "tls.pem", "tls_key": "tls.key", "ca": "tls.pem"}
+    context = ssl.create_default_context(cafile=str(tmp_path / "tls.pem"))
+    with Local(tmp_path, extra={**QUICK, **tls}) as local, httpx2.Client(verify=context) as http:
+        server = local.url("server")
+        assert server.startswith("https://")
+        body = {"draft": draft("sealed", minimum=3), "closes": 1, "expires": 600}
+        headers = {"authorization": f"Bearer {local.token}"}
+        status = http.post(f"{server}/rounds", json=body, headers=headers, timeout=60).json()
+        assert status["opened"]
+        url = f"{status['first_shuffler']}/rounds/{status['digest']}"
+
+        async def whole() -> None:
+            async with Peers(ca=str(tmp_path / "tls.pem")) as peers:
+                crowd = Crowd(local, url)
+                await crowd.join(peers, people=3)
+                assert len(await crowd.collect()) == 6
+
+        asyncio.run(whole())
+        with pytest.raises(httpx2.ConnectError):
+            httpx2.get(f"{server}/healthz")
