@@ -90,7 +90,6 @@ def soak(kind: str, seconds: float, url: Cluster | None) -> dict[str, object]:
         "rounds": one.rounds,
         "kills": one.kills,
         "answers": one.answers,
-        "lost": 0,
         "answered without a receipt": one.unsure,
         "memory and files": sizes,
     }
