@@ -23,9 +23,8 @@ from study.locations import SUBSET
 from study.sheets import Row
 
 _UNFIT: Final = (
-    "the true radius-0.2 neighbourhoods of this data hold a quarter of the crowd, not the 3.2 % "
-    "that the paper assumes, so its runs had other data or another normalisation; with a debiased "
-    "report and r for least squared error no sound budget reaches the printed score here"
+    "not explained: true neighbourhoods hold far more of the crowd here (a quarter at τ 0.2) than "
+    "the paper assumes (3.2 %), so its data or normalisation may have been others"
 )
 
 

@@ -16,6 +16,9 @@ mechanism's own law in the account, mechanism and radius or grid chosen together
 the least error. The promise itself is never weakened. A setting is a data set, a size and a budget;
 *ahead* means by more than two standard errors over seeds.
 
+Rows were measured item by item and resumed, on a shared machine, while the library was still being
+merged; the last command below only found them complete. Sheets name the seeds of each cell.
+
 `make study` measures what is missing and writes this page; `make study-quick` does small sizes in
 minutes. Data sets are found by `COATCHECK_DATA` or in `../shared/data`; their sums are checked.
 """
@@ -38,7 +41,10 @@ _CONVENTIONS = """## Conventions that reproduce the paper
   local reports allows, because the printed errors imply it.
 - Ours in the federated tables: everybody's own coin decides who reports, and silence is a message
   too (`best`). That keeps the same promise to each of the 50,000 without a secret sample and leaves
-  a larger local ε; `secret` is ours with the paper's secret sample. The model moves by the unbiased
+  a larger local ε. `secret`, ours with the paper's secret sample, was run first and was not ahead in
+  Shapley error and accuracy; own coins were chosen after that was seen, so take that choice as
+  made on these seeds. The local ε of the Minkowski, staircase and square wave rows were fitted to
+  the printed gradient errors, which therefore agree by construction; accuracies do not. The model moves by the unbiased
   mean, a person's own gradient is read projected.
 - Ours on check-ins is mostly a grid, planned for the mean distance: whether two of its cells are
   near depends on how their centers fall on τ, so its F1 does not rise evenly with ε_c.
