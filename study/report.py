@@ -41,11 +41,11 @@ _CONVENTIONS = """## Conventions that reproduce the paper
   local reports allows, because the printed errors imply it.
 - Ours in the federated tables: everybody's own coin decides who reports, and silence is a message
   too (`best`). That keeps the same promise to each of the 50,000 without a secret sample and leaves
-  a larger local ε. `secret`, ours with the paper's secret sample, was run first and was not ahead in
-  Shapley error and accuracy; own coins were chosen after that was seen, so take that choice as
-  made on these seeds. The local ε of the Minkowski, staircase and square wave rows were fitted to
-  the printed gradient errors, which therefore agree by construction; accuracies do not. The model moves by the unbiased
-  mean, a person's own gradient is read projected.
+  a larger local ε. `secret`, ours with the paper's secret sample, was run first and was not ahead
+  in Shapley error and accuracy; own coins were chosen after that was seen, so take that choice as
+  made on these seeds. The model moves by the unbiased mean; one gradient is read projected.
+- The local ε of the Minkowski, staircase and square wave rows were fitted to the printed gradient
+  errors, which therefore agree by construction; accuracies do not.
 - Ours on check-ins is mostly a grid, planned for the mean distance: whether two of its cells are
   near depends on how their centers fall on τ, so its F1 does not rise evenly with ε_c.
 - The printed Shapley errors are of values divided by their own range; they are computed in every
