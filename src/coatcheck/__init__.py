@@ -82,6 +82,7 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
         Staircase,
         choose,
         fieldwise,
+        posterior_mean,
     )
     from coatcheck.rehearsal import (
         Rehearsal,
@@ -193,6 +194,7 @@ _CONTENTS = {
     "examine": "client",
     "fieldwise": "randomizers",
     "plan": "planning",
+    "posterior_mean": "randomizers",
     "read": "client",
     "read_places": "places",
     "rehearse": "rehearsal",
@@ -266,6 +268,7 @@ __all__ = [
     "examine",
     "fieldwise",
     "plan",
+    "posterior_mean",
     "read",
     "read_places",
     "rehearse",

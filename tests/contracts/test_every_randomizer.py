@@ -17,6 +17,7 @@ from coatcheck.randomizers import (
     candidates,
     fieldwise,
     from_params,
+    posterior_mean,
 )
 
 DOMAINS: list[Domain] = [
@@ -260,3 +261,19 @@ def test_candidates_are_sorted_and_can_be_kept_exact() -> None:
     assert all(c.randomizer.exact for c in candidates(epsilon=2.0, domain=DOMAINS[1], exact=True))
     with pytest.raises(Misuse, match="no exact mechanism"):
         candidates(epsilon=2.0, domain=DOMAINS[6], exact=True)
+
+
+@numeric_case
+def test_no_reading_beats_the_posterior_under_its_prior(randomizer: Randomizer) -> None:
+    """Where values come from the prior, the squared error is below that of every other reading.
+
+    Truly so in expectation; 4,000 draws with a fixed seed, 1 % of room.
+    """
+    places = np.asarray(some_values(randomizer.domain, 30))
+    truth = places[seeded(5).below(len(places), 4_000)]
+    reports = randomizer.randomize(truth, seeded(6), clamp=True)
+    read = posterior_mean(randomizer, reports, prior=places)
+    error = np.square(read - truth).sum(axis=1).mean()
+    for how in randomizer.decodes:
+        other = np.square(randomizer.estimate(reports, how) - truth).sum(axis=1).mean()
+        assert error <= 1.01 * other

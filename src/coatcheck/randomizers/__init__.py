@@ -13,6 +13,7 @@ from coatcheck.randomizers.duchi import PrivHS
 from coatcheck.randomizers.fieldwise import FieldwiseResponse
 from coatcheck.randomizers.grid import GridResponse
 from coatcheck.randomizers.minkowski import MinkowskiResponse
+from coatcheck.randomizers.posterior import posterior_mean
 from coatcheck.randomizers.privunit import PrivUnit
 from coatcheck.randomizers.privunitg import PrivUnitG
 from coatcheck.randomizers.squarewave import SquareWave
@@ -39,6 +40,7 @@ __all__ = [
     "choose",
     "fieldwise",
     "from_params",
+    "posterior_mean",
 ]
 
 REGISTRY: Final[dict[str, type[Randomizer]]] = {
