@@ -6,10 +6,10 @@ reports are read, and the local budget that a global promise leaves.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from coatcheck import (
     Randomizer,
     SquareWave,
     Staircase,
+    Task,
     calibrate,
     choose,
     plan,
@@ -34,6 +35,7 @@ from coatcheck.amplification import any_ldp
 from coatcheck.composition import calibrate_rounds
 from coatcheck.laws import Law, OwnCoin
 from coatcheck.randomizers import Decode
+from coatcheck.tuning import even_prior
 
 # -- locations (Table errortime, the SC and the LBS figures)
 
@@ -54,6 +56,7 @@ GLOBAL_BUDGETS: Final = (0.1, 0.5, 1.0, 2.0, 3.0)
 SERVING_RADIUS: Final = 0.4  # 1.0 of [0, 5], on [-1, 1]
 # The share of the crowd that the paper leaves to hide among, by the radius of the neighbours.
 LEFT: Final = {0.2: 0.90, 0.1: 0.98}
+_PLAYERS: Final = 4_096  # at most so many places of the prior that a plan for a task plays on
 
 
 @dataclass(frozen=True)
@@ -122,6 +125,23 @@ def design(mechanism: str, *, model: str, epsilon: float, crowd: int, anonymous:
     return Design(best.randomizer, best.how)
 
 
+def designs_for(
+    task: Task, *, epsilon: float, crowds: Sequence[int], anonymous: Sequence[int]
+) -> list[Design]:
+    """Return the plan by a task's own score: one design a group, under the same promise.
+
+    It is found by rounds on places even over the square, so it knows nothing of the data either.
+    The δ is that of the largest group, the smallest of all.
+    """
+    groups = dict(zip(task.groups, (Group(SQUARE, crowd=n) for n in anonymous), strict=True))
+    prior = [even_prior(SQUARE, count=min(n, _PLAYERS)) for n in crowds]
+    found = plan(
+        groups, epsilon=epsilon, delta=delta(max(crowds)), goal="task", task=task, prior=prior
+    )
+    bests = [found[name].best for name in groups]
+    return [Design(best.randomizer, best.how) for best in bests]
+
+
 # -- federated learning (Tables flincentive1 and flincentive3)
 
 # A report is a 6-vector clipped in l1 norm to 0.00015 and divided by the sampling rate of 0.15 %.
@@ -146,7 +166,7 @@ IMPLIED: Final = {
 # The printed local Minkowski rows fit this radius at both budgets: it was not searched again.
 STALE_RADIUS: Final = 1.17
 SHARE: Final = 0.2  # of the people, in each round
-_RADII: Final = (0.8, 1.0, 1.2, 1.5, 1.8)
+_RADII: Final = (0.6, 0.8, 1.0, 1.2, 1.5, 1.8)
 
 
 @dataclass(frozen=True)
@@ -154,11 +174,12 @@ class FederatedDesign:
     """A mechanism for gradients, or none, and how one person's report is read.
 
     Attributes:
+        how: a decode, or `posterior`: weighed against the gradients of the server's own examples.
         coins: whether everybody's own coin decides who takes part in a round.
     """
 
     randomizer: Randomizer | None
-    how: Decode = "unbiased"
+    how: Decode | Literal["posterior"] = "unbiased"
     coins: bool = False
 
     @property
@@ -177,12 +198,16 @@ def federated(budget: int, model: str, *, mechanism: str) -> FederatedDesign:
     """Return the design of a row.
 
     Models: `none`; `local` and `pic` as printed; `sound`, the paper's mechanism with a budget that
-    a proof supports; `secret`, ours with a secret sample; `best`, ours with everybody's own coin.
+    a proof supports; `best`, ours: everybody's own coin, and the posterior; `projected`, the same
+    read without the server's examples; `secret`, projected and with the paper's secret sample.
     """
     if model == "none":
         return FederatedDesign(None)
-    if model in {"best", "secret"}:
-        return _best_federated(budget, coins=model == "best")
+    if model in {"best", "projected", "secret"}:
+        made = _best_federated(budget, coins=model != "secret")
+        return FederatedDesign(
+            made, "posterior" if model == "best" else "project", coins=model != "secret"
+        )
     if model == "local":
         epsilon = budget / LOCAL_SHARE
     elif model == "pic" and (mechanism, budget) in IMPLIED:
@@ -234,7 +259,7 @@ def _coin_law(epsilon: float, *, radius: float) -> Law:
 
 
 @cache
-def _best_federated(budget: int, *, coins: bool) -> FederatedDesign:
+def _best_federated(budget: int, *, coins: bool) -> MinkowskiResponse:
     """Search radius and local ε together under the mechanism's own law, for the mean."""
     found = []
     for radius in _RADII:
@@ -244,5 +269,4 @@ def _best_federated(budget: int, *, coins: bool) -> FederatedDesign:
             epsilon = round_budget(budget, partial(_law, radius=radius))
         made = MinkowskiResponse(domain=L1, epsilon=epsilon, radius=radius)
         found.append((made.squared_error(np.zeros(6)), made))
-    best = min(found, key=lambda one: one[0])[1]
-    return FederatedDesign(best, "project", coins=coins)
+    return min(found, key=lambda one: one[0])[1]

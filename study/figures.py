@@ -26,6 +26,7 @@ from matplotlib import pyplot as plt
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
 _BEST: Final = COLORS["choose"]
+_SECOND: Final = "#8A8A8A"
 _LABELS: Final = {
     "minkowski-paper": "Minkowski (the paper's)",
     "privunit-bhowmick": "PrivUnit",
@@ -34,7 +35,8 @@ _LABELS: Final = {
     "planar-laplace": "planar Laplace",
     "staircase": "staircase",
     "square-wave": "square wave",
-    "best": "ours, as the library plans it",
+    "best": "ours, planned for the mean error",
+    "task": "ours, planned for this score",
     "honest": "ours, honest exposure",
 }
 _MARKS: Final = {
@@ -46,6 +48,7 @@ _MARKS: Final = {
     "staircase": "P",
     "square-wave": "X",
     "best": "o",
+    "task": "*",
     "honest": "o",
 }
 _EVERYBODY: Final = "naming everybody"
@@ -77,6 +80,7 @@ class Panel:
         budget: what the horizontal axis is.
         level: what is reached by naming everybody, if that means something.
         marks: the paper's printed figures, by mechanism.
+        ours: our lines, the one that the figure is about first.
     """
 
     title: str
@@ -84,6 +88,7 @@ class Panel:
     budget: str
     level: float | None = None
     marks: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
+    ours: tuple[str, ...] = ("best",)
 
 
 def draw(
@@ -118,8 +123,11 @@ def _caption(item: str) -> str:
 def _panel(axes: "Axes", panel: Panel, measure: str, *, log: bool) -> None:
     axes.set_title(panel.title)
     budgets = sorted({number(row, "epsilon") for row in panel.rows})
-    for name in (*MECHANISMS, "best"):
-        _line(axes, only(panel.rows, mechanism=name), measure, name)
+    for name in (*MECHANISMS, *reversed(panel.ours)):
+        color = COLORS.get(name, _BEST if name == panel.ours[0] else _SECOND)
+        _line(axes, only(panel.rows, mechanism=name), measure, name, color)
+    honest = only(panel.rows, mechanism=panel.ours[0], model="honest")
+    _line(axes, [{**row, "model": "pic"} for row in honest], measure, "honest", _BEST)
     for name, marks in panel.marks.items():
         axes.plot(*zip(*marks, strict=True), color=COLORS[name], **_OPEN)
     if panel.level is not None:
@@ -137,31 +145,26 @@ def _panel(axes: "Axes", panel: Panel, measure: str, *, log: bool) -> None:
         axes.yaxis.set_minor_formatter(NullFormatter())
 
 
-def _line(axes: "Axes", rows: list[Row], measure: str, name: str) -> None:
-    for model, style, label in (
-        ("local", "-", name),
-        ("pic", "-", name),
-        ("honest", ":", "honest"),
-    ):
-        there = sorted(only(rows, model=model), key=lambda row: number(row, "epsilon"))
-        if not there or (model == "honest" and name != "best"):
-            continue
-        ours = name in {"best", "minkowski-paper"}
-        errors = [2 * number(row, f"{measure}_se") for row in there]
-        axes.errorbar(
-            [number(row, "epsilon") for row in there],
-            [number(row, measure) for row in there],
-            yerr=errors,
-            color=_BEST if name == "best" else COLORS[name],
-            linestyle=style,
-            linewidth=2.4 if ours else 1.3,
-            marker=_MARKS[name],
-            markersize=5.5 if ours else 4.5,
-            markerfacecolor="white" if model == "honest" else None,
-            capsize=2,
-            zorder=4 if ours else 3,
-            label=_LABELS[label],
-        )
+def _line(axes: "Axes", rows: list[Row], measure: str, name: str, color: str) -> None:
+    there = [row for row in rows if row["model"] != "honest"]
+    if not there:
+        return
+    there.sort(key=lambda row: number(row, "epsilon"))
+    bold = name in {"best", "task", "minkowski-paper"}
+    axes.errorbar(
+        [number(row, "epsilon") for row in there],
+        [number(row, measure) for row in there],
+        yerr=[2 * number(row, f"{measure}_se") for row in there],
+        color=color,
+        linestyle=":" if name == "honest" else "-",
+        linewidth=2.4 if bold else 1.3,
+        marker=_MARKS[name],
+        markersize=8 if name == "task" else 5.5 if bold else 4.5,
+        markerfacecolor="white" if name == "honest" else None,
+        capsize=2,
+        zorder=4 if bold else 3,
+        label=_LABELS[name],
+    )
 
 
 def _finish(figure: "Figure", caption: str, path: Path) -> None:

@@ -9,7 +9,7 @@ from study.findings import BETTER, NO, PARTLY, YES, Finding, expected, number, o
 from study.sheets import Row
 from study.tables import markdown
 
-_MODELS: Final = ("none", "local", "pic", "sound", "secret", "best")
+_MODELS: Final = ("none", "local", "pic", "sound", "secret", "projected", "best")
 _COLUMNS: Final = {
     "accuracy": "accuracy, %",
     "gradient_error": "gradient error",

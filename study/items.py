@@ -24,6 +24,7 @@ class View:
     models: tuple[str, ...]
     split: tuple[str, ...]
     fixed: dict[str, float] = field(default_factory=dict)
+    ours: tuple[str, ...] = ("best",)
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,8 @@ class Item:
 
 def _sc(name: str, title: str, measure: str, label: str, *, log: bool) -> Item:
     found = {"distance": claims.sc_distance, "cost": claims.sc_cost, "success": claims.sc_success}
-    view = View(measure, label, log, ("local", "pic"), ("model", "dataset"))
+    ours = ("task", "best") if measure == "success" else ("best",)
+    view = View(measure, label, log, ("local", "pic"), ("model", "dataset"), ours=ours)
     return Item(name, "figure", title, locations.CROWDSOURCING, found[measure], view=view)
 
 
@@ -67,9 +69,9 @@ def _lbs(name: str, title: str, measure: str, model: str, radius: float) -> Item
         found = partial(one, radius=radius, item=name)
     models = ("local",) if model == "local" else ("pic", "honest")
     label = "mean l2 error of a report" if measure == "distance" else "F1 of the neighbours"
-    view = View(
-        measure, label, measure == "distance", models, ("dataset", "size"), {"radius": radius}
-    )
+    ours = ("task", "best") if (measure, model) == ("f1", "pic") else ("best",)
+    split, fixed = ("dataset", "size"), {"radius": radius}
+    view = View(measure, label, measure == "distance", models, split, fixed, ours)
     return Item(name, "figure", title, locations.SOCIAL, found, view=view)
 
 
@@ -121,6 +123,14 @@ ITEMS: Final = (
     _lbs("lbs-f1-local-01", "check-ins: F1, local model, τ = 0.1", "f1", "local", 0.1),
     _lbs("lbs-distance-shuffle-01", "check-ins: errors, PIC, τ = 0.1", "distance", "pic", 0.1),
     _lbs("lbs-f1-shuffle-01", "check-ins: F1, PIC, τ = 0.1", "f1", "pic", 0.1),
+    Item(
+        "lbs-f1-reading",
+        "table",
+        "check-ins: a reading under which the printed F1 scores come out",
+        locations.READING,
+        claims.lbs_f1_reading,
+        claims.lbs_f1_reading_table,
+    ),
     *(
         Item(
             f"flincentive{budget}",
@@ -194,6 +204,7 @@ def draw(item: Item, *, quick: bool, folder: Path) -> None:
             LOCAL if there[0]["model"] == "local" else GLOBAL,
             _level(there[0]) if view.measure == "f1" else None,
             tables.printed_errors() if item.name == "errortime" else {},
+            view.ours,
         )
         for key, there in panels.items()
     ]

@@ -1,7 +1,8 @@
 """The location figures: errors, travel costs, matching ratios and F1 scores, on real places.
 
 A cell is a data set, a model (local or PIC), a mechanism and a budget; it is drawn with several
-seeds and keeps the means and their standard errors. Paper, "Spatial Crowdsourcing" and
+seeds and keeps the means and their standard errors. Ours is planned for the mean error (`best`)
+and, in the crowd, for what the figure shows (`task`). Paper, "Spatial Crowdsourcing" and
 "Location-based Social Systems" with their appendices; conventions are in `conventions`.
 """
 
@@ -13,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coatcheck import LeastCostMatching, MaximumMatching, seeded
+from coatcheck import LeastCostMatching, MaximumMatching, Neighbours, Task, seeded
 from coatcheck.tasks.pairs import agreement
 from study import datasets
 from study.conventions import (
@@ -26,19 +27,33 @@ from study.conventions import (
     SERVING_RADIUS,
     Design,
     design,
+    designs_for,
 )
 from study.sheets import Cell, Row, Sheet
 
 Floats = NDArray[np.float64]
 
 SUBSET: Final = 10_000
-_BUDGETS: Final = {"local": LOCAL_BUDGETS, "pic": GLOBAL_BUDGETS}
+_BUDGETS: Final = {"local": LOCAL_BUDGETS, "pic": GLOBAL_BUDGETS, "honest": GLOBAL_BUDGETS}
 
 
 def spread(name: str, found: Sequence[float]) -> Row:
     """Return a mean and its standard error over seeds; with one seed there is none."""
     error = float(np.std(found, ddof=1)) / math.sqrt(len(found)) if len(found) > 1 else math.nan
     return {name: float(np.mean(found)), f"{name}_se": error}
+
+
+def _designs(
+    cell: Cell, task: Task, crowds: Sequence[int], anonymous: Sequence[int]
+) -> list[Design]:
+    """Return the design of each group."""
+    epsilon, name = float(cell["epsilon"]), str(cell["mechanism"])
+    if name == "task":
+        return designs_for(task, epsilon=epsilon, crowds=crowds, anonymous=anonymous)
+    return [
+        design(name, model=str(cell["model"]), epsilon=epsilon, crowd=crowd, anonymous=left)
+        for crowd, left in zip(crowds, anonymous, strict=True)
+    ]
 
 
 def _draw(values: Floats, made: Design, seed: int) -> Floats:
@@ -62,26 +77,18 @@ def crowdsourcing_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every s
     return [
         {"dataset": d, "model": model, "mechanism": m, "epsilon": epsilon, "seeds": seeds}
         for d in names
-        for model, budgets in _BUDGETS.items()
-        for m in (*MECHANISMS, "best")
-        for epsilon in (budgets[2:4] if quick else budgets)
+        for model in ("local", "pic")
+        for m in (*MECHANISMS, "best", *(("task",) if model == "pic" else ()))
+        for epsilon in (_BUDGETS[model][2:4] if quick else _BUDGETS[model])
     ]
 
 
 def measure_crowdsourcing(cell: Cell) -> Row:
     """Report, match by both algorithms, and measure in truth what came of it."""
     groups = datasets.crowdsourcing(str(cell["dataset"]))
-    made = [
-        design(
-            str(cell["mechanism"]),
-            model=str(cell["model"]),
-            epsilon=float(cell["epsilon"]),
-            crowd=len(group),
-            anonymous=len(group) - 1,
-        )
-        for group in groups
-    ]
     cheapest, largest = LeastCostMatching(), MaximumMatching(radius=SERVING_RADIUS)
+    sizes = [len(group) for group in groups]
+    made = _designs(cell, largest, sizes, [size - 1 for size in sizes])
     errors, costs, ratios = [], [], []
     for seed in range(int(cell["seeds"])):
         estimates = [
@@ -125,23 +132,18 @@ def _turn(cell: Cell) -> tuple[bool, bool, bool]:
 
 def _social_rows(size: int, *, quick: bool) -> list[Cell]:
     """List model by mechanism by budget; `honest` hides among those whom no list gives away."""
-    whole = size == 0
-    several = 2 if whole else 3 if quick else 10
-    found: list[tuple[str, str, float, int]] = []
-    for model, budgets in _BUDGETS.items():
-        asked: tuple[float, ...] = budgets[2:4] if quick else budgets
-        if whole and model == "local":  # a larger crowd changes nothing without a crowd's help
-            asked = (1.0, 3.0, 5.0)
-        found += [
-            (model, m, epsilon, several if not whole else 1) for m in BASELINES for epsilon in asked
-        ]
-        ours = (PUBLISHED, "best")
-        found += [(model, m, e, several if model == "pic" else 1) for m in ours for e in asked]
-        if model == "pic":
-            found += [("honest", m, e, several) for m in ours for e in asked]
+    ours = (PUBLISHED, "best", "task")
+    names = {"local": (*MECHANISMS, "best"), "pic": (*BASELINES, *ours), "honest": ours}
     return [
-        {"model": model, "mechanism": m, "epsilon": epsilon, "seeds": seeds}
-        for model, m, epsilon, seeds in found
+        {
+            "model": model,
+            "mechanism": m,
+            "epsilon": epsilon,
+            "seeds": 3 if quick or not size else 10,
+        }
+        for model, mechanisms in names.items()
+        for m in mechanisms
+        for epsilon in (_BUDGETS[model][2:4] if quick else _BUDGETS[model])
     ]
 
 
@@ -177,18 +179,13 @@ def measure_social(cell: Cell) -> Row:
     """Report, find neighbours, and compare them with the true ones, pair by pair and exactly."""
     values = _check_ins(str(cell["dataset"]), int(cell["size"]))
     crowd, left = anonymous(cell)
-    made = design(
-        str(cell["mechanism"]),
-        model=str(cell["model"]),
-        epsilon=float(cell["epsilon"]),
-        crowd=crowd,
-        anonymous=left,
-    )
+    radius = float(cell["radius"])
+    (made,) = _designs(cell, Neighbours(radius=radius), [crowd], [left])
     errors, scores = [], []
     for seed in range(int(cell["seeds"])):
         estimates = _draw(values, made, seed)
         errors.append(_error(values, estimates))
-        scores.append(agreement(values, estimates, radius=float(cell["radius"])).f1)
+        scores.append(agreement(values, estimates, radius=radius).f1)
     return {
         "crowd": crowd,
         "anonymous": left,
@@ -199,5 +196,58 @@ def measure_social(cell: Cell) -> Row:
     }
 
 
+# -- the reading under which the printed F1 scores come out
+
+
+def reading_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
+    """List data set by radius by budget, where the text names a score."""
+    return [
+        {"dataset": name, "size": 2_000 if quick else 0, "radius": radius, "epsilon": epsilon}
+        for name in (("Gowalla",) if quick else datasets.SOCIAL)
+        for radius in LEFT
+        for epsilon in (1.0, 3.0)
+    ]
+
+
+def measure_reading(cell: Cell) -> Row:
+    """Score the paper's Minkowski response by each half of the reading, and by the whole of it.
+
+    Its text names the radius on [-1, 1]^2 and both places noisy. Its scores come out if distances
+    are those of the unit square (here: twice the radius) and everybody asks from their true place.
+    """
+    values = _check_ins(str(cell["dataset"]), int(cell["size"]))
+    crowd, radius = len(values), float(cell["radius"])
+    left = math.floor(LEFT[radius] * crowd)
+    made = design(
+        PUBLISHED, model="pic", epsilon=float(cell["epsilon"]), crowd=crowd, anonymous=left
+    )
+    estimates = _draw(values, made, 0)
+    return {
+        "local_epsilon": made.randomizer.epsilon,
+        "as_written": agreement(values, estimates, radius=radius).f1,
+        "asked_from_truth": f1_from_truth(values, estimates, radius=radius),
+        "unit_square": agreement(values, estimates, radius=2 * radius).f1,
+        "both": f1_from_truth(values, estimates, radius=2 * radius),
+    }
+
+
+def f1_from_truth(values: Floats, estimates: Floats, *, radius: float) -> float:
+    """Return the exact F1 if everybody looks from their true place at the reports of others.
+
+    Pairs are counted over askers and reports together; those of two askers and those of two
+    reports are taken away again, and everybody's own report.
+    """
+    askers = agreement(values, values, radius=radius)
+    reports = agreement(values, estimates, radius=radius)
+    together = agreement(
+        np.concatenate([values, values]), np.concatenate([values, estimates]), radius=radius
+    )
+    own = int((np.linalg.norm(values - estimates, axis=1) <= radius).sum())
+    seen = (together.noisy - askers.noisy - reports.noisy) // 2 - own
+    right = (together.both - askers.both - reports.both) // 2 - own
+    return 2 * right / (askers.true + seen)
+
+
 CROWDSOURCING: Final = Sheet("crowdsourcing", crowdsourcing_cells, measure_crowdsourcing)
 SOCIAL: Final = Sheet("social", social_cells, measure_social)
+READING: Final = Sheet("reading", reading_cells, measure_reading)

@@ -98,7 +98,12 @@ def fill(sheet: Sheet, *, quick: bool, jobs: int, say: Callable[[str], None]) ->
         passed = time.monotonic() - start
         left = passed / done * (len(todo) - done)
         say(f"{sheet.name}: {every - len(todo) + done} of {every}, about {left:.0f} s left")
-    _settle(sheet, quick=quick)
+    if todo:  # a run that found everything on file has nothing to tell about how it came there
+        took = {
+            "rows measured by it": len(todo),
+            "minutes": round((time.monotonic() - start) / 60, 1),
+        }
+        _settle(sheet, took, quick=quick)
 
 
 def _rows(sheet: Sheet, todo: list[Cell], jobs: int) -> Iterator[Row]:
@@ -131,7 +136,7 @@ def _text(value: Value) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def _settle(sheet: Sheet, *, quick: bool) -> None:
+def _settle(sheet: Sheet, took: dict[str, float], *, quick: bool) -> None:
     """Put rows in the order of the cells, and write down how they came about."""
     cells = sheet.cells(quick)
     names = list(cells[0])
@@ -145,6 +150,7 @@ def _settle(sheet: Sheet, *, quick: bool) -> None:
     told = {
         "command": "python -m study " + " ".join(sys.argv[1:]),
         "cells": len(rows),
+        **took,
         "cpu seconds": round(sum(float(row["seconds"]) for row in rows)),
         "versions": versions(),
     }

@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from coatcheck import Misuse
@@ -87,6 +88,8 @@ def test_rankings_count_ties_by_standard_error() -> None:
     assert published_first(rows, "f1", higher=True).verdict == YES
     assert best_first(rows, "f1", higher=True).tied == 1
     assert best_first([*rows[:2], row("best", 0.9, 1.0)], "f1", higher=True).ahead == 1
+    alone = {**row("best", 0.9, 1.0), "f1_se": math.nan}
+    assert best_first([*rows[:2], alone], "f1", higher=True).tied == 1  # one seed proves nothing
 
 
 def test_best_keeps_the_same_promise() -> None:
@@ -104,3 +107,14 @@ def test_honest_exposure_counts_real_neighbours() -> None:
     apart = ((places[:, None] - places) ** 2).sum(axis=2)
     longest = int((apart <= 0.2**2).sum(axis=1).max()) - 1
     assert abs(locations.largest_neighbourhood("Gowalla", 2_000, 0.2) - longest) <= 2
+
+
+def test_f1_from_true_places_is_that_of_all_pairs() -> None:
+    """The count by taking pairs away is the count by looking at every pair."""
+    places = datasets.social("Foursquare", size=700)
+    reports = places + 0.2 * (np.random.default_rng(3).random(places.shape) - 0.5)
+    true = ((places[:, None] - places) ** 2).sum(axis=2) <= 0.2**2
+    seen = ((places[:, None] - reports) ** 2).sum(axis=2) <= 0.2**2
+    others = ~np.eye(len(places), dtype=np.bool_)
+    f1 = 2 * (true & seen & others).sum() / ((true & others).sum() + (seen & others).sum())
+    assert locations.f1_from_truth(places, reports, radius=0.2) == pytest.approx(f1, rel=1e-12)
