@@ -91,6 +91,22 @@ def test_plan_of_several_groups_and_domains() -> None:
     assert "wrong labels" in labels.stdout
 
 
+def test_plan_for_the_task_itself() -> None:
+    """The goal task plays rounds in the unit of the map, and tells what a round loses."""
+    common = ("plan", "--epsilon", "1", "--delta", "1e-6", "--crowd", "900", "--json")
+    place = ("--geographic", "31,121,31.1,121.1", "--task", "neighbours", "--task-params")
+    errors = []
+    for metres in (500, 5000):
+        done = run(*common, *place, json.dumps({"radius": metres, "limit": 9}), "--goal", "task")
+        found = json.loads(done.stdout)
+        assert found["goal"] == "task"
+        assert found["groups"][0]["guarantee"]["epsilon"] <= 1
+        errors.append(found["groups"][0]["recommended"]["error"])
+    assert 0 < errors[1] < errors[0] < 1  # who is near is easier to tell where near means far
+    table = run(*common[:-1], *place, '{"radius": 5000}', "--goal", "task")
+    assert "a round of the task loses" in table.stdout
+
+
 def test_plan_counts_whom_answers_give_away() -> None:
     """A task by name, with its parameters, takes people out of the crowd."""
     limit = ("--task", "neighbours", "--task-params", '{"radius": 0.2, "limit": 7}')
@@ -125,6 +141,7 @@ def test_plan_draws(tmp_path: Path) -> None:
         (["calibrate", "--epsilon", "0", "--crowd", "9", "--delta", "0.1"], "positive epsilon"),
         (["plan", "--epsilon", "1", "--delta", "1e-6"], "--crowd"),
         (["plan", *SMALL, "--goal", "best"], "--goal"),
+        (["plan", *SMALL, "--goal", "task"], "needs the task"),
         (["plan", *SMALL, "--box", "0,0:1"], "lo and one hi"),
         (["plan", *SMALL, "--box", "a:b"], "--box"),
         (["plan", *SMALL, "--geographic", "1,2"], "SOUTH"),

@@ -123,13 +123,15 @@ def test_a_plan_for_the_task_serves_it_better_under_the_same_promise() -> None:
 
 
 def test_a_plan_for_a_task_says_what_it_lacks(tmp_path: Path) -> None:
-    """No task, no prior, labels instead of places, or a curve that nobody computed."""
+    """No task, no prior on a ball, labels instead of places, or a curve that nobody computed."""
     task = Neighbours(radius=0.2)
     crowd = {"people": Group(SQUARE, crowd=500)}
     prior = [even_prior(SQUARE, count=25)]
-    for lacking in ({"prior": prior}, {"task": task}):
-        with pytest.raises(Misuse, match="needs the task, and a prior"):
-            plan(crowd, epsilon=1.0, delta=1e-5, goal="task", **lacking)
+    with pytest.raises(Misuse, match="needs the task that is to be served"):
+        plan(crowd, epsilon=1.0, delta=1e-5, goal="task", prior=prior)
+    disc = {"people": Group(Ball(radius=1, p=2, dimension=2), crowd=500)}
+    with pytest.raises(Misuse, match="needs a prior on a ball"):
+        plan(disc, epsilon=1.0, delta=1e-5, goal="task", task=task)
     labels = {"people": Group(Categories(("tea", "milk")), crowd=500)}
     with pytest.raises(Misuse, match="boxes and balls"):
         plan(labels, epsilon=1.0, delta=1e-5, goal="task", task=task, prior=prior)

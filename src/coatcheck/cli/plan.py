@@ -3,7 +3,7 @@
 import json
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, get_args
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -13,8 +13,8 @@ from coatcheck.errors import Misuse
 from coatcheck.planning import Design, Group, GroupPlan, Plan
 from coatcheck.planning import plan as planned
 from coatcheck.planning.words import GOALS, shape, told_aim, told_error, told_unit
-from coatcheck.randomizers import Goal
 from coatcheck.tasks import Task, from_params
+from coatcheck.tasks.metric import scale_of
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -67,8 +67,8 @@ def plan(
         from coatcheck.charts import check_file, draw_plan  # noqa: PLC0415 - needs an extra
 
         check_file(plot)
-    wanted: Goal = next(known for known in get_args(Goal) if known == goal)
-    task = _task(task_name, task_params, list(asked))
+    wanted = next(known for known in GOALS if known == goal)
+    task = _task(task_name, task_params, list(asked), domain)
     found = planned(asked, epsilon=epsilon, delta=delta, goal=wanted, task=task)
     if as_json:
         click.echo(json.dumps(_plain(found), indent=1))
@@ -133,7 +133,7 @@ def _groups(
     return found
 
 
-def _task(name: str | None, params: str, groups: list[str]) -> Task | None:
+def _task(name: str | None, params: str, groups: list[str], domain: Domain) -> Task | None:
     if name is None:
         return None
     try:
@@ -142,7 +142,10 @@ def _task(name: str | None, params: str, groups: list[str]) -> Task | None:
         raise Misuse(f'--task-params is a JSON object such as {{"limit": 9}}: {error}') from None
     if not isinstance(given, dict):
         raise Misuse(f'--task-params is a JSON object such as {{"limit": 9}}, got {params}')
-    return from_params({**given, "name": name, "groups": tuple(groups)})
+    made = from_params({**given, "name": name, "groups": tuple(groups)})
+    if isinstance(domain, Box) and "scale" in made.params() and "scale" not in given:
+        return from_params({**made.params(), "scale": list(scale_of(domain))})
+    return made
 
 
 def _plain(found: Plan) -> dict[str, Any]:
@@ -201,7 +204,8 @@ def _table(group: GroupPlan) -> "Table":
         best = design is group.best
         more = f"{design.error / group.best.error - 1:+.1%}" if not best else group.reason
         made = design.randomizer
-        cells = (made.name, f"{made.epsilon:.3f}", shape(made), design.how, told_error(design))
+        error = told_error(design, group.goal)
+        cells = (made.name, f"{made.epsilon:.3f}", shape(made), design.how, error)
         table.add_row("→" if best else "", *cells, more, style="bold" if best else "")
     return table
 

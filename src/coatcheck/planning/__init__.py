@@ -190,7 +190,8 @@ def plan(
             rounds of the task on a prior and chooses by its own score.
         task: what will be computed, for the people whom answers to the corrupted give away.
         method: how to account; the mechanism's own law by default.
-        prior: for the goal task, values of each group that are no secret.
+        prior: for the goal task, values of each group that are no secret; places even over each
+            box by default.
         entropy: for the goal task, what the rounds are played with; a fixed seed by default.
     """
     if goal != "task":
@@ -231,8 +232,8 @@ def _served(
     entropy: Entropy | None,
 ) -> list[list[Design]]:
     """Choose by the task's own score; that needs the task and a prior to play on."""
-    if task is None or prior is None:
-        raise Misuse("the goal task needs the task, and a prior: values that are no secret")
+    if task is None:
+        raise Misuse("the goal task needs the task that is to be served")
     return designs_for(
         task,
         promises,

@@ -6,6 +6,7 @@ the people who will report is used, so the choice costs no budget. Paper, evalua
 """
 
 from collections.abc import Sequence
+from typing import Final
 
 from coatcheck.amplification import any_ldp
 from coatcheck.domain import Ball, Box, Domain
@@ -14,7 +15,9 @@ from coatcheck.errors import Misuse
 from coatcheck.planning.search import Design, Promise
 from coatcheck.randomizers import Randomizer
 from coatcheck.tasks import Floats, Score, Task
-from coatcheck.tuning import Candidate, Make, Team, Tried, shapes, tune
+from coatcheck.tuning import Candidate, Make, Team, Tried, even_prior, shapes, tune
+
+_PLAYERS: Final = 4_096
 
 
 def designs_for(
@@ -22,17 +25,20 @@ def designs_for(
     promises: Sequence[Promise],
     *,
     domains: Sequence[Domain],
-    prior: Sequence[Floats],
+    prior: Sequence[Floats] | None,
     entropy: Entropy,
 ) -> list[list[Design]]:
     """Give for each group the best design of every mechanism, the best of all first.
 
     The error of a design is what its round lost: the score itself if less of it is better, else
-    one minus the score. All groups use one shape, each at the budget that its crowd earns.
+    one minus the score. All groups use one shape, each at the budget that its crowd earns. Without
+    a prior, places even over each box are played on.
     """
     plain = [domain for domain in domains if isinstance(domain, Box | Ball)]
     if len(plain) != len(domains):
         raise Misuse("the goal task is for boxes and balls; choose for labels by mean")
+    if prior is None:
+        prior = _even(plain, [promise.crowd for promise in promises])
     tried = tune(task, _teams(promises, plain), prior=prior, entropy=entropy)
     best: dict[str, Tried] = {}
     for one in tried:
@@ -41,6 +47,14 @@ def designs_for(
         [_design(one.team[g], promise, one.score) for one in best.values()]
         for g, promise in enumerate(promises)
     ]
+
+
+def _even(domains: Sequence[Box | Ball], crowds: Sequence[int]) -> list[Floats]:
+    """Return places even over each box, as many as its crowd, but no more than play in seconds."""
+    boxes = [domain for domain in domains if isinstance(domain, Box)]
+    if len(boxes) < len(domains):
+        raise Misuse("the goal task needs a prior on a ball: values that are no secret")
+    return [even_prior(box, count=min(n, _PLAYERS)) for box, n in zip(boxes, crowds, strict=True)]
 
 
 def _teams(promises: Sequence[Promise], domains: Sequence[Box | Ball]) -> list[Team]:

@@ -8,16 +8,17 @@ from coatcheck.randomizers import FieldwiseResponse, Goal, Randomizer
 
 Aim = Goal | Literal["task"]
 
-GOALS: Final[dict[Goal, str]] = {
+GOALS: Final[dict[Aim, str]] = {
     "mean": "mean distance, values uniform on the domain",
     "worst": "mean distance at the worst value",
     "unbiased": "root mean squared error at the worst value, unbiased",
+    "task": "what a round of the task loses, played on a prior",
 }
 
 
 def told_aim(aim: Aim) -> str:
     """Say what a plan makes small."""
-    return "what a round of the task loses, played on a prior" if aim == "task" else GOALS[aim]
+    return GOALS[aim]
 
 
 def shape(made: Randomizer) -> str:
