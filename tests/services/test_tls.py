@@ -4,6 +4,7 @@ import asyncio
 import datetime as dt
 import ipaddress
 import ssl
+from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -13,8 +14,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from coatcheck.errors import Misuse, Unavailable
+from coatcheck.services import client
 from coatcheck.services.local import Local
-from coatcheck.services.peers import Peers
+from coatcheck.services.peers import Peers, ask
 from evenings import QUICK, Crowd, draft
 
 
@@ -55,12 +58,21 @@ def test_a_round_over_tls(tmp_path: Path) -> None:
         assert status["opened"]
         url = f"{status['first_shuffler']}/rounds/{status['digest']}"
 
+        ca = str(tmp_path / "tls.pem")
+        crowd = Crowd(local, url)
+
         async def whole() -> None:
-            async with Peers(ca=str(tmp_path / "tls.pem")) as peers:
-                crowd = Crowd(local, url)
+            async with Peers(ca=ca) as peers:
                 await crowd.join(peers, people=3)
                 assert len(await crowd.collect()) == 6
 
         asyncio.run(whole())
         with pytest.raises(httpx2.ConnectError):
             httpx2.get(f"{server}/healthz")
+        mine = partial(client.collect, url, ticket=crowd.visits[0].path, trusted=local.trusted)
+        assert mine(ca=ca).partners
+        with pytest.raises(Unavailable, match="certificate"):
+            mine(patience=0)
+        assert ask("GET", url, ca=ca)["status"]["phase"]
+        with pytest.raises(Misuse, match="no file of certificates"):
+            mine(ca=str(tmp_path / "tls.key"))

@@ -37,6 +37,9 @@ __all__ = [
 ]
 
 FILE = click.Path(path_type=Path)
+CA = click.option(
+    "--ca", default="", help="Certificates to trust instead of the system's, a PEM file."
+)
 
 
 def read(path: Path) -> bytes:

@@ -2,15 +2,14 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import click
-import httpx2
 
-from coatcheck.cli.files import FILE, hint, read, show
-from coatcheck.errors import Misuse, Refused, Unavailable
+from coatcheck.cli.files import CA, FILE, hint, read, show
+from coatcheck.errors import Misuse
 from coatcheck.keyfiles import read_secret
 from coatcheck.services.local import open_round
+from coatcheck.services.peers import ask
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 _TOKEN = click.option(
@@ -29,9 +28,10 @@ def round() -> None:  # noqa: A001 - the word people type
 @_TOKEN
 @click.option("--closes", default=3600, show_default=True, help="Seconds until a full one goes.")
 @click.option("--expires", default=7200, show_default=True, help="Seconds until it is given up.")
+@CA
 @_JSON
 def open_(
-    *, draft: Path, server: str, token: Path, closes: int, expires: int, as_json: bool
+    *, draft: Path, server: str, token: Path, closes: int, expires: int, ca: str, as_json: bool
 ) -> None:
     """Propose the round of a DRAFT, have it signed, and open it everywhere.
 
@@ -45,16 +45,18 @@ def open_(
     if not isinstance(plan, dict):
         raise Misuse(f"{draft} is no JSON object: it has the fields round, task and groups")
     body = {"draft": plan, "closes": closes, "expires": expires}
-    url = open_round(server.rstrip("/"), body, token=read_secret(token).decode().strip())
+    secret = read_secret(token).decode().strip()
+    url = open_round(server.rstrip("/"), body, token=secret, ca=ca)
     show({"round": plan.get("round"), "url": url}, as_json=as_json)
 
 
 @round.command()
 @click.argument("url")
+@CA
 @_JSON
-def status(*, url: str, as_json: bool) -> None:
+def status(*, url: str, ca: str, as_json: bool) -> None:
     """Say where the round at URL stands: phase and counts."""
-    found = ask("GET", url)
+    found = ask("GET", url, ca=ca)
     show(found.get("status", found), as_json=as_json)
 
 
@@ -62,32 +64,13 @@ def status(*, url: str, as_json: bool) -> None:
 @click.argument("url")
 @_TOKEN
 @click.option("--abandon", is_flag=True, help="Give it up: nothing of it ever leaves.")
+@CA
 @_JSON
-def close(*, url: str, token: Path, abandon: bool, as_json: bool) -> None:
+def close(*, url: str, token: Path, abandon: bool, ca: str, as_json: bool) -> None:
     """Close the round at URL now that its time is over and its crowd is there, or abandon it."""
     secret = read_secret(token).decode().strip()
     what, body = ("abandonment", {"sure": True}) if abandon else ("closing", {})
-    show(ask("POST", f"{url.rstrip('/')}/{what}", body=body, token=secret), as_json=as_json)
+    found = ask("POST", f"{url.rstrip('/')}/{what}", body=body, token=secret, ca=ca)
+    show(found, as_json=as_json)
     if abandon:
         hint("people are told that the round was abandoned; their values never left them")
-
-
-def ask(
-    method: str, url: str, *, body: dict[str, Any] | None = None, token: str = ""
-) -> dict[str, Any]:
-    """Ask a service and return its document, or say why not."""
-    headers = {"authorization": f"Bearer {token}"} if token else {}
-    try:
-        answer = httpx2.request(method, url, json=body, headers=headers, timeout=30)
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise Unavailable(
-            f"{url} does not answer ({type(error).__name__}): check the address, or try later"
-        ) from None
-    try:
-        found: Any = answer.json()
-    except ValueError:
-        raise Refused(f"{url} is no address of a coatcheck service") from None
-    if answer.is_success and isinstance(found, dict):
-        return found
-    detail = found.get("detail", answer.status_code) if isinstance(found, dict) else "a list"
-    raise Refused(f"{url} refused: {detail}")

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from coatcheck.cli.files import FILE, hint, read_public, show
+from coatcheck.cli.files import CA, FILE, hint, read_public, show
 from coatcheck.cli.person import told, value_of
 from coatcheck.client import Limit
 from coatcheck.errors import Misuse
@@ -37,6 +37,7 @@ _TRUST = click.option(
 @click.option("--clamp", is_flag=True, help="Move a value outside the domain to its edge.")
 @click.option("--token", default="", help="An enrolment token, if the shuffler asks for one.")
 @click.option("--wait", default=600.0, show_default=True, help="Seconds to wait for the answer.")
+@CA
 @_JSON
 def take_part(
     *,
@@ -51,6 +52,7 @@ def take_part(
     clamp: bool,
     token: str,
     wait: float,
+    ca: str,
     as_json: bool,
 ) -> None:
     """Join a round, wait for its answers, and show your own.
@@ -62,7 +64,7 @@ def take_part(
     stored = ticket.exists()
 
     async def whole() -> dict[str, Any]:
-        async with Visit(url, path=ticket, trusted=_keys(trust)) as visit:
+        async with Visit(url, path=ticket, trusted=_keys(trust), ca=ca) as visit:
             limit = Limit(epsilon, delta)
             invitation = await visit.invitation(group=group, limit=limit)
             hint(invitation_sentence(invitation.guarantee.epsilon, invitation.guarantee.crowd))
@@ -93,7 +95,10 @@ def letters() -> None:
 @_TICKET
 @click.option("--to", required=True, help="A partner's contact, as `take-part` prints it.")
 @click.option("--message", required=True, help="The text; it is sealed to the partner.")
-def write(*, url: str, trust: tuple[Path, ...], ticket: Path, to: str, message: str) -> None:
+@CA
+def write(
+    *, url: str, trust: tuple[Path, ...], ticket: Path, to: str, message: str, ca: str
+) -> None:
     """Write a sealed letter and post it."""
     try:
         contact = bytes.fromhex(to)
@@ -101,7 +106,7 @@ def write(*, url: str, trust: tuple[Path, ...], ticket: Path, to: str, message: 
         raise Misuse("--to is a contact in hexadecimal, as `take-part` prints it") from None
 
     async def whole() -> None:
-        async with Visit(url, path=ticket, trusted=_keys(trust)) as visit:
+        async with Visit(url, path=ticket, trusted=_keys(trust), ca=ca) as visit:
             await visit.write(message.encode(), to=contact)
 
     _run(whole())
@@ -112,12 +117,13 @@ def write(*, url: str, trust: tuple[Path, ...], ticket: Path, to: str, message: 
 @_ROUND
 @_TRUST
 @_TICKET
+@CA
 @_JSON
-def read(*, url: str, trust: tuple[Path, ...], ticket: Path, as_json: bool) -> None:
+def read(*, url: str, trust: tuple[Path, ...], ticket: Path, ca: str, as_json: bool) -> None:
     """Read the new letters to you."""
 
     async def whole() -> dict[str, Any]:
-        async with Visit(url, path=ticket, trusted=_keys(trust)) as visit:
+        async with Visit(url, path=ticket, trusted=_keys(trust), ca=ca) as visit:
             inbox = await visit.read()
             listed = [
                 {

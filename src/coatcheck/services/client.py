@@ -1,6 +1,7 @@
 """A person's side for plain programs: join, collect, write and read, the same verbs as in memory.
 
-Each call is one `Visit`, run to its end; programs with an event loop use `Visit` itself.
+Each call is one `Visit`, run to its end; programs with an event loop use `Visit` itself. With
+`ca`, a file of certificates is trusted instead of the system's.
 SPEC section 12.
 """
 
@@ -27,43 +28,46 @@ def join(
     limit: Limit,
     ledger: Budget | None,
     token: str = "",
+    ca: str = "",
 ) -> Ticket:
     """Take part in a round from a plain program."""
 
     async def whole() -> Ticket:
-        async with Visit(url, path=ticket, trusted=trusted) as visit:
+        async with Visit(url, path=ticket, trusted=trusted, ca=ca) as visit:
             return await visit.join(value, group=group, limit=limit, ledger=ledger, token=token)
 
     return asyncio.run(whole())
 
 
 def collect(
-    url: str, *, ticket: Path, trusted: Collection[bytes], patience: float = 600.0
+    url: str, *, ticket: Path, trusted: Collection[bytes], patience: float = 600.0, ca: str = ""
 ) -> Answer:
     """Wait for the answer from a plain program."""
 
     async def whole() -> Answer:
-        async with Visit(url, path=ticket, trusted=trusted) as visit:
+        async with Visit(url, path=ticket, trusted=trusted, ca=ca) as visit:
             return await visit.collect(patience=patience)
 
     return asyncio.run(whole())
 
 
-def write(url: str, body: bytes, *, to: bytes, ticket: Path, trusted: Collection[bytes]) -> None:
+def write(
+    url: str, body: bytes, *, to: bytes, ticket: Path, trusted: Collection[bytes], ca: str = ""
+) -> None:
     """Write a letter from a plain program."""
 
     async def whole() -> None:
-        async with Visit(url, path=ticket, trusted=trusted) as visit:
+        async with Visit(url, path=ticket, trusted=trusted, ca=ca) as visit:
             await visit.write(body, to=to)
 
     asyncio.run(whole())
 
 
-def read(url: str, *, ticket: Path, trusted: Collection[bytes]) -> Inbox:
+def read(url: str, *, ticket: Path, trusted: Collection[bytes], ca: str = "") -> Inbox:
     """Read one's letters from a plain program."""
 
     async def whole() -> Inbox:
-        async with Visit(url, path=ticket, trusted=trusted) as visit:
+        async with Visit(url, path=ticket, trusted=trusted, ca=ca) as visit:
             return await visit.read()
 
     return asyncio.run(whole())

@@ -15,11 +15,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-import httpx2
-
 from coatcheck.entropy import system
-from coatcheck.errors import Misuse, Refused, Unavailable
+from coatcheck.errors import Unavailable
 from coatcheck.keyfiles import SecretKeys, document, read_public, write_bytes
+from coatcheck.services.peers import ask
 
 _PATIENCE: Final = 60.0
 OCTETS: Final = {"content-type": "application/octet-stream"}
@@ -212,28 +211,15 @@ class Local:
         return open_round(self.url("server"), body, token=self.token)
 
 
-def open_round(server: str, body: Mapping[str, Any], *, token: str, patience: float = 60.0) -> str:
+def open_round(
+    server: str, body: dict[str, Any], *, token: str, patience: float = 60.0, ca: str = ""
+) -> str:
     """Ask a server to open a round, until it is open everywhere; its address for people."""
     end = time.monotonic() + patience
     while True:
-        status = _ask(f"{server}/rounds", body, token=token)
+        status = ask("POST", f"{server}/rounds", body=body, token=token, ca=ca)
         if status["opened"]:
             return f"{status['first_shuffler']}/rounds/{status['digest']}"
         if time.monotonic() > end:
             raise Unavailable(f"round {status['round']} is still {status['phase']}: ask again")
         time.sleep(0.3)
-
-
-def _ask(url: str, body: Mapping[str, Any], *, token: str) -> dict[str, Any]:
-    try:
-        answer = httpx2.post(
-            url, json=dict(body), headers={"authorization": f"Bearer {token}"}, timeout=120
-        )
-    except (httpx2.HTTPError, httpx2.InvalidURL) as error:
-        raise Unavailable(f"{url} does not answer ({type(error).__name__})") from None
-    found: dict[str, Any] = answer.json()
-    if answer.status_code == 422:
-        raise Misuse(str(found["detail"]))
-    if not answer.is_success:
-        raise Refused(f"{url} refused: {found.get('detail', answer.status_code)}")
-    return found

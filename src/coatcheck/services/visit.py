@@ -49,6 +49,7 @@ class Visit:
         url: the round's address at the first shuffler, `http://HOST/rounds/DIGEST`.
         path: where the ticket is kept; if it is there already, the visit goes on from it. The
             terms and the board's address are kept beside it.
+        ca: a file of certificates to trust instead of the system's.
     """
 
     def __init__(
@@ -59,17 +60,19 @@ class Visit:
         trusted: Collection[bytes],
         peers: Peers | None = None,
         offer: Offer | None = None,
+        ca: str = "",
     ) -> None:
         self.url = url.rstrip("/")
         self.path = path
         self._trusted = trusted
         self._own = peers is None
-        self._peers = peers or Peers()
+        self._peers = peers or Peers(ca=ca)
         self._offer = offer
         self._kept = Path(f"{path}.offer")
         self._point: Checkpoint | None = None
         self._letters = 0
         self._maybe_sent = False
+        self._away = ""
 
     async def __aenter__(self) -> Self:
         return self
@@ -195,7 +198,10 @@ class Visit:
             if found is not None:
                 return found
             if time.monotonic() > end:
-                raise Unavailable("the round is not answered yet: your ticket waits, try later")
+                away = f" ({self._away})" if self._away else ""
+                raise Unavailable(
+                    f"the round is not answered yet{away}: your ticket waits, try later"
+                )
             await asyncio.sleep(pause)
             pause = min(pause * 1.3, _LONGEST)
 
@@ -250,6 +256,7 @@ class Visit:
 
     async def _bulletin(self) -> Bulletin | None:
         """Fetch the bulletin if it is there; whoever is away is asked again later."""
+        self._away = ""
         try:
             raw = await self._peers.get(f"{self._at_board}/bulletin")
             round_ = self.round
@@ -258,7 +265,8 @@ class Visit:
         except Absent:
             await self._check_alive()
             return None
-        except Unavailable:
+        except Unavailable as away:
+            self._away = str(away)
             return None
         return bulletin
 
