@@ -42,11 +42,11 @@ def _ours(rows: list[Row], measure: str, *, higher: bool, ours: str = "best") ->
     best = best_first(pic, measure, higher=higher, ours=ours)
     nothing = against_nothing(pic, measure, higher=higher, ours=ours)
     theirs = against_nothing(pic, measure, higher=higher, ours=PUBLISHED)
-    told = f"{best} with Minkowski, {nothing} with putting everybody in the middle"
+    told = f"against Minkowski {best}; against everybody in the middle {nothing}"
     verdict = BETTER if best.verdict == YES else best.verdict
     reason = "; ".join(part for part in (best.exceptions, nothing.exceptions) if part)
     return Finding(
-        "ours", "", f"Minkowski, beside everybody in the middle: {theirs}", told, verdict, reason
+        "ours", "", f"Minkowski against everybody in the middle {theirs}", told, verdict, reason
     )
 
 
@@ -62,7 +62,7 @@ def sc_distance(rows: list[Row]) -> list[Finding]:
         Finding(
             "LDP: ranking",
             claims["local"],
-            f"ε ≤ 1: at most {worst:.2f} times the best of the others; ε ≥ 2: {first}",
+            f"ε ≤ 1: {worst:.2f} times the best of the others at most; ε ≥ 2: {first}",
             f"ours {best_first(local, 'distance', higher=False)}",
             graded(kept, 2) if math.isfinite(worst) else NOT_YET,
             first.exceptions,
@@ -152,7 +152,7 @@ def lbs_distance_local(rows: list[Row]) -> list[Finding]:
     best = best_first(local, "distance", higher=False)
     return [
         _ranking(local, "distance", text, higher=False, most=False),
-        Finding("ours", "", "", f"{best} with Minkowski", _better(best), best.exceptions),
+        Finding("ours", "", "", f"against Minkowski {best}", _better(best), best.exceptions),
     ]
 
 
@@ -192,7 +192,7 @@ def _honest(rows: list[Row], measure: str, *, higher: bool, ours: str) -> Findin
         "honest exposure",
         "leaves 90 % (τ 0.2) or 98 % (τ 0.1) to hide among",
         f"one corrupted person's list leaves {_share(honest, PUBLISHED)}",
-        f"{_share(honest, ours)}; {best} with Minkowski",
+        f"{_share(honest, ours)} left; against Minkowski {best}",
         _better(best),
         best.exceptions,
     )
@@ -200,7 +200,10 @@ def _honest(rows: list[Row], measure: str, *, higher: bool, ours: str) -> Findin
 
 def _share(rows: list[Row], mechanism: str) -> str:
     left = [number(r, "anonymous") / number(r, "crowd") for r in only(rows, mechanism=mechanism)]
-    return f"{min(left):.0%} to {max(left):.0%}" if left else NOT_YET
+    if not left:
+        return NOT_YET
+    low, high = f"{min(left):.0%}", f"{max(left):.0%}"
+    return low if low == high else f"{low} to {high}"
 
 
 def lbs_f1_local(rows: list[Row], *, radius: float, item: str) -> list[Finding]:
