@@ -77,6 +77,14 @@ def test_terms_survive_writing_and_reading() -> None:
         lambda plain: plain["shufflers"].append(plain["server"]),
         lambda plain: plain["board"].update(verifying=plain["server"]["verifying"]),
         lambda plain: plain["shufflers"][0].update(sealing=plain["server"]["sealing"]),
+        set_to("round", value="evening\n"),
+        set_to("groups", 0, "name", value="riders\n"),
+        set_to("task", "name", value="echo\n"),
+        set_to("shufflers", 0, "name", value="shuffler\n"),
+        lambda plain: plain["shufflers"][0].update(verifying=plain["server"]["verifying"] + "\n"),
+        lambda plain: plain["board"].update(verifying=plain["server"]["verifying"] + "\n"),
+        lambda plain: plain["shufflers"][0].update(sealing=plain["server"]["sealing"] + "\n"),
+        lambda plain: plain["board"].update(verifying=plain["board"]["verifying"].upper()),
     ],
 )
 def test_terms_are_read_strictly(change: Callable[[dict[str, Any]], object]) -> None:
@@ -102,6 +110,30 @@ def test_what_is_no_document_is_malformed(document: bytes) -> None:
     """Nothing but well-formed JSON with each field once is read."""
     with pytest.raises(Malformed):
         read_terms(document)
+
+
+@pytest.mark.parametrize("spelled", ["{}\n", "{} ", " {}", "\t{}"])
+def test_a_server_is_not_its_own_shuffler_under_another_spelling(spelled: str) -> None:
+    """Python's hex decoder skips blanks, so a key with one must not get as far as that."""
+    own = STAGE.cast.server
+    fake = STAGE.cast.shufflers[0].opening.public_raw.hex()
+    party = {"verifying": spelled.format(own.signing.public_raw.hex()), "sealing": fake}
+    document = altered(
+        lambda plain: plain.update(shufflers=[{**plain["shufflers"][0], **party}])
+    )
+    word = own.signing.sign(b"coatcheck/v1/terms/server\0" + document).hex()
+    second = own.signing.sign(b"coatcheck/v1/terms/shuffler\0" + document).hex()
+    with pytest.raises(Malformed):
+        settle(SignedTerms(document.decode(), word, (second,)))
+
+
+@pytest.mark.parametrize("field", ["server", "shufflers"])
+def test_signatures_have_one_spelling(field: str) -> None:
+    """A newline after the hex digits of a signature is refused, too."""
+    plain = json.loads(write_signed(STAGE.signed))
+    plain[field] = plain[field] + "\n" if field == "server" else [plain[field][0] + "\n"] * 2
+    with pytest.raises(Malformed):
+        read_signed(json.dumps(plain).encode())
 
 
 def test_signed_terms_settle() -> None:
