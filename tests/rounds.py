@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from coatcheck.agreement import settle
+from coatcheck.agreement import SignedTerms, settle
 from coatcheck.board import Board
 from coatcheck.client import Invitation, Limit, examine
 from coatcheck.domain import Box
 from coatcheck.drafting import GroupDraft
 from coatcheck.entropy import seeded
-from coatcheck.keys import VerifyingKey
+from coatcheck.keys import KeyPairs, VerifyingKey
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.server import Server
 from coatcheck.shuffler import Shuffler, fresh_state
@@ -20,7 +20,7 @@ from coatcheck.suites import suite_named
 from coatcheck.tasks import Answers, AnswerSize, Floats, Values
 from coatcheck.ticket import Ticket
 
-__all__ = ["CLOSES", "OPENS", "SQUARE", "Echo", "Stage", "draft", "simulate"]
+__all__ = ["CLOSES", "OPENS", "SQUARE", "Echo", "Stage", "draft", "signed_blindly", "simulate"]
 
 SQUARE = MinkowskiResponse(domain=Box(lo=(0.0, 0.0), hi=(1.0, 1.0)), epsilon=2.0, radius=0.5)
 
@@ -122,6 +122,16 @@ class Stage:
                 shuffler.receive(ticket.upload, now=OPENS)
             raw = shuffler.release(now=CLOSES)
         return raw
+
+
+def signed_blindly(
+    document: bytes, *, server: KeyPairs, shufflers: Sequence[KeyPairs]
+) -> SignedTerms:
+    """Sign a document as parties that look at nothing before they sign."""
+    own = server.signing.sign(b"coatcheck/v1/terms/server\0" + document).hex()
+    label = b"coatcheck/v1/terms/shuffler\0"
+    others = tuple(keys.signing.sign(label + document).hex() for keys in shufflers)
+    return SignedTerms(document.decode(), own, others)
 
 
 def check(key: bytes, signature: bytes, message: bytes) -> None:

@@ -64,8 +64,8 @@ def resigned(change: Callable[[dict[str, Any]], object]) -> SignedTerms:
     plain = json.loads(STAGE.round.document)
     change(plain)
     terms = read_terms(json.dumps(plain).encode()).terms
-    signed = propose(terms, signing=STAGE.cast.server.signing)
-    return countersign(signed, signing=STAGE.cast.shufflers[0].signing, pledged={})
+    signed = propose(terms, keys=STAGE.cast.server)
+    return countersign(signed, keys=STAGE.cast.shufflers[0], pledged={})
 
 
 def test_good_terms_are_an_invitation() -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from coatcheck.agreement import (
     SignedTerms,
@@ -15,8 +16,9 @@ from coatcheck.agreement import (
     write_signed,
 )
 from coatcheck.errors import BadKey, BadSignature, Malformed, Misuse, Refused, TwoFaces
-from coatcheck.terms import Terms, read_terms, write_terms
-from rounds import Stage
+from coatcheck.suites import SUITES
+from coatcheck.terms import read_terms, write_terms
+from rounds import Stage, signed_blindly
 
 STAGE = Stage(shufflers=2)
 
@@ -118,13 +120,9 @@ def test_a_server_is_not_its_own_shuffler_under_another_spelling(spelled: str) -
     own = STAGE.cast.server
     fake = STAGE.cast.shufflers[0].opening.public_raw.hex()
     party = {"verifying": spelled.format(own.signing.public_raw.hex()), "sealing": fake}
-    document = altered(
-        lambda plain: plain.update(shufflers=[{**plain["shufflers"][0], **party}])
-    )
-    word = own.signing.sign(b"coatcheck/v1/terms/server\0" + document).hex()
-    second = own.signing.sign(b"coatcheck/v1/terms/shuffler\0" + document).hex()
+    document = altered(lambda plain: plain.update(shufflers=[{**plain["shufflers"][0], **party}]))
     with pytest.raises(Malformed):
-        settle(SignedTerms(document.decode(), word, (second,)))
+        settle(signed_blindly(document, server=own, shufflers=[own]))
 
 
 @pytest.mark.parametrize("field", ["server", "shufflers"])
@@ -161,8 +159,8 @@ def test_one_changed_byte_breaks_every_signature() -> None:
 def test_every_shuffler_must_have_signed() -> None:
     """Terms with a missing, swapped or foreign signature do not settle."""
     signed, cast = STAGE.signed, STAGE.cast
-    draft = propose(STAGE.round.terms, signing=cast.server.signing)
-    half = countersign(draft, signing=cast.shufflers[0].signing, pledged={})
+    draft = propose(STAGE.round.terms, keys=cast.server)
+    half = countersign(draft, keys=cast.shufflers[0], pledged={})
     one, two = signed.shufflers
     for wrong in (
         draft,
@@ -186,34 +184,56 @@ def test_only_the_named_parties_sign() -> None:
     """A key that the terms do not name cannot propose or counter-sign them."""
     stranger = Stage(seed=99).cast
     with pytest.raises(Misuse):
-        propose(STAGE.round.terms, signing=stranger.server.signing)
+        propose(STAGE.round.terms, keys=stranger.server)
     with pytest.raises(Misuse):
-        countersign(STAGE.signed, signing=stranger.server.signing, pledged={})
+        countersign(STAGE.signed, keys=stranger.server, pledged={})
 
 
 def test_a_shuffler_signs_one_version_of_a_round() -> None:
     """Split terms: the second version under a name is refused, the first may be signed again."""
     cast, pledged = STAGE.cast, dict[str, bytes]()
-    signing = cast.shufflers[0].signing
-    first = propose(STAGE.round.terms, signing=cast.server.signing)
-    countersign(first, signing=signing, pledged=pledged)
-    countersign(first, signing=signing, pledged=pledged)
+    keys = cast.shufflers[0]
+    first = propose(STAGE.round.terms, keys=cast.server)
+    countersign(first, keys=keys, pledged=pledged)
+    countersign(first, keys=keys, pledged=pledged)
     other = json.loads(STAGE.round.document)
     other["closes"] += 1
     terms = read_terms(json.dumps(other).encode()).terms
-    second = propose(terms, signing=cast.server.signing)
+    second = propose(terms, keys=cast.server)
     with pytest.raises(TwoFaces):
-        countersign(second, signing=signing, pledged=pledged)
+        countersign(second, keys=keys, pledged=pledged)
     assert pledged == {"evening": STAGE.round.digest}
 
 
 def test_low_order_keys_in_terms_are_refused() -> None:
     """A shuffler with a low-order sealing key does not settle, whoever signed."""
-    other = json.loads(STAGE.round.document)
-    other["shufflers"][0]["sealing"] = "00" * 32
-    terms: Terms = read_terms(json.dumps(other).encode()).terms
-    signed = propose(terms, signing=STAGE.cast.server.signing)
-    for keys in STAGE.cast.shufflers:
-        signed = countersign(signed, signing=keys.signing, pledged={})
+    cast = STAGE.cast
+    document = altered(set_to("shufflers", 0, "sealing", value="00" * 32))
     with pytest.raises(BadKey):
-        settle(signed)
+        settle(signed_blindly(document, server=cast.server, shufflers=cast.shufflers))
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_nobody_signs_a_sealing_key_that_is_not_the_own(suite: str) -> None:
+    """Under the own name and verifying key another's sealing key would take the own layer."""
+    stage, other = Stage(suite=suite), Stage(suite=suite, seed=99).cast.server
+    foreign = other.opening.public_raw.hex()
+    terms = stage.round.terms
+    with pytest.raises(Refused, match="sealing key that is not its own"):
+        propose(
+            replace(terms, server=replace(terms.server, sealing=foreign)), keys=stage.cast.server
+        )
+    party = replace(terms.shufflers[0], sealing=foreign)
+    signed = propose(replace(terms, shufflers=(party,)), keys=stage.cast.server)
+    pledged = dict[str, bytes]()
+    with pytest.raises(Refused, match="sealing key that is not its own"):
+        countersign(signed, keys=stage.cast.shufflers[0], pledged=pledged)
+    assert not pledged
+
+
+def test_a_shuffler_signs_in_its_own_place_only() -> None:
+    """Signed terms with too few or too many places are malformed, not an accident."""
+    first = propose(STAGE.round.terms, keys=STAGE.cast.server)
+    for places in ((), (None,), (None,) * 3):
+        with pytest.raises(Malformed):
+            countersign(replace(first, shufflers=places), keys=STAGE.cast.shufflers[1], pledged={})

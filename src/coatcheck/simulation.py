@@ -89,9 +89,9 @@ class Cast:
             closes=CLOSES,
             expires=EXPIRES,
         )
-        signed = propose(terms, signing=self.server.signing)
+        signed = propose(terms, keys=self.server)
         for keys in self.shufflers:
-            signed = countersign(signed, signing=keys.signing, pledged={})
+            signed = countersign(signed, keys=keys, pledged={})
         return signed
 
 

@@ -171,9 +171,9 @@ def test_a_promise_that_the_crowd_does_not_give_is_refused() -> None:
 
 
 def _signed_anew(stage: Stage, terms: Any) -> SignedTerms:
-    signed = propose(terms, signing=stage.cast.server.signing)
+    signed = propose(terms, keys=stage.cast.server)
     for keys in stage.cast.shufflers:
-        signed = countersign(signed, signing=keys.signing, pledged={})
+        signed = countersign(signed, keys=keys, pledged={})
     return signed
 
 

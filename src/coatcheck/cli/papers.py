@@ -99,7 +99,7 @@ def propose_(
         expires=_time(expires, begin),
         letter_size=plan.letter_size,
     )
-    write(out, write_signed(propose(made, signing=keys.pairs.signing)))
+    write(out, write_signed(propose(made, keys=keys.pairs)))
     hint("every shuffler has to sign these terms now: coatcheck terms sign")
 
 
@@ -112,9 +112,7 @@ def sign(*, file: Path, key: Path, pledges: Path, out: Path) -> None:
     """Sign terms as a shuffler, one version a round: the pledge file remembers which."""
     known: dict[str, str] = msgspec.json.decode(read(pledges)) if pledges.exists() else {}
     pledged = {name: bytes.fromhex(digest) for name, digest in known.items()}
-    signed = countersign(
-        read_terms_file(file), signing=read_keys(key).pairs.signing, pledged=pledged
-    )
+    signed = countersign(read_terms_file(file), keys=read_keys(key).pairs, pledged=pledged)
     # Remembered before the signature leaves, so that a crash cannot make room for another one.
     write(pledges, document({n: d.hex() for n, d in pledged.items()}), secret=True, replace=True)
     write(out, write_signed(signed), replace=out == file)
