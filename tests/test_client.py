@@ -25,6 +25,7 @@ from coatcheck.errors import (
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.terms import read_terms
 from coatcheck.ticket import Ticket, read_ticket, write_ticket
+from coatcheck.trust import Trust
 from coatcheck.witness import check_bulletin
 from rounds import OPENS, Stage
 
@@ -82,7 +83,7 @@ def test_good_terms_are_an_invitation() -> None:
         ({"limit": Limit(epsilon=2.5, delta=1e-4)}, "your limit"),
         ({"now": OPENS - 1}, "not open"),
         ({"now": 3_000}, "not open"),
-        ({"trusted": ()}, "trust"),
+        ({"trusted": Trust()}, "trust"),
         ({"group": "pilots"}, "no group"),
     ],
 )

@@ -1,5 +1,6 @@
 """Terms: strict reading, signatures of everybody, one version a round."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ from coatcheck.agreement import (
 from coatcheck.errors import BadKey, BadSignature, Malformed, Misuse, Refused, TwoFaces
 from coatcheck.suites import SUITES
 from coatcheck.terms import read_terms, write_terms
+from coatcheck.trust import Trust
 from rounds import Stage, signed_blindly
 
 STAGE = Stage(shufflers=2)
@@ -175,9 +177,65 @@ def test_every_shuffler_must_have_signed() -> None:
 
 def test_a_stranger_among_the_parties_is_refused() -> None:
     """A person settles only terms all of whose parties are known from elsewhere."""
-    for missing in STAGE.cast.trusted:
+    known = STAGE.cast.trusted
+    for fewer in (
+        Trust(),
+        dataclasses.replace(known, server=frozenset()),
+        dataclasses.replace(known, shufflers=known.shufflers[:1]),
+        dataclasses.replace(known, shufflers=known.shufflers[1:]),
+        dataclasses.replace(known, board=frozenset()),
+    ):
         with pytest.raises(Refused, match="not one you trust"):
-            settle(STAGE.signed, trusted=STAGE.cast.trusted - {missing})
+            settle(STAGE.signed, trusted=fewer)
+
+
+def test_a_key_is_trusted_in_its_role_only() -> None:
+    """Server and board together cannot put the board's key where a shuffler should be."""
+    stage = Stage()
+    cast, other = stage.cast, Stage(seed=99).cast.server.opening.public_raw.hex()
+    plain = json.loads(stage.round.document)
+    plain["shufflers"][0].update(verifying=cast.board.signing.public_raw.hex(), sealing=other)
+    plain["board"]["verifying"] = cast.shufflers[0].signing.public_raw.hex()
+    document = json.dumps(plain).encode()
+    signed = signed_blindly(document, server=cast.server, shufflers=[cast.board])
+    with pytest.raises(Refused, match="not one you trust as a shuffler"):
+        settle(signed, trusted=cast.trusted)
+    # The weaker form admits it, as its name says.
+    loose = Trust(anywhere=frozenset(bytes.fromhex(p["verifying"]) for p in _everyone(plain)))
+    assert settle(signed, trusted=loose)
+
+
+def _everyone(plain: dict[str, Any]) -> list[dict[str, Any]]:
+    return [plain["server"], plain["board"], *plain["shufflers"]]
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_cascade_without_a_shuffler_that_is_relied_on_is_refused(kept: int) -> None:
+    """Which one is honest is not known, so the server may leave out neither."""
+    cast = STAGE.cast
+    document = altered(lambda plain: plain.update(shufflers=[plain["shufflers"][kept]]))
+    signed = signed_blindly(document, server=cast.server, shufflers=[cast.shufflers[kept]])
+    with pytest.raises(Refused, match=f"leave out shuffler {2 - kept} of the 2"):
+        settle(signed, trusted=cast.trusted)
+    alone = dataclasses.replace(cast.trusted, shufflers=(cast.trusted.shufflers[kept],))
+    assert settle(signed, trusted=alone)
+
+
+def test_a_shuffler_whose_keys_change_is_known_by_either() -> None:
+    """Old and new key of one shuffler are one entry; the cascade needs one of them."""
+    fresh = Stage(seed=99).cast.shufflers[0].signing.public_raw
+    first, second = STAGE.cast.trusted.shufflers
+    known = dataclasses.replace(STAGE.cast.trusted, shufflers=(first | {fresh}, second))
+    assert settle(STAGE.signed, trusted=known)
+    apart = dataclasses.replace(known, shufflers=(first, frozenset([fresh]), second))
+    with pytest.raises(Refused, match="leave out shuffler 2 of the 3"):
+        settle(STAGE.signed, trusted=apart)
+
+
+def test_a_role_that_does_not_exist_is_misuse() -> None:
+    """A misspelt role would otherwise be trust in nobody."""
+    with pytest.raises(Misuse, match="'shufler' is no role"):
+        Trust.of([("shufler", [bytes(32)])])
 
 
 def test_only_the_named_parties_sign() -> None:

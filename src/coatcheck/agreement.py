@@ -4,7 +4,7 @@ A server that hands different terms to different people needs the signature of a
 each version, and an honest shuffler signs one version of a round. SPEC section 6.
 """
 
-from collections.abc import Collection, MutableMapping
+from collections.abc import MutableMapping
 
 import msgspec
 from msgspec import Struct
@@ -14,13 +14,13 @@ from coatcheck.keys import KeyPairs, SealingKey, VerifyingKey
 from coatcheck.terms import (
     DOCUMENT_LIMIT,
     Hex,
-    Notary,
     Party,
     Round,
     Terms,
     read_terms,
     write_terms,
 )
+from coatcheck.trust import Trust
 
 _SERVER = b"coatcheck/v1/terms/server\0"
 _SHUFFLER = b"coatcheck/v1/terms/shuffler\0"
@@ -76,11 +76,11 @@ def countersign(
     return SignedTerms(signed.document, signed.server, tuple(signatures))
 
 
-def settle(signed: SignedTerms, *, trusted: Collection[bytes] | None = None) -> Round:
+def settle(signed: SignedTerms, *, trusted: Trust | None = None) -> Round:
     """Check every signature and key of the terms and return the round they describe.
 
-    `trusted` are the verifying keys that the reader knows from elsewhere; every party must be
-    among them. Without it only the parties' own words are checked, which is enough for a role
+    `trusted` are the verifying keys that the reader knows from elsewhere, by role; every party
+    must be among them, and every shuffler that is relied on in the cascade. Without it only the parties' own words are checked, which is enough for a role
     that finds its own key in the terms, and not enough for a person.
     """
     round_ = read_terms(signed.document.encode())
@@ -93,13 +93,8 @@ def settle(signed: SignedTerms, *, trusted: Collection[bytes] | None = None) -> 
     for party in (terms.server, *terms.shufflers):
         SealingKey(round_.suite, bytes.fromhex(party.sealing))
     VerifyingKey(bytes.fromhex(terms.board.verifying))
-    signers: tuple[Party | Notary, ...] = (terms.server, *terms.shufflers, terms.board)
-    for signer in signers:
-        if trusted is not None and bytes.fromhex(signer.verifying) not in trusted:
-            raise Refused(
-                f"the key of {signer.name!r} in the terms is not one you trust: get it from them"
-                " by another way, compare, and add it"
-            )
+    if trusted is not None:
+        trusted.check(terms)
     return round_
 
 

@@ -8,7 +8,7 @@ No input or output happens here. SPEC section 12, paper sections "A Concrete Pro
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -38,6 +38,7 @@ from coatcheck.randomizers import Randomizer, from_params
 from coatcheck.suites import ADDRESS_SIZE
 from coatcheck.terms import Group, Round
 from coatcheck.ticket import Ticket
+from coatcheck.trust import Trust
 
 _SLACK = 1e-9
 """How much above its promise a computed ε may lie: rounding of the two sides' last digits."""
@@ -144,7 +145,7 @@ def examine(
     signed: SignedTerms,
     *,
     group: str,
-    trusted: Collection[bytes],
+    trusted: Trust,
     limit: Limit,
     now: int,
     simulated: bool = False,

@@ -30,6 +30,7 @@ from coatcheck.shuffler import Shuffler, fresh_state
 from coatcheck.suites import Suite, suite_named
 from coatcheck.terms import Round, Terms
 from coatcheck.ticket import Ticket
+from coatcheck.trust import Trust
 
 OPENS, CLOSES, EXPIRES = 1_000, 2_000, 3_000
 _NO_LIMIT: Final = Limit(epsilon=1e6, delta=1.0)
@@ -66,10 +67,11 @@ class Cast:
         return cls(keys[0], tuple(keys[2:]), keys[1])
 
     @property
-    def trusted(self) -> frozenset[bytes]:
+    def trusted(self) -> Trust:
         """The verifying keys that a person would know from elsewhere."""
-        everyone = (self.server, self.board, *self.shufflers)
-        return frozenset(keys.signing.public_raw for keys in everyone)
+        everyone = [("server", self.server), ("board", self.board)]
+        everyone += [("shuffler", keys) for keys in self.shufflers]
+        return Trust.of((role, [keys.signing.public_raw]) for role, keys in everyone)
 
     def agree(
         self, drafts: Sequence[GroupDraft], *, task: tasks.Task, name: str, suite: Suite

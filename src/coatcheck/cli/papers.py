@@ -9,6 +9,7 @@ import msgspec
 from coatcheck.agreement import countersign, propose, settle, write_signed
 from coatcheck.cli.files import (
     FILE,
+    TRUST,
     PublicKeys,
     SecretKeys,
     document,
@@ -18,6 +19,7 @@ from coatcheck.cli.files import (
     read_keys,
     read_public,
     read_terms_file,
+    read_trust,
     show,
     write,
 )
@@ -120,12 +122,12 @@ def sign(*, file: Path, key: Path, pledges: Path, out: Path) -> None:
 
 @terms.command()
 @click.argument("file", type=FILE)
-@click.option("--trust", type=FILE, multiple=True, help="Public keys that you know.")
+@TRUST()
 @_JSON
-def check(*, file: Path, trust: tuple[Path, ...], as_json: bool) -> None:
+def check(*, file: Path, trust: tuple[str, ...], as_json: bool) -> None:
     """Check every signature and print what the terms say."""
-    trusted = {bytes.fromhex(read_public(path).verifying) for path in trust}
-    round_ = settle(read_terms_file(file), trusted=trusted if trust else None)
+    trusted = read_trust(trust) if trust else None
+    round_ = settle(read_terms_file(file), trusted=trusted)
     show(describe(round_), as_json=as_json)
 
 
