@@ -80,8 +80,9 @@ def settle(signed: SignedTerms, *, trusted: Trust | None = None) -> Round:
     """Check every signature and key of the terms and return the round they describe.
 
     `trusted` are the verifying keys that the reader knows from elsewhere, by role; every party
-    must be among them, and every shuffler that is relied on in the cascade. Without it only the parties' own words are checked, which is enough for a role
-    that finds its own key in the terms, and not enough for a person.
+    must be among them, and every shuffler that is relied on in the cascade. Without it only the
+    parties' own words are checked, which is enough for a role that finds its own key in the terms,
+    and not enough for a person.
     """
     round_ = read_terms(signed.document.encode())
     terms = round_.terms

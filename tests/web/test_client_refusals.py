@@ -12,11 +12,7 @@ from coatcheck.client import Limit
 from coatcheck.domain import Box
 from coatcheck.drafting import GroupDraft
 from coatcheck.entropy import seeded
-from coatcheck.envelope import Purpose, binding, seal
 from coatcheck.errors import Refused
-from coatcheck.keys import Contact
-from coatcheck.messages import encode_letter
-from coatcheck.notices import Posting
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.simulation import Cast
 from coatcheck.suites import CLASSICAL
@@ -26,7 +22,7 @@ from coatcheck.tasks.matching import LeastCostMatching
 from coatcheck.tasks.neighbours import Neighbours
 from coatcheck.ticket import read_ticket
 from coatcheck.trust import Trust
-from rounds import OPENS, Stage, signed_blindly
+from rounds import OPENS, Stage, posting_counted, signed_blindly
 from web.browser import Refusal, ask
 
 SQUARE = Box(lo=(0.0, 0.0), hi=(1.0, 1.0))
@@ -174,26 +170,10 @@ def test_an_exposure_that_nobody_can_tell_is_refused(task: dict[str, Any]) -> No
 def test_a_letter_whose_counter_no_ticket_holds_is_refused(counter: int) -> None:
     """It is counted, not read, and the ticket is what it was."""
     stage = Stage()
-    round_, writer = stage.round, stage.join(1).keys
+    writer = stage.join(1).keys
     joined = look(stage.signed, stage.cast.trusted)
     reader = read_ticket(joined["ticket"].encode()).keys
-    text = bytearray(
-        encode_letter(
-            round_,
-            sender=Contact.decode(round_.suite, writer.contact_raw),
-            signing=writer.signing,
-            recipient=reader.address,
-            counter=0,
-            body=b"hi",
-        )
-    )
-    at = 1 + round_.suite.contact_size
-    text[at : at + 8] = counter.to_bytes(8, "big")
-    head = b"coatcheck/v1/letter\0" + round_.digest + writer.address + reader.address
-    text[-64:] = writer.signing.sign(head + bytes(text[at:-64]))
-    bound = binding(Purpose.LETTER, digest=round_.digest, group=0)
-    sealed = seal(bytes(text), to=reader.opening.public, bound=bound)
-    posting = Posting(round_.digest, reader.address, sealed).encode()
+    posting = posting_counted(stage.round, writer=writer, reader=reader, counter=counter)
     got = ask(
         "read",
         ticket=joined["ticket"],

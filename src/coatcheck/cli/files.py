@@ -26,9 +26,9 @@ from coatcheck.trust import ROLES, Trust
 __all__ = [
     "CA",
     "FILE",
+    "TRUST",
     "PublicKeys",
     "SecretKeys",
-    "TRUST",
     "document",
     "hint",
     "now",
