@@ -114,7 +114,7 @@ class Stage:
 
     def shuffler(self, hop: int = 0) -> Shuffler:
         """Start a shuffler."""
-        state = fresh_state(self.round, self.entropy)
+        state = fresh_state(self.round, self.entropy, simulated=True)
         return Shuffler(self.round, keys=self.cast.shufflers[hop], state=state)
 
     def server(self) -> Server:

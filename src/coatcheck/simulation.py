@@ -247,7 +247,7 @@ def _join(invitation: Invitation, crowd: Crowd, entropy: Entropy) -> tuple[Ticke
 def _shuffle(uploads: Sequence[bytes], round_: Round, *, cast: Cast, entropy: Entropy) -> bytes:
     batch = b""
     for hop, keys in enumerate(cast.shufflers):
-        shuffler = Shuffler(round_, keys=keys, state=fresh_state(round_, entropy))
+        shuffler = Shuffler(round_, keys=keys, state=fresh_state(round_, entropy, simulated=True))
         if hop:
             shuffler.accept(batch)
         for upload in () if hop else uploads:

@@ -166,10 +166,14 @@ def read_terms(document: bytes) -> Round:
     if len(document) > DOCUMENT_LIMIT:
         raise Malformed(f"the terms have {len(document)} bytes, at most {DOCUMENT_LIMIT} are read")
     try:
-        json.loads(document, object_pairs_hook=_once, parse_constant=_no_constant)
+        plain = json.loads(document, object_pairs_hook=_once, parse_constant=_no_constant)
         terms = msgspec.json.decode(document, type=Terms)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"the terms do not decode: {error}") from None
+    # They have defaults for whoever writes terms; a reader guesses neither version nor suite.
+    for field in ("coatcheck", "suite"):
+        if field not in plain:
+            raise Malformed(f"the terms do not decode: field {field} is missing")
     round_ = Round(terms, document)
     _check(round_)
     return round_
@@ -199,6 +203,8 @@ def _check(round_: Round) -> None:
     for party in parties:
         if len(party.sealing) != 2 * round_.suite.sealing_size:
             raise Malformed(f"the sealing key of {party.name!r} does not fit suite {terms.suite}")
+    if "name" in terms.task.params:
+        raise Malformed("the task's parameters name another task: its name has a field of its own")
     if not terms.opens < terms.closes <= terms.expires:
         raise Malformed("a round opens, then closes, then expires: these times are not in order")
     for group in terms.groups:

@@ -76,10 +76,11 @@ def join(
     If the ticket is there already, its stored report is written again: the same bytes, no new
     noise, no second cost.
     """
+    trusted = read_trust(trust)
     invitation = client.examine(
         read_terms_file(terms_file),
         group=group,
-        trusted=read_trust(trust),
+        trusted=trusted,
         limit=Limit(epsilon, delta),
         now=now(),
     )
