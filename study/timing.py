@@ -170,9 +170,7 @@ def _round(groups: tuple[Floats, Floats], designs: list[Design], task: Task) -> 
     ]
     people = sum(map(len, groups))
     joining = (time.process_time() - start) / people
-    shuffler = Shuffler(
-        round_, keys=cast.shufflers[0], state=fresh_state(round_, entropy, simulated=True)
-    )
+    shuffler = Shuffler(round_, keys=cast.shufflers[0], state=fresh_state(round_, entropy))
     start = time.process_time()
     for group in tickets:
         for ticket in group:
