@@ -19,8 +19,9 @@ from coatcheck.services import faults
 from coatcheck.services.board_routes import add_routes
 from coatcheck.services.commit import GroupCommit
 from coatcheck.services.delivery import read_delivery
-from coatcheck.services.frame import Frame, log
+from coatcheck.services.frame import Frame
 from coatcheck.services.keyring import Keyring
+from coatcheck.services.mistakes import log
 from coatcheck.services.problems import Problem
 from coatcheck.services.settings import BoardSettings
 from coatcheck.services.wire import Receive, Scope, Send, read_body, respond

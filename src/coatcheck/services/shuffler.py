@@ -8,28 +8,29 @@ import asyncio
 import hashlib
 import time
 from collections import Counter
-from dataclasses import dataclass, field
 from functools import partial
 
 from coatcheck.agreement import countersign, read_signed, settle, write_signed
 from coatcheck.entropy import system
-from coatcheck.errors import Malformed, Misuse, Refused, TwoFaces
+from coatcheck.errors import Fenced, Malformed, Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.keys import SigningKey
 from coatcheck.parcels import RECEIPT_SIZE, Batch
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
 from coatcheck.services.commit import GroupCommit
 from coatcheck.services.delivery import delivery_headers, read_delivery
-from coatcheck.services.frame import Frame, log
+from coatcheck.services.frame import Frame
+from coatcheck.services.gatherings import Live, is_over, made_live, opened
 from coatcheck.services.keyring import Keyring
+from coatcheck.services.mistakes import log, place_of
 from coatcheck.services.peers import Peers
 from coatcheck.services.problems import Problem
 from coatcheck.services.settings import ShufflerSettings
-from coatcheck.services.shuffler_jobs import release, release_stored, restore
+from coatcheck.services.shuffler_jobs import release, release_stored
 from coatcheck.services.shuffler_routes import add_routes
 from coatcheck.services.wire import Receive, Scope, Send, header, read_body, respond
 from coatcheck.services.workers import Workers
-from coatcheck.shuffler import SECRET_SIZE, Shuffler
+from coatcheck.shuffler import SECRET_SIZE
 from coatcheck.stores import Gathering, Parcel, ShufflerStore, Verdict, shuffler_store
 from coatcheck.terms import Round, read_terms
 
@@ -50,21 +51,6 @@ _TOLD = {
 }
 
 
-@dataclass
-class Live:
-    """A round as this process holds it."""
-
-    round: Round
-    role: Shuffler
-    stored: Gathering
-    largest: int
-    crowd: Counter[int] = field(default_factory=Counter)
-    short: Counter[int] | None = None
-    again: float = 0.0
-    failed: int = 0
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-
 class ShufflerService:
     """One shuffler for many rounds."""
 
@@ -81,6 +67,7 @@ class ShufflerService:
         self.keyring = Keyring([settings.path(name) for name in settings.keys])
         self.trusted = settings.trusted_keys()
         self.rounds: dict[bytes, Live] = {}
+        self.faulty: set[bytes] = set()
         self.peers = Peers(ca=settings.ca_file, timeout=settings.peer_timeout)
         self.workers = None if settings.store == "memory:" else Workers()
         self._tokens = _tokens(settings)
@@ -95,16 +82,15 @@ class ShufflerService:
 
     async def upload(self, digest: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Take an upload: check it, have it written, then acknowledge it with a receipt."""
-        live = self.rounds.get(digest)
+        live = self.found(digest)
         self.frame.leadership.fence  # noqa: B018 - a process that stands by takes nothing
-        if live is None:
-            raise self.frame.absent("this shuffler has no such round")
         raw = await read_body(scope, receive, limit=live.largest)
-        if live.stored.phase in {"released", "abandoned"}:
+        role = live.role
+        if role is None or live.stored.phase in {"released", "abandoned"}:
             raise _TOLD[Verdict.CLOSED]
         token = self._enrolled(scope)
         try:
-            upload = live.role.vet(raw, now=self.clock.now())
+            upload = role.vet(raw, now=self.clock.now())
         except Malformed:
             raise Problem("malformed", "this is no upload of this round: see its terms") from None
         except (Refused, Misuse):
@@ -120,7 +106,7 @@ class ShufflerService:
         # Signed here and not by the writer: a thread that signs would fight for the interpreter
         # with this one at every signature.
         await send(_RECEIPT)
-        await send({"type": "http.response.body", "body": live.role.receipt(raw, upload)})
+        await send({"type": "http.response.body", "body": role.receipt(raw, upload)})
 
     def _enrolled(self, scope: Scope) -> bytes | None:
         """Check an enrolment token, if the round asks for one; only its hash is kept."""
@@ -147,12 +133,12 @@ class ShufflerService:
 
     async def accept(self, digest: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Take the batch of the shuffler before; the same one twice is one."""
-        live = self.rounds.get(digest)
-        if live is None:
-            raise self.frame.absent("this shuffler has no such round")
-        if not live.role.hop:
+        live = self.found(digest)
+        if live.hop is None:
+            raise _TOLD[Verdict.CLOSED]
+        if not live.hop:
             raise Problem("refused", "the first shuffler takes uploads, not batches")
-        sender = live.round.terms.shufflers[live.role.hop - 1].verifying
+        sender = live.round.terms.shufflers[live.hop - 1].verifying
         limit = self.settings.batch_limit
         raw = await read_delivery(scope, receive, digest=digest, sender=sender, limit=limit)
         Batch.decode(raw, live.round)
@@ -180,6 +166,7 @@ class ShufflerService:
         if round_.digest != digest:
             raise Problem("malformed", "these terms are of another round than the address says")
         self._signer(signed.document)
+        opened(round_, self.keyring)  # what cannot be led is refused before it is stored
         if await asyncio.to_thread(self._pledge, round_) != digest:
             raise TwoFaces("this name is pledged to other terms")
         secret = system().token(SECRET_SIZE)
@@ -201,40 +188,61 @@ class ShufflerService:
         mine = [party for party in terms.shufflers if self.keyring.has(party.verifying)]
         if len(mine) != 1:
             raise Problem("refused", "these terms name another shuffler, or this one twice")
-        return self.keyring.of(mine[0].verifying).signing
+        keys = self.keyring.of(mine[0].verifying)
+        if mine[0].sealing != keys.opening.public_raw.hex():
+            raise Problem("refused", "these terms name another sealing key for this shuffler")
+        return keys.signing
 
     # -- what happens by itself
 
     async def load(self) -> None:
         """Read the rounds, and count their crowds, when this process begins to lead."""
         self.rounds.clear()
+        self.faulty.clear()
         await self.refresh()
 
     async def refresh(self) -> None:
         """Read the rounds again; those that are new are counted."""
         for stored in await asyncio.to_thread(self.store.rounds):
             live = self.rounds.get(stored.digest)
-            if live is None:
-                self.rounds[stored.digest] = await asyncio.to_thread(self._live, stored)
-            else:
-                live.stored = stored
+            if live is not None:
+                live.update(stored)
+            elif (made := await asyncio.to_thread(self._live, stored)) is not None:
+                self.rounds[stored.digest] = made
+                self.faulty.discard(stored.digest)
         phases = Counter(live.stored.phase for live in self.rounds.values())
-        for phase in ("open", "closed", "released", "abandoned"):
+        phases["faulty"] = len(self.faulty)
+        for phase in ("open", "closed", "released", "abandoned", "faulty"):
             self.frame.metrics.rounds.labels(phase).set(phases[phase])
 
-    def _live(self, stored: Gathering) -> Live:
-        round_ = settle(read_signed(stored.signed))
-        largest = max(round_.upload_size(group) for group in range(len(round_.terms.groups)))
-        crowd = Counter(self.store.crowd(stored.digest))
-        return Live(round_, restore(round_, stored, self.keyring), stored, largest, crowd)
+    def _live(self, stored: Gathering) -> Live | None:
+        """Make a round of its record; what is wrong with one never stops the others."""
+        try:
+            return made_live(stored, self.keyring, self.store.crowd(stored.digest))
+        except (Unavailable, Fenced):
+            raise
+        except Exception as error:  # noqa: BLE001 - the other rounds must outlive whatever it is
+            if stored.digest not in self.faulty:
+                self.faulty.add(stored.digest)
+                # Logged once, by kind and line.
+                text = "round %s is not led: %s; are all key files listed that its terms name?"
+                log.error(text, stored.name, place_of(error))
+            return None
+
+    def found(self, digest: bytes) -> Live:
+        """Find a round, or say why it is not here."""
+        if digest in self.faulty:
+            raise Problem("unavailable", "this round needs its operator, who finds why in the log")
+        if digest not in self.rounds:
+            raise self.frame.absent("this shuffler has no such round")
+        return self.rounds[digest]
 
     async def step(self) -> None:
         """Look at every round that is not over."""
         await self.refresh()
         self.frame.metrics.waiting.set(self.commits.waiting)
         for live in list(self.rounds.values()):
-            over = live.stored.phase in {"released", "abandoned"} and not live.stored.waiting
-            if not over and not live.turn.locked():
+            if not is_over(live.stored) and not live.turn.locked():
                 self.frame.spawn(partial(self.advance, live))
 
     async def advance(self, live: Live) -> None:
@@ -244,9 +252,9 @@ class ShufflerService:
 
     async def _advance(self, live: Live) -> None:
         phase, now, terms = live.stored.phase, self.clock.now(), live.round.terms
-        if phase == "open" and not live.role.hop and now >= terms.closes and self.enough(live):
+        if phase == "open" and not live.hop and now >= terms.closes and self.enough(live):
             await self.frame.attempt("close", lambda: self._close(live))
-        elif phase == "open" and now >= terms.expires + (_GRACE if live.role.hop else 0):
+        elif phase == "open" and now >= terms.expires + (_GRACE if live.hop else 0):
             await self.frame.attempt("abandon", lambda: self.abandon(live))
         if live.stored.phase == "closed":
             await self.frame.attempt("release", lambda: self._release(live))
@@ -276,7 +284,7 @@ class ShufflerService:
             job = self.workers.run(release_stored, self.settings, digest, fence, now)
         if await job:
             self._done("released", live)
-        elif not live.role.hop and now < live.round.terms.expires:
+        elif not live.hop and now < live.round.terms.expires:
             live.short = Counter(live.crowd)
             await asyncio.to_thread(self.store.reopen, digest, fence=fence)
             self._done("reopened", live)
@@ -294,7 +302,7 @@ class ShufflerService:
     async def _deliver(self, live: Live) -> None:
         digest, fence = live.round.digest, self.frame.leadership.fence
         raw = await asyncio.to_thread(self.store.batch, digest)
-        mine = live.round.terms.shufflers[live.role.hop].verifying
+        mine = live.round.terms.shufflers[live.hop or 0].verifying
         headers = delivery_headers(raw, digest=digest, signing=self.keyring.of(mine).signing)
         faults.reach("shuffler.deliver")
         url = f"{self.settings.value(self.settings.next)}/rounds/{digest.hex()}/batch"
