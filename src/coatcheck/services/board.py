@@ -29,6 +29,8 @@ from coatcheck.stores import BoardStore, Shown, board_store
 from coatcheck.terms import Round
 
 Item = tuple[Round, bytes, bool]
+Placed = tuple[int, bool]
+"""A place in the log, and whether something new stands there."""
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,8 @@ class BoardService:
         raw = await read_body(scope, receive, limit=posting_size(round_))
         if digest not in self.seen.letters:
             raise Problem("closed", "letters begin when the bulletin is there")
-        await self._show(round_, raw, letter=True)
-        await respond(send, 201, b"{}", media=b"application/json")
+        place = await self._show(round_, raw, letter=True)
+        await respond(send, 201, b'{"place":%d}' % place, media=b"application/json")
 
     async def admit(self, digest: bytes, raw: bytes) -> None:
         """Take up a round on terms that everybody signed, of a server that is known here."""
@@ -103,14 +105,17 @@ class BoardService:
             raise self.frame.absent("this board has no such round")
         return self.rounds[digest]
 
-    async def _show(self, round_: Round, raw: bytes, *, letter: bool) -> None:
+    async def _show(self, round_: Round, raw: bytes, *, letter: bool) -> int:
+        """Have something shown; its place in the log."""
         self.frame.leadership.fence  # noqa: B018 - a process that stands by shows nothing new
-        fresh = await self.commits.add((round_, raw, letter))
-        if isinstance(fresh, Refused):
+        found = await self.commits.add((round_, raw, letter))
+        if isinstance(found, Refused):
             detail = "this is no letter of this round, or to nobody in it"
-            raise Problem("malformed", detail) if letter else fresh
+            raise Problem("malformed", detail) if letter else found
+        place, fresh = found
         kind = "letter" if letter else "bulletin"
         self.frame.metrics.taken.labels(kind if fresh else "known").inc()
+        return place
 
     async def load(self) -> None:
         """Build the board again from its disk, when this process begins to lead."""
@@ -138,7 +143,7 @@ class BoardService:
         self.seen = Seen(len(history), self.role.checkpoint(), counts)
         self._stale = False
 
-    def _commit(self, items: Sequence[Item]) -> list[bool | Refused]:
+    def _commit(self, items: Sequence[Item]) -> list[Placed | Refused]:
         """Check a group, write it, and only then let it be seen.
 
         *Guarantee:* no checkpoint covers what is not on the disk; what is refused costs itself.
@@ -146,7 +151,7 @@ class BoardService:
         if self._stale:
             self._restore()
         fresh: list[Shown] = []
-        results: list[bool | Refused] = []
+        results: list[Placed | Refused] = []
         with self.lock:
             for round_, raw, letter in items:
                 try:
@@ -155,7 +160,7 @@ class BoardService:
                     results.append(refused)
                     continue
                 new = place == self.seen.size + len(fresh)
-                results.append(new)
+                results.append((place, new))
                 if new:
                     fresh.append(Shown(round_.digest, raw))
         if fresh:

@@ -71,6 +71,12 @@ def _shown(service: "BoardService", digest: str) -> bytes:
     return raw
 
 
+def _leading(service: "BoardService") -> None:
+    """Let only a leader speak of the log: an older one would look like one taken back."""
+    if not service.frame.leadership.leads:
+        raise Problem("unavailable", "this process stands by, and does not know the log")
+
+
 def _rounds(service: "BoardService") -> None:
     api = service.frame.api
 
@@ -143,12 +149,14 @@ def _proofs(service: "BoardService") -> None:
     api = service.frame.api
 
     def known(size: int) -> None:
+        _leading(service)
         if size > service.seen.size:
             raise Problem("not-found", f"the log has {service.seen.size} places")
 
-    @api.get("/checkpoint", response_class=Response, responses=_BYTES)
+    @api.get("/checkpoint", response_class=Response, responses={**_BYTES, **problems(503)})
     async def checkpoint() -> Response:
         """Give the board's signed word over everything it has shown."""
+        _leading(service)
         return Response(service.seen.checkpoint, media_type=_OCTETS)
 
     @api.get("/rounds/{digest}/place", responses=problems(404, 422))
@@ -156,7 +164,7 @@ def _proofs(service: "BoardService") -> None:
         """Give the place of a round's heading in the log."""
         return service.role.place(_shown(service, digest))
 
-    @api.get("/proofs/inclusion", responses=problems(404, 422))
+    @api.get("/proofs/inclusion", responses=problems(404, 422, 503))
     async def inclusion(place: Number, size: Number) -> Proof:
         """Prove that a place is under the checkpoint of this size."""
         known(size)
@@ -166,7 +174,7 @@ def _proofs(service: "BoardService") -> None:
             path = service.role.inclusion(place, size=size)
         return Proof(path=[step.hex() for step in path])
 
-    @api.get("/proofs/consistency", responses=problems(404, 422))
+    @api.get("/proofs/consistency", responses=problems(404, 422, 503))
     async def consistency(old: Number, new: Number) -> Proof:
         """Prove that the log only grew between two sizes."""
         known(new)
