@@ -22,7 +22,7 @@ from coatcheck.keyfiles import document, read_secret, write_bytes
 from coatcheck.messages import Answer
 from coatcheck.notices import Bulletin, posting_size
 from coatcheck.services.board_view import BoardView
-from coatcheck.services.peers import Absent, Peers
+from coatcheck.services.peers import BULK, Absent, NotTaken, Peers
 from coatcheck.terms import Round
 from coatcheck.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.witness import check_bulletin
@@ -191,6 +191,8 @@ class Visit:
         async def once() -> bytes:
             try:
                 return await self._peers.send(url, ticket.upload, headers=headers)
+            except NotTaken:
+                raise
             except Unavailable:
                 self._maybe_sent = True
                 raise
@@ -283,7 +285,7 @@ class Visit:
         """Fetch the bulletin if it is there; whoever is away is asked again later."""
         self._away = ""
         try:
-            raw = await self._peers.get(f"{self._at_board}/bulletin")
+            raw = await self._peers.get(f"{self._at_board}/bulletin", most=BULK)
             round_ = self.round
             bulletin = await asyncio.to_thread(check_bulletin, raw, round_)
             await self._view().check_bulletin(bulletin)
