@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 
 from coatcheck.agreement import read_signed, settle
+from coatcheck.notices import heading_size
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.shuffler_jobs import place_in, restore
 from coatcheck.shuffler import SECRET_SIZE, Shuffler, ShufflerState
@@ -19,6 +20,10 @@ class Live:
     Attributes:
         role: checks uploads and signs for them; None once the round is over.
         hop: the place in the cascade; None if the round is over and its key was taken away.
+        crowd: how many uploads of each group are on the disk.
+        coming: how many wait for it.
+        short: the crowd with which the round last fell below its minimum.
+        rest: when it may be released again after that, by the steady clock.
     """
 
     round: Round
@@ -27,10 +32,26 @@ class Live:
     stored: Gathering
     largest: int
     crowd: Counter[int] = field(default_factory=Counter)
+    coming: Counter[int] = field(default_factory=Counter)
     short: Counter[int] | None = None
+    rest: float = 0.0
     again: float = 0.0
     failed: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    def __post_init__(self) -> None:
+        groups = range(len(self.round.terms.groups))
+        # Whatever is larger: its item in the first batch, or its entry on the bulletin.
+        self._sizes = [
+            max(self.round.item_size(group, 1), self.round.entry_size(group)) for group in groups
+        ]
+
+    def fits(self, group: int, *, limit: int) -> bool:
+        """Tell whether a batch and a bulletin of so many bytes carry one more report of a group."""
+        whole = heading_size(len(self._sizes)) + self._sizes[group]
+        for number, size in enumerate(self._sizes):
+            whole += size * (self.crowd[number] + self.coming[number])
+        return whole <= limit
 
     def update(self, stored: Gathering) -> None:
         """Take over where the round stands now."""

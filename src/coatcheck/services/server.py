@@ -16,11 +16,9 @@ import msgspec
 from coatcheck.agreement import SignedTerms, read_signed, settle, write_signed
 from coatcheck.errors import BadSignature, Refused, Unavailable
 from coatcheck.keyfiles import PublicKeys
-from coatcheck.keys import VerifyingKey
-from coatcheck.parcels import Batch
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
-from coatcheck.services.delivery import delivery_headers, read_delivery
+from coatcheck.services.delivery import check_batch, delivery_headers, read_delivery
 from coatcheck.services.frame import Frame
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.mistakes import log, place_of
@@ -116,7 +114,8 @@ class ServerService:
         limit = self.settings.batch_limit
         raw = await read_delivery(scope, receive, digest=digest, sender=sender, limit=limit)
         fence = self.frame.leadership.fence
-        await asyncio.to_thread(_check, raw, live.round)
+        hop = len(live.round.terms.shufflers) - 1
+        await asyncio.to_thread(check_batch, raw, live.round, hop=hop)
         faults.reach("server.receive")
         if not await asyncio.to_thread(self.store.receive, digest, raw, fence=fence):
             raise Problem("conflict", "another batch of this round came first, and stays")
@@ -235,13 +234,6 @@ class ServerService:
     async def _end(self) -> None:
         await self.peers.close()
         self.workers.close()
-
-
-def _check(raw: bytes, round_: Round) -> None:
-    """Refuse a batch that its last shuffler did not sign."""
-    batch = Batch.decode(raw, round_)
-    last = VerifyingKey(bytes.fromhex(round_.terms.shufflers[-1].verifying))
-    last.check(batch.signature, batch.signed_part())
 
 
 def _merged(mine: SignedTerms, theirs: SignedTerms) -> SignedTerms:

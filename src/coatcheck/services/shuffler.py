@@ -5,22 +5,20 @@ Uploads are acknowledged after they are on the disk. SPEC section 10.
 """
 
 import asyncio
-import hashlib
 import time
 from collections import Counter
 from functools import partial
 
 from coatcheck.agreement import countersign, read_signed, settle, write_signed
 from coatcheck.entropy import system
-from coatcheck.errors import Fenced, Malformed, Misuse, Refused, TwoFaces, Unavailable
+from coatcheck.errors import Fenced, TwoFaces, Unavailable
 from coatcheck.keys import SigningKey
-from coatcheck.parcels import RECEIPT_SIZE, Batch
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
-from coatcheck.services.commit import GroupCommit
-from coatcheck.services.delivery import delivery_headers, read_delivery
+from coatcheck.services.delivery import check_batch, delivery_headers, read_delivery
 from coatcheck.services.frame import Frame
 from coatcheck.services.gatherings import Live, is_over, made_live, opened
+from coatcheck.services.intake import Intake
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.mistakes import log, place_of
 from coatcheck.services.peers import Peers
@@ -28,27 +26,18 @@ from coatcheck.services.problems import Problem
 from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler_jobs import release, release_stored
 from coatcheck.services.shuffler_routes import add_routes
-from coatcheck.services.wire import Receive, Scope, Send, header, read_body, respond
+from coatcheck.services.wire import Receive, Scope, Send, respond
 from coatcheck.services.workers import Workers
 from coatcheck.shuffler import SECRET_SIZE
-from coatcheck.stores import Gathering, Parcel, ShufflerStore, Verdict, shuffler_store
+from coatcheck.stores import Gathering, ShufflerStore, shuffler_store
 from coatcheck.terms import Round, read_terms
 
 _GRACE = 86_400
 """Seconds that a later shuffler waits for a batch: one before it may have released at the end."""
-_RECEIPT = {
-    "type": "http.response.start",
-    "status": 201,
-    "headers": [
-        (b"content-type", b"application/octet-stream"),
-        (b"content-length", b"%d" % RECEIPT_SIZE),
-    ],
-}
-_TOLD = {
-    Verdict.CONFLICT: Problem("conflict", "other bytes came under this id: re-send your ticket's"),
-    Verdict.SPENT: Problem("forbidden", "this enrolment token was used for another upload"),
-    Verdict.CLOSED: Problem("closed", "the round takes no more uploads"),
-}
+_REST = 9.0
+"""How many times as long as a release took nothing is released again, if it fell short."""
+_QUICK = 0.5
+"""Seconds that a release may take without a rest after it."""
 
 
 class ShufflerService:
@@ -70,9 +59,11 @@ class ShufflerService:
         self.faulty: set[bytes] = set()
         self.peers = Peers(ca=settings.ca_file, timeout=settings.peer_timeout)
         self.workers = None if settings.store == "memory:" else Workers()
-        self._tokens = _tokens(settings)
         self.frame = Frame("shuffler", settings, self.store, self.step, self.load)
-        self.commits = GroupCommit(self._commit, queue=settings.queue)
+        self.intake = Intake(
+            settings, store=self.store, frame=self.frame, clock=self.clock, rounds=self.rounds
+        )
+        self.commits = self.intake.commits
         self.frame.loops += [self.commits.run]
         self.frame.endings += [self._end]
         self.frame.bare |= {"uploads": self.upload, "batch": self.accept}
@@ -81,67 +72,20 @@ class ShufflerService:
     # -- what people and roles ask
 
     async def upload(self, digest: bytes, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take an upload: check it, have it written, then acknowledge it with a receipt."""
-        live = self.found(digest)
-        self.frame.leadership.fence  # noqa: B018 - a process that stands by takes nothing
-        raw = await read_body(scope, receive, limit=live.largest)
-        role = live.role
-        if role is None or live.stored.phase in {"released", "abandoned"}:
-            raise _TOLD[Verdict.CLOSED]
-        token = self._enrolled(scope)
-        try:
-            upload = role.vet(raw, now=self.clock.now())
-        except Malformed:
-            raise Problem("malformed", "this is no upload of this round: see its terms") from None
-        except (Refused, Misuse):
-            raise Problem("closed", "the round takes no uploads at this time") from None
-        verdict = await self.commits.add(
-            Parcel(digest, upload.group, upload.id, upload.body, token)
-        )
-        if verdict is Verdict.NEW:
-            live.crowd[upload.group] += 1
-        elif verdict is not Verdict.KNOWN:
-            raise _TOLD[verdict]
-        faults.reach("shuffler.acknowledge")
-        # Signed here and not by the writer: a thread that signs would fight for the interpreter
-        # with this one at every signature.
-        await send(_RECEIPT)
-        await send({"type": "http.response.body", "body": role.receipt(raw, upload)})
-
-    def _enrolled(self, scope: Scope) -> bytes | None:
-        """Check an enrolment token, if the round asks for one; only its hash is kept."""
-        if not self._tokens:
-            return None
-        given = hashlib.sha256(header(scope, b"coatcheck-token")).digest()
-        # A look-up by hash: how long it takes says nothing about the token itself.
-        if given not in self._tokens:
-            raise Problem("forbidden", "this shuffler asks for an enrolment token")
-        return given
-
-    def _commit(self, parcels: list[Parcel]) -> list[Verdict]:
-        """Write a group of uploads, off the event loop."""
-        begun = time.perf_counter()
-        faults.reach("shuffler.upload")
-        verdicts = self.store.put(parcels, fence=self.frame.leadership.fence)
-        faults.reach("shuffler.uploaded")
-        metrics = self.frame.metrics
-        metrics.commit.observe(time.perf_counter() - begun)
-        metrics.group.observe(len(parcels))
-        for verdict, count in Counter(verdicts).items():
-            metrics.taken.labels(verdict.value).inc(count)
-        return verdicts
+        """Take an upload of a round that is here."""
+        await self.intake.upload(self.found(digest), scope, receive, send)
 
     async def accept(self, digest: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Take the batch of the shuffler before; the same one twice is one."""
         live = self.found(digest)
         if live.hop is None:
-            raise _TOLD[Verdict.CLOSED]
+            raise Problem("closed", "the round is over, and its key was taken away")
         if not live.hop:
             raise Problem("refused", "the first shuffler takes uploads, not batches")
         sender = live.round.terms.shufflers[live.hop - 1].verifying
         limit = self.settings.batch_limit
         raw = await read_delivery(scope, receive, digest=digest, sender=sender, limit=limit)
-        Batch.decode(raw, live.round)
+        await asyncio.to_thread(check_batch, raw, live.round, hop=live.hop - 1)
         fence = self.frame.leadership.fence
         if not await asyncio.to_thread(self.store.accept, digest, raw, fence=fence):
             raise Problem("conflict", "another batch of this round came first, and stays")
@@ -210,6 +154,7 @@ class ShufflerService:
             elif (made := await asyncio.to_thread(self._live, stored)) is not None:
                 self.rounds[stored.digest] = made
                 self.faulty.discard(stored.digest)
+        await self.intake.recount()
         phases = Counter(live.stored.phase for live in self.rounds.values())
         phases["faulty"] = len(self.faulty)
         for phase in ("open", "closed", "released", "abandoned", "faulty"):
@@ -264,10 +209,15 @@ class ShufflerService:
             live.again = time.monotonic() + (0 if done else self.settings.tick * 2**live.failed)
 
     def enough(self, live: Live) -> bool:
-        """Tell whether every group has its crowd, and more than when it last fell short."""
+        """Tell whether every group has its crowd, and more than when it last fell short.
+
+        After a long release that fell short the round rests, open for uploads: otherwise rubbish
+        that makes up the number would have everything peeled over and over.
+        """
         groups = enumerate(live.round.terms.groups)
         full = all(live.crowd[number] >= group.minimum for number, group in groups)
-        return full and live.crowd != live.short
+        rested = time.monotonic() >= live.rest or self.clock.now() >= live.round.terms.expires
+        return full and live.crowd != live.short and rested
 
     async def _close(self, live: Live) -> None:
         faults.reach("shuffler.close")
@@ -278,6 +228,7 @@ class ShufflerService:
 
     async def _release(self, live: Live) -> None:
         digest, fence, now = live.round.digest, self.frame.leadership.fence, self.clock.now()
+        begun = time.monotonic()
         if self.workers is None:
             job = asyncio.to_thread(release, self.store, self.settings, digest, fence, now)
         else:
@@ -286,6 +237,8 @@ class ShufflerService:
             self._done("released", live)
         elif not live.hop and now < live.round.terms.expires:
             live.short = Counter(live.crowd)
+            took = time.monotonic() - begun
+            live.rest = time.monotonic() + (took * _REST if took > _QUICK else 0)
             await asyncio.to_thread(self.store.reopen, digest, fence=fence)
             self._done("reopened", live)
         else:
@@ -320,10 +273,3 @@ class ShufflerService:
         await self.peers.close()
         if self.workers is not None:
             self.workers.close()
-
-
-def _tokens(settings: ShufflerSettings) -> frozenset[bytes]:
-    if not settings.enrolment:
-        return frozenset()
-    lines = settings.path(settings.enrolment).read_text(encoding="ascii").split()
-    return frozenset(bytes.fromhex(line) for line in lines)

@@ -168,7 +168,7 @@ def _describe_uploads(service: "ShufflerService") -> None:
 
 def _upload() -> dict[str, Any]:
     octets = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-    told = problems(400, 403, 404, 408, 409, 413, 429, 503, 507)
+    told = problems(400, 403, 404, 408, 409, 413, 425, 429, 503, 507)
     return {
         "summary": "Hand in a sealed report",
         "description": "The bytes of a ticket, exactly; the same bytes again are no second report.",

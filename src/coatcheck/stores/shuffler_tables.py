@@ -93,6 +93,13 @@ class ShufflerTables(LeaseTable):
         session.insert("shuffler_parcels", _COLUMNS, fresh)
         return verdicts
 
+    def knows(self, parcel: Parcel) -> bool:
+        """Tell whether this very upload is kept."""
+        with self.database.transaction() as session:
+            found = session.rows(_OPEN, (parcel.digest,))
+            known = _known(session, found[0][0], [parcel]) if found else {}
+        return known.get(parcel.id) == (parcel.group, parcel.body)
+
     def crowd(self, digest: bytes) -> dict[int, int]:
         """Count the uploads of each group."""
         with self.database.transaction() as session:
