@@ -10,7 +10,7 @@ from typing import Final
 from coatcheck.errors import BadSignature, Malformed
 from coatcheck.keys import SigningKey, VerifyingKey
 from coatcheck.parcels import Batch
-from coatcheck.services.wire import Receive, Scope, header, read_body
+from coatcheck.services.wire import Receive, Scope, grant_time, header, read_body
 from coatcheck.terms import Round
 
 _LABEL: Final = b"coatcheck/v1/delivery\0"
@@ -36,6 +36,7 @@ async def read_delivery(
     except ValueError:
         raise BadSignature("a delivery announces its hash and a signature, in hex") from None
     VerifyingKey(bytes.fromhex(sender)).check(signature, _LABEL + digest + content)
+    grant_time(scope, limit=limit)
     raw = await read_body(scope, receive, limit=limit)
     if hashlib.sha256(raw).digest() != content:
         raise BadSignature("the body is not the one that was announced")

@@ -208,11 +208,11 @@ class ServerService:
         self._done("opened", live)
 
     async def _answer(self, live: Live) -> None:
-        digest, fence = live.round.digest, self.frame.leadership.fence
+        digest, fence, now = live.round.digest, self.frame.leadership.fence, self.clock.now()
         if self.settings.store == "memory:":
-            job = asyncio.to_thread(answer, self.store, self.settings, digest, fence)
+            job = asyncio.to_thread(answer, self.store, self.settings, digest, fence, now)
         else:
-            job = self.workers.run(answer_stored, self.settings, digest, fence)
+            job = self.workers.run(answer_stored, self.settings, digest, fence, now)
         self._done(await job, live)
 
     async def _publish(self, live: Live) -> None:
