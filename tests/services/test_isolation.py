@@ -133,6 +133,22 @@ def test_the_service_holds_no_secret_of_the_order(tmp_path: Path) -> None:
     asyncio.run(whole())
 
 
+def test_the_disk_is_looked_after_until_it_has_forgotten(tmp_path: Path) -> None:
+    """A scrub that was in somebody's way is tried at every look until it is done."""
+
+    async def whole() -> None:
+        async with staged(tmp_path) as stage:
+            told = [False, False, True, True]
+            stage.service.store.scrub = lambda: told.pop(0)  # type: ignore[method-assign]
+            await stage.service.abandon(stage.live)
+            assert stage.live.role is None
+            for _ in range(5):
+                await stage.service.step()
+            assert told == [True]
+
+    asyncio.run(whole())
+
+
 def test_renewal_outlives_whatever_goes_wrong(caplog: pytest.LogCaptureFixture) -> None:
     """An unforeseen error while reading the store is logged without its message, and retried."""
     tries = []

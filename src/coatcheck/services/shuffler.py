@@ -57,6 +57,7 @@ class ShufflerService:
         self.trusted = settings.trusted_keys()
         self.rounds: dict[bytes, Live] = {}
         self.faulty: set[bytes] = set()
+        self._unclean = True
         self.peers = Peers(ca=settings.ca_file, timeout=settings.peer_timeout)
         self.workers = None if settings.store == "memory:" else Workers()
         self.frame = Frame("shuffler", settings, self.store, self.step, self.load)
@@ -185,6 +186,8 @@ class ShufflerService:
     async def step(self) -> None:
         """Look at every round that is not over."""
         await self.refresh()
+        if self._unclean:
+            self._unclean = not await asyncio.to_thread(self.store.scrub)
         self.frame.metrics.waiting.set(self.commits.waiting)
         for live in list(self.rounds.values()):
             if not is_over(live.stored) and not live.turn.locked():
@@ -266,6 +269,8 @@ class ShufflerService:
         await self.refresh()
 
     def _done(self, step: str, live: Live) -> None:
+        # Something was forgotten: the disk is looked after until it has forgotten it too.
+        self._unclean = True
         self.frame.metrics.steps.labels(step).inc()
         log.info("round %s: %s", live.round.terms.round, step)
 

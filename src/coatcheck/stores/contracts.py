@@ -146,6 +146,9 @@ class ShufflerStore(Leased, Protocol):
     def abandon(self, digest: bytes, *, fence: int) -> None:
         """Forget everything of a round that nobody will see."""
 
+    def scrub(self) -> bool:
+        """Take what was forgotten off the disk; False if that has to be tried again."""
+
 
 class ServerStore(Leased, Protocol):
     """What a server must not lose."""

@@ -183,6 +183,10 @@ class ShufflerTables(LeaseTable):
                 _wipe(session, digest, "abandoned", waiting=0)
         self.database.scrub()
 
+    def scrub(self) -> bool:
+        """Take what was forgotten off the disk; False if that has to be tried again."""
+        return self.database.scrub()
+
     def _blob(self, digest: bytes, kind: str) -> bytes:
         with self.database.transaction() as session:
             sql = "SELECT raw FROM shuffler_blobs WHERE digest = ? AND kind = ?"

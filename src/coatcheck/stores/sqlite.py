@@ -113,11 +113,13 @@ class SQLite:
                 raise
         return done == len(rows)
 
-    def scrub(self) -> None:
-        """Move the log into the file and cut it to nothing: old pages stay nowhere."""
+    def scrub(self) -> bool:
+        """Move the log into the file and cut it to nothing: old pages stay nowhere.
+
+        False if another process was in the way: then the log still has them.
+        """
         with self._lock, _told():
-            connection = self._connection or self._connect()
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            return _scrub(self._connection or self._connect())
 
     def close(self) -> None:
         """Let go of the file."""
@@ -140,8 +142,16 @@ class SQLite:
         except BaseException:
             connection.close()
             raise
+        # What a crash kept the process before from taking off the disk.
+        with suppress(sqlite3.OperationalError):  # a full disk: it is tried again at the next look
+            _scrub(connection)
         self._connection = connection
         return connection
+
+
+def _scrub(connection: sqlite3.Connection) -> bool:
+    busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    return not busy
 
 
 @contextmanager
