@@ -17,10 +17,12 @@ from coatcheck.keys import VerifyingKey
 from coatcheck.notices import posting_size
 from coatcheck.services import faults
 from coatcheck.services.board_routes import add_routes
+from coatcheck.services.clock import Clock
 from coatcheck.services.commit import GroupCommit
 from coatcheck.services.delivery import read_delivery
 from coatcheck.services.frame import Frame
 from coatcheck.services.keyring import Keyring
+from coatcheck.services.mail import Crowded, Mail
 from coatcheck.services.mistakes import log
 from coatcheck.services.problems import Problem
 from coatcheck.services.settings import BoardSettings
@@ -51,9 +53,17 @@ class Seen:
 class BoardService:
     """One board for many rounds."""
 
-    def __init__(self, settings: BoardSettings, *, store: BoardStore | None = None) -> None:
+    def __init__(
+        self,
+        settings: BoardSettings,
+        *,
+        store: BoardStore | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.settings = settings
         self.store = store or board_store(settings.store_url)
+        self.clock = clock or Clock()
+        self.mail = Mail(each=settings.letters_each)
         self.keyring = Keyring([settings.path(name) for name in settings.keys])
         self.trusted = settings.trusted_keys()
         self.rounds: dict[bytes, Round] = {}
@@ -82,6 +92,8 @@ class BoardService:
         raw = await read_body(scope, receive, limit=posting_size(round_))
         if digest not in self.seen.letters:
             raise Problem("closed", "letters begin when the bulletin is there")
+        if self.clock.now() >= round_.terms.expires + self.settings.letters_for:
+            raise Problem("closed", "the time for letters of this round is over")
         place = await self._show(round_, raw, letter=True)
         await respond(send, 201, b'{"place":%d}' % place, media=b"application/json")
 
@@ -109,6 +121,8 @@ class BoardService:
         """Have something shown; its place in the log."""
         self.frame.leadership.fence  # noqa: B018 - a process that stands by shows nothing new
         found = await self.commits.add((round_, raw, letter))
+        if isinstance(found, Crowded):
+            raise Problem("refused", "this address has all the letters that a round allows it")
         if isinstance(found, Refused):
             detail = "this is no letter of this round, or to nobody in it"
             raise Problem("malformed", detail) if letter else found
@@ -134,6 +148,7 @@ class BoardService:
         history = [(rounds[one.digest], one.raw) for one in self.store.history()]
         with self.lock:
             self.role = Board.restore(history, sign=self._sign, check=_check)
+        self.mail = Mail.of(history, each=self.settings.letters_each)
         letters: Counter[bytes] = Counter()
         for round_, _ in history:
             letters[round_.digest] += 1
@@ -155,7 +170,7 @@ class BoardService:
         with self.lock:
             for round_, raw, letter in items:
                 try:
-                    place = (self.role.post if letter else self.role.publish)(raw, round_)
+                    place = (self._deliver if letter else self.role.publish)(raw, round_)
                 except Refused as refused:
                     results.append(refused)
                     continue
@@ -166,6 +181,13 @@ class BoardService:
         if fresh:
             self._write(fresh)
         return results
+
+    def _deliver(self, raw: bytes, round_: Round) -> int:
+        """Show a letter, unless its address has too many."""
+        self.mail.check(raw, round_)
+        place = self.role.post(raw, round_)
+        self.mail.add(raw, round_)
+        return place
 
     def _write(self, fresh: Sequence[Shown]) -> None:
         # Until the store has it, the role is ahead of what may be seen.

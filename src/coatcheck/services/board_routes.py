@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from coatcheck.errors import Refused
 from coatcheck.keyfiles import document
+from coatcheck.notices import posting_size
 from coatcheck.services.documents import Key, SignedDocument, key_of
 from coatcheck.services.frame import problems
 from coatcheck.services.problems import Problem
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The digest of the terms.")]
 Address = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 Number = Annotated[int, Query(ge=0, le=2**40)]
+PAGE: Final = 1 << 18
+"""The most bytes of a page of letters: a copy is held for each reader."""
 _OCTETS: Final = "application/octet-stream"
 _BYTES: Final[dict[int | str, dict[str, Any]]] = {
     200: {"content": {_OCTETS: {"schema": {"type": "string", "format": "binary"}}}}
@@ -138,11 +141,16 @@ def _contents(service: "BoardService") -> None:
         responses={**_BYTES, **problems(404, 422)},
     )
     async def letters(digest: Digest, since: Number = 0) -> Response:
-        """Give all letters from a place on, one after the other; they have one size."""
+        """Give a page of the letters from a place on, one after the other; they have one size.
+
+        The header `coatcheck-next` is the place to ask for next; an empty page is the last.
+        """
         raw = _shown(service, digest)
-        many = service.seen.letters[raw] - since
-        found = service.role.letters(raw, since=since)[: max(0, many)]
-        return Response(b"".join(found), media_type=_OCTETS)
+        page = max(1, PAGE // posting_size(service.found(raw)))
+        many = min(page, max(0, service.seen.letters[raw] - since))
+        found = service.role.letters(raw, since=since)[:many]
+        after = {"coatcheck-next": str(since + len(found))}
+        return Response(b"".join(found), media_type=_OCTETS, headers=after)
 
 
 def _proofs(service: "BoardService") -> None:

@@ -128,7 +128,15 @@ class ServerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class BoardSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A board needs nothing more."""
+    """A board also bounds letters, which anybody may post.
+
+    Attributes:
+        letters_each: how many letters an address gets in a round; more are refused.
+        letters_for: seconds after a round expires for which letters of it are taken.
+    """
+
+    letters_each: Some = 256
+    letters_for: Seconds = 30 * 86_400.0
 
 
 _S = TypeVar("_S", bound=Settings)

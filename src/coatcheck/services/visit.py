@@ -249,13 +249,21 @@ class Visit:
         """Fetch all letters of the round and read those to oneself; each is read once."""
         await self._known()
         await self._view().follow()
-        raw = await self._peers.get(f"{self._at_board}/letters?since={self._letters}")
-        size = posting_size(self.round)
-        postings = [raw[at : at + size] for at in range(0, len(raw), size)]
-        self._letters += len(postings)
+        postings = await self._postings()
         inbox = client.read(self.ticket, postings, self.round)
         self._store(inbox.ticket)
+        self._letters += len(postings)
         return inbox
+
+    async def _postings(self) -> list[bytes]:
+        """Fetch the letters that are new, page by page; an empty page is the last."""
+        size, found = posting_size(self.round), list[bytes]()
+        where = f"{self._at_board}/letters"
+        while raw := await self._peers.get(f"{where}?since={self._letters + len(found)}"):
+            found += [raw[at : at + size] for at in range(0, len(raw), size)]
+            if len(found) * size > BULK:
+                raise Refused(f"{where} does not end: more letters than {BULK} bytes are not read")
+        return found
 
     @property
     def round(self) -> Round:
