@@ -152,9 +152,12 @@ class ShufflerService:
             live = self.rounds.get(stored.digest)
             if live is not None:
                 live.update(stored)
-            elif (made := await asyncio.to_thread(self._live, stored)) is not None:
+                continue
+            made = None
+            if stored.digest not in self.faulty:
+                made = await asyncio.to_thread(self._live, stored)
+            if made is not None:
                 self.rounds[stored.digest] = made
-                self.faulty.discard(stored.digest)
         await self.intake.recount()
         phases = Counter(live.stored.phase for live in self.rounds.values())
         phases["faulty"] = len(self.faulty)
@@ -168,11 +171,9 @@ class ShufflerService:
         except (Unavailable, Fenced):
             raise
         except Exception as error:  # noqa: BLE001 - the other rounds must outlive whatever it is
-            if stored.digest not in self.faulty:
-                self.faulty.add(stored.digest)
-                # Logged once, by kind and line.
-                text = "round %s is not led: %s; are all key files listed that its terms name?"
-                log.error(text, stored.name, place_of(error))
+            self.faulty.add(stored.digest)
+            text = "round %s is not led: %s; are all key files listed that its terms name?"
+            log.error(text, stored.name, place_of(error))
             return None
 
     def found(self, digest: bytes) -> Live:
@@ -186,12 +187,20 @@ class ShufflerService:
     async def step(self) -> None:
         """Look at every round that is not over."""
         await self.refresh()
-        if self._unclean:
-            self._unclean = not await asyncio.to_thread(self.store.scrub)
         self.frame.metrics.waiting.set(self.commits.waiting)
         for live in list(self.rounds.values()):
             if not is_over(live.stored) and not live.turn.locked():
                 self.frame.spawn(partial(self.advance, live))
+        if self._unclean:
+            await self._clean()
+
+    async def _clean(self) -> None:
+        """Take what was forgotten off the disk; what is forgotten meanwhile is for the next look."""
+        self._unclean, clean = False, False
+        try:
+            clean = await asyncio.to_thread(self.store.scrub)
+        finally:
+            self._unclean = self._unclean or not clean
 
     async def advance(self, live: Live) -> None:
         """Close, release, deliver or abandon, whatever is due."""

@@ -24,6 +24,7 @@ _SETTINGS: Final = (
 )
 _FULL: Final = frozenset({sqlite3.SQLITE_FULL})
 _MANY: Final = 500
+_PATIENCE: Final = 5.0
 _SIZES: Final = (256, 64, 16, 4, 1)
 
 
@@ -130,7 +131,7 @@ class SQLite:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self._path, timeout=5.0, isolation_level=None, check_same_thread=False
+            self._path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
         )
         self._path.chmod(0o600)
         for setting in _SETTINGS:
@@ -150,7 +151,12 @@ class SQLite:
 
 
 def _scrub(connection: sqlite3.Connection) -> bool:
-    busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    # Without waiting: those who upload would wait too, as long as anybody reads.
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {_PATIENCE * 1000:.0f}")
     return not busy
 
 
