@@ -195,7 +195,7 @@ class ShufflerService:
             await self._clean()
 
     async def _clean(self) -> None:
-        """Take what was forgotten off the disk; what is forgotten meanwhile is for the next look."""
+        """Take what was forgotten off the disk; what comes meanwhile is for the next look."""
         self._unclean, clean = False, False
         try:
             clean = await asyncio.to_thread(self.store.scrub)
