@@ -48,9 +48,9 @@ class BoardView:
         try:
             path = await self._grown(before, point)
             point = follow(raw, board=board, before=before, path=path)
-        except TwoFaces:
+        except TwoFaces as found:
             write_bytes(self._forked, raw, secret=True, replace=True)
-            raise
+            raise TwoFaces(f"{found} (they are {self._kept} and {self._forked})") from None
         if point.size > before.size:
             write_bytes(self._kept, raw, secret=True, replace=True)
         return point
