@@ -138,7 +138,7 @@ def test_another_log_is_refused_and_both_words_are_kept(scene: Scene, more: int)
     asyncio.run(scene.view.check_bulletin(scene.bulletin))
     first = scene.board.checkpoint()
     scene.wire.board = scene.fresh(*(scene.letter() for _ in range(more)))
-    with pytest.raises(TwoFaces, match="ticket.forked"):
+    with pytest.raises(TwoFaces, match=r"ticket\.forked"):
         asyncio.run(scene.visit().read())
     assert Path(f"{scene.path}.checkpoint").read_bytes() == first
     assert Path(f"{scene.path}.forked").read_bytes() == scene.wire.board.checkpoint()
