@@ -86,8 +86,9 @@ def _without_signatures(service: ShufflerService) -> None:
 
     async def blank(digest: bytes, raw: bytes) -> None:
         await opened(digest, raw)
-        live = service.rounds[digest]
-        live.role.receipt = lambda raw, upload: bytes(148)  # type: ignore[method-assign] # noqa: ARG005
+        role = service.rounds[digest].role
+        if role is not None:
+            role.receipt = lambda raw, upload: bytes(148)  # type: ignore[method-assign] # noqa: ARG005
 
     service.open = blank  # type: ignore[method-assign]
 

@@ -1,6 +1,8 @@
 """One suite over every store: in memory, SQLite, PostgreSQL behave the same."""
 
 import sqlite3
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -288,6 +290,62 @@ def test_secret_and_uploads_leave_the_disk(tmp_path: Path) -> None:
     assert not on_disk(secret)
     assert not on_disk(body)
     store.close()
+
+
+def test_a_crash_before_the_scrub_is_made_good_at_the_start(tmp_path: Path) -> None:
+    """A process that dies between release and scrub leaves the log to the next one to clear."""
+    secret, body = b"the secret of the order, 32 byte", b"the body of one upload" * 4
+    url = f"sqlite:{tmp_path / 'store.db'}"
+    script = f"""
+import os
+from coatcheck.stores import Gathering, Parcel, shuffler_store
+store = shuffler_store({url!r})
+store.lead("me", seconds=0)
+store.begin(Gathering({DIGEST!r}, "evening", b"signed", {secret!r}), fence=1)
+store.put([Parcel({DIGEST!r}, 0, bytes(16), {body!r})], fence=1)
+store.close_round({DIGEST!r}, fence=1)
+store.database.scrub = lambda: os._exit(9)
+store.release({DIGEST!r}, b"batch", fence=1)
+"""
+    ended = subprocess.run([sys.executable, "-c", script], check=False)  # noqa: S603 - our own
+    assert ended.returncode == 9
+
+    def on_disk(text: bytes) -> bool:
+        return any(text in file.read_bytes() for file in tmp_path.iterdir())
+
+    assert on_disk(secret)
+    store = shuffler_store(url)
+    assert not on_disk(secret)
+    assert not on_disk(body)
+    store.close()
+
+
+def test_a_scrub_that_was_in_somebodys_way_says_so(tmp_path: Path) -> None:
+    """While another process reads, the log cannot be cut; the store tells, and can later."""
+    path = tmp_path / "store.db"
+    store = shuffler_store(f"sqlite:{path}")
+    store.lead("me", seconds=60)
+    reader = sqlite3.connect(path, isolation_level=None)
+    reader.execute("BEGIN")
+    reader.execute("SELECT * FROM shuffler_rounds").fetchall()
+    store.begin(Gathering(DIGEST, "evening", b"signed", b"s" * 32), fence=1)
+    begun = time.monotonic()
+    assert not store.scrub()
+    assert time.monotonic() - begun < 1
+    reader.execute("COMMIT")
+    reader.close()
+    assert store.scrub()
+    store.close()
+
+
+def test_a_known_upload_is_known(shuffler: ShufflerStore) -> None:
+    """The very bytes under the id, in the group; nothing else."""
+    shuffler.put([parcel(1)], fence=1)
+    assert shuffler.knows(parcel(1))
+    assert not shuffler.knows(parcel(2))
+    assert not shuffler.knows(parcel(1, body=b"other"))
+    assert not shuffler.knows(Parcel(OTHER, 0, parcel(1).id, parcel(1).body))
+    assert shuffler.scrub()
 
 
 def test_a_full_disk_is_told_and_goes_on(tmp_path: Path) -> None:

@@ -17,10 +17,13 @@ from coatcheck.keys import VerifyingKey
 from coatcheck.notices import posting_size
 from coatcheck.services import faults
 from coatcheck.services.board_routes import add_routes
+from coatcheck.services.clock import Clock
 from coatcheck.services.commit import GroupCommit
 from coatcheck.services.delivery import read_delivery
-from coatcheck.services.frame import Frame, log
+from coatcheck.services.frame import Frame
 from coatcheck.services.keyring import Keyring
+from coatcheck.services.mail import Crowded, Mail
+from coatcheck.services.mistakes import log
 from coatcheck.services.problems import Problem
 from coatcheck.services.settings import BoardSettings
 from coatcheck.services.wire import Receive, Scope, Send, read_body, respond
@@ -28,6 +31,8 @@ from coatcheck.stores import BoardStore, Shown, board_store
 from coatcheck.terms import Round
 
 Item = tuple[Round, bytes, bool]
+Placed = tuple[int, bool]
+"""A place in the log, and whether something new stands there."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +53,17 @@ class Seen:
 class BoardService:
     """One board for many rounds."""
 
-    def __init__(self, settings: BoardSettings, *, store: BoardStore | None = None) -> None:
+    def __init__(
+        self,
+        settings: BoardSettings,
+        *,
+        store: BoardStore | None = None,
+        clock: Clock | None = None,
+    ) -> None:
         self.settings = settings
         self.store = store or board_store(settings.store_url)
+        self.clock = clock or Clock()
+        self.mail = Mail(each=settings.letters_each)
         self.keyring = Keyring([settings.path(name) for name in settings.keys])
         self.trusted = settings.trusted_keys()
         self.rounds: dict[bytes, Round] = {}
@@ -79,8 +92,10 @@ class BoardService:
         raw = await read_body(scope, receive, limit=posting_size(round_))
         if digest not in self.seen.letters:
             raise Problem("closed", "letters begin when the bulletin is there")
-        await self._show(round_, raw, letter=True)
-        await respond(send, 201, b"{}", media=b"application/json")
+        if self.clock.now() >= round_.terms.expires + self.settings.letters_for:
+            raise Problem("closed", "the time for letters of this round is over")
+        place = await self._show(round_, raw, letter=True)
+        await respond(send, 201, b'{"place":%d}' % place, media=b"application/json")
 
     async def admit(self, digest: bytes, raw: bytes) -> None:
         """Take up a round on terms that everybody signed, of a server that is known here."""
@@ -102,14 +117,19 @@ class BoardService:
             raise self.frame.absent("this board has no such round")
         return self.rounds[digest]
 
-    async def _show(self, round_: Round, raw: bytes, *, letter: bool) -> None:
+    async def _show(self, round_: Round, raw: bytes, *, letter: bool) -> int:
+        """Have something shown; its place in the log."""
         self.frame.leadership.fence  # noqa: B018 - a process that stands by shows nothing new
-        fresh = await self.commits.add((round_, raw, letter))
-        if isinstance(fresh, Refused):
+        found = await self.commits.add((round_, raw, letter))
+        if isinstance(found, Crowded):
+            raise Problem("refused", "this address has all the letters that a round allows it")
+        if isinstance(found, Refused):
             detail = "this is no letter of this round, or to nobody in it"
-            raise Problem("malformed", detail) if letter else fresh
+            raise Problem("malformed", detail) if letter else found
+        place, fresh = found
         kind = "letter" if letter else "bulletin"
         self.frame.metrics.taken.labels(kind if fresh else "known").inc()
+        return place
 
     async def load(self) -> None:
         """Build the board again from its disk, when this process begins to lead."""
@@ -128,6 +148,7 @@ class BoardService:
         history = [(rounds[one.digest], one.raw) for one in self.store.history()]
         with self.lock:
             self.role = Board.restore(history, sign=self._sign, check=_check)
+        self.mail = Mail.of(history, each=self.settings.letters_each)
         letters: Counter[bytes] = Counter()
         for round_, _ in history:
             letters[round_.digest] += 1
@@ -137,7 +158,7 @@ class BoardService:
         self.seen = Seen(len(history), self.role.checkpoint(), counts)
         self._stale = False
 
-    def _commit(self, items: Sequence[Item]) -> list[bool | Refused]:
+    def _commit(self, items: Sequence[Item]) -> list[Placed | Refused]:
         """Check a group, write it, and only then let it be seen.
 
         *Guarantee:* no checkpoint covers what is not on the disk; what is refused costs itself.
@@ -145,21 +166,28 @@ class BoardService:
         if self._stale:
             self._restore()
         fresh: list[Shown] = []
-        results: list[bool | Refused] = []
+        results: list[Placed | Refused] = []
         with self.lock:
             for round_, raw, letter in items:
                 try:
-                    place = (self.role.post if letter else self.role.publish)(raw, round_)
+                    place = (self._deliver if letter else self.role.publish)(raw, round_)
                 except Refused as refused:
                     results.append(refused)
                     continue
                 new = place == self.seen.size + len(fresh)
-                results.append(new)
+                results.append((place, new))
                 if new:
                     fresh.append(Shown(round_.digest, raw))
         if fresh:
             self._write(fresh)
         return results
+
+    def _deliver(self, raw: bytes, round_: Round) -> int:
+        """Show a letter, unless its address has too many."""
+        self.mail.check(raw, round_)
+        place = self.role.post(raw, round_)
+        self.mail.add(raw, round_)
+        return place
 
     def _write(self, fresh: Sequence[Shown]) -> None:
         # Until the store has it, the role is ahead of what may be seen.

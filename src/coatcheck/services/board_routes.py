@@ -8,6 +8,7 @@ from pydantic import BaseModel
 
 from coatcheck.errors import Refused
 from coatcheck.keyfiles import document
+from coatcheck.notices import posting_size
 from coatcheck.services.documents import Key, SignedDocument, key_of
 from coatcheck.services.frame import problems
 from coatcheck.services.problems import Problem
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The digest of the terms.")]
 Address = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 Number = Annotated[int, Query(ge=0, le=2**40)]
+PAGE: Final = 1 << 18
+"""The most bytes of a page of letters: a copy is held for each reader."""
 _OCTETS: Final = "application/octet-stream"
 _BYTES: Final[dict[int | str, dict[str, Any]]] = {
     200: {"content": {_OCTETS: {"schema": {"type": "string", "format": "binary"}}}}
@@ -69,6 +72,12 @@ def _shown(service: "BoardService", digest: str) -> bytes:
     if raw not in service.seen.letters:
         raise Problem("not-found", "this round is not answered yet: ask again later")
     return raw
+
+
+def _leading(service: "BoardService") -> None:
+    """Let only a leader speak of the log: an older one would look like one taken back."""
+    if not service.frame.leadership.leads:
+        raise Problem("unavailable", "this process stands by, and does not know the log")
 
 
 def _rounds(service: "BoardService") -> None:
@@ -132,23 +141,30 @@ def _contents(service: "BoardService") -> None:
         responses={**_BYTES, **problems(404, 422)},
     )
     async def letters(digest: Digest, since: Number = 0) -> Response:
-        """Give all letters from a place on, one after the other; they have one size."""
+        """Give a page of the letters from a place on, one after the other; they have one size.
+
+        The header `coatcheck-next` is the place to ask for next; an empty page is the last.
+        """
         raw = _shown(service, digest)
-        many = service.seen.letters[raw] - since
-        found = service.role.letters(raw, since=since)[: max(0, many)]
-        return Response(b"".join(found), media_type=_OCTETS)
+        page = max(1, PAGE // posting_size(service.found(raw)))
+        many = min(page, max(0, service.seen.letters[raw] - since))
+        found = service.role.letters(raw, since=since)[:many]
+        after = {"coatcheck-next": str(since + len(found))}
+        return Response(b"".join(found), media_type=_OCTETS, headers=after)
 
 
 def _proofs(service: "BoardService") -> None:
     api = service.frame.api
 
     def known(size: int) -> None:
+        _leading(service)
         if size > service.seen.size:
             raise Problem("not-found", f"the log has {service.seen.size} places")
 
-    @api.get("/checkpoint", response_class=Response, responses=_BYTES)
+    @api.get("/checkpoint", response_class=Response, responses={**_BYTES, **problems(503)})
     async def checkpoint() -> Response:
         """Give the board's signed word over everything it has shown."""
+        _leading(service)
         return Response(service.seen.checkpoint, media_type=_OCTETS)
 
     @api.get("/rounds/{digest}/place", responses=problems(404, 422))
@@ -156,7 +172,7 @@ def _proofs(service: "BoardService") -> None:
         """Give the place of a round's heading in the log."""
         return service.role.place(_shown(service, digest))
 
-    @api.get("/proofs/inclusion", responses=problems(404, 422))
+    @api.get("/proofs/inclusion", responses=problems(404, 422, 503))
     async def inclusion(place: Number, size: Number) -> Proof:
         """Prove that a place is under the checkpoint of this size."""
         known(size)
@@ -166,7 +182,7 @@ def _proofs(service: "BoardService") -> None:
             path = service.role.inclusion(place, size=size)
         return Proof(path=[step.hex() for step in path])
 
-    @api.get("/proofs/consistency", responses=problems(404, 422))
+    @api.get("/proofs/consistency", responses=problems(404, 422, 503))
     async def consistency(old: Number, new: Number) -> Proof:
         """Prove that the log only grew between two sizes."""
         known(new)

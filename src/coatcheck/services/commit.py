@@ -46,6 +46,10 @@ class GroupCommit(Generic[_T, _R]):
         self._wake.set()
         return await future
 
+    async def apart(self, call: Callable[[], None]) -> None:
+        """Make a call in the writer's thread, between two groups."""
+        await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
     async def run(self) -> None:
         """Write what waits, group by group; a failed one is told to those in it and to no other."""
         loop = asyncio.get_running_loop()

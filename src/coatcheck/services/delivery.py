@@ -7,9 +7,11 @@ carries its own signature, which is what counts.
 import hashlib
 from typing import Final
 
-from coatcheck.errors import BadSignature
+from coatcheck.errors import BadSignature, Malformed
 from coatcheck.keys import SigningKey, VerifyingKey
-from coatcheck.services.wire import Receive, Scope, header, read_body
+from coatcheck.parcels import Batch
+from coatcheck.services.wire import Receive, Scope, grant_time, header, read_body
+from coatcheck.terms import Round
 
 _LABEL: Final = b"coatcheck/v1/delivery\0"
 
@@ -34,7 +36,20 @@ async def read_delivery(
     except ValueError:
         raise BadSignature("a delivery announces its hash and a signature, in hex") from None
     VerifyingKey(bytes.fromhex(sender)).check(signature, _LABEL + digest + content)
+    grant_time(scope, limit=limit)
     raw = await read_body(scope, receive, limit=limit)
     if hashlib.sha256(raw).digest() != content:
         raise BadSignature("the body is not the one that was announced")
     return raw
+
+
+def check_batch(raw: bytes, round_: Round, *, hop: int) -> None:
+    """Refuse a batch that is not of this shuffler of the cascade, or that it did not sign.
+
+    Before it is stored: the first batch stays, so a bad one would be the end of the round.
+    """
+    batch = Batch.decode(raw, round_)
+    if batch.hop != hop:
+        raise Malformed("this batch is of another shuffler of the cascade: send on what it made")
+    key = VerifyingKey(bytes.fromhex(round_.terms.shufflers[hop].verifying))
+    key.check(batch.signature, batch.signed_part())

@@ -7,13 +7,10 @@ before FastAPI, as bare callables: a FastAPI route costs three times as much.
 import asyncio
 import contextlib
 import hmac
-import logging
 import re
-import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, Final
 
 from fastapi import FastAPI, Request, Response
@@ -24,6 +21,7 @@ from coatcheck.errors import Error
 from coatcheck.services.leadership import Leadership
 from coatcheck.services.metrics import MEDIA as METRICS_MEDIA
 from coatcheck.services.metrics import Metrics
+from coatcheck.services.mistakes import log, place_of
 from coatcheck.services.problems import MEDIA, Problem, told
 from coatcheck.services.settings import Settings
 from coatcheck.services.wire import (
@@ -38,7 +36,6 @@ from coatcheck.services.wire import (
 )
 from coatcheck.stores import Leased
 
-log = logging.getLogger("coatcheck")
 _CONTROL_LIMIT: Final = 1 << 18
 _BARE: Final = re.compile(r"^/rounds/([0-9a-f]{64})/([a-z]+)$")
 
@@ -123,7 +120,7 @@ class Frame:
             return False
         except Exception as error:  # noqa: BLE001 - the loop must outlive whatever it is
             self.metrics.failures.labels(name).inc()
-            log.error("%s: a mistake of ours: %s", name, place_of(error))  # noqa: TRY400 - no message
+            log.error("%s: a mistake of ours: %s", name, place_of(error))
             return False
         return True
 
@@ -159,7 +156,7 @@ class Frame:
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - the one who asked learns nothing of it
-            log.error("a mistake of ours: %s", place_of(error))  # noqa: TRY400 - no message
+            log.error("a mistake of ours: %s", place_of(error))
             await self.refuse(send, Problem("internal", "this is our mistake; it was counted"))
 
     async def refuse(self, send: Send, problem: Problem) -> None:
@@ -258,14 +255,3 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
         status: {"description": "A problem", "content": {MEDIA: {"schema": _SCHEMA}}}
         for status in statuses
     }
-
-
-def place_of(error: BaseException) -> str:
-    """Tell an unforeseen error by its kind and the lines it passed, never by its message.
-
-    A message may quote what a person sent (a database's refusal names the key), and no line of
-    a log is about one report.
-    """
-    steps = traceback.walk_tb(error.__traceback__)
-    lines = [f"{Path(frame.f_code.co_filename).name}:{line}" for frame, line in steps]
-    return f"{type(error).__name__} at {' < '.join(reversed(lines)) or 'an unknown line'}"

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from coatcheck.entropy import system
 from coatcheck.errors import Error, Unavailable
+from coatcheck.services.mistakes import log, place_of
 from coatcheck.stores import Leased
 
 Gained = Callable[[], Awaitable[None]]
@@ -63,6 +64,9 @@ class Leadership:
             self._until = begun + self._seconds
         except Error:
             self.answers = False
+        except Exception as error:  # noqa: BLE001 - renewal must outlive whatever it is
+            self.answers = False
+            log.error("lead: a mistake of ours: %s", place_of(error))
 
     async def end(self) -> None:
         """Hand the lease back."""

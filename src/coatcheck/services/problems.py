@@ -51,6 +51,7 @@ KINDS: Final = {
         Kind("refused", 409, "Going on would break a promise"),
         Kind("too-large", 413, "The body is larger than anything this address takes"),
         Kind("unprocessable", 422, "The document does not say what it has to"),
+        Kind("releasing", 425, "The round is being released; come back in a moment"),
         Kind("busy", 429, "Too many wait already; come back in a moment"),
         Kind("internal", 500, "This is our mistake"),
         Kind("unavailable", 503, "This cannot be done now; come back in a moment"),
@@ -59,7 +60,7 @@ KINDS: Final = {
 }
 """Every type there is."""
 
-_PAUSE: Final = {"busy": 1, "unavailable": 2, "full": 30}
+_PAUSE: Final = {"releasing": 2, "busy": 1, "unavailable": 2, "full": 30}
 
 
 class Problem(Exception):

@@ -16,13 +16,12 @@ import msgspec
 from coatcheck.agreement import SignedTerms, read_signed, settle, write_signed
 from coatcheck.errors import BadSignature, Refused, Unavailable
 from coatcheck.keyfiles import PublicKeys
-from coatcheck.keys import VerifyingKey
-from coatcheck.parcels import Batch
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
-from coatcheck.services.delivery import delivery_headers, read_delivery
-from coatcheck.services.frame import Frame, log
+from coatcheck.services.delivery import check_batch, delivery_headers, read_delivery
+from coatcheck.services.frame import Frame
 from coatcheck.services.keyring import Keyring
+from coatcheck.services.mistakes import log, place_of
 from coatcheck.services.peers import Peers
 from coatcheck.services.problems import Problem
 from coatcheck.services.server_jobs import answer, answer_stored, draft
@@ -62,6 +61,7 @@ class ServerService:
         self.keyring = Keyring([settings.path(name) for name in settings.keys])
         self.trusted = settings.trusted_keys()
         self.rounds: dict[bytes, Live] = {}
+        self.faulty: set[bytes] = set()
         self.peers = Peers(ca=settings.ca_file, timeout=settings.peer_timeout)
         self.workers = Workers()
         self.frame = Frame("server", settings, self.store, self.step, self.load)
@@ -89,6 +89,8 @@ class ServerService:
             faults.reach("server.proposed")
             await self.refresh()
             known = [one for one in self.rounds.values() if one.stored.name == fresh.name]
+            if not known:
+                raise Refused("a round of this name is here and cannot be led: take a new name")
         await self.advance(known[0])
         return known[0]
 
@@ -112,7 +114,8 @@ class ServerService:
         limit = self.settings.batch_limit
         raw = await read_delivery(scope, receive, digest=digest, sender=sender, limit=limit)
         fence = self.frame.leadership.fence
-        await asyncio.to_thread(_check, raw, live.round)
+        hop = len(live.round.terms.shufflers) - 1
+        await asyncio.to_thread(check_batch, raw, live.round, hop=hop)
         faults.reach("server.receive")
         if not await asyncio.to_thread(self.store.receive, digest, raw, fence=fence):
             raise Problem("conflict", "another batch of this round came first, and stays")
@@ -125,20 +128,30 @@ class ServerService:
     async def load(self) -> None:
         """Read the rounds when this process begins to lead."""
         self.rounds.clear()
+        self.faulty.clear()
         await self.refresh()
 
     async def refresh(self) -> None:
         """Read the rounds again."""
         for stored in await asyncio.to_thread(self.store.rounds):
             live = self.rounds.get(stored.digest)
-            if live is None:
-                round_ = read_terms(read_signed(stored.signed).document.encode())
-                self.rounds[stored.digest] = Live(round_, stored)
-            else:
+            if live is not None:
                 live.stored = stored
+            elif stored.digest not in self.faulty:
+                self._take_up(stored)
         phases = Counter(live.stored.phase for live in self.rounds.values())
         for phase in ("proposed", "awaiting", "batched", "answered", "refused", "published"):
             self.frame.metrics.rounds.labels(phase).set(phases[phase])
+
+    def _take_up(self, stored: Sitting) -> None:
+        """Read the terms of a round; one that cannot be read stops no other."""
+        try:
+            round_ = read_terms(read_signed(stored.signed).document.encode())
+        except Exception as error:  # noqa: BLE001 - the other rounds must outlive whatever it is
+            self.faulty.add(stored.digest)
+            log.error("round %s is not led: %s", stored.name, place_of(error))
+            return
+        self.rounds[stored.digest] = Live(round_, stored)
 
     async def step(self) -> None:
         """Look at every round that is not over."""
@@ -195,11 +208,11 @@ class ServerService:
         self._done("opened", live)
 
     async def _answer(self, live: Live) -> None:
-        digest, fence = live.round.digest, self.frame.leadership.fence
+        digest, fence, now = live.round.digest, self.frame.leadership.fence, self.clock.now()
         if self.settings.store == "memory:":
-            job = asyncio.to_thread(answer, self.store, self.settings, digest, fence)
+            job = asyncio.to_thread(answer, self.store, self.settings, digest, fence, now)
         else:
-            job = self.workers.run(answer_stored, self.settings, digest, fence)
+            job = self.workers.run(answer_stored, self.settings, digest, fence, now)
         self._done(await job, live)
 
     async def _publish(self, live: Live) -> None:
@@ -221,13 +234,6 @@ class ServerService:
     async def _end(self) -> None:
         await self.peers.close()
         self.workers.close()
-
-
-def _check(raw: bytes, round_: Round) -> None:
-    """Refuse a batch that its last shuffler did not sign."""
-    batch = Batch.decode(raw, round_)
-    last = VerifyingKey(bytes.fromhex(round_.terms.shufflers[-1].verifying))
-    last.check(batch.signature, batch.signed_part())
 
 
 def _merged(mine: SignedTerms, theirs: SignedTerms) -> SignedTerms:

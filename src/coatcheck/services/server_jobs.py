@@ -1,5 +1,6 @@
 """What a server computes, in its worker: the numbers of terms, and the answers to a batch."""
 
+from concurrent.futures import BrokenExecutor
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -9,16 +10,20 @@ import msgspec
 from coatcheck import tasks
 from coatcheck.agreement import propose, read_signed, settle, write_signed
 from coatcheck.drafting import read_plan
-from coatcheck.errors import Misuse
+from coatcheck.errors import Fenced, Misuse, Refused, Unavailable
 from coatcheck.keyfiles import PublicKeys, read_secret
+from coatcheck.keys import KeyPairs
+from coatcheck.notices import REFUSED, Bulletin
+from coatcheck.parcels import Batch
 from coatcheck.server import Phase, Server
 from coatcheck.services import faults
 from coatcheck.services.keyring import Keyring
+from coatcheck.services.mistakes import log, place_of
 from coatcheck.services.settings import ServerSettings
 from coatcheck.services.workers import Lanes
 from coatcheck.stores import ServerStore, server_store
 from coatcheck.suites import suite_named
-from coatcheck.terms import Notary, Party, Terms, Work
+from coatcheck.terms import Notary, Party, Round, Terms, Work
 
 
 @cache
@@ -70,12 +75,14 @@ def _party(public: PublicKeys) -> Party:
     return Party(public.name, public.verifying, public.sealing)
 
 
-def answer_stored(settings: ServerSettings, digest: bytes, fence: int) -> str:
+def answer_stored(settings: ServerSettings, digest: bytes, fence: int, now: int) -> str:
     """Answer the batch of a round, in a store that this process opens itself."""
-    return answer(_store(settings.store_url), settings, digest, fence)
+    return answer(_store(settings.store_url), settings, digest, fence, now)
 
 
-def answer(store: ServerStore, settings: ServerSettings, digest: bytes, fence: int) -> str:
+def answer(
+    store: ServerStore, settings: ServerSettings, digest: bytes, fence: int, now: int
+) -> str:
     """Open, compute, seal, and keep the bulletin; how it ended.
 
     Seals are fresh at every try, so the bulletin that was kept first is the one that counts.
@@ -83,18 +90,55 @@ def answer(store: ServerStore, settings: ServerSettings, digest: bytes, fence: i
     sitting = next(one for one in store.rounds() if one.digest == digest)
     if sitting.phase != "batched":
         return sitting.outcome
-    paths = _paths(settings)
     round_ = settle(read_signed(sitting.signed))
-    lanes = Lanes(paths, count=settings.workers)
-    keys = _keyring(paths).of(round_.terms.server.verifying)
-    server = Server(round_, keys=keys, bulk=lanes, task=task_of(round_.terms.task, settings))
-    faults.reach("server.open")
-    bulletin = server.answer(store.batch(digest))
-    outcome = "answered" if server.phase is Phase.ANSWERED else "refused"
+    keys = _keyring(_paths(settings)).of(round_.terms.server.verifying)
+    raw = store.batch(digest)
+    try:
+        bulletin, outcome = _answered(raw, round_, keys, settings)
+    except Exception as error:
+        if not _is_for_good(error, over=now >= round_.terms.expires):
+            raise
+        # By kind and line: a task's message may quote a report.
+        log.error("round %s is refused: %s", round_.terms.round, place_of(error))
+        bulletin, outcome = _refusal(raw, round_, keys), "refused"
     faults.reach("server.seal")
     store.answer(digest, bulletin, outcome=outcome, fence=fence)
     faults.reach("server.answered")
     return outcome
+
+
+def _answered(
+    raw: bytes, round_: Round, keys: KeyPairs, settings: ServerSettings
+) -> tuple[bytes, str]:
+    lanes = Lanes(_paths(settings), count=settings.workers)
+    try:
+        task = task_of(round_.terms.task, settings)
+    except Refused as refused:
+        raise Misuse(str(refused)) from None  # a file, which is the operator's to mend
+    server = Server(round_, keys=keys, bulk=lanes, task=task)
+    faults.reach("server.open")
+    bulletin = server.answer(raw)
+    return bulletin, "answered" if server.phase is Phase.ANSWERED else "refused"
+
+
+def _is_for_good(error: Exception, *, over: bool) -> bool:
+    """Tell whether no later try can help.
+
+    What the task refuses it refuses again. What is ours to mend (a file, a bug) has time until the
+    round expires; bad luck (no memory, a worker that died) may pass at any time.
+    """
+    if isinstance(error, Unavailable | Fenced | MemoryError | OSError | BrokenExecutor):
+        return False
+    return over or isinstance(error, Refused)
+
+
+def _refusal(raw: bytes, round_: Round, keys: KeyPairs) -> bytes:
+    """Write the bulletin of a round that its task cannot answer, so that people are told."""
+    tallies = Batch.decode(raw, round_).tallies
+    draft = Bulletin.compose(
+        [[] for _ in tallies], outcome=REFUSED, digest=round_.digest, tallies=tallies
+    )
+    return draft.signed(keys.signing.sign(draft.heading.signed_part())).encode()
 
 
 def task_of(work: Work, settings: ServerSettings) -> tasks.Task:

@@ -32,12 +32,13 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         admin_token: a file with the operator's token; without it nobody is the operator.
         queue: how many uploads or letters may wait for the disk; more are told to come later.
         connections: how many connections are held at once.
-        deadline: seconds for a request to arrive in full.
+        deadline: seconds for a request to arrive in full and for an answer to be read; large ones
+            have longer, by their length.
         lease: seconds after which another process may take over from one that died.
         tick: seconds between two looks at what is to be done.
         workers: processes that open and seal; 0 takes one a core.
         peer_timeout: seconds after which another role counts as away.
-        batch_limit: the most bytes of one batch or bulletin.
+        batch_limit: the most bytes of one batch or bulletin; the same for every role of a round.
         ca: a file with the certificates by which the other roles are known, if not the system's.
     """
 
@@ -127,7 +128,15 @@ class ServerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=
 
 
 class BoardSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A board needs nothing more."""
+    """A board also bounds letters, which anybody may post.
+
+    Attributes:
+        letters_each: how many letters an address gets in a round; more are refused.
+        letters_for: seconds after a round expires for which letters of it are taken.
+    """
+
+    letters_each: Some = 256
+    letters_for: Seconds = 30 * 86_400.0
 
 
 _S = TypeVar("_S", bound=Settings)

@@ -4,14 +4,13 @@ from functools import cache
 from pathlib import Path
 
 from coatcheck.agreement import read_signed, settle
-from coatcheck.entropy import system
-from coatcheck.errors import Refused
+from coatcheck.errors import Misuse, Refused
 from coatcheck.services import faults
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.workers import Lanes
-from coatcheck.shuffler import Shuffler, ShufflerState, fresh_state
-from coatcheck.stores import Gathering, ShufflerStore, shuffler_store
+from coatcheck.shuffler import Shuffler, ShufflerState
+from coatcheck.stores import ShufflerStore, shuffler_store
 from coatcheck.terms import Round
 
 
@@ -43,7 +42,9 @@ def release(
         return True
     paths = tuple(settings.path(name) for name in settings.keys)
     round_ = settle(read_signed(gathering.signed))
-    shuffler = restore(round_, gathering, _keyring(paths), Lanes(paths, count=settings.workers))
+    lanes = Lanes(paths, count=settings.workers)
+    state = ShufflerState(bytearray(gathering.secret), [{} for _ in round_.terms.groups])
+    shuffler = restore(round_, state, _keyring(paths), lanes)
     if shuffler.hop:
         shuffler.accept(store.incoming(digest))
     else:
@@ -54,6 +55,7 @@ def release(
         # The round is closed for good, whatever the clock says now.
         batch = shuffler.release(now=max(now, round_.terms.closes))
     except Refused:
+        shuffler.abandon()  # this object only: what the store has stays
         return False
     faults.reach("shuffler.release")
     store.release(digest, batch, fence=fence)
@@ -61,11 +63,18 @@ def release(
     return True
 
 
+def place_in(round_: Round, keys: Keyring) -> int | None:
+    """Find this shuffler's place in the cascade; None without a key of the terms."""
+    mine = [at for at, one in enumerate(round_.terms.shufflers) if keys.has(one.verifying)]
+    return mine[0] if mine else None
+
+
 def restore(
-    round_: Round, gathering: Gathering, keys: Keyring, lanes: Lanes | None = None
+    round_: Round, state: ShufflerState, keys: Keyring, lanes: Lanes | None = None
 ) -> Shuffler:
-    """Make the role's object again from what is stored."""
-    blank = fresh_state(round_, system())
-    state = ShufflerState(bytearray(gathering.secret), blank.held)
-    mine = next(party for party in round_.terms.shufflers if keys.has(party.verifying))
-    return Shuffler(round_, keys=keys.of(mine.verifying), state=state, bulk=lanes)
+    """Make the role's object, with the keys that the terms name."""
+    hop = place_in(round_, keys)
+    if hop is None:
+        raise Misuse("the terms name a key that this shuffler does not have: list its file")
+    pairs = keys.of(round_.terms.shufflers[hop].verifying)
+    return Shuffler(round_, keys=pairs, state=state, bulk=lanes)

@@ -11,7 +11,8 @@ from coatcheck.services.frame import problems
 from coatcheck.services.problems import Problem
 
 if TYPE_CHECKING:
-    from coatcheck.services.shuffler import Live, ShufflerService
+    from coatcheck.services.gatherings import Live
+    from coatcheck.services.shuffler import ShufflerService
 
 Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The digest of the terms.")]
 _UPLOADS: Final = "/rounds/{digest}/uploads"
@@ -32,7 +33,7 @@ class RoundStatus(BaseModel):
     digest: str
     phase: str
     delivered: bool
-    hop: int
+    hop: int | None
     opens: int
     closes: int
     expires: int
@@ -55,7 +56,7 @@ def status(live: "Live") -> RoundStatus:
         digest=live.round.digest.hex(),
         phase=live.stored.phase,
         delivered=live.stored.phase == "released" and not live.stored.waiting,
-        hop=live.role.hop,
+        hop=live.hop,
         opens=terms.opens,
         closes=terms.closes,
         expires=terms.expires,
@@ -75,10 +76,7 @@ def add_routes(service: "ShufflerService") -> None:
 
 
 def _found(service: "ShufflerService", digest: str) -> "Live":
-    live = service.rounds.get(bytes.fromhex(digest))
-    if live is None:
-        raise service.frame.absent("this shuffler has no such round")
-    return live
+    return service.found(bytes.fromhex(digest))
 
 
 def _for_everybody(service: "ShufflerService") -> None:
@@ -170,7 +168,7 @@ def _describe_uploads(service: "ShufflerService") -> None:
 
 def _upload() -> dict[str, Any]:
     octets = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-    told = problems(400, 403, 404, 408, 409, 413, 429, 503, 507)
+    told = problems(400, 403, 404, 408, 409, 413, 425, 429, 503, 507)
     return {
         "summary": "Hand in a sealed report",
         "description": "The bytes of a ticket, exactly; the same bytes again are no second report.",

@@ -20,12 +20,13 @@ from coatcheck.client import Budget, Inbox, Invitation, Limit, examine, keep_rec
 from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.keyfiles import document, read_secret, write_bytes
 from coatcheck.messages import Answer
-from coatcheck.notices import Bulletin, Checkpoint, posting_size
-from coatcheck.services.peers import Absent, Peers
+from coatcheck.notices import Bulletin, posting_size
+from coatcheck.services.board_view import BoardView
+from coatcheck.services.peers import BULK, Absent, NotTaken, Peers
 from coatcheck.terms import Round
 from coatcheck.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.trust import Trust
-from coatcheck.witness import check_bulletin, check_heading, follow
+from coatcheck.witness import check_bulletin
 
 _PAUSE: Final = 0.25
 _LONGEST: Final = 5.0
@@ -49,7 +50,7 @@ class Visit:
     Attributes:
         url: the round's address at the first shuffler, `http://HOST/rounds/DIGEST`.
         path: where the ticket is kept; if it is there already, the visit goes on from it. The
-            terms and the board's address are kept beside it.
+            terms, the board's address and its last checkpoint are kept beside it.
         ca: a file of certificates to trust instead of the system's.
     """
 
@@ -70,7 +71,6 @@ class Visit:
         self._peers = peers or Peers(ca=ca)
         self._offer = offer
         self._kept = Path(f"{path}.offer")
-        self._point: Checkpoint | None = None
         self._letters = 0
         self._maybe_sent = False
         self._away = ""
@@ -95,10 +95,26 @@ class Visit:
         try:
             plain = msgspec.json.decode(raw, type=dict[str, Any])
             signed = msgspec.convert(plain["signed"], type=SignedTerms)
-            self._offer = Offer(signed, plain["board"].rstrip("/"), plain["status"])
+            found = Offer(signed, plain["board"].rstrip("/"), plain["status"])
         except (msgspec.MsgspecError, KeyError, AttributeError) as error:
             raise Refused(f"{self.url} is no round of a shuffler: {error}") from None
+        self._offer = self._as_first(found)
         return self._offer
+
+    def _as_first(self, found: Offer) -> Offer:
+        """Keep the terms and the board that came first: nobody signs for the board's address."""
+        first = self._offer or self._stored_offer()
+        if first is None:
+            return found
+        if found.signed.document != first.signed.document:
+            raise TwoFaces("the shuffler shows other terms now than before: keep both as proof")
+        return Offer(found.signed, first.board, found.status)
+
+    def _stored_offer(self) -> Offer | None:
+        """Read what was kept beside the ticket; without a ticket it is of no round."""
+        if not self.path.exists() or not self._kept.exists():
+            return None
+        return msgspec.json.decode(self._kept.read_bytes(), type=Offer)
 
     async def invitation(self, *, group: str, limit: Limit, patience: float = 30.0) -> Invitation:
         """Check the terms with one's own arithmetic."""
@@ -176,6 +192,8 @@ class Visit:
         async def once() -> bytes:
             try:
                 return await self._peers.send(url, ticket.upload, headers=headers)
+            except NotTaken:
+                raise
             except Unavailable:
                 self._maybe_sent = True
                 raise
@@ -219,39 +237,56 @@ class Visit:
         self._store(after)
         headers = {"content-type": "application/octet-stream"}
         url = f"{self._at_board}/letters"
-        await _patiently(lambda: self._peers.send(url, posting, headers=headers), patience)
+        raw = await _patiently(lambda: self._peers.send(url, posting, headers=headers), patience)
+        view = self._view()
+        try:
+            await _patiently(lambda: view.check_letter(posting, raw), patience)
+        except Unavailable as away:
+            raise Unavailable(
+                f"the board took your letter; no proof that it shows it yet ({away}): read later"
+            ) from None
 
     async def read(self) -> Inbox:
         """Fetch all letters of the round and read those to oneself; each is read once."""
         await self._known()
-        raw = await self._peers.get(f"{self._at_board}/letters?since={self._letters}")
-        size = posting_size(self.round)
-        postings = [raw[at : at + size] for at in range(0, len(raw), size)]
-        self._letters += len(postings)
+        await self._view().follow()
+        postings = await self._postings()
         inbox = client.read(self.ticket, postings, self.round)
         self._store(inbox.ticket)
+        self._letters += len(postings)
         return inbox
+
+    async def _postings(self) -> list[bytes]:
+        """Fetch the letters that are new, page by page; an empty page is the last."""
+        size, found = posting_size(self.round), list[bytes]()
+        where = f"{self._at_board}/letters"
+        while raw := await self._peers.get(f"{where}?since={self._letters + len(found)}"):
+            found += [raw[at : at + size] for at in range(0, len(raw), size)]
+            if len(found) * size > BULK:
+                raise Refused(f"{where} does not end: more letters than {BULK} bytes are not read")
+        return found
 
     @property
     def round(self) -> Round:
         """The round on the terms one joined with."""
-        if self._offer is None:
-            raise Misuse("fetch the offer first")
-        round_ = settle(self._offer.signed, trusted=self._trusted)
+        round_ = settle(self._offer_known.signed, trusted=self._trusted)
         if self.path.exists() and self.ticket.digest != round_.digest:
             raise TwoFaces("the shuffler shows other terms now than those you joined on")
         return round_
 
     @property
     def _at_board(self) -> str:
+        return f"{self._offer_known.board}/rounds/{self.round.digest.hex()}"
+
+    @property
+    def _offer_known(self) -> Offer:
         if self._offer is None:
             raise Misuse("fetch the offer first")
-        return f"{self._offer.board}/rounds/{self.round.digest.hex()}"
+        return self._offer
 
     async def _known(self) -> None:
         """Know the terms and the board: from the own disk, so that the shuffler may be gone."""
-        if self._offer is None and self._kept.exists():
-            self._offer = msgspec.json.decode(self._kept.read_bytes(), type=Offer)
+        self._offer = self._offer or self._stored_offer()
         if self._offer is None:
             await self.offer(patience=30.0)
 
@@ -259,10 +294,10 @@ class Visit:
         """Fetch the bulletin if it is there; whoever is away is asked again later."""
         self._away = ""
         try:
-            raw = await self._peers.get(f"{self._at_board}/bulletin")
+            raw = await self._peers.get(f"{self._at_board}/bulletin", most=BULK)
             round_ = self.round
             bulletin = await asyncio.to_thread(check_bulletin, raw, round_)
-            await self._compare(bulletin, round_)
+            await self._view().check_bulletin(bulletin)
         except Absent:
             await self._check_alive()
             return None
@@ -280,18 +315,11 @@ class Visit:
                     "the round was abandoned: too few took part, nothing left the shuffler"
                 )
 
-    async def _compare(self, bulletin: Bulletin, round_: Round) -> None:
-        """Check that the bulletin is in the log that the board signs for everybody."""
-        board = bytes.fromhex(round_.terms.board.verifying)
-        base = self._at_board.partition("/rounds/")[0]
-        raw = await self._peers.get(f"{base}/checkpoint")
-        point = follow(raw, board=board, before=None)
-        place = msgspec.json.decode(await self._peers.get(f"{self._at_board}/place"), type=int)
-        url = f"{base}/proofs/inclusion?place={place}&size={point.size}"
-        proof = msgspec.json.decode(await self._peers.get(url), type=dict[str, list[str]])
-        path = [bytes.fromhex(step) for step in proof["path"]]
-        check_heading(bulletin.heading, round_, point=point, place=place, path=path)
-        self._point = point
+    def _view(self) -> BoardView:
+        """The board as it is followed from this ticket, by checkpoints kept beside it."""
+        return BoardView(
+            self._offer_known.board, round_=self.round, path=self.path, peers=self._peers
+        )
 
     def _store(self, ticket: Ticket) -> None:
         write_bytes(self.path, write_ticket(ticket), secret=True, replace=True)

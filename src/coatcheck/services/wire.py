@@ -1,7 +1,8 @@
 """Bytes in and out: bodies read under a cap, requests under a deadline, connections counted.
 
 uvicorn has none of the three (300 half-sent requests stay open for ever, a body of 100 MB is
-read whole): the deadline and the count are in the protocol class, the cap where bodies are read.
+read whole, an answer that nobody reads is held for ever): the deadlines and the count are in the
+protocol class, the cap where bodies are read.
 """
 
 import asyncio
@@ -19,6 +20,9 @@ Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 _OCTETS: Final = b"application/octet-stream"
+_PATIENCE: Final = "coatcheck.patience"
+_SLOWEST: Final = 1 << 16
+"""Bytes a second that a large body or answer has to make at least."""
 
 
 async def read_body(scope: Scope, receive: Receive, *, limit: int) -> bytes:
@@ -86,14 +90,24 @@ def _raw(problem: Problem) -> bytes:
     return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
 
 
+def grant_time(scope: Scope, *, limit: int) -> None:
+    """Let a large body that is wanted take the time that its announced length needs."""
+    length = header(scope, b"content-length")
+    grant = scope.get("extensions", {}).get(_PATIENCE)
+    if grant is not None and length.isdigit():
+        grant(min(int(length), limit) / _SLOWEST)
+
+
 class _Careful(HttpToolsProtocol):
-    """A connection on which every request has to arrive in time."""
+    """A connection on which every request has to arrive, and every answer to be read, in time."""
 
     deadline: ClassVar[float] = 15.0
     most: ClassVar[int] = 2000
 
     _timer: asyncio.TimerHandle | None = None
     _since: float | None = None
+    _longer: float = 0.0
+    _due: float | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -111,6 +125,9 @@ class _Careful(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
+        self.scope["extensions"] = {_PATIENCE: self._grant}  # type: ignore[dict-item] # our own
+        self._longer = 0.0
+        self._due = None  # whoever asks again has read the answer before
         if self._since is None:
             self._since = self.loop.time()
 
@@ -123,16 +140,31 @@ class _Careful(HttpToolsProtocol):
         self.transport.write(_raw(Problem("malformed", "this is not HTTP/1.1")))
         self.transport.close()
 
+    def _grant(self, seconds: float) -> None:
+        self._longer = seconds
+
     def _look(self) -> None:
         """Look now and then, instead of setting a timer for each request: that costs more."""
-        if self.transport.is_closing():
+        now = self.loop.time()
+        if self._is_unread(now):
+            self.transport.abort()
             return
-        if self._since is None or self.loop.time() - self._since < self.deadline:
-            self._timer = self.loop.call_later(self.deadline / 4, self._look)
+        self._timer = self.loop.call_later(self.deadline / 4, self._look)
+        in_time = self._since is None or now - self._since < self.deadline + self._longer
+        if in_time or self.transport.is_closing():
             return
         if self.cycle is None or not self.cycle.response_started:
             self.transport.write(_raw(Problem("too-slow", "the request was not in time")))
         self.transport.close()
+
+    def _is_unread(self, now: float) -> bool:
+        """Tell whether an answer has waited for its reader for too long, also on a closed one."""
+        size = self.transport.get_write_buffer_size()
+        if not size:
+            self._due = None
+        elif self._due is None:
+            self._due = now + self.deadline + size / _SLOWEST
+        return self._due is not None and now > self._due
 
 
 def protocol(*, deadline: float, connections: int) -> type[_Careful]:

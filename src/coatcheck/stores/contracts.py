@@ -113,6 +113,9 @@ class ShufflerStore(Leased, Protocol):
     def put(self, parcels: Sequence[Parcel], *, fence: int) -> list[Verdict]:
         """Keep uploads in one transaction; one verdict each, in the order given."""
 
+    def knows(self, parcel: Parcel) -> bool:
+        """Tell whether this very upload is kept."""
+
     def crowd(self, digest: bytes) -> dict[int, int]:
         """Count the uploads of each group."""
 
@@ -142,6 +145,9 @@ class ShufflerStore(Leased, Protocol):
 
     def abandon(self, digest: bytes, *, fence: int) -> None:
         """Forget everything of a round that nobody will see."""
+
+    def scrub(self) -> bool:
+        """Take what was forgotten off the disk; False if that has to be tried again."""
 
 
 class ServerStore(Leased, Protocol):

@@ -46,8 +46,8 @@ class Database(Protocol):
         way finds out why.
         """
 
-    def scrub(self) -> None:
-        """Take what was deleted off the disk, as far as the database can."""
+    def scrub(self) -> bool:
+        """Take what was deleted off the disk, as far as the database can; False: try again."""
 
     def close(self) -> None:
         """Let go of the connection."""

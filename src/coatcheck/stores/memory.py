@@ -94,6 +94,12 @@ class MemoryShuffler(_MemoryLease):
             kept[parcel.id] = parcel
         return verdict
 
+    def knows(self, parcel: Parcel) -> bool:
+        """Tell whether this very upload is kept."""
+        with self._lock:
+            kept = self._parcels.get(parcel.digest, {}).get(parcel.id)
+            return kept is not None and (kept.group, kept.body) == (parcel.group, parcel.body)
+
     def crowd(self, digest: bytes) -> dict[int, int]:
         """Count the uploads of each group."""
         with self._lock:
@@ -161,6 +167,10 @@ class MemoryShuffler(_MemoryLease):
             self._guard(fence)
             if self._phase(digest) in {"open", "closed"}:
                 self._wipe(digest, "abandoned", waiting=False)
+
+    def scrub(self) -> bool:
+        """There is no disk."""
+        return True
 
     def _phase(self, digest: bytes) -> str:
         return self._rounds[digest].phase if digest in self._rounds else "unknown"

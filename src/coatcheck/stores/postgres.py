@@ -108,11 +108,12 @@ class Postgres:
                 return False
         return True
 
-    def scrub(self) -> None:
+    def scrub(self) -> bool:
         """Ask for the dead rows to be cleared; the disk blocks are PostgreSQL's to reuse."""
         with self._lock, self._told():
             connection = self._connection or self._connect()
             connection.execute("VACUUM shuffler_parcels, shuffler_rounds, shuffler_blobs")
+        return True
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -93,6 +93,13 @@ class ShufflerTables(LeaseTable):
         session.insert("shuffler_parcels", _COLUMNS, fresh)
         return verdicts
 
+    def knows(self, parcel: Parcel) -> bool:
+        """Tell whether this very upload is kept."""
+        with self.database.transaction() as session:
+            found = session.rows(_OPEN, (parcel.digest,))
+            known = _known(session, found[0][0], [parcel]) if found else {}
+        return known.get(parcel.id) == (parcel.group, parcel.body)
+
     def crowd(self, digest: bytes) -> dict[int, int]:
         """Count the uploads of each group."""
         with self.database.transaction() as session:
@@ -175,6 +182,10 @@ class ShufflerTables(LeaseTable):
             if _round(session, digest)[0] in {"open", "closed"}:
                 _wipe(session, digest, "abandoned", waiting=0)
         self.database.scrub()
+
+    def scrub(self) -> bool:
+        """Take what was forgotten off the disk; False if that has to be tried again."""
+        return self.database.scrub()
 
     def _blob(self, digest: bytes, kind: str) -> bytes:
         with self.database.transaction() as session:

@@ -24,6 +24,7 @@ _SETTINGS: Final = (
 )
 _FULL: Final = frozenset({sqlite3.SQLITE_FULL})
 _MANY: Final = 500
+_PATIENCE: Final = 5.0
 _SIZES: Final = (256, 64, 16, 4, 1)
 
 
@@ -113,11 +114,13 @@ class SQLite:
                 raise
         return done == len(rows)
 
-    def scrub(self) -> None:
-        """Move the log into the file and cut it to nothing: old pages stay nowhere."""
+    def scrub(self) -> bool:
+        """Move the log into the file and cut it to nothing: old pages stay nowhere.
+
+        False if another process was in the way: then the log still has them.
+        """
         with self._lock, _told():
-            connection = self._connection or self._connect()
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            return _scrub(self._connection or self._connect())
 
     def close(self) -> None:
         """Let go of the file."""
@@ -128,7 +131,7 @@ class SQLite:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self._path, timeout=5.0, isolation_level=None, check_same_thread=False
+            self._path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
         )
         self._path.chmod(0o600)
         for setting in _SETTINGS:
@@ -140,8 +143,21 @@ class SQLite:
         except BaseException:
             connection.close()
             raise
+        # What a crash kept the process before from taking off the disk.
+        with suppress(sqlite3.OperationalError):  # a full disk: it is tried again at the next look
+            _scrub(connection)
         self._connection = connection
         return connection
+
+
+def _scrub(connection: sqlite3.Connection) -> bool:
+    # Without waiting: those who upload would wait too, as long as anybody reads.
+    connection.execute("PRAGMA busy_timeout = 0")
+    try:
+        busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    finally:
+        connection.execute(f"PRAGMA busy_timeout = {_PATIENCE * 1000:.0f}")
+    return not busy
 
 
 @contextmanager

@@ -118,9 +118,11 @@ class Loopback:
 
     def letters(self) -> Sequence[bytes]:
         """Fetch every letter: asking for one's own would tell whose they are."""
-        size = posting_size(self._opened())
-        raw = self._ask("GET", self._at("board", "letters"))
-        return [raw[at : at + size] for at in range(0, len(raw), size)]
+        size, found = posting_size(self._opened()), list[bytes]()
+        where = self._at("board", "letters")
+        while raw := self._ask("GET", f"{where}?since={len(found)}"):
+            found += [raw[at : at + size] for at in range(0, len(raw), size)]
+        return found
 
     def proof(self, *, since: int = 0) -> Proof:
         """Fetch checkpoint and paths as any witness does."""
@@ -154,7 +156,7 @@ class Loopback:
             answer = self._http.request(method, url, content=body, headers=headers)
             if answer.is_success:
                 return answer.content
-            if pause is None or answer.status_code not in {429, 503}:
+            if pause is None or answer.status_code not in {425, 429, 503}:
                 break
             time.sleep(pause)
         raise Refused(told(answer))

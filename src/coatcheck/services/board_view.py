@@ -1,0 +1,102 @@
+"""A board as one person follows it: the last checkpoint is kept, and the next must continue it.
+
+Knows public things only. What a board showed once it must show for ever: a log that shrank or
+forked is refused, and both signed checkpoints stay on the disk as the proof. SPEC section 9.
+"""
+
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from coatcheck.errors import Refused, TwoFaces
+from coatcheck.keyfiles import write_bytes
+from coatcheck.merkle import check_inclusion
+from coatcheck.notices import LETTER_LEAF, Bulletin, Checkpoint
+from coatcheck.services.peers import Peers
+from coatcheck.terms import Round
+from coatcheck.witness import check_heading, follow
+
+_T = TypeVar("_T")
+
+
+class BoardView:
+    """What one ticket's owner has seen of a board.
+
+    Attributes:
+        url: the board's address.
+        path: the ticket; checkpoints are kept beside it, as `.checkpoint` and, if the board shows
+            two faces, the one that does not continue it as `.forked`.
+    """
+
+    def __init__(self, url: str, *, round_: Round, path: Path, peers: Peers) -> None:
+        self.url = url
+        self.round = round_
+        self._kept = Path(f"{path}.checkpoint")
+        self._forked = Path(f"{path}.forked")
+        self._peers = peers
+
+    async def follow(self) -> Checkpoint:
+        """Fetch the board's checkpoint, check that it continues the last one, and keep it."""
+        raw = await self._peers.get(f"{self.url}/checkpoint")
+        board = bytes.fromhex(self.round.terms.board.verifying)
+        point = follow(raw, board=board, before=None)  # the signature, before anything else
+        before = Checkpoint.decode(self._kept.read_bytes()) if self._kept.exists() else None
+        if before is None:
+            write_bytes(self._kept, raw, secret=True, replace=True)
+            return point
+        try:
+            path = await self._grown(before, point)
+            point = follow(raw, board=board, before=before, path=path)
+        except TwoFaces as found:
+            write_bytes(self._forked, raw, secret=True, replace=True)
+            raise TwoFaces(f"{found} (they are {self._kept} and {self._forked})") from None
+        if point.size > before.size:
+            write_bytes(self._kept, raw, secret=True, replace=True)
+        return point
+
+    async def check_bulletin(self, bulletin: Bulletin) -> None:
+        """Check that a bulletin is in the log that the board signs for everybody."""
+        point = await self.follow()
+        url = f"{self.url}/rounds/{self.round.digest.hex()}/place"
+        place = _read(await self._peers.get(url), int)
+        path = await self._included(place, point)
+        check_heading(bulletin.heading, self.round, point=point, place=place, path=path)
+
+    async def check_letter(self, posting: bytes, answer: bytes) -> None:
+        """Check that a letter is in the log, at the place that the board's answer names."""
+        place = _read(answer, dict[str, Any]).get("place")
+        if not isinstance(place, int):
+            raise Refused("the board does not say where it shows your letter: it may be lost")
+        point = await self.follow()
+        path = await self._included(place, point)
+        leaf = LETTER_LEAF + posting
+        check_inclusion(leaf, place=place, size=point.size, root=point.root, path=path)
+
+    async def _grown(self, before: Checkpoint, point: Checkpoint) -> list[bytes]:
+        if not 0 < before.size < point.size:
+            return []
+        url = f"{self.url}/proofs/consistency?old={before.size}&new={point.size}"
+        return await self._path(url)
+
+    async def _included(self, place: int, point: Checkpoint) -> list[bytes]:
+        return await self._path(f"{self.url}/proofs/inclusion?place={place}&size={point.size}")
+
+    async def _path(self, url: str) -> list[bytes]:
+        """Fetch a proof; a board that has none is told as one that shows two faces."""
+        try:
+            proof = _read(await self._peers.get(url), dict[str, list[str]])
+            return [bytes.fromhex(step) for step in proof["path"]]
+        except (Refused, KeyError, ValueError):
+            raise TwoFaces(
+                "the board gives no proof that its log only grew and shows this: do not rely on it"
+            ) from None
+
+
+def _read(raw: bytes, kind: type[_T]) -> _T:
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except msgspec.MsgspecError:
+        raise Refused(
+            "the board's answer is not what its documents say: ask its operator"
+        ) from None

@@ -1,0 +1,154 @@
+"""The way in: uploads are checked, written in groups, counted, and only then signed for.
+
+Knows who uploads and what is sealed to this shuffler; writes neither address nor time down.
+SPEC section 10.
+"""
+
+import asyncio
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Final
+
+from coatcheck.errors import Malformed, Misuse, Refused
+from coatcheck.parcels import RECEIPT_SIZE
+from coatcheck.services import faults
+from coatcheck.services.clock import Clock
+from coatcheck.services.commit import GroupCommit
+from coatcheck.services.frame import Frame
+from coatcheck.services.gatherings import Live
+from coatcheck.services.problems import Problem
+from coatcheck.services.settings import ShufflerSettings
+from coatcheck.services.wire import Receive, Scope, Send, header, read_body
+from coatcheck.stores import Parcel, ShufflerStore, Verdict
+
+_RECEIPT: Final = {
+    "type": "http.response.start",
+    "status": 201,
+    "headers": [
+        (b"content-type", b"application/octet-stream"),
+        (b"content-length", b"%d" % RECEIPT_SIZE),
+    ],
+}
+_TOLD: Final = {
+    Verdict.CONFLICT: Problem("conflict", "other bytes came under this id: re-send your ticket's"),
+    Verdict.SPENT: Problem("forbidden", "this enrolment token was used for another upload"),
+    Verdict.CLOSED: Problem("closed", "the round takes no more uploads"),
+}
+_OVER: Final = frozenset({"released", "abandoned"})
+
+
+class Intake:
+    """Where uploads come in.
+
+    *Guarantee:* a receipt leaves after the upload is on the disk, and every upload on the disk is
+    counted, also one whose commit was told as failed.
+    """
+
+    def __init__(
+        self,
+        settings: ShufflerSettings,
+        *,
+        store: ShufflerStore,
+        frame: Frame,
+        clock: Clock,
+        rounds: Mapping[bytes, Live],
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._frame = frame
+        self._clock = clock
+        self._rounds = rounds
+        self._tokens = _tokens(settings)
+        self._doubtful: set[bytes] = set()
+        self.commits = GroupCommit(self._commit, queue=settings.queue)
+
+    async def upload(self, live: Live, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take an upload: check it, have it written, then acknowledge it with a receipt."""
+        self._frame.leadership.fence  # noqa: B018 - a process that stands by takes nothing
+        raw = await read_body(scope, receive, limit=live.largest)
+        role = live.role
+        if role is None or live.stored.phase in _OVER:
+            raise _TOLD[Verdict.CLOSED]
+        token = self._enrolled(scope)
+        try:
+            upload = role.vet(raw, now=self._clock.now())
+        except Malformed:
+            raise Problem("malformed", "this is no upload of this round: see its terms") from None
+        except (Refused, Misuse):
+            raise Problem("closed", "the round takes no uploads at this time") from None
+        await self._keep(
+            live, Parcel(live.round.digest, upload.group, upload.id, upload.body, token)
+        )
+        faults.reach("shuffler.acknowledge")
+        # Signed here and not by the writer: a thread that signs would fight for the interpreter
+        # with this one at every signature.
+        await send(_RECEIPT)
+        await send({"type": "http.response.body", "body": role.receipt(raw, upload)})
+
+    async def _keep(self, live: Live, parcel: Parcel) -> None:
+        """Have an upload written, or say why not."""
+        fits = live.fits(parcel.group, limit=self._settings.batch_limit)
+        if not fits and not await asyncio.to_thread(self._store.knows, parcel):
+            raise Problem("full", "the round has all the reports that one batch can carry")
+        live.coming[parcel.group] += 1
+        try:
+            verdict = await self.commits.add(parcel)
+        finally:
+            live.coming[parcel.group] -= 1
+        if verdict is Verdict.CLOSED and live.stored.phase not in _OVER:
+            # It is being released, and opens again if its crowd was too small.
+            raise Problem("releasing", "the round is being released: send the same bytes again")
+        if verdict in _TOLD:
+            raise _TOLD[verdict]
+
+    def _enrolled(self, scope: Scope) -> bytes | None:
+        """Check an enrolment token, if the round asks for one; only its hash is kept."""
+        if not self._tokens:
+            return None
+        given = hashlib.sha256(header(scope, b"coatcheck-token")).digest()
+        # A look-up by hash: how long it takes says nothing about the token itself.
+        if given not in self._tokens:
+            raise Problem("forbidden", "this shuffler asks for an enrolment token")
+        return given
+
+    async def recount(self) -> None:
+        """Count anew where a commit may have been done although it was told as failed."""
+        if self._doubtful:
+            await self.commits.apart(self._recount)
+
+    # -- in the writer's thread, so that nothing is counted twice or left out
+
+    def _commit(self, parcels: list[Parcel]) -> list[Verdict]:
+        begun = time.perf_counter()
+        faults.reach("shuffler.upload")
+        try:
+            verdicts = self._store.put(parcels, fence=self._frame.leadership.fence)
+        except BaseException:
+            self._doubtful |= {parcel.digest for parcel in parcels}
+            raise
+        faults.reach("shuffler.uploaded")
+        metrics = self._frame.metrics
+        metrics.commit.observe(time.perf_counter() - begun)
+        metrics.group.observe(len(parcels))
+        for verdict, count in Counter(verdicts).items():
+            metrics.taken.labels(verdict.value).inc(count)
+        for parcel, verdict in zip(parcels, verdicts, strict=True):
+            if verdict is Verdict.NEW and parcel.digest in self._rounds:
+                self._rounds[parcel.digest].crowd[parcel.group] += 1
+        return verdicts
+
+    def _recount(self) -> None:
+        for digest in tuple(self._doubtful):
+            live = self._rounds.get(digest)
+            if live is not None and live.stored.phase == "open":
+                live.crowd = Counter(self._store.crowd(digest))
+            self._doubtful.discard(digest)
+
+
+def _tokens(settings: ShufflerSettings) -> frozenset[bytes]:
+    if not settings.enrolment:
+        return frozenset()
+    lines = settings.path(settings.enrolment).read_text(encoding="ascii").split()
+    return frozenset(bytes.fromhex(line) for line in lines)

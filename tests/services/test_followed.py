@@ -1,0 +1,208 @@
+"""A person follows the board: one that forks, shrinks, withholds or moves is found out."""
+
+import asyncio
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+import pytest
+
+from coatcheck.board import Board
+from coatcheck.errors import Refused, TwoFaces
+from coatcheck.keyfiles import document, write_bytes
+from coatcheck.notices import Posting
+from coatcheck.services.board_view import BoardView
+from coatcheck.services.peers import Absent, Peers
+from coatcheck.services.visit import Offer, Visit
+from coatcheck.ticket import write_ticket
+from coatcheck.witness import check_bulletin
+from rounds import Stage
+
+BOARD = "http://board.example"
+
+
+class Wire(Peers):
+    """Peers that are objects in this process: a board, and documents by their address."""
+
+    def __init__(self, board: Board, stage: Stage) -> None:
+        self.board = board
+        self.stage = stage
+        self.documents: dict[str, bytes] = {}
+        self.asked: list[str] = []
+        self.post = board.post
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    async def get(self, url: str, *, most: int = 0) -> bytes:
+        """Answer as the board's routes do."""
+        del most
+        self.asked.append(url)
+        if url in self.documents:
+            return self.documents[url]
+        parts = urlsplit(url)
+        given = {name: int(values[0]) for name, values in parse_qs(parts.query).items()}
+        digest = self.stage.round.digest
+        match parts.path.rpartition("/")[2]:
+            case "checkpoint":
+                return self.board.checkpoint()
+            case "place":
+                return str(self.board.place(digest)).encode()
+            case "inclusion":
+                return _path(self.board.inclusion(given["place"], size=given["size"]))
+            case "consistency":
+                return _path(self.board.consistency(given["old"], new=given["new"]))
+            case "letters":
+                return b"".join(self.board.letters(digest, since=given["since"]))
+        raise Absent(f"{url} refused: nothing here")
+
+    async def send(
+        self,
+        url: str,
+        body: bytes,
+        *,
+        headers: Mapping[str, str] | None = None,
+        method: str = "POST",
+    ) -> bytes:
+        """Post a letter."""
+        del url, headers, method
+        return json.dumps({"place": self.post(body, self.stage.round)}).encode()
+
+
+def _path(path: list[bytes]) -> bytes:
+    return json.dumps({"path": [step.hex() for step in path]}).encode()
+
+
+class Scene:
+    """A round that is answered, a board that shows it, and somebody with a ticket."""
+
+    def __init__(self, folder: Path) -> None:
+        self.stage = Stage()
+        self.tickets = self.stage.crowd(2)
+        self.raw = self.stage.server().answer(self.stage.batch(self.tickets))
+        self.bulletin = check_bulletin(self.raw, self.stage.round)
+        self.board = self.fresh()
+        self.wire = Wire(self.board, self.stage)
+        self.path = folder / "ticket"
+        write_bytes(self.path, write_ticket(self.tickets[0]), secret=True)
+        self.view = BoardView(BOARD, round_=self.stage.round, path=self.path, peers=self.wire)
+
+    def fresh(self, *letters: bytes) -> Board:
+        """Start a board of the same key with the bulletin and these letters."""
+        board = self.stage.board()
+        board.publish(self.raw, self.stage.round)
+        for letter in letters:
+            board.post(letter, self.stage.round)
+        return board
+
+    def letter(self) -> bytes:
+        """Make a posting to somebody of the round."""
+        size = self.stage.round.letter_size()
+        return Posting(
+            self.stage.round.digest, self.tickets[1].keys.address, os.urandom(size)
+        ).encode()
+
+    def visit(self) -> Visit:
+        """Go on with the ticket, as a program that starts anew does."""
+        offer = Offer(self.stage.signed, BOARD, {"phase": "released"})
+        write_bytes(Path(f"{self.path}.offer"), document(offer), secret=True, replace=True)
+        trusted = self.stage.cast.trusted
+        return Visit("http://shuffler.example", path=self.path, trusted=trusted, peers=self.wire)
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Scene:
+    """An answered round."""
+    return Scene(tmp_path)
+
+
+def test_a_log_that_grows_is_followed_across_restarts(scene: Scene) -> None:
+    """The last checkpoint is on the disk, and the next one is checked against it by a proof."""
+    asyncio.run(scene.view.check_bulletin(scene.bulletin))
+    for _ in range(3):
+        scene.board.post(scene.letter(), scene.stage.round)
+    asyncio.run(scene.visit().read())
+    assert any("consistency?old=1&new=4" in url for url in scene.wire.asked)
+    kept = Path(f"{scene.path}.checkpoint")
+    assert kept.read_bytes() == scene.board.checkpoint()
+    assert kept.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize("more", [0, 1, 2])
+def test_another_log_is_refused_and_both_words_are_kept(scene: Scene, more: int) -> None:
+    """A board that goes on from another history has no proof, however large it is."""
+    scene.board.post(scene.letter(), scene.stage.round)
+    asyncio.run(scene.view.check_bulletin(scene.bulletin))
+    first = scene.board.checkpoint()
+    scene.wire.board = scene.fresh(*(scene.letter() for _ in range(more)))
+    with pytest.raises(TwoFaces, match=r"ticket\.forked"):
+        asyncio.run(scene.visit().read())
+    assert Path(f"{scene.path}.checkpoint").read_bytes() == first
+    assert Path(f"{scene.path}.forked").read_bytes() == scene.wire.board.checkpoint()
+
+
+def test_a_board_without_a_proof_is_refused(scene: Scene) -> None:
+    """No proof is no excuse: the log may have forked."""
+    asyncio.run(scene.view.follow())
+    scene.board.post(scene.letter(), scene.stage.round)
+    scene.wire.documents[f"{BOARD}/proofs/consistency?old=1&new=2"] = b"{}"
+    with pytest.raises(TwoFaces, match="no proof"):
+        asyncio.run(scene.view.follow())
+
+
+def test_a_writer_sees_the_letter_in_the_log(scene: Scene) -> None:
+    """A letter that the board takes and does not show is told to its writer."""
+    to = scene.tickets[1].keys.contact_raw
+    asyncio.run(scene.visit().write(b"hello", to=to))
+    assert any("inclusion?place=1&size=2" in url for url in scene.wire.asked)
+    scene.wire.post = lambda raw, round_: 0  # noqa: ARG005 - it says it did
+    with pytest.raises(TwoFaces):
+        asyncio.run(scene.visit().write(b"again", to=to))
+
+
+def test_an_answer_without_a_place_is_told(scene: Scene) -> None:
+    """A board that does not say where it shows a letter may have dropped it."""
+    with pytest.raises(Refused, match="where"):
+        asyncio.run(scene.view.check_letter(scene.letter(), b"{}"))
+
+
+def test_the_first_address_of_the_board_stays(scene: Scene) -> None:
+    """Nobody signs for the board's address, so a shuffler cannot change it later on."""
+    offer = {
+        "signed": msgspec.to_builtins(scene.stage.signed),
+        "board": "http://elsewhere.example",
+        "status": {"phase": "released"},
+    }
+    scene.wire.documents["http://shuffler.example"] = json.dumps(offer).encode()
+    visit = scene.visit()
+
+    async def whole() -> None:
+        assert (await visit.offer()).board == BOARD
+        assert (await visit.offer()).status == {"phase": "released"}
+        await visit.read()
+
+    asyncio.run(whole())
+    assert not any("elsewhere" in url for url in scene.wire.asked)
+
+
+def test_other_terms_are_refused(scene: Scene) -> None:
+    """A shuffler that shows other terms under the address of a ticket shows two faces."""
+    signed = {**msgspec.to_builtins(scene.stage.signed), "document": "{}"}
+    offer = {"signed": signed, "board": BOARD, "status": {}}
+    scene.wire.documents["http://shuffler.example"] = json.dumps(offer).encode()
+    with pytest.raises(TwoFaces, match="other terms"):
+        asyncio.run(scene.visit().offer())
+
+
+def test_an_offer_without_a_ticket_is_of_no_round(tmp_path: Path, scene: Scene) -> None:
+    """What a crash left before there was a ticket binds nobody to its board."""
+    path = tmp_path / "fresh"
+    write_bytes(Path(f"{path}.offer"), b"rubbish", secret=True)
+    offer = {"signed": msgspec.to_builtins(scene.stage.signed), "board": BOARD, "status": {}}
+    scene.wire.documents["http://shuffler.example"] = json.dumps(offer).encode()
+    trusted = scene.stage.cast.trusted
+    visit = Visit("http://shuffler.example", path=path, trusted=trusted, peers=scene.wire)
+    assert asyncio.run(visit.offer()).board == BOARD

@@ -1,0 +1,171 @@
+"""One bad round, or one key that is gone, costs itself only: the other rounds go on."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+import pytest
+
+from coatcheck.agreement import read_signed, settle
+from coatcheck.errors import Misuse
+from coatcheck.keyfiles import read_keys
+from coatcheck.services.keyring import Keyring
+from coatcheck.services.leadership import Leadership
+from coatcheck.services.local import make_keys
+from coatcheck.services.problems import Problem
+from coatcheck.services.shuffler import ShufflerService
+from coatcheck.stores import Gathering
+from coatcheck.stores.memory import MemoryShuffler
+from shufflers import Stage, staged
+
+
+def strange(stage: Stage) -> bytes:
+    """Make terms that name another sealing key than the shuffler's."""
+    make_keys(stage.folder / "other", name="other")
+    sealing = read_keys(stage.folder / "other.key").public.sealing
+    return stage.terms(stage.folder, 3, name="strange", sealing=sealing)
+
+
+def again(stage: Stage, *keys: str) -> ShufflerService:
+    """Start the shuffler once more on its store, with these key files."""
+    service = ShufflerService(stage.service.settings, store=stage.service.store)
+    service.keyring = Keyring([stage.folder / key for key in keys])
+    return service
+
+
+def test_terms_with_another_sealing_key_are_not_stored(tmp_path: Path) -> None:
+    """They are neither signed nor opened, and the store does not have them."""
+
+    async def whole() -> None:
+        async with staged(tmp_path) as stage:
+            signed = strange(stage)
+            with pytest.raises(Problem, match="sealing key"):
+                await stage.service.sign(signed)
+            with pytest.raises((Problem, Misuse), match="sealing key"):
+                await stage.service.open(settle(read_signed(signed)).digest, signed)
+            assert len(stage.service.store.rounds()) == 1
+            await stage.service.step()
+
+    asyncio.run(whole())
+
+
+def test_a_bad_round_in_the_store_stops_no_other(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What an earlier version let in is left out, told once by kind and line, and people by 503."""
+
+    async def whole() -> None:
+        async with staged(tmp_path) as stage:
+            signed = strange(stage)
+            digest = settle(read_signed(signed)).digest
+            fence = stage.service.frame.leadership.fence
+            stage.service.store.begin(Gathering(digest, "strange", signed, b"s" * 32), fence=fence)
+            await stage.service.step()
+            await stage.service.step()
+            assert set(await stage.upload(3)) == {201}
+            assert await stage.wait(100) == "released"
+            with pytest.raises(Problem) as told:
+                stage.service.found(digest)
+            assert told.value.kind.status == 503
+            await stage.service.frame.leadership.end()
+            service = again(stage, "shuffler-1.key")
+            await service.frame.leadership.renew()
+            assert service.frame.leadership.leads
+            await service.peers.close()
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(whole())
+    told = [record.getMessage() for record in caplog.records if "strange" in record.getMessage()]
+    assert len(told) == 2  # once a process
+    assert all("Misuse at shuffler.py:" in line for line in told)
+
+
+def test_a_key_goes_when_its_rounds_are_over(tmp_path: Path) -> None:
+    """After rotation and the end of its rounds the old key file is not needed any more."""
+
+    async def whole() -> None:
+        async with staged(tmp_path) as stage:
+            make_keys(tmp_path / "fresh", name="shuffler-1")
+            await stage.service.abandon(stage.live)
+            await stage.service.frame.leadership.end()
+            service = again(stage, "fresh.key")
+            await asyncio.wait_for(service.frame.leadership.renew(), 5)
+            assert service.frame.leadership.leads
+            live = service.found(stage.round.digest)
+            assert (live.stored.phase, live.hop) == ("abandoned", None)
+            await service.peers.close()
+
+    asyncio.run(whole())
+
+
+def test_a_key_that_goes_too_early_costs_its_round(tmp_path: Path) -> None:
+    """A live round without its key is told as such; the shuffler leads all the same."""
+
+    async def whole() -> None:
+        async with staged(tmp_path) as stage:
+            make_keys(tmp_path / "fresh", name="shuffler-1")
+            await stage.service.frame.leadership.end()
+            service = again(stage, "fresh.key")
+            await asyncio.wait_for(service.frame.leadership.renew(), 5)
+            assert service.frame.leadership.leads
+            with pytest.raises(Problem, match="operator"):
+                service.found(stage.round.digest)
+            await service.frame.leadership.end()
+            healed = again(stage, "fresh.key", "shuffler-1.key")
+            await healed.frame.leadership.renew()
+            assert healed.found(stage.round.digest).stored.phase == "open"
+            await service.peers.close()
+            await healed.peers.close()
+
+    asyncio.run(whole())
+
+
+def test_the_service_holds_no_secret_of_the_order(tmp_path: Path) -> None:
+    """Only the worker that releases reads it; what checks uploads never has it."""
+
+    async def whole() -> None:
+        async with staged(tmp_path) as stage:
+            assert stage.service.store.rounds()[0].secret != bytes(32)
+            assert stage.live.role is not None
+            assert stage.live.role.state.secret == bytes(32)
+            assert stage.live.stored.secret == bytes(32)
+
+    asyncio.run(whole())
+
+
+def test_the_disk_is_looked_after_until_it_has_forgotten(tmp_path: Path) -> None:
+    """A scrub that was in somebody's way is tried at every look until it is done."""
+
+    async def whole() -> None:
+        async with staged(tmp_path) as stage:
+            told = [False, False, True, True]
+            stage.service.store.scrub = lambda: told.pop(0)  # type: ignore[method-assign]
+            await stage.service.abandon(stage.live)
+            assert stage.live.role is None
+            for _ in range(5):
+                await stage.service.step()
+            assert told == [True]
+
+    asyncio.run(whole())
+
+
+def test_renewal_outlives_whatever_goes_wrong(caplog: pytest.LogCaptureFixture) -> None:
+    """An unforeseen error while reading the store is logged without its message, and retried."""
+    tries = []
+
+    async def gained() -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            raise KeyError("5f3a9c")
+
+    async def whole() -> None:
+        leadership = Leadership(MemoryShuffler(), seconds=5, gained=gained)
+        await leadership.renew()
+        assert not leadership.leads
+        await leadership.renew()
+        assert leadership.leads
+
+    with caplog.at_level(logging.DEBUG):
+        asyncio.run(whole())
+    assert "5f3a9c" not in caplog.text
+    assert "KeyError at test_isolation.py:" in caplog.text

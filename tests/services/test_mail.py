@@ -1,0 +1,142 @@
+"""Letters at a board: in pages, so many for each address, and not for ever."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+import pytest
+
+from coatcheck.agreement import write_signed
+from coatcheck.notices import Posting, posting_size
+from coatcheck.services import board_routes
+from coatcheck.services.board import BoardService
+from coatcheck.services.clock import Clock
+from coatcheck.services.local import make_keys
+from coatcheck.services.settings import BoardSettings
+from rounds import Stage
+
+
+class Scene:
+    """A board without a socket that shows an answered round, and a clock that a test moves."""
+
+    def __init__(self, folder: Path, *, each: int) -> None:
+        self.stage = Stage()
+        self.tickets = self.stage.crowd(2)
+        self.bulletin = self.stage.server().answer(self.stage.batch(self.tickets))
+        make_keys(folder / "board", name="board")
+        self.settings = BoardSettings(
+            name="board",
+            store="memory:",
+            keys=("board.key",),
+            folder=str(folder),
+            letters_each=each,
+        )
+        self.time = float(self.stage.round.terms.closes)
+        self.steady = 0.0
+        clock = Clock(wall=lambda: self.time, steady=lambda: self.steady)
+        self.service = BoardService(self.settings, clock=clock)
+        self.url = f"http://board/rounds/{self.stage.round.digest.hex()}/letters"
+
+    def wait(self, seconds: float) -> None:
+        """Let time pass."""
+        self.time += seconds
+        self.steady += seconds
+
+    def letter(self, to: int = 0) -> bytes:
+        """Make a posting to somebody."""
+        digest, address = self.stage.round.digest, self.tickets[to].keys.address
+        return Posting(digest, address, os.urandom(self.stage.round.letter_size())).encode()
+
+
+@asynccontextmanager
+async def served(folder: Path, *, each: int = 3) -> AsyncIterator[tuple[Scene, httpx2.AsyncClient]]:
+    """Run a board that shows a round."""
+    scene = Scene(folder, each=each)
+    service, round_ = scene.service, scene.stage.round
+    await service.frame.leadership.renew()
+    fence = service.frame.leadership.fence
+    service.store.admit(round_.digest, write_signed(scene.stage.signed), fence=fence)
+    service.rounds[round_.digest] = round_
+    service._commit([(round_, scene.bulletin, False)])
+    writer = asyncio.create_task(service.commits.run())
+    through = httpx2.ASGITransport(app=service.frame)
+    try:
+        async with httpx2.AsyncClient(transport=through) as http:
+            yield scene, http
+    finally:
+        writer.cancel()
+
+
+def test_letters_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A page has a bounded size and names the next; all pages together are all letters."""
+
+    async def whole() -> None:
+        async with served(tmp_path, each=9) as (scene, http):
+            size = posting_size(scene.stage.round)
+            monkeypatch.setattr(board_routes, "PAGE", 3 * size + 1)
+            letters = [scene.letter() for _ in range(7)]
+            for number, raw in enumerate(letters, start=1):
+                answer = await http.post(scene.url, content=raw)
+                assert (answer.status_code, answer.json()) == (201, {"place": number})
+            whole, since = b"", 0
+            pages = []
+            while (page := await http.get(scene.url, params={"since": since})).content:
+                pages.append(len(page.content) // size)
+                whole += page.content
+                since = int(page.headers["coatcheck-next"])
+            assert (pages, since, whole) == ([3, 3, 1], 7, b"".join(letters))
+            assert (await http.get(scene.url, params={"since": 999})).content == b""
+
+    asyncio.run(whole())
+
+
+def test_an_address_gets_so_many_letters(tmp_path: Path) -> None:
+    """One more is refused, one sent again is known, another address has room; after a crash too."""
+
+    async def whole() -> None:
+        async with served(tmp_path) as (scene, http):
+            letters = [scene.letter() for _ in range(3)]
+            for raw in letters:
+                assert (await http.post(scene.url, content=raw)).status_code == 201
+            for _ in range(2):
+                more = await http.post(scene.url, content=scene.letter())
+                assert more.status_code == 409
+                assert "all the letters" in more.json()["detail"]
+                again = await http.post(scene.url, content=letters[0])
+                assert (again.status_code, again.json()) == (201, {"place": 1})
+                await scene.service.load()
+            assert (await http.post(scene.url, content=scene.letter(1))).status_code == 201
+            assert (await http.post(scene.url, content=scene.letter(1)[:-1])).status_code == 400
+
+    asyncio.run(whole())
+
+
+def test_letters_end_after_the_round(tmp_path: Path) -> None:
+    """For a while after a round expires letters are taken, then no more; those there stay."""
+
+    async def whole() -> None:
+        async with served(tmp_path) as (scene, http):
+            terms = scene.stage.round.terms
+            scene.wait(terms.expires - terms.closes + scene.settings.letters_for - 1)
+            assert (await http.post(scene.url, content=scene.letter())).status_code == 201
+            scene.wait(1)
+            assert (await http.post(scene.url, content=scene.letter())).status_code == 409
+            assert (await http.get(scene.url)).content
+
+    asyncio.run(whole())
+
+
+def test_who_stands_by_signs_for_no_log(tmp_path: Path) -> None:
+    """An older log would look like one that was taken back."""
+
+    async def whole() -> None:
+        async with served(tmp_path) as (scene, http):
+            assert (await http.get("http://board/checkpoint")).status_code == 200
+            await scene.service.frame.leadership.end()
+            for path in ("checkpoint", "proofs/inclusion?place=0&size=1"):
+                assert (await http.get(f"http://board/{path}")).status_code == 503
+
+    asyncio.run(whole())

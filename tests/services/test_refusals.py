@@ -1,0 +1,89 @@
+"""A round that its task cannot answer is refused and published, not tried for ever."""
+
+from pathlib import Path
+
+import pytest
+
+from coatcheck.agreement import write_signed
+from coatcheck.errors import Error, Misuse, Refused
+from coatcheck.notices import REFUSED
+from coatcheck.services import server_jobs
+from coatcheck.services.keyring import Keyring
+from coatcheck.services.settings import ServerSettings
+from coatcheck.stores import Sitting
+from coatcheck.stores.memory import MemoryServer
+from coatcheck.witness import check_bulletin
+from rounds import OPENS, Echo, Stage
+
+
+class Scene:
+    """A server's store with the batch of a round, and a task that fails as it is told to."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+        self.stage = Stage()
+        self.batch = self.stage.batch(self.stage.crowd(2))
+        self.store = MemoryServer()
+        self.digest = self.stage.round.digest
+        self.store.lead("me", seconds=60)
+        signed = write_signed(self.stage.signed)
+        self.store.propose(Sitting(self.digest, "evening", signed), fence=1)
+        self.store.agree(self.digest, signed, fence=1)
+        self.store.receive(self.digest, self.batch, fence=1)
+        self.settings = ServerSettings(
+            name="server",
+            store="memory:",
+            keys=("server.key",),
+            shufflers=("http://localhost",),
+            board="http://localhost",
+            workers=1,
+            folder=str(folder),
+        )
+        keys = self.stage.cast.server
+
+        class Ring(Keyring):
+            def __init__(self) -> None:
+                self._pairs = {keys.signing.public_raw.hex(): keys}
+
+        class Failing(Echo):
+            def __call__(self, estimates: object) -> list[object]:  # type: ignore[override]
+                del estimates
+                raise error
+
+        monkeypatch.setattr(server_jobs, "_keyring", lambda paths: Ring())  # noqa: ARG005 - one ring
+        monkeypatch.setattr(server_jobs, "task_of", lambda work, settings: Failing())  # noqa: ARG005 - one task
+
+    def answer(self, now: int) -> str:
+        """Try to answer."""
+        return server_jobs.answer(self.store, self.settings, self.digest, 1, now)
+
+
+def test_what_the_task_refuses_is_told_to_people(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A crowd above what answers can hold stays above it: the refusal is a signed bulletin."""
+    scene = Scene(tmp_path, monkeypatch, Refused("12 reports, and 5f3a9c is one of them"))
+    assert scene.answer(OPENS) == "refused"
+    bulletin = check_bulletin(scene.store.bulletin(scene.digest), scene.stage.round)
+    assert bulletin.heading.outcome == REFUSED
+    assert scene.store.rounds()[0].phase == "refused"
+    assert "5f3a9c" not in caplog.text
+
+
+@pytest.mark.parametrize("error", [Misuse("a file is missing"), ZeroDivisionError("a bug")])
+def test_what_can_be_mended_has_until_the_round_expires(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """An operator's or a programmer's mistake is tried again until then, and refused after."""
+    scene = Scene(tmp_path, monkeypatch, error)
+    with pytest.raises((Error, ZeroDivisionError)):
+        scene.answer(scene.stage.round.terms.expires - 1)
+    assert scene.store.rounds()[0].phase == "batched"
+    assert scene.answer(scene.stage.round.terms.expires) == "refused"
+
+
+def test_bad_luck_is_never_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server without memory for now goes on trying."""
+    scene = Scene(tmp_path, monkeypatch, MemoryError())
+    with pytest.raises(MemoryError):
+        scene.answer(scene.stage.round.terms.expires + 1)
+    assert scene.store.rounds()[0].phase == "batched"

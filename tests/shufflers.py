@@ -1,0 +1,106 @@
+"""A shuffler without a socket, for tests that move its clocks, break its store or look inside."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from coatcheck.agreement import countersign, read_signed, settle, write_signed
+from coatcheck.client import Invitation, examine
+from coatcheck.keyfiles import read_keys
+from coatcheck.services.clock import Clock
+from coatcheck.services.gatherings import Live
+from coatcheck.services.local import Local
+from coatcheck.services.server_jobs import draft as drafted
+from coatcheck.services.settings import ServerSettings, ShufflerSettings, read_settings
+from coatcheck.services.shuffler import ShufflerService
+from coatcheck.services.wire import Message
+from coatcheck.stores.memory import MemoryShuffler
+from evenings import LIMIT, draft
+
+
+class Stage:
+    """A shuffler without a socket, whose clocks a test moves, and people with tickets."""
+
+    def __init__(self, folder: Path, *, minimum: int) -> None:
+        self.folder = folder
+        self.start = self.wall = float(int(time.time()))
+        self.steady = 0.0
+        local = Local(folder, stores={"shuffler-1": "memory:"})
+        config = folder / "shuffler-1.toml"
+        settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
+        clock = Clock(wall=lambda: self.wall, steady=lambda: self.steady)
+        self.service = ShufflerService(settings, store=MemoryShuffler(), clock=clock)
+        self.signed = self.terms(folder, minimum)
+        self.round = settle(read_signed(self.signed))
+        self.invitations = [self._invite(group, local) for group in ("riders", "drivers")]
+
+    def terms(self, folder: Path, minimum: int, *, name: str = "times", sealing: str = "") -> bytes:
+        """Let everybody sign terms, with another sealing key for the shuffler if one is given."""
+        server = read_settings(folder / "server.toml", role="server", kind=ServerSettings)
+        keys = read_keys(folder / "shuffler-1.key")
+        public = replace(keys.public, sealing=sealing) if sealing else keys.public
+        board = read_keys(folder / "board.key").public
+        now = int(self.start)
+        times = (now, now + 100, now + 1000)
+        raw = drafted(server, draft(name, minimum=minimum), times, [public], board)
+        return write_signed(countersign(read_signed(raw), keys=keys.pairs, pledged={}))
+
+    def _invite(self, group: str, local: Local) -> Invitation:
+        signed, now = read_signed(self.signed), int(self.start)
+        return examine(signed, group=group, trusted=local.trusted, limit=LIMIT, now=now)
+
+    @property
+    def live(self) -> Live:
+        """The round as the shuffler holds it."""
+        return self.service.rounds[self.round.digest]
+
+    async def upload(self, people: int) -> list[int]:
+        """Let people of both groups upload; the statuses they got."""
+        return [
+            await self.post(invitation.join((0.5, 0.5), ledger=None).upload)
+            for _ in range(people)
+            for invitation in self.invitations
+        ]
+
+    async def post(self, raw: bytes) -> int:
+        """Send bytes as an upload; the status."""
+        path = f"/rounds/{self.round.digest.hex()}/uploads"
+        scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+        said: list[Message] = []
+
+        async def receive() -> Message:
+            return {"type": "http.request", "body": raw, "more_body": False}
+
+        async def send(message: Message) -> None:
+            said.append(message)
+
+        await self.service.frame(scope, receive, send)
+        status: int = said[0]["status"]
+        return status
+
+    async def wait(self, seconds: float, *, step: float = 0.0) -> str:
+        """Let time pass (and the wall's clock step), let the shuffler look, and give the phase."""
+        self.steady += seconds
+        self.wall += seconds + step
+        await self.service.refresh()
+        # Delivery fails, for there is no server here: the phase is what counts.
+        await self.service.advance(self.live)
+        return self.live.stored.phase
+
+
+@asynccontextmanager
+async def staged(folder: Path, *, minimum: int = 3) -> AsyncIterator[Stage]:
+    """Run a stage."""
+    stage = Stage(folder, minimum=minimum)
+    await stage.service.frame.leadership.renew()
+    await stage.service.open(stage.round.digest, stage.signed)
+    writer = asyncio.create_task(stage.service.commits.run())
+    try:
+        yield stage
+    finally:
+        writer.cancel()
+        await stage.service.peers.close()
