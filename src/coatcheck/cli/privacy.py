@@ -204,6 +204,7 @@ def plain(found: Guarantee) -> dict[str, Any]:
         "least": found.least,
         "adjacency": found.adjacency,
         "assumptions": list(found.assumptions),
+        "caveat": found.caveat,
     }
 
 
