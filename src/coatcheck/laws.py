@@ -159,6 +159,7 @@ def _two_level(law: TwoLevel, p: float) -> Pair:
 def minkowski(epsilon: float, *, radius: float, dimension: int, norm: float = math.inf) -> TwoLevel:
     """Give the law of Minkowski response: caps of `radius` in a domain of radius 1 + `radius`.
 
+    The continuous mechanism; on a lattice, where caps are a little larger, use `randomizer.law`.
     On the cube (`norm` inf) and the l2 ball the overlap of caps is exact; in any other norm it is
     bounded on the private side.
     """
@@ -173,7 +174,10 @@ def minkowski(epsilon: float, *, radius: float, dimension: int, norm: float = ma
 
 
 def bounded(epsilon: float, *, radius: float, dimension: int, norm: float = math.inf) -> TwoLevel:
-    """Give the law of Bounded response: caps of `radius` pushed inside the domain of radius 1."""
+    """Give the law of Bounded response: caps of `radius` pushed inside the domain of radius 1.
+
+    The continuous mechanism; on a lattice, where caps are a little larger, use `randomizer.law`.
+    """
     _shape(epsilon, radius=radius, dimension=dimension, norm=norm)
     if radius > 1:
         raise Misuse(f"a cap inside the domain has a radius of at most 1, not {radius}")

@@ -117,7 +117,7 @@ def calibrate(
     """Find the largest local ε with which a crowd still meets a global (ε, δ).
 
     Args:
-        make: the law at a local ε, such as `partial(laws.minkowski, radius=.4, dimension=2)`.
+        make: the law at a local ε, such as `lambda x: replace(randomizer, epsilon=x).law`.
             *Assumes:* a smaller ε is never less private, as it is for every fixed cap or grid.
         epsilon: the promise to everybody; the rest is as for `amplify`.
         crowd: as for `amplify`.
