@@ -3,6 +3,7 @@
 import itertools
 import math
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -146,6 +147,8 @@ def test_mistakes_get_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     one = one_round()
     with pytest.raises(Misuse, match="do not add up"):
         one.then(one_round(1e-3))
+    with pytest.raises(Misuse, match="do not add up"):
+        one.then(replace(one, step=one.step * (1 + 1e-10)))
     with pytest.raises(Misuse, match="at least 1 round"):
         one.times(0)
     with pytest.raises(Misuse, match="sampled share"):

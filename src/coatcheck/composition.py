@@ -76,7 +76,7 @@ class Losses:
 
     def then(self, other: Self) -> Self:
         """Compose with another distribution on the same grid."""
-        if not math.isclose(self.step, other.step):
+        if self.step != other.step:
             raise Misuse(f"losses on grids of {self.step} and {other.step} do not add up")
         joint = replace(
             self,

@@ -139,11 +139,14 @@ def _two_level(law: TwoLevel, p: float) -> Pair:
     be left for the rest, the law of any ε-LDP randomizer holds as well.
     """
     shares = (law.cap, law.apart, law.kernel)
-    blanket = 1 - math.expm1(law.epsilon) * law.cap
+    # Parts that exceed the whole by rounding: a larger cap and a smaller kernel are the safe side.
+    cap = max(law.cap, law.apart)
+    kernel = min(law.kernel, cap - law.apart)
+    blanket = 1 - math.expm1(law.epsilon) * cap
     # What two caps share outside the kernel; taking it smaller than it is would be safe, too.
-    deep = max(0.0, law.cap - law.apart - law.kernel)
-    deep = 0.0 if deep <= 1e-9 * law.cap else deep
-    flat = blanket - 2 * law.apart - deep - law.kernel + p * law.kernel
+    deep = max(0.0, cap - law.apart - kernel)
+    deep = 0.0 if deep <= 1e-9 * cap else deep
+    flat = blanket - 2 * law.apart - deep - kernel + p * kernel
     if not (
         all(math.isfinite(share) and share >= 0 for share in shares)
         and law.apart + law.kernel <= law.cap * (1 + 1e-9)
