@@ -24,7 +24,7 @@ def promise(epsilon: float = 3.0, crowd: int = 2000) -> Guarantee:
 
 
 def test_rounds_add_up_as_composition_says(tmp_path: Path) -> None:
-    """Spent is hardly above the composed ε of the entries, the same after opening the file again."""
+    """Spent is hardly above the composed ε of the entries, the same when opened again."""
     book = Ledger.open(tmp_path / "mine", epsilon=3.0, delta=1e-6)
     assert book.spent == 0.0
     assert book.left == 3.0

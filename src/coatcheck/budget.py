@@ -1,4 +1,4 @@
-"""Whether one more round still fits a limit, even if its terms were chosen by what earlier ones gave.
+"""Whether one more round fits a limit, even if its terms were chosen by what earlier ones gave.
 
 Adding up privacy losses (`composition`) needs each round's law and crowd fixed beforehand. A
 server may choose them by what it has seen, so a person's ledger asks this file instead: each
@@ -98,7 +98,7 @@ def _gaussian(mu: float, epsilon: float) -> float:
 
 @lru_cache(maxsize=256)
 def _stretch(budget: Budget, law: Law, crowd: int) -> float:
-    """Find the least μ whose Gaussian, or anything with chance `kept`, is above the round's curve."""
+    """Find the least μ whose Gaussian, or anything with chance `kept`, is above the curve."""
     sizes, powers = _tests(law, crowd, budget.delta)
     good, bad = 1.0, 0.0
     while _needed(sizes, powers, budget.kept(good * good)) > good:
@@ -129,7 +129,7 @@ def _tests(law: Law, crowd: int, delta: float) -> tuple[Array, Array]:
 
 
 def _needed(sizes: Array, powers: Array, kept: float) -> float:
-    """Give the μ at which N(μ, 1) against N(0, 1), or anything with chance `kept`, has the powers."""
+    """Give the μ whose Gaussian, or anything with chance `kept`, has tests of these powers."""
     if kept >= 1:
         return 0.0
     hard = powers > kept

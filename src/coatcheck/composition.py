@@ -2,9 +2,10 @@
 
 A round's curve δ(ε) is that of one pair of distributions, so rounds compose by adding privacy
 losses, whoever else takes part: values and reports may depend on earlier rounds, each round's law
-and crowd must not. Where they may, `budget` decides (the ledger does). Losses are kept on a grid, made from points of the
-curve by connecting the dots and summed by plain convolution: each step raises δ, none cancels.
-Nothing but numpy is needed; `to_dp_accounting` hands a round over to users of that library.
+and crowd must not. Where they may, `budget` decides (the ledger does). Losses are kept on a grid,
+made from points of the curve by connecting the dots and summed by plain convolution: each step
+raises δ, none cancels. Nothing but numpy is needed; `to_dp_accounting` hands a round over to users
+of that library.
 """
 
 import math

@@ -16,7 +16,9 @@ _ALWAYS: Final = (
     "every honest person draws a report once, with the same randomizer and fresh one-time keys",
     "nobody but an honest shuffler learns who sent which report",
 )
-_UNCHOSEN: Final = "who is given away does not depend on what anybody reported"
+_UNCHOSEN: Final = (
+    "who is given away does not depend on what anybody reported, and is not the person"
+)
 _PROOF: Final = {
     "closed-form": "the printed equation of Feldman, McMillan and Talwar (2021)",
     "clones-2021": "numerically, every report a clone with chance e^-ε",
