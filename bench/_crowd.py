@@ -25,6 +25,7 @@ from coatcheck.services.local import Local
 from coatcheck.services.peers import Peers
 from coatcheck.suites import CLASSICAL
 from coatcheck.ticket import Ticket
+from coatcheck.trust import Trust
 from coatcheck.witness import check_bulletin
 
 _CLIENTS = 32
@@ -41,7 +42,7 @@ def round_of(folder: Path, *, people: int) -> list[Figure]:
         offer = asyncio.run(_offer(url, local))
         steps: dict[str, float] = {}
         begun = time.perf_counter()
-        tickets = _tickets(offer, sorted(local.trusted), each)
+        tickets = _tickets(offer, local.trusted, each)
         steps["seal the reports (people)"] = time.perf_counter() - begun
         begun = time.perf_counter()
         asyncio.run(_send(url, [ticket.upload for ticket in tickets]))
@@ -82,7 +83,7 @@ async def _offer(url: str, local: Local) -> Offer:
         return await visit.offer()
 
 
-def _tickets(offer: Offer, trusted: list[bytes], each: int) -> list[Ticket]:
+def _tickets(offer: Offer, trusted: Trust, each: int) -> list[Ticket]:
     """Let everybody randomize and seal, on all cores."""
     context = multiprocessing.get_context("spawn")
     share = -(-each // 8)
@@ -95,7 +96,7 @@ def _tickets(offer: Offer, trusted: list[bytes], each: int) -> list[Ticket]:
         return [ticket for job in jobs for ticket in job.result()]
 
 
-def _some(offer: Offer, trusted: list[bytes], group: str, count: int) -> list[Ticket]:
+def _some(offer: Offer, trusted: Trust, group: str, count: int) -> list[Ticket]:
     limit = Limit(epsilon=10.0, delta=1e-3)
     invitation = examine(
         offer.signed, group=group, trusted=trusted, limit=limit, now=int(time.time())

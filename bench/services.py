@@ -161,7 +161,7 @@ def _terms(local: Local) -> tuple[bytes, Any, str]:
     board = read_keys(local.folder / "board.key").public
     times = (now, now + 86_400, now + 90_000)
     raw = draft(settings, plan("bench", minimum=1000), times, [shuffler.public], board)
-    signed = countersign(read_signed(raw), signing=shuffler.pairs.signing, pledged={})
+    signed = countersign(read_signed(raw), keys=shuffler.pairs, pledged={})
     round_ = settle(signed)
     return write_signed(signed), round_, round_.digest.hex()
 

@@ -51,7 +51,7 @@ _MARKS: Final = {
     "task": "*",
     "honest": "o",
 }
-_EVERYBODY: Final = "naming everybody"
+_NOBODY: Final = "no reports: everybody in the middle"
 _PRINTED: Final = "the paper's figure"
 _OPEN: Final[dict[str, Any]] = {
     "linestyle": "none",
@@ -78,7 +78,7 @@ class Panel:
 
     Attributes:
         budget: what the horizontal axis is.
-        level: what is reached by naming everybody, if that means something.
+        level: what is reached without any report, where that was measured.
         marks: the paper's printed figures, by mechanism.
         ours: our lines, the one that the figure is about first.
     """
@@ -115,9 +115,9 @@ def draw(
 
 def _caption(item: str) -> str:
     told = expected(item)
-    claims = list(told["claims"].values())
-    claims += [f"F1 {text} at ε_c = {budget}" for budget, text in told.get("printed", {}).items()]
-    return "The paper's text: " + "; ".join(f"“{claim}”" for claim in claims) + "."
+    words = "; ".join(f"“{claim}”" for claim in told["claims"].values())
+    scores = ", ".join(f"{text} at ε_c = {b}" for b, text in told.get("printed", {}).items())
+    return f"The paper's text: {words}." + (f" F1 with all check-ins: {scores}." if scores else "")
 
 
 def _panel(axes: "Axes", panel: Panel, measure: str, *, log: bool) -> None:
@@ -131,7 +131,7 @@ def _panel(axes: "Axes", panel: Panel, measure: str, *, log: bool) -> None:
     for name, marks in panel.marks.items():
         axes.plot(*zip(*marks, strict=True), color=COLORS[name], **_OPEN)
     if panel.level is not None:
-        axes.axhline(panel.level, color="#777777", linestyle="--", linewidth=1, label=_EVERYBODY)
+        axes.axhline(panel.level, color="#777777", linestyle="--", linewidth=1, label=_NOBODY)
     axes.set_xscale("log")
     axes.set_xticks(budgets, [f"{budget:g}" for budget in budgets])
     axes.xaxis.set_minor_locator(NullLocator())
@@ -172,7 +172,7 @@ def _finish(figure: "Figure", caption: str, path: Path) -> None:
     for one in figure.axes:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    for last in (_PRINTED, _EVERYBODY):
+    for last in (_PRINTED, _NOBODY):
         if last in handles:
             handles[last] = handles.pop(last)
     height = figure.get_size_inches()[1]

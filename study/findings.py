@@ -66,12 +66,17 @@ class Count:
 
     @property
     def verdict(self) -> str:
-        """Return whether it holds everywhere, somewhere or nowhere."""
+        """Return whether it holds everywhere, or at least more often than the contrary."""
         if not self.total:
             return NOT_YET
         if self.ahead == self.total:
             return YES
         return PARTLY if self.ahead > self.behind else NO
+
+    @property
+    def most(self) -> str:
+        """Return whether it holds in most settings."""
+        return (YES if 2 * self.ahead > self.total else NO) if self.total else NOT_YET
 
     def __str__(self) -> str:
         if not self.total:
@@ -85,6 +90,13 @@ class Count:
     def exceptions(self) -> str:
         """Say where it was not ahead."""
         return "" if not self.where else "not ahead at " + "; ".join(self.where)
+
+
+def graded(right: int, total: int) -> str:
+    """Return whether all of some comparisons are right, more than half of them, or fewer."""
+    if not total:
+        return NOT_YET
+    return YES if right == total else PARTLY if 2 * right > total else NO
 
 
 def _setting(row: Row) -> tuple[object, ...]:
@@ -133,6 +145,15 @@ def best_first(rows: list[Row], measure: str, *, higher: bool, ours: str = "best
         for mine in only(rows, mechanism=ours)
         if _setting(mine) in theirs
     ]
+    return _tell(found, higher=higher)
+
+
+def against_nothing(rows: list[Row], measure: str, *, higher: bool, ours: str) -> Count:
+    """Count where a mechanism beats what can be had without any report."""
+    names = ("dataset", "size", "radius")
+    blind = {tuple(r.get(n) for n in names): r for r in only(rows, mechanism="blind")}
+    keyed = [(mine, tuple(mine.get(n) for n in names)) for mine in only(rows, mechanism=ours)]
+    found = [_gain(mine, blind[key], measure) for mine, key in keyed if key in blind]
     return _tell(found, higher=higher)
 
 

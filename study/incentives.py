@@ -4,12 +4,17 @@ import math
 from statistics import fmean, stdev
 from typing import Any, Final
 
+from study.conventions import IMPLIED
 from study.federated import ROUNDS
-from study.findings import BETTER, NO, PARTLY, YES, Finding, expected, number, only
+from study.findings import BETTER, NO, PARTLY, YES, Finding, expected, graded, number, only
 from study.sheets import Row
 from study.tables import markdown
 
-_MODELS: Final = ("none", "local", "pic", "sound", "secret", "projected", "best")
+_MODELS: Final = (
+    *("none", "local", "pic", "sound", "read", "secret", "projected", "blind", "best"),
+)
+_NAMES: Final = ("laplace", "minkowski", "privunit", "staircase", "square-wave", "privhs")
+_POOR: Final = ("staircase", "square-wave", "minkowski")
 _COLUMNS: Final = {
     "accuracy": "accuracy, %",
     "gradient_error": "gradient error",
@@ -21,16 +26,13 @@ _SEEDS: Final = (
     "accuracy moves by several points from seed to seed; start and order are not printed"
 )
 WITHIN: Final = "no worse, within the seeds"
+_FITTED: Final = "the local ε was fitted to the printed error, so that only accuracy can tell"
 _IMPLIED: Final = "the printed error implies another local budget than the row can have"
 _SOUND: Final = "a sound account leaves a smaller local budget than the printed row used"
 
 
 def _runs(rows: list[Row], column: str, **wanted: object) -> list[float]:
     return [number(row, column) for row in only(rows, **wanted)]
-
-
-def _spread(values: list[float]) -> float:
-    return stdev(values) if len(values) > 1 else 0.0
 
 
 def _doubt(values: list[float]) -> float:
@@ -53,7 +55,11 @@ def flincentive(rows: list[Row], *, budget: int) -> list[Finding]:
         what = f"only {rows[0]['rounds']} of {ROUNDS} rounds"
         return [Finding(what, "", "", "", "", "a quick run shows that it works, not how well")]
     found = [_reproduced(rows, told, budget, name) for name in told["reproducible"]]
-    return [*(one for one in found if one), *_best(rows, told, budget)]
+    return [
+        *(one for one in found if one),
+        *_orders(rows, told["claims"], budget),
+        *_best(rows, told, budget),
+    ]
 
 
 def _reproduced(rows: list[Row], told: dict[str, Any], budget: int, name: str) -> Finding | None:
@@ -72,8 +78,58 @@ def _reproduced(rows: list[Row], told: dict[str, Any], budget: int, name: str) -
         f"{_told(error)}, {_told(accuracy, 100)} % ({seeds})",
         "",
         YES if near and close else PARTLY if near or close else NO,
-        "" if near and close else _SEEDS if near else _IMPLIED,
+        _why(near=near, close=close, fitted=(name, budget) in IMPLIED),
     )
+
+
+def _why(*, near: bool, close: bool, fitted: bool) -> str:
+    reasons = [_FITTED] if fitted else []
+    reasons += [] if near and close else [_SEEDS] if near else [_IMPLIED]
+    return "; ".join(reasons)
+
+
+def _orders(rows: list[Row], claims: dict[str, str], budget: int) -> list[Finding]:
+    """Hold the order of the mechanisms, and of the two models, against the text."""
+    means = {
+        (model, name): {column: fmean(_runs(there, column)) for column in _COLUMNS}
+        for model in ("local", "pic")
+        for name in _NAMES
+        if (there := only(rows, budget=budget, model=model, mechanism=name))
+    }
+    if len(means) < 2 * len(_NAMES):
+        return []
+    columns = {"accuracy": 1, "gradient_error": -1, "shapley_raw": -1}
+    firsts = []
+    for c, sign in columns.items():
+        values = {name: sign * means["pic", name][c] for name in _NAMES}
+        firsts.append(max(values, key=values.__getitem__))
+    worse = [
+        sign * (means["pic", name][c] - means["local", name][c]) > 0
+        for name in _NAMES
+        for c, sign in columns.items()
+    ]
+    poor = max(means["local", name]["gradient_error"] for name in ("laplace", "privunit", "privhs"))
+    poorer = [means["local", n]["gradient_error"] > poor for n in _POOR]
+    best = sum(name == "minkowski" for name in firsts)
+    told = ", ".join(f"{name} in {c}" for c, name in zip(columns, firsts, strict=True))
+    return [
+        Finding("PIC: order", claims["order"], f"first: {told}", "", graded(best, len(firsts))),
+        Finding(
+            "PIC beside LDP",
+            claims["gain"],
+            f"in {sum(worse)} of {len(worse)} mechanisms and measures",
+            "",
+            graded(sum(worse), len(worse)),
+        ),
+        Finding(
+            "LDP: order",
+            claims["local"],
+            f"larger gradient error in {sum(poorer)} of 3",
+            "",
+            graded(sum(poorer), 3),
+            "Minkowski's radius is the one that fits the printed row",
+        ),
+    ]
 
 
 def _best(rows: list[Row], told: dict[str, Any], budget: int) -> list[Finding]:
@@ -87,46 +143,44 @@ def _best(rows: list[Row], told: dict[str, Any], budget: int) -> list[Finding]:
     points, printed, rewards = told["rows"]["pic"]["minkowski"]
     row = {"budget": budget, "model": "pic", "mechanism": "minkowski"}
     theirs = {column: _runs(rows, column, **row) for column in _COLUMNS}
+    blind = _runs(rows, "gradient_error", budget=budget, model="blind")
     epsilon = _runs(rows, "local_epsilon", **mine)[0]
-    mean = 100 * fmean(accuracy)
-    near = mean + 100 * _spread(accuracy) >= points
-    lower = fmean(shapley) < rewards
-    clearly = fmean(shapley) + _doubt(shapley) < rewards
     return [
         Finding(
             "ours: gradient error",
             f"{printed} (Minkowski)",
-            _told(theirs["gradient_error"]),
+            f"{_told(theirs['gradient_error'])}; {_told(blind)} without any report",
             f"{_told(error)} ({len(error)} seeds, local ε {epsilon:.3g})",
-            BETTER if max(error) < printed else NO,
+            _compared(error, printed, theirs["gradient_error"], higher=False),
+            "mostly by the reading: see the rows read and projected",
         ),
         Finding(
             "ours: Shapley error, by range",
             f"{rewards} (Minkowski)",
             _told(theirs["shapley_scaled"]),
             _told(shapley),
-            BETTER if clearly else WITHIN if lower else NO,
-            "" if lower else _range(theirs["shapley_scaled"], rewards),
+            _compared(shapley, rewards, theirs["shapley_scaled"], higher=False),
+            "mostly by the reading: see the rows read and projected",
         ),
         Finding(
             "ours: accuracy",
             f"{points} % (Minkowski)",
             f"{_told(theirs['accuracy'], 100)} %",
             f"{_told(accuracy, 100)} %",
-            BETTER if mean - 100 * _doubt(accuracy) > points else WITHIN if near else NO,
-            "" if near else _SOUND,
+            _compared(accuracy, points / 100, theirs["accuracy"], higher=True),
         ),
     ]
 
 
-def _range(theirs: list[float], printed: float) -> str:
-    """Say why a Shapley error by range is not lower: by the budget, or by the measure."""
-    if theirs and fmean(theirs) + _spread(theirs) >= printed:
-        return (
-            "the printed row, rerun with the larger budget that it implies, is not lower beyond "
-            "its seeds either: the range that divides is set by the two most extreme people"
-        )
-    return _SOUND
+def _compared(ours: list[float], printed: float, theirs: list[float], *, higher: bool) -> str:
+    """Say whether ours is beyond two standard errors of the printed row and of its rerun."""
+    sign, doubt = (1 if higher else -1), _doubt(ours)
+    joint = math.hypot(doubt, _doubt(theirs) if theirs else math.inf)
+    against = [(printed, doubt), (fmean(theirs) if theirs else printed, joint)]
+    gains = [(sign * (fmean(ours) - other), room) for other, room in against]
+    if all(gain > room for gain, room in gains):
+        return BETTER
+    return WITHIN if all(gain > -room for gain, room in gains) else NO
 
 
 def flincentive_table(rows: list[Row], *, budget: int) -> list[str]:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from study import claims, federated, incentives, locations, tables, timing
-from study.findings import Finding, expected, only
-from study.sheets import Row, Sheet, cells, missing, read
+from study.findings import Finding, expected, number, only
+from study.sheets import Row, Sheet, cells, missing, rows
 
 LOCAL: Final = "ε of one report"
 GLOBAL: Final = "$ε_c$, the promise of the crowd"
@@ -168,11 +168,11 @@ def listed() -> list[str]:
 
 def shown(item: Item, *, quick: bool) -> list[str]:
     """Return what an item says, as lines for a terminal."""
-    rows = read(item.sheet.name, quick=quick)
-    if not rows:
+    there = rows(item.sheet, quick=quick)
+    if not there:
         return [f"{item.name}: nothing on file yet"]
     lines = [f"== {item.name}: {item.title} ({expected(item.name)['where']})"]
-    for found in item.findings(rows):
+    for found in item.findings(there):
         lines += [f"{found.what} [{found.verdict or 'no number to compare'}]"]
         for who, text in (
             ("paper", found.paper),
@@ -181,28 +181,28 @@ def shown(item: Item, *, quick: bool) -> list[str]:
             ("why", found.reason),
         ):
             lines += [f"    {who:<6}{text}"] if text else []
-    return lines + (item.table(rows) if item.table else [])
+    return lines + (item.table(there) if item.table else [])
 
 
 def draw(item: Item, *, quick: bool, folder: Path) -> None:
     """Draw a figure from what is on file."""
     from study import figures  # noqa: PLC0415 - matplotlib only where something is drawn
 
-    rows = read(item.sheet.name, quick=quick)
-    view = item.view
-    if view is None or not rows:
+    every, view = rows(item.sheet, quick=quick), item.view
+    if view is None or not every:
         return
-    rows = [row for row in only(rows, **view.fixed) if row.get("model", "local") in view.models]
-    rows = [{"model": "local", **row} for row in rows]
+    every = [{"model": "local", **row} for row in only(every, **view.fixed)]
     panels: dict[tuple[object, ...], list[Row]] = {}
-    for row in rows:
+    for row in every:
+        if row["model"] not in view.models:
+            continue
         panels.setdefault(tuple(_half(row, name) for name in view.split), []).append(row)
     made = [
         figures.Panel(
             ", ".join(map(str, key)),
             there,
             LOCAL if there[0]["model"] == "local" else GLOBAL,
-            _level(there[0]) if view.measure == "f1" else None,
+            _level(every, there[0], view.measure),
             tables.printed_errors() if item.name == "errortime" else {},
             view.ours,
         )
@@ -211,10 +211,11 @@ def draw(item: Item, *, quick: bool, folder: Path) -> None:
     figures.draw(item.name, made, view.measure, label=view.label, log=view.log, folder=folder)
 
 
-def _level(row: Row) -> float | None:
-    """Return the F1 of naming everybody a neighbour, once the pairs have been counted."""
-    counted = only(read("scale", quick=False), dataset=row["dataset"], radius=row["radius"])
-    return tables.naming_everybody(counted[0]) if counted else None
+def _level(every: list[Row], row: Row, measure: str) -> float | None:
+    """Return what is reached without any report, where that was measured."""
+    same = {name: row[name] for name in ("dataset", "size", "radius") if name in row}
+    blind = only(every, mechanism="blind", **same)
+    return number(blind[0], measure) if blind else None
 
 
 def _half(row: Row, name: str) -> object:

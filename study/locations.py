@@ -34,7 +34,9 @@ from study.sheets import Cell, Row, Sheet
 Floats = NDArray[np.float64]
 
 SUBSET: Final = 10_000
-_BUDGETS: Final = {"local": LOCAL_BUDGETS, "pic": GLOBAL_BUDGETS, "honest": GLOBAL_BUDGETS}
+_ASKERS: Final = 1_000  # whose lists are looked at for the longest one
+_LISTED: Final = (PUBLISHED, "best", "task")
+_ROOM: Final = 1.02  # a list of other people's noise may be a little longer
 
 
 def spread(name: str, found: Sequence[float]) -> Row:
@@ -44,7 +46,7 @@ def spread(name: str, found: Sequence[float]) -> Row:
 
 
 def _designs(
-    cell: Cell, task: Task, crowds: Sequence[int], anonymous: Sequence[int]
+    cell: Cell, task: Task, *, crowds: Sequence[int], anonymous: Sequence[int]
 ) -> list[Design]:
     """Return the design of each group."""
     epsilon, name = float(cell["epsilon"]), str(cell["mechanism"])
@@ -56,8 +58,14 @@ def _designs(
     ]
 
 
-def _draw(values: Floats, made: Design, seed: int) -> Floats:
-    """Return estimates from one report a value; seeded: a SIMULATION."""
+def _draw(values: Floats, made: Design | None, seed: int) -> Floats:
+    """Return estimates from one report a value; seeded: a SIMULATION.
+
+    Without a design nobody reports, and everybody is put into the middle: next to it, so that
+    no order of the people can help a matching.
+    """
+    if made is None:
+        return 1e-9 * (seeded(seed).uniforms(values.size).reshape(values.shape) - 0.5)
     reports = made.randomizer.randomize(values, seeded(seed))
     estimates: Floats = made.randomizer.estimate(reports, made.how)
     return estimates
@@ -72,15 +80,23 @@ def _error(values: Floats, estimates: Floats) -> float:
 
 def crowdsourcing_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
     """List data set by model by mechanism by budget."""
-    names = ("GMission",) if quick else tuple(datasets.CROWDSOURCING)
-    seeds = 3 if quick else 20
+    names = {
+        "none": ("clear", "blind"),
+        "local": (*MECHANISMS, "best"),
+        "pic": (*MECHANISMS, "best", "task"),
+    }
     return [
-        {"dataset": d, "model": model, "mechanism": m, "epsilon": epsilon, "seeds": seeds}
-        for d in names
-        for model in ("local", "pic")
-        for m in (*MECHANISMS, "best", *(("task",) if model == "pic" else ()))
-        for epsilon in (_BUDGETS[model][2:4] if quick else _BUDGETS[model])
+        {"dataset": d, "model": model, "mechanism": m, "epsilon": e, "seeds": 3 if quick else 20}
+        for d in (("GMission",) if quick else datasets.CROWDSOURCING)
+        for model, mechanisms in names.items()
+        for m in mechanisms
+        for e in _budgets(model, quick=quick)
     ]
+
+
+def _budgets(model: str, *, quick: bool) -> tuple[float, ...]:
+    every = {"none": (0.0,), "local": LOCAL_BUDGETS}.get(model, GLOBAL_BUDGETS)
+    return every[2:4] if quick and len(every) > 1 else every
 
 
 def measure_crowdsourcing(cell: Cell) -> Row:
@@ -88,19 +104,22 @@ def measure_crowdsourcing(cell: Cell) -> Row:
     groups = datasets.crowdsourcing(str(cell["dataset"]))
     cheapest, largest = LeastCostMatching(), MaximumMatching(radius=SERVING_RADIUS)
     sizes = [len(group) for group in groups]
-    made = _designs(cell, largest, sizes, [size - 1 for size in sizes])
+    made: list[Design | None] = [None, None]
+    if cell["model"] != "none":
+        made = [*_designs(cell, largest, crowds=sizes, anonymous=[size - 1 for size in sizes])]
     errors, costs, ratios = [], [], []
     for seed in range(int(cell["seeds"])):
-        estimates = [
-            _draw(v, m, 2 * seed + g) for g, (v, m) in enumerate(zip(groups, made, strict=True))
-        ]
+        estimates = list(groups)
+        if cell["mechanism"] != "clear":
+            pairs = zip(groups, made, strict=True)
+            estimates = [_draw(v, m, 2 * seed + g) for g, (v, m) in enumerate(pairs)]
         errors.append(_error(np.concatenate(groups), np.concatenate(estimates)))
         costs.append(cheapest.score(groups, estimates=estimates).value)
         ratios.append(largest.score(groups, estimates=estimates).value)
     return {
-        "randomizer": made[0].randomizer.name,
-        "local_users": made[0].randomizer.epsilon,
-        "local_workers": made[1].randomizer.epsilon,
+        "randomizer": made[0].randomizer.name if made[0] else "none",
+        "local_users": made[0].randomizer.epsilon if made[0] else 0.0,
+        "local_workers": made[1].randomizer.epsilon if made[1] else 0.0,
         **spread("distance", errors),
         **spread("cost", costs),
         **spread("success", ratios),
@@ -132,8 +151,12 @@ def _turn(cell: Cell) -> tuple[bool, bool, bool]:
 
 def _social_rows(size: int, *, quick: bool) -> list[Cell]:
     """List model by mechanism by budget; `honest` hides among those whom no list gives away."""
-    ours = (PUBLISHED, "best", "task")
-    names = {"local": (*MECHANISMS, "best"), "pic": (*BASELINES, *ours), "honest": ours}
+    names = {
+        "none": ("blind",),
+        "local": (*MECHANISMS, "best"),
+        "pic": (*BASELINES, *_LISTED),
+        "honest": _LISTED,
+    }
     return [
         {
             "model": model,
@@ -143,7 +166,7 @@ def _social_rows(size: int, *, quick: bool) -> list[Cell]:
         }
         for model, mechanisms in names.items()
         for m in mechanisms
-        for epsilon in (_BUDGETS[model][2:4] if quick else _BUDGETS[model])
+        for epsilon in _budgets(model, quick=quick)
     ]
 
 
@@ -152,45 +175,65 @@ def _check_ins(name: str, size: int) -> Floats:
     return datasets.social(name, size=size or None)
 
 
+def longest_list(places: Floats, *, radius: float) -> int:
+    """Return how many neighbours the one of 1,000 people with the most has."""
+    askers = places[:: max(1, len(places) // _ASKERS)][:_ASKERS].astype(np.float32)
+    others = places.astype(np.float32)
+    squares, most = (others**2).sum(axis=1), 0
+    for start in range(0, len(askers), 100):
+        mine = askers[start : start + 100]
+        apart = (mine**2).sum(axis=1)[:, None] + squares - 2 * (mine @ others.T)
+        most = max(most, int((apart <= radius**2).sum(axis=1).max()))
+    return most - 1
+
+
 @cache
-def largest_neighbourhood(name: str, size: int, radius: float) -> int:
-    """Return how many neighbours the person with the most has: whom one answer gives away."""
-    places, counts = np.unique(_check_ins(name, size), axis=0, return_counts=True)
-    single = places.astype(np.float32)
-    squares, most = (single**2).sum(axis=1), 0.0
-    for start in range(0, len(single), 512):
-        mine = slice(start, start + 512)
-        apart = squares[mine, None] + squares - 2 * (single[mine] @ single.T)
-        near = (apart <= radius**2).astype(np.float32) @ counts.astype(np.float32)
-        most = max(most, float(near.max()))
-    return int(most) - 1
+def longest_true_list(name: str, size: int, radius: float) -> int:
+    """Return how many true neighbours somebody has: whom an answer to them gives away."""
+    return longest_list(_check_ins(name, size), radius=radius)
 
 
-def anonymous(cell: Cell) -> tuple[int, int]:
-    """Return the crowd of a cell, and who is left of it to hide among."""
+def _hidden(cell: Cell) -> tuple[Design, int]:
+    """Return a design, and how many of the crowd are left to hide among.
+
+    The paper leaves a fixed share. `honest` leaves what one corrupted person's list does, the
+    longest true one or the longest one by report, whichever is longer; a design that makes longer
+    lists than it was planned for is planned again.
+    """
     name, size, radius = str(cell["dataset"]), int(cell["size"]), float(cell["radius"])
-    crowd = len(_check_ins(name, size))
+    values, task = _check_ins(name, size), Neighbours(radius=radius)
+    crowd = len(values)
+    left = math.floor(LEFT[radius] * crowd)
     if cell["model"] == "honest":
-        return crowd, crowd - largest_neighbourhood(name, size, radius)
-    return crowd, math.floor(LEFT[radius] * crowd)
+        left = crowd - 1 - longest_true_list(name, size, radius)
+    while True:
+        (made,) = _designs(cell, task, crowds=[crowd], anonymous=[left])
+        if cell["model"] != "honest":
+            return made, left
+        seen = longest_list(_draw(values, made, 0), radius=radius)
+        if crowd - 1 - seen >= left:
+            return made, left
+        left = crowd - 1 - min(math.ceil(_ROOM * seen), crowd - 2)
 
 
 def measure_social(cell: Cell) -> Row:
     """Report, find neighbours, and compare them with the true ones, pair by pair and exactly."""
     values = _check_ins(str(cell["dataset"]), int(cell["size"]))
-    crowd, left = anonymous(cell)
     radius = float(cell["radius"])
-    (made,) = _designs(cell, Neighbours(radius=radius), [crowd], [left])
-    errors, scores = [], []
+    made, left = _hidden(cell) if cell["model"] != "none" else (None, len(values))
+    errors, scores, longest = [], [], math.nan
     for seed in range(int(cell["seeds"])):
         estimates = _draw(values, made, seed)
         errors.append(_error(values, estimates))
         scores.append(agreement(values, estimates, radius=radius).f1)
+        if cell["mechanism"] in _LISTED and not seed:
+            longest = longest_list(estimates, radius=radius)
     return {
-        "crowd": crowd,
+        "crowd": len(values),
         "anonymous": left,
-        "randomizer": made.randomizer.name,
-        "local_epsilon": made.randomizer.epsilon,
+        "longest_list": longest,
+        "randomizer": made.randomizer.name if made else "none",
+        "local_epsilon": made.randomizer.epsilon if made else 0.0,
         **spread("distance", errors),
         **spread("f1", scores),
     }
@@ -200,27 +243,24 @@ def measure_social(cell: Cell) -> Row:
 
 
 def reading_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
-    """List data set by radius by budget, where the text names a score."""
+    """List data set by radius by budget, where the text says something of a score."""
     return [
-        {"dataset": name, "size": 2_000 if quick else 0, "radius": radius, "epsilon": epsilon}
+        {"dataset": name, "size": 2_000 if quick else 0, "radius": radius, "model": m, "epsilon": e}
         for name in (("Gowalla",) if quick else datasets.SOCIAL)
         for radius in LEFT
-        for epsilon in (1.0, 3.0)
+        for m, e in (("pic", 1.0), ("pic", 3.0), ("local", 5.0))
     ]
 
 
 def measure_reading(cell: Cell) -> Row:
     """Score the paper's Minkowski response by each half of the reading, and by the whole of it.
 
-    Its text names the radius on [-1, 1]^2 and both places noisy. Its scores come out if distances
-    are those of the unit square (here: twice the radius) and everybody asks from their true place.
+    Its text names the radius on [-1, 1]^2 and both places noisy. The reading: distances are those
+    of the unit square (here: twice the radius), and everybody asks from their true place.
     """
     values = _check_ins(str(cell["dataset"]), int(cell["size"]))
-    crowd, radius = len(values), float(cell["radius"])
-    left = math.floor(LEFT[radius] * crowd)
-    made = design(
-        PUBLISHED, model="pic", epsilon=float(cell["epsilon"]), crowd=crowd, anonymous=left
-    )
+    radius = float(cell["radius"])
+    made, _ = _hidden({**cell, "mechanism": PUBLISHED})
     estimates = _draw(values, made, 0)
     return {
         "local_epsilon": made.randomizer.epsilon,

@@ -1,11 +1,12 @@
 """Sheets: what was measured, one row a cell, kept as CSV so that a stopped study goes on.
 
 A sheet is a list of cells (what to measure) and a function that measures one. A row is written
-as soon as it is there; a cell whose row is on file is not measured again. Tables and figures are
-views of sheets. Knows nothing about privacy.
+as soon as it is there, with the digest of the code that measured it; a cell whose row is on file is
+not measured again. Tables and figures are views of sheets. Knows nothing about privacy.
 """
 
 import csv
+import hashlib
 import json
 import os
 import platform
@@ -14,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
@@ -55,7 +57,16 @@ def read(name: str, *, quick: bool) -> list[Row]:
     if not path.exists():
         return []
     with path.open(newline="", encoding="utf-8") as file:
-        return [{key: _value(text) for key, text in row.items()} for row in csv.DictReader(file)]
+        whole = [row for row in csv.DictReader(file) if None not in row.values()]
+    return [{key: _value(text) for key, text in row.items()} for row in whole]
+
+
+def rows(sheet: Sheet, *, quick: bool) -> list[Row]:
+    """Return the rows of a sheet that belong to its cells, in their order; others are left over."""
+    asked = sheet.cells(quick)
+    names = list(asked[0])
+    there = {key(row, names): row for row in read(sheet.name, quick=quick) if {*names} <= {*row}}
+    return [there[one] for one in (key(cell, names) for cell in asked) if one in there]
 
 
 def _value(text: str) -> Value:
@@ -81,10 +92,10 @@ def cells(sheet: Sheet, *, quick: bool) -> list[Cell]:
 
 def missing(sheet: Sheet, *, quick: bool) -> list[Cell]:
     """Return the cells that have no row yet."""
-    cells = sheet.cells(quick)
-    names = list(cells[0])
-    there = {key(row, names) for row in read(sheet.name, quick=quick)}
-    return [cell for cell in cells if key(cell, names) not in there]
+    asked = sheet.cells(quick)
+    names = list(asked[0])
+    there = {key(row, names) for row in rows(sheet, quick=quick)}
+    return [cell for cell in asked if key(cell, names) not in there]
 
 
 def fill(sheet: Sheet, *, quick: bool, jobs: int, say: Callable[[str], None]) -> None:
@@ -120,7 +131,7 @@ def _rows(sheet: Sheet, todo: list[Cell], jobs: int) -> Iterator[Row]:
 def _timed(sheet: Sheet, cell: Cell) -> Row:
     start = time.process_time()
     found = sheet.measure(cell)
-    return {**cell, **found, "seconds": round(time.process_time() - start, 3)}
+    return {**cell, **found, "seconds": round(time.process_time() - start, 3), "code": code()}
 
 
 def _append(path: Path, row: Row) -> None:
@@ -138,24 +149,42 @@ def _text(value: Value) -> str:
 
 def _settle(sheet: Sheet, took: dict[str, float], *, quick: bool) -> None:
     """Put rows in the order of the cells, and write down how they came about."""
-    cells = sheet.cells(quick)
-    names = list(cells[0])
-    place = {key(cell, names): number for number, cell in enumerate(cells)}
-    rows = [row for row in read(sheet.name, quick=quick) if key(row, names) in place]
-    rows.sort(key=lambda row: place[key(row, names)])
+    found = rows(sheet, quick=quick)
     path = folder(quick=quick) / f"{sheet.name}.csv"
     path.unlink()
-    for row in rows:
+    for row in found:
         _append(path, row)
     told = {
         "command": "python -m study " + " ".join(sys.argv[1:]),
-        "cells": len(rows),
+        "cells": len(found),
         **took,
-        "cpu seconds": round(sum(float(row["seconds"]) for row in rows)),
+        "cpu seconds": round(sum(float(row["seconds"]) for row in found)),
+        "code": sorted({str(row["code"]) for row in found}),
+        "machine": machine(),
         "versions": versions(),
     }
     text = json.dumps(told, indent=2, ensure_ascii=False) + "\n"
     path.with_suffix(".json").write_text(text, encoding="utf-8")
+
+
+@cache
+def code() -> str:
+    """Return a digest of the library and the study, to tell rows of different code apart."""
+    whole = hashlib.sha256()
+    package = Path(coatcheck.__file__).parent
+    for path in (*sorted(package.rglob("*.py")), *sorted(HERE.glob("*.py"))):
+        whole.update(path.read_bytes())
+    return "x" + whole.hexdigest()[:8]  # never to be taken for a number
+
+
+def machine() -> str:
+    """Return what the times are of."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return f"{os.cpu_count()} cores of {names[0] if names else platform.machine()}"
 
 
 def versions() -> dict[str, str]:

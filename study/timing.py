@@ -5,6 +5,7 @@ i5-8250U, so only their order can agree. Steps of the protocol are those of the 
 ship. Paper, appendices on spatial crowdsourcing and on permutation-equivariant computation.
 """
 
+import itertools
 import math
 import resource
 import time
@@ -25,7 +26,7 @@ from coatcheck import (
     Server,
     Shuffler,
     Task,
-    calibrate,
+    Ticket,
     choose,
     collect,
     examine,
@@ -38,11 +39,11 @@ from coatcheck import (
 from coatcheck.agreement import settle
 from coatcheck.keys import VerifyingKey
 from coatcheck.parcels import Batch
-from coatcheck.randomizers import PrivUnit
 from coatcheck.shuffler import fresh_state
 from coatcheck.simulation import CLOSES, OPENS, Cast
 from coatcheck.suites import suite_named
 from coatcheck.tasks.pairs import agreement
+from coatcheck.terms import Round
 from coatcheck.witness import check_bulletin
 from study import datasets
 from study.conventions import (
@@ -144,8 +145,8 @@ def measure_timecomm(cell: Cell) -> Row:
 
 
 def _round(groups: tuple[Floats, Floats], designs: list[Design], task: Task) -> Row:
-    suite, entropy = suite_named("x25519"), system()
-    cast = Cast.draw(suite=suite, shufflers=1, entropy=entropy)
+    suite = suite_named("x25519")
+    cast = Cast.draw(suite=suite, shufflers=1, entropy=system())
     drafts = [
         GroupDraft(
             name=name,
@@ -168,13 +169,31 @@ def _round(groups: tuple[Floats, Floats], designs: list[Design], task: Task) -> 
         [invitation.join(tuple(value), ledger=None) for value in values.tolist()]
         for invitation, values in zip(asked, groups, strict=True)
     ]
-    people = sum(map(len, groups))
-    joining = (time.process_time() - start) / people
-    shuffler = Shuffler(round_, keys=cast.shufflers[0], state=fresh_state(round_, entropy))
+    joining = (time.process_time() - start) / sum(map(len, groups))
+    one, entropy = tuple(groups[0][0].tolist()), system()
+    alone = cpu(lambda: designs[0].randomizer.randomize_one(one, entropy), times=500)
+    computed, notice = _compute(cast, round_, tickets, designs=designs, task=task)
+    return {
+        "people": sum(map(len, groups)),
+        "randomize_us": 1e6 * alone,
+        "join_us": 1e6 * joining,
+        **computed,
+        **_fetch(cast, round_, tickets, notice=notice),
+        "upload_bytes": len(tickets[0][0].upload),
+        "entry_bytes": round_.entry_size(0),
+        "board_bytes": len(notice),
+    }
+
+
+def _compute(
+    cast: Cast, round_: Round, tickets: list[list[Ticket]], *, designs: list[Design], task: Task
+) -> tuple[Row, bytes]:
+    """Time the shuffler and the server, and return what the server publishes."""
+    people = sum(map(len, tickets))
+    shuffler = Shuffler(round_, keys=cast.shufflers[0], state=fresh_state(round_, system()))
     start = time.process_time()
-    for group in tickets:
-        for ticket in group:
-            shuffler.receive(ticket.upload, now=OPENS)
+    for ticket in itertools.chain(*tickets):
+        shuffler.receive(ticket.upload, now=OPENS)
     raw = shuffler.release(now=CLOSES)
     shuffling = (time.process_time() - start) / people
     server = Server(round_, keys=cast.server, task=task)
@@ -190,39 +209,36 @@ def _round(groups: tuple[Floats, Floats], designs: list[Design], task: Task) -> 
     start = time.process_time()
     notice = server.answer(raw)
     answering = time.process_time() - start
+    told: Row = {
+        "shuffle_us": 1e6 * shuffling,
+        "open_us": 1e6 * opening,
+        "task_ms": 1e3 * solving,
+        "answer_us": 1e6 * (answering - solving) / people,
+    }
+    return told, notice
+
+
+def _fetch(cast: Cast, round_: Round, tickets: list[list[Ticket]], *, notice: bytes) -> Row:
+    """Time how people find their answers, and a letter from one to the match."""
     board = Board(sign=cast.board.signing.sign, check=_check)
     board.publish(notice, round_)
     bulletin = check_bulletin(board.bulletin(round_.digest), round_)
     collecting = cpu(lambda: collect(tickets[1][0], bulletin, round_), times=50)
     answers = [collect(ticket, bulletin, round_) for ticket in tickets[1]]
     worker = next(n for n, answer in enumerate(answers) if answer.partners)
-    contact = answers[worker].partners[0].contact
-    posting, _ = write(tickets[1][worker], b"where do we meet?", to=contact, round_=round_)
-    writing = cpu(
-        lambda: write(tickets[1][worker], b"where do we meet?", to=contact, round_=round_), times=50
-    )
+    contact, words = answers[worker].partners[0].contact, b"where do we meet?"
+    posting, _ = write(tickets[1][worker], words, to=contact, round_=round_)
+    writing = cpu(lambda: write(tickets[1][worker], words, to=contact, round_=round_), times=50)
     board.post(posting, round_)
     letters = board.letters(round_.digest)
     inboxes = [read(ticket, letters, round_) for ticket in tickets[0]]
     partner = next(n for n, inbox in enumerate(inboxes) if inbox.letters)
     reading = cpu(lambda: read(tickets[0][partner], letters, round_), times=50)
-    one = tuple(groups[0][0].tolist())
-    alone = cpu(lambda: designs[0].randomizer.randomize_one(one, entropy), times=500)
     return {
-        "people": people,
-        "randomize_us": 1e6 * alone,
-        "join_us": 1e6 * joining,
-        "shuffle_us": 1e6 * shuffling,
-        "open_us": 1e6 * opening,
-        "task_ms": 1e3 * solving,
-        "answer_us": 1e6 * (answering - solving) / people,
         "collect_us": 1e6 * collecting,
         "write_us": 1e6 * writing,
         "read_us": 1e6 * reading,
-        "upload_bytes": len(tickets[0][0].upload),
-        "entry_bytes": round_.entry_size(0),
         "letter_bytes": len(posting),
-        "board_bytes": len(notice),
     }
 
 
@@ -248,13 +264,10 @@ def measure_mpec(cell: Cell) -> Row:
     best = plan({"people": Group(cube, crowd=crowd)}, epsilon=epsilon, delta=1e-9, goal="unbiased")
     made = best["people"].best.randomizer
     alone = choose(epsilon=epsilon, domain=cube, goal="unbiased")
-    generic = calibrate(epsilon=epsilon, crowd=crowd, delta=1e-9, method="generic").local_epsilon
-    unit = PrivUnit(domain=cube, epsilon=generic)
     return {
         "randomizer": made.name,
         "local_epsilon": made.epsilon,
         "squared_error": made.worst_error("unbiased", power=2),
-        "privunit_squared_error": unit.worst_error("unbiased", power=2),
         "alone_squared_error": alone.error**2,
         "report_bits": made.report_bits,
     }

@@ -5,22 +5,36 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from coatcheck.agreement import settle
+from coatcheck.agreement import SignedTerms, settle
 from coatcheck.board import Board
 from coatcheck.client import Invitation, Limit, examine
 from coatcheck.domain import Box
 from coatcheck.drafting import GroupDraft
 from coatcheck.entropy import seeded
-from coatcheck.keys import VerifyingKey
+from coatcheck.envelope import Purpose, binding, seal
+from coatcheck.keys import Contact, KeyPairs, VerifyingKey
+from coatcheck.messages import encode_letter
+from coatcheck.notices import Posting
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.server import Server
 from coatcheck.shuffler import Shuffler, fresh_state
 from coatcheck.simulation import CLOSES, OPENS, Cast, simulate
 from coatcheck.suites import suite_named
 from coatcheck.tasks import Answers, AnswerSize, Floats, Values
+from coatcheck.terms import Round
 from coatcheck.ticket import Ticket
 
-__all__ = ["CLOSES", "OPENS", "SQUARE", "Echo", "Stage", "draft", "simulate"]
+__all__ = [
+    "CLOSES",
+    "OPENS",
+    "SQUARE",
+    "Echo",
+    "Stage",
+    "draft",
+    "posting_counted",
+    "signed_blindly",
+    "simulate",
+]
 
 SQUARE = MinkowskiResponse(domain=Box(lo=(0.0, 0.0), hi=(1.0, 1.0)), epsilon=2.0, radius=0.5)
 
@@ -100,7 +114,7 @@ class Stage:
 
     def shuffler(self, hop: int = 0) -> Shuffler:
         """Start a shuffler."""
-        state = fresh_state(self.round, self.entropy)
+        state = fresh_state(self.round, self.entropy, simulated=True)
         return Shuffler(self.round, keys=self.cast.shufflers[hop], state=state)
 
     def server(self) -> Server:
@@ -122,6 +136,37 @@ class Stage:
                 shuffler.receive(ticket.upload, now=OPENS)
             raw = shuffler.release(now=CLOSES)
         return raw
+
+
+def signed_blindly(
+    document: bytes, *, server: KeyPairs, shufflers: Sequence[KeyPairs]
+) -> SignedTerms:
+    """Sign a document as parties that look at nothing before they sign."""
+    own = server.signing.sign(b"coatcheck/v1/terms/server\0" + document).hex()
+    label = b"coatcheck/v1/terms/shuffler\0"
+    others = tuple(keys.signing.sign(label + document).hex() for keys in shufflers)
+    return SignedTerms(document.decode(), own, others)
+
+
+def posting_counted(round_: Round, *, writer: KeyPairs, reader: KeyPairs, counter: int) -> bytes:
+    """Post a well-signed letter with any counter, as a hostile client can."""
+    text = bytearray(
+        encode_letter(
+            round_,
+            sender=Contact.decode(round_.suite, writer.contact_raw),
+            signing=writer.signing,
+            recipient=reader.address,
+            counter=0,
+            body=b"hi",
+        )
+    )
+    at = 1 + round_.suite.contact_size
+    text[at : at + 8] = counter.to_bytes(8, "big")
+    head = b"coatcheck/v1/letter\0" + round_.digest + writer.address + reader.address
+    text[-64:] = writer.signing.sign(head + bytes(text[at:-64]))
+    bound = binding(Purpose.LETTER, digest=round_.digest, group=0)
+    sealed = seal(bytes(text), to=reader.opening.public, bound=bound)
+    return Posting(round_.digest, reader.address, sealed).encode()
 
 
 def check(key: bytes, signature: bytes, message: bytes) -> None:

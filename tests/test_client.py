@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from rich.console import Console
 
 from coatcheck import client
@@ -25,8 +26,9 @@ from coatcheck.errors import (
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.terms import read_terms
 from coatcheck.ticket import Ticket, read_ticket, write_ticket
+from coatcheck.trust import Trust
 from coatcheck.witness import check_bulletin
-from rounds import OPENS, Stage
+from rounds import OPENS, Stage, posting_counted
 
 STAGE = Stage()
 CROWD = STAGE.crowd(3)
@@ -64,8 +66,8 @@ def resigned(change: Callable[[dict[str, Any]], object]) -> SignedTerms:
     plain = json.loads(STAGE.round.document)
     change(plain)
     terms = read_terms(json.dumps(plain).encode()).terms
-    signed = propose(terms, signing=STAGE.cast.server.signing)
-    return countersign(signed, signing=STAGE.cast.shufflers[0].signing, pledged={})
+    signed = propose(terms, keys=STAGE.cast.server)
+    return countersign(signed, keys=STAGE.cast.shufflers[0], pledged={})
 
 
 def test_good_terms_are_an_invitation() -> None:
@@ -82,7 +84,7 @@ def test_good_terms_are_an_invitation() -> None:
         ({"limit": Limit(epsilon=2.5, delta=1e-4)}, "your limit"),
         ({"now": OPENS - 1}, "not open"),
         ({"now": 3_000}, "not open"),
-        ({"trusted": ()}, "trust"),
+        ({"trusted": Trust()}, "trust"),
         ({"group": "pilots"}, "no group"),
     ],
 )
@@ -268,6 +270,28 @@ def test_damaged_letters_cost_themselves_only() -> None:
     inbox = client.read(CROWD[1], [altered, b"rubbish", good], STAGE.round)
     assert [letter.body for letter in inbox.letters] == [b"two"]
     assert inbox.refused == {"Unsealable": 1, "Malformed": 1}
+
+
+@pytest.mark.parametrize("counter", [2**53, 2**53 + 1, 2**64 - 1])
+def test_no_letter_makes_a_ticket_unreadable(counter: int) -> None:
+    """A counter that the ticket cannot hold is refused, and the ticket still reads."""
+    alice, bob = STAGE.join(0), STAGE.join(1)
+    raw = posting_counted(STAGE.round, writer=alice.keys, reader=bob.keys, counter=counter)
+    inbox = client.read(bob, [raw], STAGE.round)
+    assert (inbox.letters, inbox.refused) == ((), {"Malformed": 1})
+    assert read_ticket(write_ticket(inbox.ticket)) == bob
+
+
+def test_the_highest_counter_is_read_and_kept() -> None:
+    """The bound itself is a counter like any other, for readers; writers end there."""
+    alice, bob = STAGE.join(0), STAGE.join(1)
+    raw = posting_counted(STAGE.round, writer=alice.keys, reader=bob.keys, counter=2**53 - 1)
+    inbox = client.read(bob, [raw], STAGE.round)
+    assert [letter.counter for letter in inbox.letters] == [2**53 - 1]
+    assert read_ticket(write_ticket(inbox.ticket)) == inbox.ticket
+    last = replace(alice, written=2**53)
+    with pytest.raises(Misuse, match="counters of letters"):
+        client.write(last, b"hi", to=bob.keys.contact_raw, round_=STAGE.round)
 
 
 def test_a_letter_shows_no_sender() -> None:

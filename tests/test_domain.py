@@ -51,7 +51,8 @@ def test_a_box_gives_back_what_it_got_to_half_a_step(
 
 @given(
     st.sampled_from([1.0, 1.5, 2.0, 3.0, math.inf]),
-    st.lists(st.floats(-1, 1), min_size=1, max_size=6),
+    # Rounded: the length of a vector of 1e-170s underflows, here in the test.
+    st.lists(st.floats(-1, 1).map(lambda x: round(x, 9)), min_size=1, max_size=6),
     st.sampled_from([2, 8, 2**20]),
 )
 def test_no_point_of_a_ball_leaves_it(p: float, direction: list[float], steps: int) -> None:

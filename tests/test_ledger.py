@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import resource
 import stat
 import subprocess
 import sys
@@ -13,7 +14,7 @@ import pytest
 
 from coatcheck.amplification import Guarantee, amplify, calibrate
 from coatcheck.composition import compose
-from coatcheck.errors import Misuse, Refused
+from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.laws import AnyLdp, OwnCoin, minkowski
 from coatcheck.ledger import Ledger
 
@@ -135,10 +136,30 @@ def test_a_crash_while_writing_keeps_the_old_file(
 
     with monkeypatch.context() as patch:
         patch.setattr("os.fsync", crash)
-        with pytest.raises(OSError, match="power"):
+        with pytest.raises(Unavailable, match="power"):
             book.spend(promise(), round_id="b")
     assert (tmp_path / "mine").read_bytes() == before
     assert Ledger.open(tmp_path / "mine").spend(promise(), round_id="b") > 0
+
+
+@pytest.mark.parametrize("room", [0, 50, 300])
+def test_a_disk_that_takes_a_part_only_keeps_the_old_file(tmp_path: Path, room: int) -> None:
+    """Whatever share of the new file fits, spending fails aloud and the old file still works."""
+    book = Ledger.open(tmp_path / "mine", epsilon=5.0)
+    book.spend(promise(), round_id="a", digest=b"a")
+    before = (tmp_path / "mine").read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
+    try:
+        with pytest.raises(Unavailable, match="make room"):
+            book.spend(promise(), round_id="b", digest=b"b")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert (tmp_path / "mine").read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine", "mine.lock"]
+    assert Ledger.open(tmp_path / "mine").rounds == ("a",)
+    book.spend(promise(), round_id="b", digest=b"b")
+    assert Ledger.open(tmp_path / "mine").rounds == ("a", "b")
 
 
 SPEND_ONE = """

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from coatcheck.entropy import seeded, system
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused
 from coatcheck.parcels import Batch, Receipt, Upload
 from coatcheck.shuffler import MOVES, Phase, Shuffler, ShufflerState, fresh_state
@@ -198,7 +199,7 @@ def test_the_order_is_uniform() -> None:
         shuffler = Shuffler(
             stage.round,
             keys=stage.cast.shufflers[0],
-            state=fresh_state(stage.round, stage.entropy),
+            state=fresh_state(stage.round, stage.entropy, simulated=True),
         )
         ranks = [shuffler._rank(0, name) for name in names]
         counts[tuple(sorted(range(4), key=ranks.__getitem__))] += 1
@@ -297,11 +298,23 @@ def _first_batch(stage: Stage, tickets: Sequence[Ticket]) -> bytes:
     return shuffler.release(now=CLOSES)
 
 
+def test_the_secret_of_the_order_is_not_seeded() -> None:
+    """A secret that can be drawn again would undo the order: simulations alone may have one."""
+    with pytest.raises(Refused, match="simulations"):
+        fresh_state(STAGE.round, seeded(1))
+    assert any(fresh_state(STAGE.round, system()).secret)
+    assert any(fresh_state(STAGE.round, seeded(1), simulated=True).secret)
+
+
 def test_only_the_named_keys_run_a_shuffler() -> None:
     """The server's keys, or a stranger's, make no shuffler."""
     for keys in (STAGE.cast.server, Stage(seed=5).cast.shufflers[0]):
         with pytest.raises(Misuse):
-            Shuffler(STAGE.round, keys=keys, state=fresh_state(STAGE.round, STAGE.entropy))
+            Shuffler(
+                STAGE.round,
+                keys=keys,
+                state=fresh_state(STAGE.round, STAGE.entropy, simulated=True),
+            )
 
 
 @settings(max_examples=150, deadline=None)

@@ -20,7 +20,7 @@ def second_version() -> tuple[SignedTerms, Round]:
     plain = json.loads(STAGE.round.document)
     plain["letter_size"] += 1
     round_ = read_terms(json.dumps(plain).encode())
-    return propose(round_.terms, signing=STAGE.cast.server.signing), round_
+    return propose(round_.terms, keys=STAGE.cast.server), round_
 
 
 def test_the_honest_shuffler_signs_one_version() -> None:
@@ -28,7 +28,7 @@ def test_the_honest_shuffler_signs_one_version() -> None:
     signed, _ = second_version()
     pledged = {STAGE.round.terms.round: STAGE.round.digest}
     with pytest.raises(TwoFaces):
-        countersign(signed, signing=STAGE.cast.shufflers[0].signing, pledged=pledged)
+        countersign(signed, keys=STAGE.cast.shufflers[0], pledged=pledged)
     with pytest.raises(BadSignature):
         examine(
             signed,

@@ -101,12 +101,22 @@ def test_best_keeps_the_same_promise() -> None:
     assert kept.epsilon <= 1.0 + 1e-9
 
 
-def test_honest_exposure_counts_real_neighbours() -> None:
-    """The honest crowd of a subset is what the longest true list of neighbours leaves."""
-    places = datasets.social("Gowalla", size=2_000)
+def test_the_longest_list_is_that_of_all_pairs() -> None:
+    """Whom one person's list can name is counted as by looking at every pair."""
+    places = datasets.social("Gowalla", size=900)
     apart = ((places[:, None] - places) ** 2).sum(axis=2)
     longest = int((apart <= 0.2**2).sum(axis=1).max()) - 1
-    assert abs(locations.largest_neighbourhood("Gowalla", 2_000, 0.2) - longest) <= 2
+    assert abs(locations.longest_list(places, radius=0.2) - longest) <= 2  # single precision
+
+
+@pytest.mark.parametrize("mechanism", ["best", "task"])
+def test_honest_exposure_covers_the_lists_that_people_get(mechanism: str) -> None:
+    """Nobody's list by report names more people than were left out of the crowd."""
+    cell: Cell = {"dataset": "Gowalla", "size": 2_000, "radius": 0.1, "mechanism": mechanism}
+    row = locations.measure_social({**cell, "model": "honest", "epsilon": 0.5, "seeds": 1})
+    assert float(row["longest_list"]) <= float(row["crowd"]) - 1 - float(row["anonymous"])
+    told = locations.measure_social({**cell, "model": "pic", "epsilon": 0.5, "seeds": 1})
+    assert float(row["local_epsilon"]) < float(told["local_epsilon"])
 
 
 def test_f1_from_true_places_is_that_of_all_pairs() -> None:

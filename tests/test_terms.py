@@ -1,10 +1,12 @@
 """Terms: strict reading, signatures of everybody, one version a round."""
 
+import dataclasses
 import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from coatcheck.agreement import (
     SignedTerms,
@@ -15,8 +17,10 @@ from coatcheck.agreement import (
     write_signed,
 )
 from coatcheck.errors import BadKey, BadSignature, Malformed, Misuse, Refused, TwoFaces
-from coatcheck.terms import Terms, read_terms, write_terms
-from rounds import Stage
+from coatcheck.suites import SUITES
+from coatcheck.terms import read_terms, write_terms
+from coatcheck.trust import Trust
+from rounds import Stage, signed_blindly
 
 STAGE = Stage(shufflers=2)
 
@@ -77,6 +81,17 @@ def test_terms_survive_writing_and_reading() -> None:
         lambda plain: plain["shufflers"].append(plain["server"]),
         lambda plain: plain["board"].update(verifying=plain["server"]["verifying"]),
         lambda plain: plain["shufflers"][0].update(sealing=plain["server"]["sealing"]),
+        lambda plain: plain.pop("coatcheck"),
+        lambda plain: plain.pop("suite"),
+        lambda plain: plain["task"]["params"].update(name="learning"),
+        set_to("round", value="evening\n"),
+        set_to("groups", 0, "name", value="riders\n"),
+        set_to("task", "name", value="echo\n"),
+        set_to("shufflers", 0, "name", value="shuffler\n"),
+        lambda plain: plain["shufflers"][0].update(verifying=plain["server"]["verifying"] + "\n"),
+        lambda plain: plain["board"].update(verifying=plain["server"]["verifying"] + "\n"),
+        lambda plain: plain["shufflers"][0].update(sealing=plain["server"]["sealing"] + "\n"),
+        lambda plain: plain["board"].update(verifying=plain["board"]["verifying"].upper()),
     ],
 )
 def test_terms_are_read_strictly(change: Callable[[dict[str, Any]], object]) -> None:
@@ -104,6 +119,26 @@ def test_what_is_no_document_is_malformed(document: bytes) -> None:
         read_terms(document)
 
 
+@pytest.mark.parametrize("spelled", ["{}\n", "{} ", " {}", "\t{}"])
+def test_a_server_is_not_its_own_shuffler_under_another_spelling(spelled: str) -> None:
+    """Python's hex decoder skips blanks, so a key with one must not get as far as that."""
+    own = STAGE.cast.server
+    fake = STAGE.cast.shufflers[0].opening.public_raw.hex()
+    party = {"verifying": spelled.format(own.signing.public_raw.hex()), "sealing": fake}
+    document = altered(lambda plain: plain.update(shufflers=[{**plain["shufflers"][0], **party}]))
+    with pytest.raises(Malformed):
+        settle(signed_blindly(document, server=own, shufflers=[own]))
+
+
+@pytest.mark.parametrize("field", ["server", "shufflers"])
+def test_signatures_have_one_spelling(field: str) -> None:
+    """A newline after the hex digits of a signature is refused, too."""
+    plain = json.loads(write_signed(STAGE.signed))
+    plain[field] = plain[field] + "\n" if field == "server" else [plain[field][0] + "\n"] * 2
+    with pytest.raises(Malformed):
+        read_signed(json.dumps(plain).encode())
+
+
 def test_signed_terms_settle() -> None:
     """With every signature and every key trusted the round is agreed, also after a journey."""
     again = read_signed(write_signed(STAGE.signed))
@@ -129,8 +164,8 @@ def test_one_changed_byte_breaks_every_signature() -> None:
 def test_every_shuffler_must_have_signed() -> None:
     """Terms with a missing, swapped or foreign signature do not settle."""
     signed, cast = STAGE.signed, STAGE.cast
-    draft = propose(STAGE.round.terms, signing=cast.server.signing)
-    half = countersign(draft, signing=cast.shufflers[0].signing, pledged={})
+    draft = propose(STAGE.round.terms, keys=cast.server)
+    half = countersign(draft, keys=cast.shufflers[0], pledged={})
     one, two = signed.shufflers
     for wrong in (
         draft,
@@ -145,43 +180,121 @@ def test_every_shuffler_must_have_signed() -> None:
 
 def test_a_stranger_among_the_parties_is_refused() -> None:
     """A person settles only terms all of whose parties are known from elsewhere."""
-    for missing in STAGE.cast.trusted:
+    known = STAGE.cast.trusted
+    for fewer in (
+        Trust(),
+        dataclasses.replace(known, server=frozenset()),
+        dataclasses.replace(known, shufflers=known.shufflers[:1]),
+        dataclasses.replace(known, shufflers=known.shufflers[1:]),
+        dataclasses.replace(known, board=frozenset()),
+    ):
         with pytest.raises(Refused, match="not one you trust"):
-            settle(STAGE.signed, trusted=STAGE.cast.trusted - {missing})
+            settle(STAGE.signed, trusted=fewer)
+
+
+def test_a_key_is_trusted_in_its_role_only() -> None:
+    """Server and board together cannot put the board's key where a shuffler should be."""
+    stage = Stage()
+    cast, other = stage.cast, Stage(seed=99).cast.server.opening.public_raw.hex()
+    plain = json.loads(stage.round.document)
+    plain["shufflers"][0].update(verifying=cast.board.signing.public_raw.hex(), sealing=other)
+    plain["board"]["verifying"] = cast.shufflers[0].signing.public_raw.hex()
+    document = json.dumps(plain).encode()
+    signed = signed_blindly(document, server=cast.server, shufflers=[cast.board])
+    with pytest.raises(Refused, match="not one you trust as a shuffler"):
+        settle(signed, trusted=cast.trusted)
+    # The weaker form admits it, as its name says.
+    loose = Trust(anywhere=frozenset(bytes.fromhex(p["verifying"]) for p in _everyone(plain)))
+    assert settle(signed, trusted=loose)
+
+
+def _everyone(plain: dict[str, Any]) -> list[dict[str, Any]]:
+    return [plain["server"], plain["board"], *plain["shufflers"]]
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_cascade_without_a_shuffler_that_is_relied_on_is_refused(kept: int) -> None:
+    """Which one is honest is not known, so the server may leave out neither."""
+    cast = STAGE.cast
+    document = altered(lambda plain: plain.update(shufflers=[plain["shufflers"][kept]]))
+    signed = signed_blindly(document, server=cast.server, shufflers=[cast.shufflers[kept]])
+    with pytest.raises(Refused, match=f"leave out shuffler {2 - kept} of the 2"):
+        settle(signed, trusted=cast.trusted)
+    alone = dataclasses.replace(cast.trusted, shufflers=(cast.trusted.shufflers[kept],))
+    assert settle(signed, trusted=alone)
+
+
+def test_a_shuffler_whose_keys_change_is_known_by_either() -> None:
+    """Old and new key of one shuffler are one entry; the cascade needs one of them."""
+    fresh = Stage(seed=99).cast.shufflers[0].signing.public_raw
+    first, second = STAGE.cast.trusted.shufflers
+    known = dataclasses.replace(STAGE.cast.trusted, shufflers=(first | {fresh}, second))
+    assert settle(STAGE.signed, trusted=known)
+    apart = dataclasses.replace(known, shufflers=(first, frozenset([fresh]), second))
+    with pytest.raises(Refused, match="leave out shuffler 2 of the 3"):
+        settle(STAGE.signed, trusted=apart)
+
+
+def test_a_role_that_does_not_exist_is_misuse() -> None:
+    """A misspelt role would otherwise be trust in nobody."""
+    with pytest.raises(Misuse, match="'shufler' is no role"):
+        Trust.of([("shufler", [bytes(32)])])
 
 
 def test_only_the_named_parties_sign() -> None:
     """A key that the terms do not name cannot propose or counter-sign them."""
     stranger = Stage(seed=99).cast
     with pytest.raises(Misuse):
-        propose(STAGE.round.terms, signing=stranger.server.signing)
+        propose(STAGE.round.terms, keys=stranger.server)
     with pytest.raises(Misuse):
-        countersign(STAGE.signed, signing=stranger.server.signing, pledged={})
+        countersign(STAGE.signed, keys=stranger.server, pledged={})
 
 
 def test_a_shuffler_signs_one_version_of_a_round() -> None:
     """Split terms: the second version under a name is refused, the first may be signed again."""
     cast, pledged = STAGE.cast, dict[str, bytes]()
-    signing = cast.shufflers[0].signing
-    first = propose(STAGE.round.terms, signing=cast.server.signing)
-    countersign(first, signing=signing, pledged=pledged)
-    countersign(first, signing=signing, pledged=pledged)
+    keys = cast.shufflers[0]
+    first = propose(STAGE.round.terms, keys=cast.server)
+    countersign(first, keys=keys, pledged=pledged)
+    countersign(first, keys=keys, pledged=pledged)
     other = json.loads(STAGE.round.document)
     other["closes"] += 1
     terms = read_terms(json.dumps(other).encode()).terms
-    second = propose(terms, signing=cast.server.signing)
+    second = propose(terms, keys=cast.server)
     with pytest.raises(TwoFaces):
-        countersign(second, signing=signing, pledged=pledged)
+        countersign(second, keys=keys, pledged=pledged)
     assert pledged == {"evening": STAGE.round.digest}
 
 
 def test_low_order_keys_in_terms_are_refused() -> None:
     """A shuffler with a low-order sealing key does not settle, whoever signed."""
-    other = json.loads(STAGE.round.document)
-    other["shufflers"][0]["sealing"] = "00" * 32
-    terms: Terms = read_terms(json.dumps(other).encode()).terms
-    signed = propose(terms, signing=STAGE.cast.server.signing)
-    for keys in STAGE.cast.shufflers:
-        signed = countersign(signed, signing=keys.signing, pledged={})
+    cast = STAGE.cast
+    document = altered(set_to("shufflers", 0, "sealing", value="00" * 32))
     with pytest.raises(BadKey):
-        settle(signed)
+        settle(signed_blindly(document, server=cast.server, shufflers=cast.shufflers))
+
+
+@pytest.mark.parametrize("suite", SUITES)
+def test_nobody_signs_a_sealing_key_that_is_not_the_own(suite: str) -> None:
+    """Under the own name and verifying key another's sealing key would take the own layer."""
+    stage, other = Stage(suite=suite), Stage(suite=suite, seed=99).cast.server
+    foreign = other.opening.public_raw.hex()
+    terms = stage.round.terms
+    with pytest.raises(Refused, match="sealing key that is not its own"):
+        propose(
+            replace(terms, server=replace(terms.server, sealing=foreign)), keys=stage.cast.server
+        )
+    party = replace(terms.shufflers[0], sealing=foreign)
+    signed = propose(replace(terms, shufflers=(party,)), keys=stage.cast.server)
+    pledged = dict[str, bytes]()
+    with pytest.raises(Refused, match="sealing key that is not its own"):
+        countersign(signed, keys=stage.cast.shufflers[0], pledged=pledged)
+    assert not pledged
+
+
+def test_a_shuffler_signs_in_its_own_place_only() -> None:
+    """Signed terms with too few or too many places are malformed, not an accident."""
+    first = propose(STAGE.round.terms, keys=STAGE.cast.server)
+    for places in ((), (None,), (None,) * 3):
+        with pytest.raises(Malformed):
+            countersign(replace(first, shufflers=places), keys=STAGE.cast.shufflers[1], pledged={})

@@ -127,6 +127,9 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
     from coatcheck.ticket import (
         Ticket,
     )
+    from coatcheck.trust import (
+        Trust,
+    )
     from coatcheck.tuning import (
         tune,
     )
@@ -180,6 +183,7 @@ _CONTENTS = {
     "Task": "tasks",
     "Terms": "terms",
     "Ticket": "ticket",
+    "Trust": "trust",
     "TwoFaces": "errors",
     "Unsealable": "errors",
     "Values": "tasks",
@@ -253,6 +257,7 @@ __all__ = [
     "Task",
     "Terms",
     "Ticket",
+    "Trust",
     "TwoFaces",
     "Unsealable",
     "Values",

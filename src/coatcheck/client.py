@@ -8,7 +8,7 @@ No input or output happens here. SPEC section 12, paper sections "A Concrete Pro
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from coatcheck.agreement import SignedTerms, settle
 from coatcheck.amplification import Guarantee, amplify
 from coatcheck.entropy import Entropy
 from coatcheck.envelope import Purpose, binding, seal, unseal
-from coatcheck.errors import Error, Malformed, Missing, Misuse, Refused
+from coatcheck.errors import SHAPELESS, Error, Malformed, Missing, Misuse, Refused
 from coatcheck.keys import SEED_SIZE, Contact, KeyPairs, SealingKey, VerifyingKey, address_of
 from coatcheck.messages import (
     Answer,
@@ -38,6 +38,7 @@ from coatcheck.randomizers import Randomizer, from_params
 from coatcheck.suites import ADDRESS_SIZE
 from coatcheck.terms import Group, Round
 from coatcheck.ticket import Ticket
+from coatcheck.trust import Trust
 
 _SLACK = 1e-9
 """How much above its promise a computed ε may lie: rounding of the two sides' last digits."""
@@ -144,7 +145,7 @@ def examine(
     signed: SignedTerms,
     *,
     group: str,
-    trusted: Collection[bytes],
+    trusted: Trust,
     limit: Limit,
     now: int,
     simulated: bool = False,
@@ -161,7 +162,8 @@ def examine(
         raise Refused("the round is not open at this time: ask for a newer one")
     try:
         randomizer = from_params(of.randomizer)
-    except Misuse as error:
+        law = randomizer.law
+    except SHAPELESS as error:
         raise Refused(f"the terms name no mechanism that this version knows: {error}") from None
     if not randomizer.exact and not simulated:
         raise Refused(f"{randomizer.name} computes in floats, which leak: it is for simulations")
@@ -171,7 +173,7 @@ def examine(
         raise Refused("the size of a report in the terms is not the randomizer's")
     _check_exposure(round_, number)
     guarantee = amplify(
-        randomizer.law,
+        law,
         crowd=of.minimum,
         delta=promise.delta,
         corrupted=promise.corrupted,
@@ -197,12 +199,12 @@ def _check_exposure(round_: Round, number: int) -> None:
     if not any(corrupted):
         return  # answers to honest people are read by nobody else
     work = round_.terms.task
-    try:
-        task = tasks.from_params({"name": work.name, **work.params})
-    except Misuse as error:
-        raise Refused(f"cannot tell whom the answers expose: {error}") from None
     sizes = [group.minimum for group in groups]
-    told = tasks.exposure(task, sizes=sizes, corrupted=corrupted)[number]
+    try:
+        task = tasks.from_params({**work.params, "name": work.name})
+        told = tasks.exposure(task, sizes=sizes, corrupted=corrupted)[number]
+    except SHAPELESS as error:
+        raise Refused(f"cannot tell whom the answers expose: {error}") from None
     stated = groups[number].promise.exposed
     if told > stated:
         raise Refused(

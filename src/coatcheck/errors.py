@@ -5,6 +5,8 @@ There are two kinds: `Misuse` is ours to mend (a wrong argument, a wrong order o
 decode). A message says what happened, why it matters and what to do: lower case, no full stop.
 """
 
+from typing import Final
+
 
 class Error(Exception):
     """The root of every error that coatcheck raises on purpose."""
@@ -56,3 +58,7 @@ class Full(Unavailable):
 
 class Fenced(Error):
     """Another process leads this database now, so this one's write was refused."""
+
+
+SHAPELESS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
+"""What an object made of somebody's JSON may raise: its own checks are for numbers, not shapes."""

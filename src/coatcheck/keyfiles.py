@@ -4,7 +4,6 @@ The one format that the commands and the services share. Secrets get mode 0600 f
 byte on, and a file that others could read is refused. SPEC section 4.
 """
 
-import os
 import stat
 from pathlib import Path
 from typing import Any, Literal
@@ -12,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 from msgspec import Struct
 
+from coatcheck.durable import replace_file
 from coatcheck.errors import Misuse, Refused
 from coatcheck.keys import KeyPairs
 from coatcheck.suites import suite_named
@@ -82,16 +82,9 @@ def write_bytes(path: Path, raw: bytes, *, secret: bool = False, replace: bool =
     """Write a whole file durably, or nothing; an existing one stays unless told otherwise."""
     if path.exists() and not replace:
         raise Misuse(f"{path} exists already: remove it or choose another name")
-    fresh = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if secret else 0o644)
-        with os.fdopen(handle, "wb") as stream:
-            stream.write(raw)
-            stream.flush()
-            os.fsync(stream.fileno())
-        fresh.replace(path)
+        replace_file(path, raw, mode=0o600 if secret else 0o644)
     except OSError as error:
-        fresh.unlink(missing_ok=True)
         raise Misuse(f"cannot write {path}: {error.strerror}") from None
 
 

@@ -19,7 +19,8 @@ import msgspec
 
 from coatcheck.amplification import Guarantee, amplify
 from coatcheck.budget import Budget
-from coatcheck.errors import Misuse, Refused
+from coatcheck.durable import replace_file
+from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.laws import AnyLdp, Law, OwnCoin, TwoLevel, pair
 
 
@@ -143,7 +144,8 @@ class Ledger:
     ) -> float:
         """Enter a round before its report leaves, or refuse; give the total ε after it.
 
-        *Guarantee:* when this returns, the entry is on disk; when it raises, nothing was spent.
+        *Guarantee:* when this returns, the entry is on disk; when it raises, nothing may be
+        sent, and the same report can be entered later.
 
         Args:
             guarantee: what the round promises; its law and its anonymous people are entered.
@@ -243,20 +245,13 @@ def _write(path: Path, book: _Book, *, new: bool = False) -> None:
     """Replace the file as a whole, on disk before this returns, readable by its owner alone."""
     if new and path.exists():
         raise Refused(f"another program has just begun {path}; open it again")
-    fresh = path.with_name(path.name + ".new")
-    fresh.unlink(missing_ok=True)
-    handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        os.write(handle, msgspec.json.format(msgspec.json.encode(book)) + b"\n")
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-    fresh.replace(path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+        replace_file(path, msgspec.json.format(msgspec.json.encode(book)) + b"\n", mode=0o600)
+    except OSError as error:
+        raise Unavailable(
+            f"cannot write {path}: {error.strerror or error}; no report may leave before it is"
+            " entered: make room, then try again with the same ticket"
+        ) from error
 
 
 @contextlib.contextmanager

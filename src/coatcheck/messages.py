@@ -23,6 +23,8 @@ _LETTER_LABEL: Final = b"coatcheck/v1/letter\0"
 _ANSWER: Final = struct.Struct(">BBHHxx")
 ANSWER_HEAD: Final = _ANSWER.size
 VALUES, PARTNERS, LOCATED = 1, 2, 3
+COUNTER_LIMIT: Final = 2**53 - 1
+"""The highest counter of a letter: the ticket that remembers it is JSON, exact up to here."""
 
 
 @dataclass(frozen=True)
@@ -217,6 +219,8 @@ def encode_letter(
     room = round_.terms.letter_size
     if len(body) > room:
         raise Misuse(f"a letter of this round has at most {room} bytes, this one has {len(body)}")
+    if not 0 <= counter <= COUNTER_LIMIT:
+        raise Misuse(f"counters of letters go from 0 to {COUNTER_LIMIT}, this one is {counter}")
     rest = struct.pack(">QH", counter, len(body)) + body.ljust(room, b"\0")
     text = _signed_letter(round_, sender=sender.address, recipient=recipient, rest=rest)
     return bytes((VERSION,)) + sender.raw + rest + signing.sign(text)
@@ -234,4 +238,9 @@ def decode_letter(raw: bytes, round_: Round, *, recipient: bytes) -> Letter:
     counter, length = struct.unpack_from(">QH", rest)
     if length > room or any(rest[10 + length :]):
         raise Malformed("this letter is not padded with zeros")
+    if counter > COUNTER_LIMIT:
+        # Read, it would be remembered in the ticket, which could then not be read again.
+        raise Malformed(
+            "this letter has a counter that no ticket holds: ask its sender for another"
+        )
     return Letter(sender, counter, rest[10 : 10 + length])

@@ -69,8 +69,13 @@ class ShufflerState(Struct):
         return [("phase", self.phase.value)]
 
 
-def fresh_state(round_: Round, entropy: Entropy) -> ShufflerState:
-    """Begin a round: nothing held, a new secret for the order."""
+def fresh_state(round_: Round, entropy: Entropy, *, simulated: bool = False) -> ShufflerState:
+    """Begin a round: nothing held, a new secret for the order.
+
+    A seeded secret tells the order to whoever knows the seed: it is refused unless `simulated`.
+    """
+    if not entropy.secure and not simulated:
+        raise Refused("seeded randomness hides no order: it is for simulations; use system()")
     secret = bytearray(entropy.token(SECRET_SIZE))
     return ShufflerState(secret, [{} for _ in round_.terms.groups])
 

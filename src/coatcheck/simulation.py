@@ -30,6 +30,7 @@ from coatcheck.shuffler import Shuffler, fresh_state
 from coatcheck.suites import Suite, suite_named
 from coatcheck.terms import Round, Terms
 from coatcheck.ticket import Ticket
+from coatcheck.trust import Trust
 
 OPENS, CLOSES, EXPIRES = 1_000, 2_000, 3_000
 _NO_LIMIT: Final = Limit(epsilon=1e6, delta=1.0)
@@ -66,10 +67,11 @@ class Cast:
         return cls(keys[0], tuple(keys[2:]), keys[1])
 
     @property
-    def trusted(self) -> frozenset[bytes]:
+    def trusted(self) -> Trust:
         """The verifying keys that a person would know from elsewhere."""
-        everyone = (self.server, self.board, *self.shufflers)
-        return frozenset(keys.signing.public_raw for keys in everyone)
+        everyone = [("server", self.server), ("board", self.board)]
+        everyone += [("shuffler", keys) for keys in self.shufflers]
+        return Trust.of((role, [keys.signing.public_raw]) for role, keys in everyone)
 
     def agree(
         self, drafts: Sequence[GroupDraft], *, task: tasks.Task, name: str, suite: Suite
@@ -89,9 +91,9 @@ class Cast:
             closes=CLOSES,
             expires=EXPIRES,
         )
-        signed = propose(terms, signing=self.server.signing)
+        signed = propose(terms, keys=self.server)
         for keys in self.shufflers:
-            signed = countersign(signed, signing=keys.signing, pledged={})
+            signed = countersign(signed, keys=keys, pledged={})
         return signed
 
 
@@ -245,7 +247,7 @@ def _join(invitation: Invitation, crowd: Crowd, entropy: Entropy) -> tuple[Ticke
 def _shuffle(uploads: Sequence[bytes], round_: Round, *, cast: Cast, entropy: Entropy) -> bytes:
     batch = b""
     for hop, keys in enumerate(cast.shufflers):
-        shuffler = Shuffler(round_, keys=keys, state=fresh_state(round_, entropy))
+        shuffler = Shuffler(round_, keys=keys, state=fresh_state(round_, entropy, simulated=True))
         if hop:
             shuffler.accept(batch)
         for upload in () if hop else uploads:

@@ -23,10 +23,11 @@ UPLOAD_HEAD: Final = 52
 REPORT_HEAD: Final = 2
 LETTER_FIXED: Final = 1 + 8 + 2 + 64
 
-Name = Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9-]{0,31}$")]
-Title = Annotated[str, Meta(pattern="^[A-Za-z0-9][A-Za-z0-9 .:_-]{0,63}$")]
-Verifying = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
-Hex = Annotated[str, Meta(pattern="^([0-9a-f]{2})+$", max_length=4096)]
+# Not `$`, which also matches before a newline at the end: a key would have a second spelling.
+Name = Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9-]{0,31}\Z")]
+Title = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9 .:_-]{0,63}\Z")]
+Verifying = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+Hex = Annotated[str, Meta(pattern=r"\A([0-9a-f]{2})+\Z", max_length=4096)]
 Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Second = Annotated[int, Meta(ge=0, le=2**48)]
 Some = Annotated[int, Meta(ge=1, le=2**31 - 1)]
@@ -165,10 +166,14 @@ def read_terms(document: bytes) -> Round:
     if len(document) > DOCUMENT_LIMIT:
         raise Malformed(f"the terms have {len(document)} bytes, at most {DOCUMENT_LIMIT} are read")
     try:
-        json.loads(document, object_pairs_hook=_once, parse_constant=_no_constant)
+        plain = json.loads(document, object_pairs_hook=_once, parse_constant=_no_constant)
         terms = msgspec.json.decode(document, type=Terms)
     except (ValueError, RecursionError) as error:
         raise Malformed(f"the terms do not decode: {error}") from None
+    # They have defaults for whoever writes terms; a reader guesses neither version nor suite.
+    for field in ("coatcheck", "suite"):
+        if field not in plain:
+            raise Malformed(f"the terms do not decode: field {field} is missing")
     round_ = Round(terms, document)
     _check(round_)
     return round_
@@ -189,13 +194,17 @@ def _check(round_: Round) -> None:
     """Refuse what the types cannot: contradictions between fields."""
     terms = round_.terms
     _distinct("groups", (group.name for group in terms.groups))
-    # One party in two places would join what the protocol keeps apart.
+    # One party in two places would join what the protocol keeps apart. Bytes are compared, not
+    # their spelling.
     parties = (terms.server, *terms.shufflers)
-    _distinct("keys", (*(party.verifying for party in parties), terms.board.verifying))
-    _distinct("keys", (party.sealing for party in parties))
+    verifying = (*(party.verifying for party in parties), terms.board.verifying)
+    _distinct("keys", map(bytes.fromhex, verifying))
+    _distinct("keys", (bytes.fromhex(party.sealing) for party in parties))
     for party in parties:
         if len(party.sealing) != 2 * round_.suite.sealing_size:
             raise Malformed(f"the sealing key of {party.name!r} does not fit suite {terms.suite}")
+    if "name" in terms.task.params:
+        raise Malformed("the task's parameters name another task: its name has a field of its own")
     if not terms.opens < terms.closes <= terms.expires:
         raise Malformed("a round opens, then closes, then expires: these times are not in order")
     for group in terms.groups:
@@ -203,7 +212,7 @@ def _check(round_: Round) -> None:
             raise Malformed(f"in group {group.name!r} nobody would be left to hide among")
 
 
-def _distinct(what: str, values: Iterable[str]) -> None:
+def _distinct(what: str, values: Iterable[str] | Iterable[bytes]) -> None:
     listed = list(values)
     if len(set(listed)) < len(listed):
         raise Malformed(f"two {what} of the terms are the same")

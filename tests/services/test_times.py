@@ -41,7 +41,7 @@ class Stage:
         now = int(self.start)
         times = (now, now + 100, now + 1000)
         raw = drafted(server, draft("times", minimum=minimum), times, [keys.public], board)
-        return write_signed(countersign(read_signed(raw), signing=keys.pairs.signing, pledged={}))
+        return write_signed(countersign(read_signed(raw), keys=keys.pairs, pledged={}))
 
     def _invite(self, group: str, local: Local) -> Invitation:
         signed, now = read_signed(self.signed), int(self.start)

@@ -5,6 +5,7 @@ import resource
 import signal
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import httpx2
@@ -216,7 +217,7 @@ def test_an_untrusted_key_is_no_way_in(tmp_path: Path) -> None:
     """Whoever does not know a key of the terms sends nothing, and finds no other way."""
     with Local(tmp_path, extra=QUICK) as local:
         url = local.open_round(draft("strange"), closes=3000, expires=6000)
-        some = frozenset(sorted(local.trusted)[:2])
+        some = replace(local.trusted, shufflers=())
 
         async def whole() -> None:
             async with Visit(url, path=tmp_path / "t", trusted=some) as visit:

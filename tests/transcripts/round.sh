@@ -31,7 +31,7 @@ propose="coatcheck terms propose draft.json --key server.key --shuffler shuffler
 $propose --opens -1h --closes -1m --expires +1h --out proposed.json
 fails 1 coatcheck terms check proposed.json
 coatcheck terms sign proposed.json --key shuffler.key --pledges pledges --out terms.json
-coatcheck terms check terms.json --trust server.pub --trust shuffler.pub --trust board.pub --json >check.json
+coatcheck terms check terms.json --trust server=server.pub --trust shuffler=shuffler.pub --trust board=board.pub --json >check.json
 grep -q '"task": "least-cost-matching"' check.json
 
 # -- another version under the same name is not signed: the crowd cannot be split
@@ -41,14 +41,24 @@ test ! -e split.json
 
 # -- people join; too dear a round, a stranger's key or a bad value let nothing out
 join() {
-    coatcheck join --terms terms.json --trust server.pub --trust shuffler.pub --trust board.pub \
+    coatcheck join --terms terms.json --trust server=server.pub --trust shuffler=shuffler.pub --trust board=board.pub \
         --epsilon 1 --delta 1e-4 --ledger "$1.ledger" --ticket "$1.ticket" --out "$1.upload" "${@:2}"
 }
 coatcheck ledger begin alice.ledger --epsilon 1.5 --delta 1e-4
 fails 1 join alice --group riders --value 0.2,0.2 --epsilon 0.5
 fails 2 join alice --group riders --value 7,7
-fails 1 coatcheck join --terms terms.json --trust server.pub --group riders --value 0.2,0.2 \
+fails 1 coatcheck join --terms terms.json --trust server=server.pub --group riders --value 0.2,0.2 \
     --epsilon 1 --delta 1e-4 --ledger alice.ledger --ticket alice.ticket --out alice.upload
+# a key is trusted in its role; whom one relies on must take part; a bare file is for any role
+fails 1 coatcheck terms check terms.json --trust server=server.pub --trust shuffler=board.pub --trust board=shuffler.pub
+grep -q 'not one you trust as a shuffler' err.txt
+coatcheck keygen shuffler --out second.key >second.pub
+known="--trust server=server.pub --trust board=board.pub --trust shuffler=shuffler.pub"
+fails 1 coatcheck terms check terms.json $known --trust shuffler=second.pub
+grep -q 'leave out shuffler 2 of the 2' err.txt
+coatcheck terms check terms.json ${known},second.pub >/dev/null
+coatcheck terms check terms.json --trust server.pub --trust shuffler.pub --trust board.pub 2>err.txt >/dev/null
+grep -q 'trusted in any' err.txt
 test ! -e alice.ticket && test ! -e alice.upload
 for person in ada amy bob ben bill; do cp -p alice.ledger "$person.ledger"; done
 for person in alice ada amy; do

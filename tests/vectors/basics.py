@@ -46,8 +46,8 @@ def terms() -> list[Case]:
         expires=3_000,
         letter_size=32,
     )
-    signed = propose(made, signing=pairs(SERVER).signing)
-    signed = countersign(signed, signing=pairs(SHUFFLER).signing, pledged={})
+    signed = propose(made, keys=pairs(SERVER))
+    signed = countersign(signed, keys=pairs(SHUFFLER), pledged={})
 
     def plain(signed: SignedTerms, **changes: object) -> Case:
         listed = {"document": signed.document, "server": signed.server}

@@ -9,7 +9,9 @@ const invite = ({ signed, group, trusted, limit, now }) => c.examine(signed, { g
 const seed = (number) => new Uint8Array(32).fill(number);
 const [SERVER, SHUFFLER, ALICE, BOB] = [1, 2, 10, 11];
 const pairs = (number) => c.keyPairs(c.suiteNamed("x25519"), seed(number));
-const parties = ({ server, shufflers, board }) => [server, ...shufflers, board].map((one) => one.verifying);
+const parties = ({ server, shufflers, board }) => ({
+  server: [server.verifying], shufflers: shufflers.map((one) => [one.verifying]), board: [board.verifying],
+});
 
 // What a client does with each kind of vector; `round` is the round that all records belong to.
 const kinds = {

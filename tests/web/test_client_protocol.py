@@ -28,7 +28,7 @@ def asked(stage: Stage, group: str = "riders", **changed: Any) -> dict[str, Any]
     return {
         "signed": json.loads(write_signed(stage.signed)),
         "group": group,
-        "trusted": [key.hex() for key in stage.cast.trusted],
+        "trusted": stage.cast.trusted.plain(),
         "limit": {"epsilon": 10.0, "delta": 1e-3},
         "now": OPENS,
         **changed,
@@ -130,7 +130,7 @@ def _document(stage: Stage, old: str, new: str) -> dict[str, Any]:
     ("changed", "sentence"),
     [
         ({"now": CLOSES * 10}, "not open at this time"),
-        ({"trusted": []}, "not one you trust"),
+        ({"trusted": {}}, "not one you trust"),
         ({"limit": {"epsilon": 0.01, "delta": 1e-3}}, "wait for a larger crowd"),
         ({"limit": {"epsilon": 10, "delta": 1e-9}}, "your limit is"),
         ({"group": "pilots"}, "has no group pilots"),
@@ -171,9 +171,9 @@ def test_a_promise_that_the_crowd_does_not_give_is_refused() -> None:
 
 
 def _signed_anew(stage: Stage, terms: Any) -> SignedTerms:
-    signed = propose(terms, signing=stage.cast.server.signing)
+    signed = propose(terms, keys=stage.cast.server)
     for keys in stage.cast.shufflers:
-        signed = countersign(signed, signing=keys.signing, pledged={})
+        signed = countersign(signed, keys=keys, pledged={})
     return signed
 
 

@@ -8,6 +8,7 @@ import { byte, compare, concat, equal, hex, padded, unhex } from "./bytes.js";
 import { Entropy } from "./entropy.js";
 import { binding, seal, unseal } from "./envelope.js";
 import { Refused } from "./errors.js";
+import { checkExposure } from "./exposure.js";
 import { addressOf, contactOf, keyPairs, sealingKey } from "./keys.js";
 import { checkConsistency, checkInclusion } from "./merkle.js";
 import * as messages from "./messages.js";
@@ -16,7 +17,10 @@ import { ADDRESS } from "./suites.js";
 import { settle } from "./terms.js";
 
 const ROUND_LEAF = byte(1);
-const SLACK = 0.01; // the page's bound is a little coarser than the library's where caps overlap
+const ROUNDING = 1e-9; // the last digits of two sides' arithmetic
+// This bound is a little coarser than the library's where caps overlap, so an honest promise may lie
+// below it. What the person spends is this bound, and the person's own limit knows no such slack.
+const COARSE = 0.01;
 
 /** Check the terms and refuse what promises less than asked; nothing private is touched. */
 export function examine(signed, { group, trusted, limit, now }) {
@@ -34,15 +38,16 @@ export function examine(signed, { group, trusted, limit, now }) {
   if (size !== of.payload_size) {
     throw new Refused("the size of a report in the terms is not the randomizer's");
   }
+  checkExposure(round, number);
   const { promise } = of;
   const epsilon = amplify(randomizer.law(), { crowd: of.minimum, ...promise });
-  if (epsilon > promise.epsilon * (1 + SLACK)) {
+  if (epsilon > promise.epsilon * (1 + COARSE)) {
     throw new Refused(
       `the terms promise ε = ${promise.epsilon.toPrecision(4)}, the crowd of ${of.minimum} gives only`
       + ` ${epsilon.toPrecision(4)}: do not join`,
     );
   }
-  if (epsilon > limit.epsilon * (1 + SLACK) || promise.delta > limit.delta) {
+  if (epsilon > limit.epsilon * (1 + ROUNDING) || promise.delta > limit.delta) {
     throw new Refused(
       `the round costs (ε, δ) = (${epsilon.toPrecision(4)}, ${promise.delta}), your limit is`
       + ` (${limit.epsilon}, ${limit.delta}): wait for a larger crowd or raise the limit`,

@@ -12,6 +12,8 @@ const TALLY = 32;
 const ANSWER_HEAD = 8;
 const [VALUES, PARTNERS, LOCATED] = [1, 2, 3];
 export const REFUSED = 2;
+// Counters above would not survive a ticket's JSON, where two could become one.
+const MOST = BigInt(Number.MAX_SAFE_INTEGER);
 
 /** Bytes of each coordinate of a report. */
 export function widths({ low, high }) {
@@ -182,7 +184,9 @@ export function decodeLetter(raw, round, recipient) {
   if (length > room || rest.slice(10 + length).some((value) => value)) {
     throw new Refused("this letter is not padded with zeros");
   }
-  return { sender, counter: Number(big(rest.slice(0, 8))), body: rest.slice(10, 10 + length) };
+  const counter = big(rest.slice(0, 8));
+  if (counter > MOST) throw new Refused("this letter has a counter that no ticket holds");
+  return { sender, counter: Number(counter), body: rest.slice(10, 10 + length) };
 }
 
 export function encodePosting(round, recipient, sealed) {

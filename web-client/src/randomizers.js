@@ -17,15 +17,24 @@ export function roundEven(value) {
   return low % 2 === 0 ? low : low + 1;
 }
 
+/** Refuse parameters with one missing or one that is not known: nothing of a mechanism is guessed. */
+function complete(params, names) {
+  const given = Object.keys(params);
+  if (given.length !== names.length || !names.every((name) => given.includes(name))) {
+    throw new Refused(`the terms must state ${names.join(", ")}, they state ${given.join(", ")}`);
+  }
+}
+
 function boxOf(params) {
   const numbers = (list) => Array.isArray(list) && list.every((one) => Number.isFinite(one));
   if (params?.kind !== "box") {
     throw new Refused(`values live in a ${params?.kind} here; this page randomizes on boxes only`);
   }
-  const { lo, hi, steps, degrees = false } = params;
+  complete(params, ["kind", "lo", "hi", "steps", "degrees"]);
+  const { lo, hi, steps, degrees } = params;
   const good = numbers(lo) && numbers(hi) && lo.length > 0 && lo.length === hi.length
     && lo.every((low, axis) => low < hi[axis])
-    && Number.isInteger(steps) && steps >= 2 && steps <= MAX_STEPS && steps % 2 === 0;
+    && typeof degrees === "boolean" && Number.isInteger(steps) && steps >= 2 && steps <= MAX_STEPS && steps % 2 === 0;
   if (!good) throw new Refused("the terms describe no box: lo below hi along each axis, even steps");
   return { lo, hi, steps, degrees, half: steps / 2, dimension: lo.length };
 }
@@ -128,9 +137,17 @@ function grid(params, box) {
 }
 
 const KINDS = {
-  minkowski: [(params, box) => caps(params, box, { bounded: false }), ["project", "median", "unbiased", "raw"]],
-  bounded: [(params, box) => caps(params, box, { bounded: true }), ["raw", "median"]],
-  grid: [grid, ["median", "raw"]],
+  minkowski: {
+    make: (params, box) => caps(params, box, { bounded: false }),
+    decodes: ["project", "median", "unbiased", "raw"],
+    stated: ["radius", "inset"],
+  },
+  bounded: {
+    make: (params, box) => caps(params, box, { bounded: true }),
+    decodes: ["raw", "median"],
+    stated: ["radius"],
+  },
+  grid: { make: grid, decodes: ["median", "raw"], stated: ["cells"] },
 };
 
 /** Make the mechanism that terms describe, or say why this page cannot. */
@@ -142,7 +159,8 @@ export function randomizerOf(params) {
     );
   }
   const box = boxOf(params.domain);
-  const [make, decodes] = KINDS[params.name];
+  const { make, decodes, stated } = KINDS[params.name];
+  complete(params, ["name", "domain", "epsilon", "decode", ...stated]);
   const made = make(params, box);
   return { name: params.name, box, decodes, ...made, snap: (value) => snap(box, value) };
 }

@@ -5,6 +5,7 @@ import { Refused } from "./errors.js";
 import { parse } from "./json.js";
 import { checkSignature, sealingKey, sha256, verifyingKey } from "./keys.js";
 import { ADDRESS, suiteNamed } from "./suites.js";
+import { checkTrust } from "./trust.js";
 
 const LIMIT = 1 << 16;
 export const UPLOAD_HEAD = 52;
@@ -41,11 +42,11 @@ const GROUP = {
   "note_size?": whole(0, 1 << 10),
 };
 const TERMS = {
-  "coatcheck?": (value) => value === "terms/1",
+  coatcheck: (value) => value === "terms/1",
   round: TITLE,
-  "suite?": (value) => value === "x25519" || value === "mlkem768-x25519",
+  suite: (value) => value === "x25519" || value === "mlkem768-x25519",
   groups: list(1, 16, GROUP),
-  task: nested({ name: NAME, "params?": record }),
+  task: nested({ name: NAME, "params?": (value) => record(value) && !Object.hasOwn(value, "name") }),
   server: nested(PARTY),
   shufflers: list(1, 8, PARTY),
   board: nested(NOTARY),
@@ -59,13 +60,13 @@ const TERMS = {
 function check(value, fields) {
   if (!record(value)) throw new Refused("the terms do not decode: a record is missing");
   for (const name of Object.keys(value)) {
-    if (!(name in fields) && !(`${name}?` in fields)) {
+    if (!Object.hasOwn(fields, name) && !Object.hasOwn(fields, `${name}?`)) {
       throw new Refused(`the terms do not decode: unknown field ${name}`);
     }
   }
   for (const [spelled, holds] of Object.entries(fields)) {
     const name = spelled.replace("?", "");
-    const absent = spelled.endsWith("?") && !(name in value);
+    const absent = spelled.endsWith("?") && !Object.hasOwn(value, name);
     if (!absent && !holds(value[name])) {
       throw new Refused(`the terms do not decode: field ${name} is missing or out of range`);
     }
@@ -76,7 +77,7 @@ function check(value, fields) {
 /** Terms together with the exact bytes they were read from. */
 export class Round {
   constructor(terms, document) {
-    this.terms = { suite: "x25519", letter_size: 256, ...terms };
+    this.terms = { letter_size: 256, ...terms };
     this.terms.groups = terms.groups.map((group) => ({
       note_size: 0,
       ...group,
@@ -148,7 +149,7 @@ function contradictions(round) {
 
 /**
  * Check every signature and key of signed terms and return the round they describe.
- * `trusted` holds the verifying keys (hex) that the person knows from elsewhere.
+ * `trusted` holds the verifying keys that the person knows from elsewhere, by role: see trust.js.
  */
 export function settle(signed, trusted) {
   check(signed, {
@@ -165,14 +166,7 @@ export function settle(signed, trusted) {
   shufflers.forEach((party, hop) => checkParty(party, signed.shufflers[hop], "shuffler", round));
   for (const party of [server, ...shufflers]) sealingKey(round.suite, unhex(party.sealing));
   verifyingKey(unhex(board.verifying));
-  for (const party of [server, ...shufflers, board]) {
-    if (!trusted.includes(party.verifying)) {
-      throw new Refused(
-        `the key of ${party.name} in the terms is not one you trust: get it from them by another`
-        + " way, compare, and add it",
-      );
-    }
-  }
+  checkTrust(round.terms, trusted);
   return round;
 }
 

@@ -3,6 +3,8 @@
 import json
 import sys
 import time
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,12 @@ from coatcheck.keyfiles import (
     read_secret,
     write_bytes,
 )
+from coatcheck.trust import ROLES, Trust
 
 __all__ = [
+    "CA",
     "FILE",
+    "TRUST",
     "PublicKeys",
     "SecretKeys",
     "document",
@@ -32,11 +37,19 @@ __all__ = [
     "read_public",
     "read_secret",
     "read_terms_file",
+    "read_trust",
     "show",
     "write",
 ]
 
 FILE = click.Path(path_type=Path)
+TRUST = partial(
+    click.option,
+    "--trust",
+    multiple=True,
+    metavar="ROLE=FILE",
+    help="Public keys that you know: server=FILE, shuffler=FILE or board=FILE.",
+)
 CA = click.option(
     "--ca", default="", help="Certificates to trust instead of the system's, a PEM file."
 )
@@ -58,6 +71,23 @@ def write(path: Path, raw: bytes, *, secret: bool = False, replace: bool = False
 def read_terms_file(path: Path) -> SignedTerms:
     """Read signed terms; their signatures are checked by whoever uses them."""
     return read_signed(read(path))
+
+
+def read_trust(listed: Sequence[str]) -> Trust:
+    """Read the public keys that a person knows, each in its role; a bare FILE is for any role.
+
+    Every shuffler named must be in the cascade. Two files of one shuffler whose keys change stand
+    together: shuffler=NEW,OLD.
+    """
+    known = []
+    for text in listed:
+        role, _, names = text.partition("=")
+        files = names.split(",") if role in ROLES else [text]
+        keys = [bytes.fromhex(read_public(Path(name)).verifying) for name in files]
+        known.append((role if role in ROLES else "", keys))
+    if any(not role for role, _ in known):
+        hint("a key without a role is trusted in any: --trust shuffler=FILE says which")
+    return Trust.of(known)
 
 
 def show(value: dict[str, Any], *, as_json: bool) -> None:

@@ -9,6 +9,7 @@ import msgspec
 from coatcheck.agreement import countersign, propose, settle, write_signed
 from coatcheck.cli.files import (
     FILE,
+    TRUST,
     PublicKeys,
     SecretKeys,
     document,
@@ -18,6 +19,7 @@ from coatcheck.cli.files import (
     read_keys,
     read_public,
     read_terms_file,
+    read_trust,
     show,
     write,
 )
@@ -99,7 +101,7 @@ def propose_(
         expires=_time(expires, begin),
         letter_size=plan.letter_size,
     )
-    write(out, write_signed(propose(made, signing=keys.pairs.signing)))
+    write(out, write_signed(propose(made, keys=keys.pairs)))
     hint("every shuffler has to sign these terms now: coatcheck terms sign")
 
 
@@ -112,9 +114,7 @@ def sign(*, file: Path, key: Path, pledges: Path, out: Path) -> None:
     """Sign terms as a shuffler, one version a round: the pledge file remembers which."""
     known: dict[str, str] = msgspec.json.decode(read(pledges)) if pledges.exists() else {}
     pledged = {name: bytes.fromhex(digest) for name, digest in known.items()}
-    signed = countersign(
-        read_terms_file(file), signing=read_keys(key).pairs.signing, pledged=pledged
-    )
+    signed = countersign(read_terms_file(file), keys=read_keys(key).pairs, pledged=pledged)
     # Remembered before the signature leaves, so that a crash cannot make room for another one.
     write(pledges, document({n: d.hex() for n, d in pledged.items()}), secret=True, replace=True)
     write(out, write_signed(signed), replace=out == file)
@@ -122,12 +122,12 @@ def sign(*, file: Path, key: Path, pledges: Path, out: Path) -> None:
 
 @terms.command()
 @click.argument("file", type=FILE)
-@click.option("--trust", type=FILE, multiple=True, help="Public keys that you know.")
+@TRUST()
 @_JSON
-def check(*, file: Path, trust: tuple[Path, ...], as_json: bool) -> None:
+def check(*, file: Path, trust: tuple[str, ...], as_json: bool) -> None:
     """Check every signature and print what the terms say."""
-    trusted = {bytes.fromhex(read_public(path).verifying) for path in trust}
-    round_ = settle(read_terms_file(file), trusted=trusted if trust else None)
+    trusted = read_trust(trust) if trust else None
+    round_ = settle(read_terms_file(file), trusted=trusted)
     show(describe(round_), as_json=as_json)
 
 

@@ -14,11 +14,12 @@ from coatcheck import client
 from coatcheck.agreement import SignedTerms, settle
 from coatcheck.cli.files import (
     FILE,
+    TRUST,
     hint,
     now,
-    read_public,
     read_secret,
     read_terms_file,
+    read_trust,
     show,
 )
 from coatcheck.cli.files import read as read_file
@@ -42,7 +43,7 @@ _BULLETIN = click.option("--bulletin", type=FILE, required=True, help="The round
 
 @click.command()
 @_TERMS
-@click.option("--trust", type=FILE, multiple=True, required=True, help="Public keys you know.")
+@TRUST(required=True)
 @click.option("--group", required=True, help="Which group of the terms you belong to.")
 @click.option("--value", required=True, help="Your value, such as 31.23,121.47; - reads stdin.")
 @click.option("--epsilon", type=float, required=True, help="The most that this round may cost.")
@@ -58,7 +59,7 @@ _BULLETIN = click.option("--bulletin", type=FILE, required=True, help="The round
 def join(
     *,
     terms_file: Path,
-    trust: tuple[Path, ...],
+    trust: tuple[str, ...],
     group: str,
     value: str,
     epsilon: float,
@@ -75,7 +76,7 @@ def join(
     If the ticket is there already, its stored report is written again: the same bytes, no new
     noise, no second cost.
     """
-    trusted = {bytes.fromhex(read_public(path).verifying) for path in trust}
+    trusted = read_trust(trust)
     invitation = client.examine(
         read_terms_file(terms_file),
         group=group,

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from coatcheck.cli.files import CA, FILE, hint, read_public, show
+from coatcheck.cli.files import CA, FILE, TRUST, hint, read_trust, show
 from coatcheck.cli.person import told, value_of
 from coatcheck.client import Limit
 from coatcheck.errors import Misuse
@@ -20,9 +20,7 @@ _ROUND = click.option("--round", "url", required=True, help="The round's address
 _TICKET = click.option(
     "--ticket", type=FILE, required=True, help="Your ticket; if it is there, it is used again."
 )
-_TRUST = click.option(
-    "--trust", type=FILE, multiple=True, required=True, help="Public keys that you know."
-)
+_TRUST = TRUST(required=True)
 
 
 @click.command("take-part")
@@ -42,7 +40,7 @@ _TRUST = click.option(
 def take_part(
     *,
     url: str,
-    trust: tuple[Path, ...],
+    trust: tuple[str, ...],
     group: str,
     value: str,
     epsilon: float,
@@ -64,7 +62,7 @@ def take_part(
     stored = ticket.exists()
 
     async def whole() -> dict[str, Any]:
-        async with Visit(url, path=ticket, trusted=_keys(trust), ca=ca) as visit:
+        async with Visit(url, path=ticket, trusted=read_trust(trust), ca=ca) as visit:
             limit = Limit(epsilon, delta)
             invitation = await visit.invitation(group=group, limit=limit)
             hint(invitation_sentence(invitation.guarantee.epsilon, invitation.guarantee.crowd))
@@ -97,7 +95,7 @@ def letters() -> None:
 @click.option("--message", required=True, help="The text; it is sealed to the partner.")
 @CA
 def write(
-    *, url: str, trust: tuple[Path, ...], ticket: Path, to: str, message: str, ca: str
+    *, url: str, trust: tuple[str, ...], ticket: Path, to: str, message: str, ca: str
 ) -> None:
     """Write a sealed letter and post it."""
     try:
@@ -106,7 +104,7 @@ def write(
         raise Misuse("--to is a contact in hexadecimal, as `take-part` prints it") from None
 
     async def whole() -> None:
-        async with Visit(url, path=ticket, trusted=_keys(trust), ca=ca) as visit:
+        async with Visit(url, path=ticket, trusted=read_trust(trust), ca=ca) as visit:
             await visit.write(message.encode(), to=contact)
 
     _run(whole())
@@ -119,11 +117,11 @@ def write(
 @_TICKET
 @CA
 @_JSON
-def read(*, url: str, trust: tuple[Path, ...], ticket: Path, ca: str, as_json: bool) -> None:
+def read(*, url: str, trust: tuple[str, ...], ticket: Path, ca: str, as_json: bool) -> None:
     """Read the new letters to you."""
 
     async def whole() -> dict[str, Any]:
-        async with Visit(url, path=ticket, trusted=_keys(trust), ca=ca) as visit:
+        async with Visit(url, path=ticket, trusted=read_trust(trust), ca=ca) as visit:
             inbox = await visit.read()
             listed = [
                 {
@@ -135,10 +133,6 @@ def read(*, url: str, trust: tuple[Path, ...], ticket: Path, ca: str, as_json: b
             return {"letters": listed, "refused": inbox.refused}
 
     show(_run(whole()), as_json=as_json)
-
-
-def _keys(trust: tuple[Path, ...]) -> frozenset[bytes]:
-    return frozenset(bytes.fromhex(read_public(path).verifying) for path in trust)
 
 
 def _run(work: Coroutine[Any, Any, _R]) -> _R:

@@ -7,7 +7,7 @@ writes. This file holds everybody's tickets, as only a demo may. SPEC section 12
 
 import asyncio
 import time
-from collections.abc import Collection, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,6 +24,7 @@ from coatcheck.services.client import Visit
 from coatcheck.services.peers import Peers
 from coatcheck.terms import Round
 from coatcheck.ticket import Ticket
+from coatcheck.trust import Trust
 
 T = TypeVar("T")
 AT_ONCE: Final = 80
@@ -43,7 +44,7 @@ class Scene(Protocol):
         """Where people keep their tickets."""
 
     @property
-    def trusted(self) -> Collection[bytes]:
+    def trusted(self) -> Trust:
         """The verifying keys that people know from elsewhere."""
 
     def open(self, play: Play) -> str:

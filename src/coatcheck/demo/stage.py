@@ -5,7 +5,7 @@ their operator, and afterwards opens the uploads with their keys to show what th
 """
 
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +26,7 @@ from coatcheck.services.local import Local
 from coatcheck.services.peers import told
 from coatcheck.shuffler import Shuffler, fresh_state
 from coatcheck.terms import Round
+from coatcheck.trust import Trust
 
 _START: Final = 60.0
 _GLANCE: Final = 0.05
@@ -83,7 +84,7 @@ class Scene:
         return {self.local.role(name): self.local.url(name) for name in self.local.names}
 
     @property
-    def trusted(self) -> Collection[bytes]:
+    def trusted(self) -> Trust:
         """The verifying keys that people know from elsewhere."""
         return self.local.trusted
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from coatcheck.domain import domain_from_params
-from coatcheck.errors import Misuse
+from coatcheck.errors import SHAPELESS, Misuse
 from coatcheck.randomizers.additive import Laplace, PlanarLaplace, Staircase
 from coatcheck.randomizers.bounded import BoundedResponse
 from coatcheck.randomizers.choice import candidates, choose, fieldwise
@@ -62,7 +62,20 @@ REGISTRY: Final[dict[str, type[Randomizer]]] = {
 
 
 def from_params(params: Mapping[str, Any]) -> Randomizer:
-    """Return the randomizer that `params()` described; an unknown or missing key is an error."""
+    """Return the randomizer that `params()` described; an unknown or missing key is an error.
+
+    Parameters come from strangers' terms: whatever shape JSON can have, they make a mechanism
+    or a `Misuse`.
+    """
+    try:
+        return _made(params)
+    except Misuse:
+        raise
+    except (*SHAPELESS, RecursionError) as error:
+        raise Misuse(f"these parameters make no randomizer: {error}") from error
+
+
+def _made(params: Mapping[str, Any]) -> Randomizer:
     given = dict(params)
     name = given.pop("name", None)
     if name not in REGISTRY:
@@ -78,6 +91,6 @@ def from_params(params: Mapping[str, Any]) -> Randomizer:
         made = REGISTRY[name](**given)
     except TypeError as error:
         raise Misuse(f"{name} cannot be made of {sorted(given)}: {error}") from error
-    if made.params() != {**params, "domain": made.params()["domain"]}:
+    if made.params() != dict(params):
         raise Misuse(f"the parameters of {name} are not complete: {made.params()} was made of them")
     return made

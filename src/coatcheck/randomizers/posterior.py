@@ -58,5 +58,5 @@ def _means(randomizer: Randomizer, domain: Box | Ball, reports: Reports, places:
     whole = likely.sum(axis=1, keepdims=True)
     if not (whole > 0).all():
         raise Misuse(f"there are reports that {randomizer.name} does not give from any place")
-    means: Floats = np.einsum("nm,nmd->nd", likely / whole, places)
+    means: Floats = np.einsum("km,kmd->kd", likely / whole, places)
     return means

@@ -6,7 +6,6 @@ SPEC section 12.
 """
 
 import asyncio
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from coatcheck.client import Budget, Inbox, Limit
 from coatcheck.messages import Answer
 from coatcheck.services.visit import Offer, Visit
 from coatcheck.ticket import Ticket
+from coatcheck.trust import Trust
 
 __all__ = ["Offer", "Visit", "collect", "join", "read", "write"]
 
@@ -24,7 +24,7 @@ def join(
     *,
     ticket: Path,
     group: str,
-    trusted: Collection[bytes],
+    trusted: Trust,
     limit: Limit,
     ledger: Budget | None,
     token: str = "",
@@ -40,7 +40,7 @@ def join(
 
 
 def collect(
-    url: str, *, ticket: Path, trusted: Collection[bytes], patience: float = 600.0, ca: str = ""
+    url: str, *, ticket: Path, trusted: Trust, patience: float = 600.0, ca: str = ""
 ) -> Answer:
     """Wait for the answer from a plain program."""
 
@@ -51,9 +51,7 @@ def collect(
     return asyncio.run(whole())
 
 
-def write(
-    url: str, body: bytes, *, to: bytes, ticket: Path, trusted: Collection[bytes], ca: str = ""
-) -> None:
+def write(url: str, body: bytes, *, to: bytes, ticket: Path, trusted: Trust, ca: str = "") -> None:
     """Write a letter from a plain program."""
 
     async def whole() -> None:
@@ -63,7 +61,7 @@ def write(
     asyncio.run(whole())
 
 
-def read(url: str, *, ticket: Path, trusted: Collection[bytes], ca: str = "") -> Inbox:
+def read(url: str, *, ticket: Path, trusted: Trust, ca: str = "") -> Inbox:
     """Read one's letters from a plain program."""
 
     async def whole() -> Inbox:

@@ -19,6 +19,7 @@ from coatcheck.entropy import system
 from coatcheck.errors import Unavailable
 from coatcheck.keyfiles import SecretKeys, document, read_public, write_bytes
 from coatcheck.services.peers import ask
+from coatcheck.trust import Trust
 
 _PATIENCE: Final = 60.0
 OCTETS: Final = {"content-type": "application/octet-stream"}
@@ -99,11 +100,13 @@ class Local:
         return "\n".join([f"[{self.role(name)}]", *lines, ""])
 
     @property
-    def trusted(self) -> frozenset[bytes]:
+    def trusted(self) -> Trust:
         """The verifying keys that a person would know from elsewhere."""
-        keys = [key for name in self.names for key in self._keys(name)]
-        listed = [read_public(self.folder / f"{key}.public") for key in keys]
-        return frozenset(bytes.fromhex(public.verifying) for public in listed)
+        return Trust.of((self.role(name), self._known(name)) for name in self.names)
+
+    def _known(self, name: str) -> list[bytes]:
+        listed = [read_public(self.folder / f"{key}.public") for key in self._keys(name)]
+        return [bytes.fromhex(public.verifying) for public in listed]
 
     @property
     def token(self) -> str:

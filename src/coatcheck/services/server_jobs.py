@@ -61,7 +61,7 @@ def draft(
             expires=expires,
             letter_size=made.letter_size,
         )
-        return write_signed(propose(terms, signing=keys.current.signing))
+        return write_signed(propose(terms, keys=keys.current))
     except msgspec.MsgspecError as error:
         raise Misuse(f"the plan makes no terms: {error}") from None
 

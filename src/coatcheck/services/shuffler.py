@@ -14,7 +14,7 @@ from functools import partial
 from coatcheck.agreement import countersign, read_signed, settle, write_signed
 from coatcheck.entropy import system
 from coatcheck.errors import Malformed, Misuse, Refused, TwoFaces
-from coatcheck.keys import SigningKey
+from coatcheck.keys import KeyPairs
 from coatcheck.parcels import RECEIPT_SIZE, Batch
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
@@ -167,7 +167,7 @@ class ShufflerService:
         signed = read_signed(raw)
         fence = self.frame.leadership.fence
         memory: dict[str, bytes] = {}
-        answer = countersign(signed, signing=self._signer(signed.document), pledged=memory)
+        answer = countersign(signed, keys=self._signer(signed.document), pledged=memory)
         ((name, digest),) = memory.items()
         if await asyncio.to_thread(self.store.pledge, name, digest, fence=fence) != digest:
             raise TwoFaces(f"round {name!r} is already signed with other terms: use a new name")
@@ -193,7 +193,7 @@ class ShufflerService:
         fence = self.frame.leadership.fence
         return self.store.pledge(round_.terms.round, round_.digest, fence=fence)
 
-    def _signer(self, document: str) -> SigningKey:
+    def _signer(self, document: str) -> KeyPairs:
         """Find the own key in terms, and refuse those of a server that is not known here."""
         terms = read_terms(document.encode()).terms
         if bytes.fromhex(terms.server.verifying) not in self.trusted:
@@ -201,7 +201,7 @@ class ShufflerService:
         mine = [party for party in terms.shufflers if self.keyring.has(party.verifying)]
         if len(mine) != 1:
             raise Problem("refused", "these terms name another shuffler, or this one twice")
-        return self.keyring.of(mine[0].verifying).signing
+        return self.keyring.of(mine[0].verifying)
 
     # -- what happens by itself
 

@@ -7,7 +7,7 @@ same bytes; whatever fails, no other and no less private way is tried. SPEC sect
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -24,6 +24,7 @@ from coatcheck.notices import Bulletin, Checkpoint, posting_size
 from coatcheck.services.peers import Absent, Peers
 from coatcheck.terms import Round
 from coatcheck.ticket import Ticket, read_ticket, write_ticket
+from coatcheck.trust import Trust
 from coatcheck.witness import check_bulletin, check_heading, follow
 
 _PAUSE: Final = 0.25
@@ -57,7 +58,7 @@ class Visit:
         url: str,
         *,
         path: Path,
-        trusted: Collection[bytes],
+        trusted: Trust,
         peers: Peers | None = None,
         offer: Offer | None = None,
         ca: str = "",

@@ -19,7 +19,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, cast, runtime_checkable
 
-from coatcheck.errors import Misuse
+from coatcheck.errors import SHAPELESS, Misuse
 from coatcheck.tasks.answers import (
     Answers,
     AnswerSize,
@@ -153,7 +153,9 @@ def from_params(params: dict[str, object]) -> Task:
         raise Misuse("the parameters of a task need its name")
     try:
         return load(name)(**rest)
-    except TypeError as error:
+    except Misuse:
+        raise
+    except SHAPELESS as error:
         raise Misuse(f"task {name} does not take these parameters: {error}") from error
 
 
@@ -165,6 +167,8 @@ def exposure(task: Task, *, sizes: Sequence[int], corrupted: Sequence[int]) -> t
     that who they are does not depend on the reports (docs/explanation/exposure.md).
     """
     told = task.exposed(sizes)
+    if [len(row) for row in told] != [len(sizes)] * len(sizes):
+        raise Misuse(f"task {task.name} has {len(told)} groups, there are {len(sizes)}")
     return tuple(
         min(
             sizes[h] - corrupted[h],

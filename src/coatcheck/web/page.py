@@ -145,8 +145,7 @@ class Page:
     async def terms(self, _: Request) -> Response:
         """Hand out the signed terms, and the keys that a person would know from elsewhere."""
         signed = msgspec.to_builtins(self.live.signed)
-        trusted = sorted(key.hex() for key in self.live.stage.trusted)
-        return JSONResponse({"signed": signed, "trusted": trusted})
+        return JSONResponse({"signed": signed, "trusted": self.live.stage.trusted.plain()})
 
     async def upload(self, request: Request) -> Response:
         """Relay sealed bytes to the first shuffler and return its receipt."""

@@ -5,7 +5,7 @@ a person's client sends. It holds no key; what the server saw is opened by the d
 """
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Protocol, Self
 
@@ -20,6 +20,7 @@ from coatcheck.notices import Checkpoint, posting_size
 from coatcheck.server import Opened
 from coatcheck.services.peers import told
 from coatcheck.terms import Round
+from coatcheck.trust import Trust
 
 _GLANCE: Final = 0.05
 _PATIENCE: Final = 120.0
@@ -40,7 +41,7 @@ class Stage(Protocol):
     """What a live round needs of the roles."""
 
     @property
-    def trusted(self) -> Collection[bytes]:
+    def trusted(self) -> Trust:
         """The verifying keys that people know from elsewhere."""
 
     def open(self, play: Play) -> SignedTerms:
@@ -83,7 +84,7 @@ class Loopback:
         self._http.close()
 
     @property
-    def trusted(self) -> Collection[bytes]:
+    def trusted(self) -> Trust:
         """The verifying keys that people know from elsewhere."""
         return self._scene.trusted
 

@@ -1,0 +1,39 @@
+"""Whole files, durably: all bytes are on disk under the name, or the old file is as it was.
+
+For what a person cannot lose: tickets, ledgers, keys. Knows nothing of what is written.
+"""
+
+import os
+import threading
+from pathlib import Path
+
+
+def replace_file(path: Path, raw: bytes, *, mode: int) -> None:
+    """Write a file beside its place, then move it there; an `OSError` leaves the old one.
+
+    *Guarantee:* when this returns, the bytes and the name are on disk. A full disk, which takes
+    a part of the bytes and says so only by the count, is an error like any other.
+    """
+    # Named by process and thread, so that what a crash left there is nobody's in use.
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
+    fresh.unlink(missing_ok=True)
+    try:
+        # A buffered stream writes again until all is written, or raises.
+        with os.fdopen(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode), "wb") as stream:
+            stream.write(raw)
+            stream.flush()
+            os.fsync(stream.fileno())
+        fresh.replace(path)
+    except BaseException:
+        fresh.unlink(missing_ok=True)
+        raise
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    # The new name itself lies in the folder, and survives a power failure only with it.
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,102 @@
+"""Terms whose mechanism or task is not what it should be: refused in words, never by accident."""
+
+import contextlib
+import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from coatcheck.client import Invitation, Limit, examine
+from coatcheck.errors import Refused
+from rounds import OPENS, SQUARE, Stage, signed_blindly
+
+STAGE = Stage()
+
+
+def look(change: Callable[[dict[str, Any]], object]) -> Invitation:
+    """Examine terms that everybody signed with a change."""
+    plain = json.loads(STAGE.round.document)
+    change(plain)
+    document, cast = json.dumps(plain).encode(), STAGE.cast
+    signed = signed_blindly(document, server=cast.server, shufflers=cast.shufflers)
+    limit = Limit(epsilon=2.5, delta=1e-3)
+    return examine(signed, group="riders", trusted=cast.trusted, limit=limit, now=OPENS)
+
+
+JUNK: list[Any] = [None, True, -1, 0, 2.5, 1e308, 10**18, "x", [], [1], [[]], {}, {"a": 1}]
+
+
+def places(plain: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """List the path of everything inside a JSON value."""
+    inner = plain.items() if isinstance(plain, dict) else enumerate(plain)
+    found = []
+    for step, value in inner:
+        found.append((*path, step))
+        if isinstance(value, dict | list):
+            found += places(value, (*path, step))
+    return found
+
+
+def put(plain: Any, path: tuple[Any, ...], value: object) -> None:
+    """Set what lies at a path."""
+    for step in path[:-1]:
+        plain = plain[step]
+    plain[path[-1]] = value
+
+
+def put_in_mechanism(terms: dict[str, Any], path: tuple[Any, ...], value: object) -> None:
+    """Change a parameter of the riders' mechanism."""
+    put(terms["groups"][0]["randomizer"], path, value)
+
+
+@pytest.mark.parametrize("path", places(SQUARE.params()), ids=str)
+def test_malformed_mechanisms_are_refused_in_words(path: tuple[Any, ...]) -> None:
+    """Whatever stands in a mechanism's parameters, the client accepts or refuses, no more."""
+    for junk in JUNK:
+        with contextlib.suppress(Refused):
+            made = look(partial(put_in_mechanism, path=path, value=junk))
+            assert made.randomizer.params() == made.of.randomizer
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        *({name: junk} for junk in JUNK for name in ("groups", "capacity", "scale", "gap")),
+        {"surprise": 1},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("name", ["least-cost-matching", "neighbours", "learning", "echo"])
+def test_malformed_tasks_are_refused_in_words(name: str, params: dict[str, Any]) -> None:
+    """Terms that reckon with corrupted people need a task whose exposure can be told."""
+    needed: dict[str, dict[str, Any]] = {
+        "neighbours": {"radius": 1.0},
+        "learning": {"dimension": 2},
+    }
+
+    def change(plain: dict[str, Any]) -> None:
+        plain["task"] = {"name": name, "params": {**needed.get(name, {}), **params}}
+        for group in plain["groups"]:
+            group.update(minimum=9)
+            group["promise"].update(corrupted=1)
+
+    with pytest.raises(Refused, match=r"expose|gives only"):
+        look(change)
+
+
+def test_incomplete_parameters_are_refused() -> None:
+    """A mechanism or a domain that leaves a parameter to a default is not the one signed for."""
+    for path in places(SQUARE.params()):
+        if isinstance(path[-1], str):
+            with pytest.raises(Refused, match="no mechanism"):
+                look(partial(drop, path=path))
+
+
+def drop(terms: dict[str, Any], path: tuple[Any, ...]) -> None:
+    """Take away a parameter of the riders' mechanism."""
+    plain = terms["groups"][0]["randomizer"]
+    for step in path[:-1]:
+        plain = plain[step]
+    del plain[path[-1]]

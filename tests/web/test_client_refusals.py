@@ -1,0 +1,188 @@
+"""What the browser client refuses as the Python one does: trust, exposure, limits, loose terms."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from coatcheck import client
+from coatcheck.agreement import SignedTerms, write_signed
+from coatcheck.client import Limit
+from coatcheck.domain import Box
+from coatcheck.drafting import GroupDraft
+from coatcheck.entropy import seeded
+from coatcheck.errors import Refused
+from coatcheck.randomizers import MinkowskiResponse
+from coatcheck.simulation import Cast
+from coatcheck.suites import CLASSICAL
+from coatcheck.tasks import Task
+from coatcheck.tasks.learning import Learning
+from coatcheck.tasks.matching import LeastCostMatching
+from coatcheck.tasks.neighbours import Neighbours
+from coatcheck.ticket import read_ticket
+from coatcheck.trust import Trust
+from rounds import OPENS, Stage, posting_counted, signed_blindly
+from web.browser import Refusal, ask
+
+SQUARE = Box(lo=(0.0, 0.0), hi=(1.0, 1.0))
+
+
+def look(signed: SignedTerms, known: Trust, **changed: Any) -> Any:
+    """Examine terms in the browser, and join."""
+    usual = {
+        "signed": json.loads(write_signed(signed)),
+        "group": "riders",
+        "trusted": known.plain(),
+        "limit": {"epsilon": 10.0, "delta": 1e-3},
+        "now": OPENS,
+    }
+    return ask("join", value=[0.5, 0.5], **{**usual, **changed})
+
+
+def altered(stage: Stage, change: Callable[[dict[str, Any]], object]) -> SignedTerms:
+    """Let everybody sign changed terms."""
+    plain = json.loads(stage.round.document)
+    change(plain)
+    cast = stage.cast
+    document = json.dumps(plain).encode()
+    return signed_blindly(document, server=cast.server, shufflers=cast.shufflers)
+
+
+def test_a_key_is_trusted_in_its_role_only() -> None:
+    """The board's key is no shuffler's, and a plain list of keys says too little."""
+    stage = Stage()
+    cast = stage.cast
+    swapped = Trust.of(
+        [
+            ("server", [cast.server.signing.public_raw]),
+            ("shuffler", [cast.board.signing.public_raw]),
+            ("board", [cast.shufflers[0].signing.public_raw]),
+        ]
+    )
+    with pytest.raises(Refusal, match="not one you trust as a shuffler"):
+        look(stage.signed, swapped)
+    keys = [keys.signing.public_raw for keys in (cast.server, cast.board, *cast.shufflers)]
+    with pytest.raises(Refusal, match="say in which role"):
+        look(stage.signed, swapped, trusted=[key.hex() for key in keys])
+    assert look(stage.signed, Trust(anywhere=frozenset(keys)))
+
+
+def test_a_cascade_without_a_shuffler_that_is_relied_on_is_refused() -> None:
+    """Whoever relies on two shufflers joins no round with one of them."""
+    stage = Stage(shufflers=2)
+    plain = json.loads(stage.round.document)
+    plain["shufflers"] = plain["shufflers"][1:]
+    document, cast = json.dumps(plain).encode(), stage.cast
+    signed = signed_blindly(document, server=cast.server, shufflers=cast.shufflers[1:])
+    with pytest.raises(Refusal, match="leave out shuffler 1 of the 2"):
+        look(signed, cast.trusted)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda plain: plain.pop("coatcheck"),
+        lambda plain: plain.pop("suite"),
+        lambda plain: plain.update(toString=1),
+        lambda plain: plain["task"]["params"].update(name="learning"),
+        lambda plain: plain["server"].update(verifying=plain["server"]["verifying"] + "\n"),
+        lambda plain: plain["server"].update(verifying=plain["server"]["verifying"].upper()),
+        lambda plain: plain["groups"][0]["randomizer"]["domain"].pop("steps"),
+        lambda plain: plain["groups"][0]["randomizer"]["domain"].pop("degrees"),
+        lambda plain: plain["groups"][0]["randomizer"].pop("inset"),
+        lambda plain: plain["groups"][0]["randomizer"].update(surprise=1),
+    ],
+)
+def test_loose_terms_are_refused(change: Callable[[dict[str, Any]], object]) -> None:
+    """A missing, unknown or differently spelled field is refused, whoever signed."""
+    stage = Stage()
+    with pytest.raises(Refusal, match="terms"):
+        look(altered(stage, change), stage.cast.trusted)
+
+
+def test_the_limit_is_kept_to_the_last_digit() -> None:
+    """A round that costs a thousandth more than the person allows is refused."""
+    stage = Stage(minimum=50)
+    cost = look(stage.signed, stage.cast.trusted)["epsilon"]
+    limit = {"epsilon": cost, "delta": 1e-3}
+    assert look(stage.signed, stage.cast.trusted, limit=limit)
+    with pytest.raises(Refusal, match="your limit is"):
+        look(stage.signed, stage.cast.trusted, limit={**limit, "epsilon": cost * 0.999})
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        LeastCostMatching(groups=("riders", "drivers"), capacity=(1, 3)),
+        Neighbours(radius=0.1, limit=4, groups=("riders",)),
+        Learning(dimension=2, groups=("riders",)),
+    ],
+    ids=lambda task: task.name,
+)
+def test_exposure_is_reckoned_as_in_python(task: Task) -> None:
+    """What the terms must admit is the same number on both sides; one less is refused."""
+    cast = Cast.draw(suite=CLASSICAL, shufflers=1, entropy=seeded(3))
+    randomizer = MinkowskiResponse(domain=SQUARE, epsilon=2.0, radius=0.5)
+    drafts = [
+        GroupDraft(name=name, randomizer=randomizer, minimum=40, delta=1e-3, corrupted=3)
+        for name in task.groups
+    ]
+    signed = cast.agree(drafts, task=task, name="noon", suite=CLASSICAL)
+    assert look(signed, cast.trusted)
+    plain = json.loads(signed.document)
+    promise = plain["groups"][0]["promise"]
+    if not promise["exposed"]:
+        return
+    promise["exposed"] -= 1
+    document = json.dumps(plain).encode()
+    fewer = signed_blindly(document, server=cast.server, shufflers=cast.shufflers)
+    with pytest.raises(Refusal, match="answers can expose"):
+        look(fewer, cast.trusted)
+    limit = Limit(10.0, 1e-3)
+    with pytest.raises(Refused, match="answers can expose"):
+        client.examine(fewer, group="riders", trusted=cast.trusted, limit=limit, now=OPENS)
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        {"name": "echo", "params": {}},
+        {"name": "learning", "params": {"dimension": 2}},
+        {"name": "toString", "params": {}},
+        {"name": "least-cost-matching", "params": {"capacity": [2, 2]}},
+        {"name": "least-cost-matching", "params": {"capacity": 7}},
+    ],
+)
+def test_an_exposure_that_nobody_can_tell_is_refused(task: dict[str, Any]) -> None:
+    """With corrupted people in the terms the task must be known, and fit the groups."""
+    stage = Stage(minimum=5)
+
+    def change(plain: dict[str, Any]) -> None:
+        plain["task"] = task
+        plain["groups"][1]["promise"]["corrupted"] = 1
+
+    with pytest.raises(Refusal, match=r"expose|capacity|terms"):
+        look(altered(stage, change), stage.cast.trusted)
+
+
+@pytest.mark.parametrize("counter", [2**53, 2**64 - 1])
+def test_a_letter_whose_counter_no_ticket_holds_is_refused(counter: int) -> None:
+    """It is counted, not read, and the ticket is what it was."""
+    stage = Stage()
+    writer = stage.join(1).keys
+    joined = look(stage.signed, stage.cast.trusted)
+    reader = read_ticket(joined["ticket"].encode()).keys
+    posting = posting_counted(stage.round, writer=writer, reader=reader, counter=counter)
+    got = ask(
+        "read",
+        ticket=joined["ticket"],
+        postings=[posting.hex()],
+        signed=json.loads(write_signed(stage.signed)),
+        group="riders",
+        trusted=stage.cast.trusted.plain(),
+        limit={"epsilon": 10.0, "delta": 1e-3},
+        now=OPENS,
+    )
+    assert (got["bodies"], got["refused"]) == ([], 1)
+    assert read_ticket(got["ticket"].encode()).seen == ()

@@ -1,0 +1,53 @@
+// Whom answers to corrupted people expose: those no longer hide others. SPEC section 12.
+//
+// The same bounds as the tasks of coatcheck/tasks state; of a task that is not here nothing is
+// known, so terms that reckon with corrupted people are refused.
+
+import { Refused } from "./errors.js";
+
+const natural = (value) => Number.isInteger(value) && value >= 1;
+
+function matching({ capacity = [1, 1] }, [riders, drivers]) {
+  const good = Array.isArray(capacity) && capacity.length === 2 && capacity.every(natural)
+    && Math.min(...capacity) === 1;
+  if (!good) throw new Refused("the terms give no capacity that a matching can have");
+  return [[0, Math.min(capacity[0], drivers)], [Math.min(capacity[1], riders), 0]];
+}
+
+function neighbours({ limit = 16 }, [people]) {
+  if (!natural(limit)) throw new Refused("the terms give no limit of neighbours");
+  return [[Math.max(0, Math.min(limit, people - 1))]];
+}
+
+// For each task how many groups it has, and how many of group h an answer in group g can expose.
+const TASKS = {
+  download: [1, (_, [people]) => [[Math.max(0, people - 1)]]],
+  learning: [1, () => [[0]]],
+  neighbours: [1, neighbours],
+  "least-cost-matching": [2, matching],
+  "maximum-matching": [2, matching],
+};
+
+/** Refuse terms whose answers would give away more people of a group than they say. */
+export function checkExposure({ terms }, number) {
+  const corrupted = terms.groups.map((group) => group.promise.corrupted);
+  if (!corrupted.some((count) => count > 0)) return; // answers to honest people are read by nobody else
+  const { name, params = {} } = terms.task;
+  const [groups, exposed] = Object.hasOwn(TASKS, name) ? TASKS[name] : [];
+  if (groups !== terms.groups.length) {
+    throw new Refused(
+      `cannot tell whom the answers of task ${name} expose among these groups: join with the command line`,
+    );
+  }
+  const sizes = terms.groups.map((group) => group.minimum);
+  const told = exposed(params, sizes);
+  const sum = corrupted.reduce((total, count, g) => total + count * told[g][number], 0);
+  const bound = Math.min(sizes[number] - corrupted[number], sum);
+  const { name: group, promise } = terms.groups[number];
+  if (bound > promise.exposed) {
+    throw new Refused(
+      `answers can expose ${bound} members of ${group}, the terms admit ${promise.exposed}: their`
+      + " promise is not kept",
+    );
+  }
+}
