@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 from coatcheck.amplification import amplify, delta_curve
 from coatcheck.cli import main
+from coatcheck.cli.person import hint_caveat
 from coatcheck.domain import Box
 from coatcheck.laws import grid
 from coatcheck.planning import Group, plan
@@ -105,6 +106,17 @@ def test_a_promise_with_exposed_people_says_what_it_assumes() -> None:
     shown = json.loads(CliRunner().invoke(main, [*common, "--exposed", "9"]).stdout)
     assert "proven for certain" in shown["caveat"]
     assert json.loads(CliRunner().invoke(main, common).stdout)["caveat"] == ""
+
+
+def test_whoever_joins_at_a_shell_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    """`join` and `take-part` hint at it before anything leaves, if anybody is exposed at all."""
+    law = grid(3.0, cells=9)
+    hint_caveat(amplify(law, crowd=900, delta=1e-6))
+    assert capsys.readouterr().err == ""
+    hint_caveat(amplify(law, crowd=900, exposed=9, delta=1e-6))
+    told = capsys.readouterr().err
+    assert told.startswith("coatcheck: answers such as partners")
+    assert told.endswith("only the local ε = 3 is proven for certain\n")
 
 
 def test_a_plan_for_a_matching_says_it_too() -> None:
