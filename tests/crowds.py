@@ -74,13 +74,17 @@ def worst_delta(channel: Array, crowd: int, epsilon: float) -> float:
 
 def _others(channel: Array, people: int) -> Iterator[Array]:
     """Give the law of the histogram of reports for each data set of the others."""
-    shape = (people + 2,) * channel.shape[1]
     for data in itertools.combinations_with_replacement(range(len(channel)), people):
-        law = np.zeros(shape)
-        law[(0,) * channel.shape[1]] = 1.0
-        for value in data:
-            law = _add(law, channel[value])
-        yield law
+        yield histogram(channel, data)
+
+
+def histogram(channel: Array, data: Sequence[int]) -> Array:
+    """Give the law of the histogram of the reports of people with these values."""
+    law = np.zeros((len(data) + 2,) * channel.shape[1])
+    law[(0,) * channel.shape[1]] = 1.0
+    for value in data:
+        law = _add(law, channel[value])
+    return law
 
 
 def _add(law: Array, row: Array) -> Array:

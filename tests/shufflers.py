@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from coatcheck.agreement import countersign, read_signed, settle, write_signed
 from coatcheck.client import Invitation, examine
-from coatcheck.keyfiles import read_keys
+from coatcheck.keyfiles import SecretKeys, read_keys
 from coatcheck.services.clock import Clock
 from coatcheck.services.gatherings import Live
 from coatcheck.services.local import Local
@@ -38,16 +38,26 @@ class Stage:
         self.round = settle(read_signed(self.signed))
         self.invitations = [self._invite(group, local) for group in ("riders", "drivers")]
 
-    def terms(self, folder: Path, minimum: int, *, name: str = "times", sealing: str = "") -> bytes:
-        """Let everybody sign terms, with another sealing key for the shuffler if one is given."""
+    def terms(
+        self, folder: Path, minimum: int, *, name: str = "times", other: SecretKeys | None = None
+    ) -> bytes:
+        """Let everybody sign terms, with the sealing key of another if there is one.
+
+        No shuffler of ours would sign such terms; one of an earlier version would.
+        """
         server = read_settings(folder / "server.toml", role="server", kind=ServerSettings)
         keys = read_keys(folder / "shuffler-1.key")
-        public = replace(keys.public, sealing=sealing) if sealing else keys.public
+        public, pairs = keys.public, keys.pairs
+        if other is not None:
+            public, pairs.opening = (
+                replace(public, sealing=other.public.sealing),
+                other.pairs.opening,
+            )
         board = read_keys(folder / "board.key").public
         now = int(self.start)
         times = (now, now + 100, now + 1000)
         raw = drafted(server, draft(name, minimum=minimum), times, [public], board)
-        return write_signed(countersign(read_signed(raw), keys=keys.pairs, pledged={}))
+        return write_signed(countersign(read_signed(raw), keys=pairs, pledged={}))
 
     def _invite(self, group: str, local: Local) -> Invitation:
         signed, now = read_signed(self.signed), int(self.start)

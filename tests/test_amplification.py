@@ -231,6 +231,22 @@ def test_closed_form_says_when_it_does_not_apply() -> None:
     assert inside.epsilon == pytest.approx(printed, rel=1e-12)
 
 
+def test_what_is_printed_is_rounded_up() -> None:
+    """Neither δ nor the local ε reads as more private than it is."""
+    told = str(amplify(AnyLdp(epsilon=1.00004), crowd=1, delta=1.0000049e-6))
+    assert "δ = 1.001e-06" in told
+    assert told.count("ε = 1.001") == 2
+
+
+def test_laws_at_their_ends_have_a_bound() -> None:
+    """A ratio so large that a chance vanishes beside one, and caps that are one and the same."""
+    sharp = minkowski(42.5, radius=1.5, dimension=8, norm=2)
+    assert 0 < amplify(sharp, crowd=10**6, delta=1e-6).epsilon <= 42.5
+    same = bounded(2.0, radius=1.0, dimension=2)
+    found = amplify(same, crowd=10, delta=1e-6, lower=True)
+    assert (found.epsilon, found.least) == (0.0, 0.0)
+
+
 def test_guarantee_reads_as_a_sentence() -> None:
     """The sentence names adjacency, crowd, corrupted, exposed, assumptions and the lower bound."""
     law = OwnCoin(law=grid(3.0, cells=9), rate=0.5)

@@ -1,14 +1,21 @@
 """The commands amplify, calibrate and plan, as somebody at a shell meets them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
+from coatcheck.amplification import amplify
+from coatcheck.amplification.attainable import lower
 from coatcheck.cli import main
+from coatcheck.domain import Box
+from coatcheck.laws import bounded
+from coatcheck.randomizers import BoundedResponse
 
 LOCAL = ["--local-epsilon", "4", "--crowd", "10000", "--delta", "1e-6"]
+BALL = ["--mechanism", "minkowski", "--radius", "2", "--norm", "2"]
 SMALL = ["--epsilon", "1", "--crowd", "1000", "--delta", "1e-6", "--goal", "unbiased"]
 
 
@@ -138,6 +145,8 @@ def test_plan_draws(tmp_path: Path) -> None:
         (["amplify", *LOCAL, "--mechanism", "bounded"], "--radius"),
         (["amplify", *LOCAL, "--mechanism", "grid"], "--cells"),
         (["amplify", *LOCAL, "--method", "magic"], "choose one of"),
+        (["amplify", *LOCAL, "--mechanism", "bounded", "--radius", "2"], "at most 1"),
+        (["amplify", *LOCAL, *BALL, "--lower"], "on the cube only"),
         (["calibrate", "--epsilon", "0", "--crowd", "9", "--delta", "0.1"], "positive epsilon"),
         (["plan", "--epsilon", "1", "--delta", "1e-6"], "--crowd"),
         (["plan", *SMALL, "--goal", "best"], "--goal"),
@@ -160,3 +169,18 @@ def test_mistakes_get_a_sentence(arguments: list[str], told: str) -> None:
     assert done.exit_code == 2
     assert done.stderr.startswith("coatcheck: ")
     assert told in done.stderr
+
+
+def test_commands_account_for_the_lattice() -> None:
+    """The ε of the command holds for the randomizer of a round, whose caps are a little larger."""
+    made = BoundedResponse(domain=Box((-1.0, -1.0), (1.0, 1.0)), epsilon=10.0, radius=0.002)
+    caps = ("--mechanism", "bounded", "--radius", "0.002", "--crowd", "1e5", "--delta", "1e-7")
+    found = json.loads(run("amplify", "--local-epsilon", "10", *caps, "--lower", "--json").stdout)
+    assert lower(made.law, size=100_000, epsilon=found["epsilon"]) <= 1e-7
+    # The law of the continuous mechanism claimed less than some data set reaches.
+    claim = amplify(bounded(10.0, radius=made.radius, dimension=2), crowd=100_000, delta=1e-7)
+    assert lower(made.law, size=100_000, epsilon=claim.epsilon) == pytest.approx(1.00657e-7, 1e-5)
+    assert claim.epsilon < found["least"] <= found["epsilon"]
+    back = json.loads(run("calibrate", "--epsilon", "1", *caps, "--json").stdout)
+    again = replace(made, epsilon=back["local_epsilon"])
+    assert amplify(again.law, crowd=100_000, delta=1e-7).epsilon <= 1

@@ -1,15 +1,19 @@
 """Many rounds: the figures of the study, agreement with dp-accounting, and the safe direction."""
 
+import itertools
 import math
 import sys
+from dataclasses import replace
 
+import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
 
 from coatcheck.amplification import amplify, delta_curve
 from coatcheck.composition import Losses, calibrate_rounds, compose, losses
 from coatcheck.errors import Misuse
-from coatcheck.laws import AnyLdp, OwnCoin, minkowski
+from coatcheck.laws import AnyLdp, OwnCoin, grid, minkowski
+from crowds import Array, grid_caps, histogram, two_level
 
 
 @pytest.mark.parametrize(
@@ -85,6 +89,45 @@ def test_order_does_not_matter_and_reach_is_safe() -> None:
     assert losses(AnyLdp(epsilon=2.0), crowd=1, step=0.01).times(3).epsilon(1e-9) <= 6.0 + 0.04
 
 
+def sampled_delta(*, corrupted: int, epsilon: float) -> float:
+    """Give the largest δ over all data sets when 3 of 6 people are drawn: binary response, ε = 2.
+
+    The corrupted know whether they were drawn, so the adversary knows how many of the honest were.
+    """
+    caps, cells = grid_caps(2)
+    channel = two_level(caps, cells, 2.0)
+    honest, e = 6 - corrupted, math.exp(epsilon)
+
+    def seen(values: tuple[int, ...], drawn: int) -> Array:
+        chosen = list(itertools.combinations(values, drawn))
+        return np.asarray(sum(histogram(channel, some) for some in chosen) / len(chosen))
+
+    def delta(mine: int, other: int, others: tuple[int, ...]) -> float:
+        found = 0.0
+        for told in range(corrupted + 1):
+            chance = math.comb(corrupted, told) * math.comb(honest, 3 - told) / math.comb(6, 3)
+            one, two = (seen((value, *others), 3 - told) for value in (mine, other))
+            found += chance * float(np.maximum(one - e * two, 0).sum())
+        return found
+
+    data = itertools.combinations_with_replacement((0, 1), honest - 1)
+    return max(max(delta(0, 1, others), delta(1, 0, others)) for others in data)
+
+
+def test_corrupted_people_tell_the_share_of_a_secret_sample() -> None:
+    """What is not promised: with 2 of 6 corrupted, δ is 0.0037 where share 1/2 gives none.
+
+    So `losses` asks that nobody of the population is corrupted, and then its claim holds.
+    """
+    claims = [losses(grid(2.0, cells=2), crowd=n, step=0.005, sampled=0.5) for n in (1, 2, 3)]
+    assert [claim.delta(1.44) for claim in claims] == [0.0, 0.0, 0.0]
+    assert sampled_delta(corrupted=2, epsilon=1.44) == pytest.approx(0.0037, abs=1e-4)
+    for epsilon in (0.3, 0.9, 1.4, 1.44):
+        assert sampled_delta(corrupted=0, epsilon=epsilon) <= claims[2].delta(epsilon)
+    for function in (losses, compose, calibrate_rounds):
+        assert "corrupted" in (function.__doc__ or "")
+
+
 def test_rounds_that_cost_nothing_add_up_to_little() -> None:
     """A round whose ε is zero at this δ can still be composed, many times."""
     law = AnyLdp(epsilon=0.5)
@@ -104,6 +147,8 @@ def test_mistakes_get_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     one = one_round()
     with pytest.raises(Misuse, match="do not add up"):
         one.then(one_round(1e-3))
+    with pytest.raises(Misuse, match="do not add up"):
+        one.then(replace(one, step=one.step * (1 + 1e-10)))
     with pytest.raises(Misuse, match="at least 1 round"):
         one.times(0)
     with pytest.raises(Misuse, match="sampled share"):

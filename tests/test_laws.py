@@ -36,6 +36,18 @@ def test_amplification_variable_has_mean_one_minus_e(law: Law, share: float) -> 
     assert mean == pytest.approx(1 - math.exp(epsilon), abs=1e-9 * max(1.0, scale))
 
 
+def test_parts_above_the_whole_are_taken_to_the_safe_side() -> None:
+    """Apart and kernel may exceed the cap by rounding; then the kernel gives way, or the cap."""
+    fits = TwoLevel(epsilon=2.0, cap=0.1, apart=0.06, kernel=0.04)
+    above = replace(fits, kernel=0.04 * (1 + 2e-9))
+    assert pair(above).flat <= pair(fits).flat + 1e-15
+    wide = pair(replace(fits, apart=0.1 * (1 + 5e-10), kernel=0.0))
+    mean = sum(value * chance for value, chance in wide.values(1.0))
+    assert mean == pytest.approx(1 - math.e, abs=1e-14)
+    with pytest.raises(Misuse, match="do not fit"):
+        pair(replace(fits, kernel=0.0401))
+
+
 @pytest.mark.parametrize("norm", [2.0, math.inf])
 @pytest.mark.parametrize("dimension", [1, 2, 6])
 def test_overlap_starts_continuously(dimension: int, norm: float) -> None:

@@ -25,14 +25,14 @@ def promise(epsilon: float = 3.0, crowd: int = 2000) -> Guarantee:
 
 
 def test_rounds_add_up_as_composition_says(tmp_path: Path) -> None:
-    """Spent is the composed ε of the entries, the same after opening the file again."""
+    """Spent is hardly above the composed ε of the entries, the same when opened again."""
     book = Ledger.open(tmp_path / "mine", epsilon=3.0, delta=1e-6)
     assert book.spent == 0.0
     assert book.left == 3.0
     for number in range(4):
         total = book.spend(promise(), round_id=f"r{number}", digest=b"d")
     direct = compose(promise().law, crowd=2000, delta=1e-6, rounds=4)
-    assert total == pytest.approx(direct, rel=5e-3)
+    assert direct <= total <= 1.02 * direct  # the price of terms that may depend on the past
     again = Ledger.open(tmp_path / "mine")
     assert again.spent == total
     assert again.left == pytest.approx(3.0 - total)

@@ -1,9 +1,11 @@
 """What many rounds cost together: the privacy loss of a round as a distribution, and its sums.
 
 A round's curve δ(ε) is that of one pair of distributions, so rounds compose by adding privacy
-losses, adaptively and whoever else takes part. Losses are kept on a grid, made from points of the
-curve by connecting the dots and summed by plain convolution: each step raises δ, none cancels.
-Nothing but numpy is needed; `to_dp_accounting` hands a round over to users of that library.
+losses, whoever else takes part: values and reports may depend on earlier rounds, each round's law
+and crowd must not. Where they may, `budget` decides (the ledger does). Losses are kept on a grid,
+made from points of the curve by connecting the dots and summed by plain convolution: each step
+raises δ, none cancels. Nothing but numpy is needed; `to_dp_accounting` hands a round over to users
+of that library.
 """
 
 import math
@@ -75,7 +77,7 @@ class Losses:
 
     def then(self, other: Self) -> Self:
         """Compose with another distribution on the same grid."""
-        if not math.isclose(self.step, other.step):
+        if self.step != other.step:
             raise Misuse(f"losses on grids of {self.step} and {other.step} do not add up")
         joint = replace(
             self,
@@ -139,8 +141,10 @@ def losses(
         crowd: n', the person included; with own coins, all who tossed one.
         step: the grid of losses; a hundredth of the round's ε is fine, a coarser one is safe.
         sampled: share of a population from which the crowd was drawn without replacement.
-            *Assumes:* nobody but the sampler and the sampled learns who was drawn. If the server
-            knows, leave it at 1 and compose only the rounds that a person was in.
+            *Assumes:* it is drawn afresh and independently each round, nobody of the population
+            is corrupted (the corrupted know whether they were drawn, which tells the share of
+            the honest), and nobody but the sampler and the sampled learns who was drawn. If not,
+            leave it at 1 and compose only the rounds that a person was in.
         reach: the largest loss to tell from an infinite one.
     """
     if not 0 < sampled <= 1:
@@ -201,7 +205,10 @@ def _above(x: list[float], y: list[float], i: int, j: int, k: int) -> bool:
 
 
 def compose(law: Law, *, crowd: int, delta: float, rounds: int, sampled: float = 1.0) -> float:
-    """Bound the ε of `rounds` equal rounds at a total δ; arguments are as for `losses`."""
+    """Bound the ε of `rounds` equal rounds at a total δ; arguments are as for `losses`.
+
+    *Assumes:* the rounds are fixed beforehand, and of a sampled population nobody is corrupted.
+    """
     one = max(1e-9, amplify(law, crowd=crowd, delta=delta).epsilon)
     one = math.log1p(sampled * math.expm1(min(one, 500.0)))
     # A thousandth of the sum, and well below what one round adds to it, if that is not nothing.
@@ -219,7 +226,10 @@ def calibrate_rounds(
     rounds: int,
     sampled: float = 1.0,
 ) -> float:
-    """Find the largest local ε a round with which `rounds` of them keep a total (ε, δ)."""
+    """Find the largest local ε a round with which `rounds` of them keep a total (ε, δ).
+
+    *Assumes:* as `compose` does; nobody of a sampled population is corrupted.
+    """
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise Misuse(f"a promise needs a positive epsilon, not {epsilon}")
     if not 0 < delta < 1:

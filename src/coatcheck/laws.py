@@ -139,11 +139,14 @@ def _two_level(law: TwoLevel, p: float) -> Pair:
     be left for the rest, the law of any ε-LDP randomizer holds as well.
     """
     shares = (law.cap, law.apart, law.kernel)
-    blanket = 1 - math.expm1(law.epsilon) * law.cap
+    # Parts that exceed the whole by rounding: a larger cap and a smaller kernel are the safe side.
+    cap = max(law.cap, law.apart)
+    kernel = min(law.kernel, cap - law.apart)
+    blanket = 1 - math.expm1(law.epsilon) * cap
     # What two caps share outside the kernel; taking it smaller than it is would be safe, too.
-    deep = max(0.0, law.cap - law.apart - law.kernel)
-    deep = 0.0 if deep <= 1e-9 * law.cap else deep
-    flat = blanket - 2 * law.apart - deep - law.kernel + p * law.kernel
+    deep = max(0.0, cap - law.apart - kernel)
+    deep = 0.0 if deep <= 1e-9 * cap else deep
+    flat = blanket - 2 * law.apart - deep - kernel + p * kernel
     if not (
         all(math.isfinite(share) and share >= 0 for share in shares)
         and law.apart + law.kernel <= law.cap * (1 + 1e-9)
@@ -159,6 +162,7 @@ def _two_level(law: TwoLevel, p: float) -> Pair:
 def minkowski(epsilon: float, *, radius: float, dimension: int, norm: float = math.inf) -> TwoLevel:
     """Give the law of Minkowski response: caps of `radius` in a domain of radius 1 + `radius`.
 
+    The continuous mechanism; on a lattice, where caps are a little larger, use `randomizer.law`.
     On the cube (`norm` inf) and the l2 ball the overlap of caps is exact; in any other norm it is
     bounded on the private side.
     """
@@ -173,7 +177,10 @@ def minkowski(epsilon: float, *, radius: float, dimension: int, norm: float = ma
 
 
 def bounded(epsilon: float, *, radius: float, dimension: int, norm: float = math.inf) -> TwoLevel:
-    """Give the law of Bounded response: caps of `radius` pushed inside the domain of radius 1."""
+    """Give the law of Bounded response: caps of `radius` pushed inside the domain of radius 1.
+
+    The continuous mechanism; on a lattice, where caps are a little larger, use `randomizer.law`.
+    """
     _shape(epsilon, radius=radius, dimension=dimension, norm=norm)
     if radius > 1:
         raise Misuse(f"a cap inside the domain has a radius of at most 1, not {radius}")

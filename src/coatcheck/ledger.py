@@ -1,9 +1,9 @@
 """What one person has spent over all rounds, in a file of their own; says no in time.
 
 Each entry is a round taken part in: what its report tells and how many people hid it, not what
-was reported. Entries are composed by their privacy losses (`composition`). `spend` writes, safely
-against crashes and against a second program, before anything may leave; whoever sends first and
-writes later has no ledger.
+was reported. Entries are added up so that terms may depend on what earlier rounds gave (`budget`),
+which sums of privacy losses do not allow for. `spend` writes, safely against crashes and against a
+second program, before anything may leave; whoever sends first and writes later has no ledger.
 """
 
 import contextlib
@@ -12,21 +12,16 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator
-from functools import lru_cache, reduce
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Literal, Self
 
 import msgspec
 
 from coatcheck.amplification import Guarantee, amplify
-from coatcheck.composition import Losses, losses
+from coatcheck.budget import Budget
 from coatcheck.durable import replace_file
 from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.laws import AnyLdp, Law, OwnCoin, TwoLevel, pair
-
-# The grid of losses, and how far above the limit a loss is still told from an infinite one.
-_STEPS: Final = 1000
-_BEYOND: Final = 6.0
 
 
 class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -61,22 +56,29 @@ class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     entries: tuple[_Entry, ...] = ()
 
     def spent(self) -> float:
-        """Bound the ε of all entries together at the limit's δ, from above."""
+        """Bound the ε of all entries together at the limit's δ, from above.
+
+        Whichever of the sums is smaller: one needs no δ at all, so it takes none from the other.
+        """
         counts = _counts(self.entries)
         if not counts:
             return 0.0
-        composed = _total(counts, self.epsilon).epsilon(self.delta)
+        budget = Budget(epsilon=self.epsilon, delta=self.delta)
+        watched = sum(n * budget.stretch(law, crowd=crowd) for (law, crowd), n in counts.items())
+        total = min(budget.spent(watched), sum(n * law.epsilon for (law, _), n in counts.items()))
         if counts.total() > 1:
-            return composed
-        # One round alone needs no grid, whose rounding would put it above its own promise.
+            return total
+        # One round alone may take the limit as a whole: nothing can be added to it then.
         law, crowd = next(iter(counts))
-        return min(composed, amplify(law, crowd=crowd, delta=self.delta).epsilon)
+        return min(total, amplify(law, crowd=crowd, delta=self.delta).epsilon)
 
 
 class Ledger:
     """A person's file of rounds, with a limit (ε, δ) on all of them together.
 
-    *Assumes:* all programs of this person that send reports share this one file.
+    *Guarantee:* all rounds together keep the limit, even if a server chooses the terms of the next
+    one by what earlier ones gave. *Assumes:* all programs of this person that send reports share
+    this one file; each round's own promise holds (`Guarantee.assumptions`).
     """
 
     def __init__(self, path: Path, book: _Book) -> None:
@@ -152,7 +154,10 @@ class Ledger:
                 for the same round is refused, because it would be a second draw of noise.
             key: the one-time address, if it may have been used before. Rounds under one key are
                 linked, so they are counted as a single report of all their budgets.
-            together: the people who reuse their keys over the same rounds, oneself included.
+                *Assumes:* which rounds share a key does not depend on what earlier ones gave.
+            together: the honest, anonymous people who reuse their keys over the same rounds,
+                oneself included; nobody corrupted or exposed. *Assumes*, if more than oneself,
+                that the terms of those rounds are fixed beforehand.
         """
         entry = _entry(guarantee, round_id, digest, key, together)
         with _alone(self._path):
@@ -217,17 +222,6 @@ def _counts(entries: tuple[_Entry, ...]) -> Counter[tuple[Law, int]]:
             whole = AnyLdp(epsilon=sum(entry.epsilon for entry in group))
             counts[whole, min(min(entry.crowd, entry.together) for entry in group)] += 1
     return counts
-
-
-def _total(counts: Counter[tuple[Law, int]], limit: float) -> Losses:
-    """Compose the rounds."""
-    several = [_losses(law, crowd, limit).times(rounds) for (law, crowd), rounds in counts.items()]
-    return reduce(Losses.then, several)
-
-
-@lru_cache(maxsize=64)
-def _losses(law: Law, crowd: int, limit: float) -> Losses:
-    return losses(law, crowd=crowd, step=limit / _STEPS, reach=limit + _BEYOND)
 
 
 def _read(path: Path) -> _Book:

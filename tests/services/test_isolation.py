@@ -22,8 +22,8 @@ from shufflers import Stage, staged
 def strange(stage: Stage) -> bytes:
     """Make terms that name another sealing key than the shuffler's."""
     make_keys(stage.folder / "other", name="other")
-    sealing = read_keys(stage.folder / "other.key").public.sealing
-    return stage.terms(stage.folder, 3, name="strange", sealing=sealing)
+    other = read_keys(stage.folder / "other.key")
+    return stage.terms(stage.folder, 3, name="strange", other=other)
 
 
 def again(stage: Stage, *keys: str) -> ShufflerService:

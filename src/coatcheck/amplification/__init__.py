@@ -66,7 +66,8 @@ def amplify(
     """Say what a crowd guarantees to each of its members: an upper bound on ε at this δ.
 
     *Guarantee:* replacing one person's value is (ε, δ)-indistinguishable to everybody but that
-    person, the shuffler and the corrupted, if the returned assumptions hold.
+    person, the shuffler and the corrupted, if the returned assumptions hold. One of them fails
+    where answers choose whom they give away by the reports: see `Guarantee.caveat`.
 
     Args:
         law: what one report tells, from `laws` or from a randomizer's `law`.
@@ -74,7 +75,8 @@ def amplify(
         delta: the chance that the promise may fail; fix it before the round.
         method: closed-form, clones-2021, generic or mechanism.
         corrupted: people of the same group who tell the server which report is theirs.
-        exposed: people whose report the answers give away (`exposed_by_*`).
+        exposed: people whose report the answers give away (`exposed_by_*`), whoever they are.
+            *Assumes:* who it is does not depend on the reports; else only the local ε is proven.
         lost: people whose report did not arrive.
         lower: also give an ε that some data set does reach.
     """
@@ -115,7 +117,7 @@ def calibrate(
     """Find the largest local ε with which a crowd still meets a global (ε, δ).
 
     Args:
-        make: the law at a local ε, such as `partial(laws.minkowski, radius=.4, dimension=2)`.
+        make: the law at a local ε, such as `lambda x: replace(randomizer, epsilon=x).law`.
             *Assumes:* a smaller ε is never less private, as it is for every fixed cap or grid.
         epsilon: the promise to everybody; the rest is as for `amplify`.
         crowd: as for `amplify`.

@@ -31,6 +31,8 @@ def lower(law: Law, *, size: int, epsilon: float) -> float:
     if isinstance(law, AnyLdp):
         apart = 1 / (math.exp(law.epsilon) + 1)
         law = TwoLevel(epsilon=law.epsilon, cap=apart, apart=apart)
+    if law.apart <= 0:  # one cap for all values: a report tells nothing
+        return 0.0
     found = _others_at_one_end(law.epsilon, rate * law.apart, size=size, epsilon=epsilon)
     if law.third:
         found = max(found, _others_apart(law.epsilon, rate * law.cap, size=size, epsilon=epsilon))

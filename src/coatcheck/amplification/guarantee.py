@@ -16,6 +16,9 @@ _ALWAYS: Final = (
     "every honest person draws a report once, with the same randomizer and fresh one-time keys",
     "nobody but an honest shuffler learns who sent which report",
 )
+_UNCHOSEN: Final = (
+    "who is given away does not depend on what anybody reported, and is not the person"
+)
 _PROOF: Final = {
     "closed-form": "the printed equation of Feldman, McMillan and Talwar (2021)",
     "clones-2021": "numerically, every report a clone with chance e^-ε",
@@ -33,7 +36,8 @@ class Guarantee:
         delta: the chance with which it may be larger.
         crowd: people in the group, the person included.
         corrupted: of these, how many work for the adversary.
-        exposed: of these, how many the answers may give away to the adversary.
+        exposed: of these, how many the answers may give away to the adversary, whoever they are:
+            only if who it is does not depend on the reports is ε proven (`caveat`).
         lost: of these, how many did not report.
         method: how the bound was found.
         law: what one report tells on its own.
@@ -76,7 +80,18 @@ class Guarantee:
         coin: tuple[str, ...] = ()
         if isinstance(self.law, OwnCoin):
             coin = (f"each reports with chance {self.law.rate:g} of their own, else sends silence",)
-        return (*_ALWAYS, people, *coin)
+        return (*_ALWAYS, people, *((_UNCHOSEN,) if self.exposed else ()), *coin)
+
+    @property
+    def caveat(self) -> str:
+        """What is left where answers choose by the reports whom they give away; else nothing."""
+        if not self.exposed:
+            return ""
+        return (
+            "Answers such as partners or neighbours are chosen by the reports: against an "
+            "adversary who reads who those people are, only the local "
+            f"ε = {_up(self.local_epsilon)} is proven for certain."
+        )
 
     @property
     def _proof(self) -> str:
@@ -88,15 +103,18 @@ class Guarantee:
         help_ = "" if self.amplified else " The crowd adds nothing here: ε is the local one."
         return (
             f"{self.adjacency.capitalize()} changes the chance of anything others see by a factor "
-            f"of at most e^ε with ε = {_up(self.epsilon)}, up to δ = {self.delta:.3g}: "
+            f"of at most e^ε with ε = {_up(self.epsilon)}, up to δ = {_up(self.delta)}: "
             f"one of {self.crowd:,} people, {self.anonymous:,} of them honest and anonymous, "
-            f"each with local ε = {self.local_epsilon:.4g} ({self._proof}{least}).{help_} "
-            f"Assumes: {'; '.join(self.assumptions)}."
+            f"each with local ε = {_up(self.local_epsilon)} ({self._proof}{least}).{help_} "
+            f"Assumes: {'; '.join(self.assumptions)}.{' ' * bool(self.caveat)}{self.caveat}"
         )
 
 
 def anonymous(*, crowd: int, corrupted: int = 0, exposed: int = 0, lost: int = 0) -> int:
-    """Count the people one hides among: n' = |G| - |C| - |U| - lost, and oneself at least."""
+    """Count the people one hides among: n' = |G| - |C| - |U| - lost, and oneself at least.
+
+    *Assumes:* who is exposed does not depend on the reports (docs/explanation/exposure.md).
+    """
     counts = {"crowd": crowd, "corrupted": corrupted, "exposed": exposed, "lost": lost}
     for name, count in counts.items():
         if not float(count).is_integer() or count < 0:

@@ -12,6 +12,7 @@ import click
 
 from coatcheck import client
 from coatcheck.agreement import SignedTerms, settle
+from coatcheck.amplification import Guarantee
 from coatcheck.cli.files import (
     FILE,
     TRUST,
@@ -84,6 +85,7 @@ def join(
         limit=Limit(epsilon, delta),
         now=now(),
     )
+    hint_caveat(invitation.guarantee)
     book = Ledger.open(ledger)
     mine, fresh = _ticket(invitation, ticket, value=value, note=note, clamp=clamp)
     try:
@@ -104,6 +106,12 @@ def join(
         },
         as_json=as_json,
     )
+
+
+def hint_caveat(guarantee: Guarantee) -> None:
+    """Tell a person, before anything is sent, what the promise does not cover."""
+    if guarantee.caveat:
+        hint(guarantee.caveat[0].lower() + guarantee.caveat[1:].removesuffix("."))
 
 
 def _ticket(

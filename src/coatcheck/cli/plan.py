@@ -220,5 +220,7 @@ def _print_rest(group: GroupPlan, say: Any) -> None:
         say(f"  {share:.0%} of them lost: ε = {left:.4g}")
     if group.group.expected is not None:
         say(f"With {group.group.expected:,} people: ε = {group.expected.epsilon:.4g}")
+    if best.caveat:
+        say(best.caveat)
     for warning in group.warnings:
         say(f"[yellow]Warning:[/] {warning}")

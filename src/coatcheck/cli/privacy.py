@@ -12,8 +12,10 @@ from coatcheck import laws
 from coatcheck.amplification import METHODS, Guarantee
 from coatcheck.amplification import amplify as amplified
 from coatcheck.amplification import calibrate as calibrated
+from coatcheck.domain import Ball
 from coatcheck.errors import Misuse
 from coatcheck.laws import AnyLdp, Law, OwnCoin, TwoLevel
+from coatcheck.randomizers import BoundedResponse, MinkowskiResponse
 
 MECHANISMS: Final = ("any", "minkowski", "bounded", "grid")
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -97,6 +99,8 @@ def amplify(
     as_json: bool,
 ) -> None:
     """Say what a crowd guarantees: from the budget of one report to an epsilon for everybody."""
+    if lower and mechanism in {"minkowski", "bounded"} and norm != math.inf and dimension > 1:
+        raise Misuse("--lower knows on the cube only which epsilon is reached: leave out --norm")
     make = _law(mechanism, radius=radius, dimension=dimension, norm=norm, cells=cells, rate=rate)
     found = amplified(
         make(local_epsilon),
@@ -167,13 +171,21 @@ def _law(
     elif mechanism != "any":
         if radius is None:
             raise Misuse(f"{mechanism} needs --radius; `coatcheck plan` finds the best one")
-        kind = laws.minkowski if mechanism == "minkowski" else laws.bounded
-        make = partial(kind, radius=radius, dimension=dimension, norm=norm)
+        if mechanism == "bounded" and radius > 1:
+            raise Misuse(f"a cap inside the domain has a radius of at most 1, not {radius}")
+        domain = Ball(radius=1.0, p=norm, dimension=dimension)
+        make = partial(_on_lattice, mechanism, domain, radius)
     return make if rate is None else partial(_silent, make, rate)
 
 
 def _any(epsilon: float) -> AnyLdp:
     return AnyLdp(epsilon=epsilon)
+
+
+def _on_lattice(mechanism: str, domain: Ball, radius: float, epsilon: float) -> TwoLevel:
+    """Give the law of the randomizer that a round would use: its caps are a little larger."""
+    kind = MinkowskiResponse if mechanism == "minkowski" else BoundedResponse
+    return kind(domain=domain, epsilon=epsilon, radius=radius).law
 
 
 def _silent(make: Make, rate: float, epsilon: float) -> OwnCoin:
@@ -204,6 +216,7 @@ def plain(found: Guarantee) -> dict[str, Any]:
         "least": found.least,
         "adjacency": found.adjacency,
         "assumptions": list(found.assumptions),
+        "caveat": found.caveat,
     }
 
 

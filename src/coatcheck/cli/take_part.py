@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from coatcheck.cli.files import CA, FILE, TRUST, hint, read_trust, show
-from coatcheck.cli.person import told, value_of
+from coatcheck.cli.person import hint_caveat, told, value_of
 from coatcheck.client import Limit
 from coatcheck.errors import Misuse
 from coatcheck.ledger import Ledger
@@ -66,6 +66,7 @@ def take_part(
             limit = Limit(epsilon, delta)
             invitation = await visit.invitation(group=group, limit=limit)
             hint(invitation_sentence(invitation.guarantee.epsilon, invitation.guarantee.crowd))
+            hint_caveat(invitation.guarantee)
             found = None if stored else value_of(invitation, value)
             visit.prepare(invitation, found, ledger=book, clamp=clamp)
             kept = await visit.hand_in(invitation.round, token=token)

@@ -297,4 +297,6 @@ def _told(group: GroupPlan) -> list[str]:
     lines.append(f"  At least {honest}: ε = {best.guarantee.epsilon:.4g}; {fading}.")
     if group.group.expected is not None:
         lines.append(f"  With {group.group.expected:,} people: ε = {group.expected.epsilon:.4g}.")
+    if best.guarantee.caveat:
+        lines.append(f"  {best.guarantee.caveat}")
     return lines + [f"  Warning: {warning}." for warning in group.warnings]

@@ -173,7 +173,8 @@ class CapResponse(Randomizer):
         """Return the two-level law, with a cap no smaller and a kernel no larger than the truth.
 
         δ grows with `cap` and `apart` and falls with `kernel` (docs/explanation), so rounding
-        this way is private. Two caps overlap least when their intersection is the kernel.
+        this way is private. Two caps overlap least when their intersection is the kernel; then
+        the law of G depends on cap - kernel alone, which is overstated.
         """
         share = self._ball.share_above(self.reach, self._whole)
         blanket = Fraction(TOSSES - self.heads, TOSSES) * share
@@ -186,7 +187,15 @@ class CapResponse(Randomizer):
             cap=above(blanket),
             apart=above(blanket - kernel),
             kernel=math.nextafter(float(kernel), 0.0),
+            third=self._three_apart,
         )
+
+    @property
+    def _three_apart(self) -> bool:
+        """Return whether three caps can be disjoint; said of boxes only, where it is plain."""
+        if self.domain.dimension == 1:
+            return self._apart > 2 * self.reach
+        return self._ball.p == math.inf and self._apart > self.reach
 
     @property
     def total_variation(self) -> float:

@@ -163,7 +163,8 @@ def exposure(task: Task, *, sizes: Sequence[int], corrupted: Sequence[int]) -> t
     """Upper bound on the honest people of each group whom corrupted people's answers expose.
 
     With |C_g| corrupted people in group g, at most sum_g |C_g| * exposed[g][h] of group h stop
-    being part of the crowd (paper, post-computation communication).
+    being part of the crowd (paper, post-computation communication). *Assumes*, as the paper does,
+    that who they are does not depend on the reports (docs/explanation/exposure.md).
     """
     told = task.exposed(sizes)
     if [len(row) for row in told] != [len(sizes)] * len(sizes):

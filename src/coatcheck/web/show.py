@@ -11,7 +11,6 @@ from coatcheck.demo.plays import Play
 from coatcheck.domain import Box
 from coatcheck.drafting import GroupDraft
 from coatcheck.errors import Misuse
-from coatcheck.laws import bounded
 from coatcheck.randomizers import BoundedResponse
 from coatcheck.web.live import Live
 from coatcheck.web.page import create_app
@@ -38,7 +37,7 @@ def _placed(draft: GroupDraft, box: Box) -> GroupDraft:
     promised = amplify(law, crowd=crowd, delta=delta, corrupted=corrupted).epsilon
     radius = BoundedResponse(domain=box, epsilon=draft.randomizer.epsilon).radius
     local = calibrate(
-        lambda epsilon: bounded(epsilon, radius=radius, dimension=box.dimension),
+        lambda epsilon: BoundedResponse(domain=box, epsilon=epsilon, radius=radius).law,
         epsilon=promised,
         crowd=crowd,
         delta=delta,

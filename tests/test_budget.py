@@ -1,0 +1,155 @@
+"""The ledger's arithmetic against servers that choose the next round by what the last one gave."""
+
+import math
+from functools import cache
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from coatcheck.amplification import amplify, delta_curve
+from coatcheck.budget import Budget
+from coatcheck.composition import losses
+from coatcheck.errors import Refused
+from coatcheck.laws import AnyLdp, Law, OwnCoin, bounded, grid, minkowski
+from coatcheck.ledger import Ledger
+
+# Rounds without a crowd, in tenths of a budget and the chance to report: losses are whole tenths.
+MENU = ((2, 1.0), (4, 1.0), (9, 0.3), (20, 0.05), (30, 0.01))
+
+
+def law_of(tenths: int, rate: float) -> Law:
+    """Give the law of a round on the menu."""
+    law = AnyLdp(epsilon=tenths / 10)
+    return law if rate == 1 else OwnCoin(law=law, rate=rate)
+
+
+def gaussian(mu: float, epsilon: float) -> float:
+    """Give δ(ε) of N(μ, 1) against N(0, 1)."""
+    return float(
+        norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu))
+    )
+
+
+def worst_server(budget: Budget) -> float:
+    """Give the largest δ that any server reaches which picks from the menu after each outcome.
+
+    Full search: δ = E[(1 - e^(ε - loss))_+], and a server may stop or go on, whatever it saw.
+    What fits is what fits a ledger: by the motion, by the plain sum, or one round alone.
+    """
+    laws = [law_of(*one) for one in MENU]
+    stretches = [budget.stretch(law, crowd=1) for law in laws]
+    alone = [amplify(law, crowd=1, delta=budget.delta).epsilon for law in laws]
+
+    def fits(taken: tuple[int, ...]) -> bool:
+        watched = sum(n * one for n, one in zip(taken, stretches, strict=True))
+        tenths = sum(n * one for n, (one, _) in zip(taken, MENU, strict=True))
+        if watched <= budget.whole or tenths <= 10 * budget.epsilon:
+            return True
+        return sum(taken) == 1 and alone[taken.index(1)] <= budget.epsilon
+
+    @cache
+    def gain(loss: int, taken: tuple[int, ...]) -> float:
+        best = max(0.0, -math.expm1(budget.epsilon - loss / 10))
+        for number, (tenths, rate) in enumerate(MENU):
+            after = tuple(n + (i == number) for i, n in enumerate(taken))
+            if not fits(after):
+                continue
+            yes = rate / (1 + math.exp(-tenths / 10))
+            best = max(
+                best,
+                yes * gain(loss + tenths, after)
+                + (rate - yes) * gain(loss - tenths, after)
+                + ((1 - rate) * gain(loss, after) if rate < 1 else 0.0),
+            )
+        return best
+
+    return gain(0, (0,) * len(MENU))
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1.0, 0.05), (2.0, 0.01), (2.0, 0.05)])
+def test_no_adaptive_server_passes_the_limit(epsilon: float, delta: float) -> None:
+    """The best of all strategies over all outcomes stays below δ, and is not far from it."""
+    budget = Budget(epsilon=epsilon, delta=delta)
+    assert 0.4 * delta < worst_server(budget) <= delta
+
+
+def admitted(path: Path, law: Law) -> bool:
+    """Say whether a ledger takes this round after one of AnyLdp(0.5); nobody hides anybody."""
+    path.unlink(missing_ok=True)
+    book = Ledger.open(path, epsilon=1.0, delta=0.01)
+    book.spend(amplify(AnyLdp(epsilon=0.5), crowd=1, delta=0.01), round_id="1")
+    try:
+        book.spend(amplify(law, crowd=1, delta=0.01), round_id="2")
+    except Refused:
+        return False
+    return True
+
+
+def test_a_ledger_that_adds_up_losses_can_be_led_past_its_limit(tmp_path: Path) -> None:
+    """Each of two second rounds has δ ≤ 0.01; chosen by the first one's outcome it is 0.01339."""
+    first, limit = AnyLdp(epsilon=0.5), 1.0
+    seconds = (AnyLdp(epsilon=0.5258), OwnCoin(law=AnyLdp(epsilon=3.0), rate=0.01214))
+    for law in seconds:
+        both = losses(first, crowd=1, step=1e-3).then(losses(law, crowd=1, step=1e-3))
+        assert both.delta(limit) <= 0.01
+    up = 1 / (1 + math.exp(-0.5))
+    chosen = sum(
+        chance
+        * max(float(delta_curve(law, epsilons=[limit - loss], crowd=1)[0]) for law in seconds)
+        for chance, loss in ((up, 0.5), (1 - up, -0.5))
+    )
+    assert chosen == pytest.approx(0.01339, abs=1e-4)
+    # So the ledger does not take them; what it does take has no δ at all.
+    assert not any(admitted(tmp_path / "mine", law) for law in seconds)
+    assert admitted(tmp_path / "mine", AnyLdp(epsilon=0.5))
+
+
+@pytest.mark.parametrize(
+    ("law", "crowd"),
+    [
+        (AnyLdp(epsilon=1.0), 1),
+        (AnyLdp(epsilon=4.0), 10_000),
+        (minkowski(3.0, radius=0.6, dimension=2), 100),
+        (bounded(2.0, radius=0.8, dimension=3), 40),
+        (grid(5.0, cells=30), 2000),
+        (OwnCoin(law=AnyLdp(epsilon=3.0), rate=0.25), 4000),
+        (AnyLdp(epsilon=0.0), 10),
+    ],
+)
+def test_a_stretch_of_the_motion_tells_more_than_its_round(law: Law, crowd: int) -> None:
+    """The Gaussian, or anything with the chance kept for it, lies above the round's whole curve."""
+    budget = Budget(epsilon=3.0, delta=1e-5)
+    watched = budget.stretch(law, crowd=crowd)
+    kept = budget.kept(watched)
+    at = np.linspace(0.0, max(law.epsilon, 0.1), 200)
+    for epsilon, truth in zip(at, delta_curve(law, epsilons=at, crowd=crowd), strict=True):
+        bound = gaussian(math.sqrt(watched), epsilon) if watched else 0.0
+        assert truth <= (kept + (1 - kept) * bound) * (1 + 1e-6)
+
+
+def test_the_limit_is_where_the_motion_ends() -> None:
+    """The whole stretch costs the limit's ε, more costs more, nothing costs nothing."""
+    budget = Budget(epsilon=2.0, delta=1e-6)
+    assert budget.spent(budget.whole) == pytest.approx(2.0, rel=1e-8)
+    assert budget.spent(0.0) == 0.0
+    assert budget.spent(math.inf) == math.inf
+    grown = [budget.spent(share * budget.whole) for share in (0.1, 0.5, 0.9, 1.1, 3.0)]
+    assert all(a < b for a, b in pairwise(grown))
+    assert gaussian(math.sqrt(budget.whole), 2.0) == pytest.approx(0.95e-6, rel=1e-6)
+
+
+def test_adaptivity_costs_little() -> None:
+    """Nine shuffled rounds cost 2 % more ε than if their terms were known beforehand."""
+    law, budget = minkowski(3.0, radius=0.6, dimension=2), Budget(epsilon=5.0, delta=1e-6)
+    adaptive = budget.spent(9 * budget.stretch(law, crowd=2000))
+    known = losses(law, crowd=2000, step=2e-3).times(9).epsilon(1e-6)
+    assert known < adaptive < 1.025 * known
+
+
+def test_a_hopeless_round_fits_no_limit() -> None:
+    """A report that no noise covers has no stretch, whoever asks."""
+    budget = Budget(epsilon=3.0, delta=1e-6)
+    assert budget.stretch(AnyLdp(epsilon=45.0), crowd=1) == math.inf
