@@ -32,7 +32,7 @@ _SLACK: Final = 0.05  # of a score that the text tells in words
 def _ranking(rows: list[Row], measure: str, text: str, *, higher: bool, most: bool) -> Finding:
     """Hold the paper's ranking against the same one of ours."""
     first = published_first(rows, measure, higher=higher)
-    verdict = first.most if most else first.verdict
+    verdict = (first.most if most else first.verdict) if text else ""
     return Finding("ranking", text, f"Minkowski {first}", "", verdict, first.exceptions)
 
 

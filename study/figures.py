@@ -123,10 +123,11 @@ def _caption(item: str) -> str:
 def _panel(axes: "Axes", panel: Panel, measure: str, *, log: bool) -> None:
     axes.set_title(panel.title)
     budgets = sorted({number(row, "epsilon") for row in panel.rows})
-    for name in (*MECHANISMS, *reversed(panel.ours)):
-        color = COLORS.get(name, _BEST if name == panel.ours[0] else _SECOND)
+    ours = [name for name in panel.ours if only(panel.rows, mechanism=name)]
+    for name in (*MECHANISMS, *reversed(ours)):
+        color = COLORS.get(name, _BEST if name == ours[0] else _SECOND)
         _line(axes, only(panel.rows, mechanism=name), measure, name, color)
-    honest = only(panel.rows, mechanism=panel.ours[0], model="honest")
+    honest = only(panel.rows, mechanism=ours[0], model="honest") if ours else []
     _line(axes, [{**row, "model": "pic"} for row in honest], measure, "honest", _BEST)
     for name, marks in panel.marks.items():
         axes.plot(*zip(*marks, strict=True), color=COLORS[name], **_OPEN)
