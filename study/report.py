@@ -59,9 +59,9 @@ _CONVENTIONS = """## Conventions that reproduce the paper
 - *Everybody in the middle* needs no report: a matching is then arbitrary, and everybody is
   everybody's neighbour. What is not better than that is of no use, whoever made it.
 - `honest` leaves out whomever one corrupted person's list names, by truth or by report, whichever
-  list is longer. PIC rows leave out what the paper does, whatever lists there are. Both count people
-  out as if by lot, as the paper does; lists choose them by their reports, and against somebody who
-  learns the names in a list only the local ε is proven (docs/explanation/exposure.md).
+  list is longer. PIC rows leave out what the paper does, whatever lists there are. Both count
+  people out as if by lot, as the paper does. Lists choose them by their reports, and against
+  somebody who learns the names in one only the local ε is proven (docs/explanation/exposure.md).
 - The printed Shapley errors are of values divided by their own range; they are computed in every
   fifth round, by the closed form of `coatcheck.tasks`.
 """
