@@ -99,16 +99,21 @@ def _growing(pic: list[Row], text: str) -> Finding:
 
 def _gain(rows: list[Row], measure: str, text: str, *, higher: bool) -> Finding:
     """Compare each of the paper's mechanisms at the same ε in the crowd and alone."""
-    sign, better, every = (1 if higher else -1), 0, 0
+    sign, every = (1 if higher else -1), 0
+    not_so = []
     for row in only(rows, model="pic"):
         same = {k: row[k] for k in ("dataset", "mechanism", "epsilon")}
         same |= {k: row[k] for k in ("size", "radius") if k in row}
         for alone in only(rows, model="local", **same):
             if alone["mechanism"] in MECHANISMS:
                 every += 1
-                better += sign * (number(row, measure) - number(alone, measure)) > 0
-    ours = f"in {better} of {every} settings"
-    return Finding("PIC beside LDP", text, ours, "", graded(better, every))
+                crowd, one = number(row, measure), number(alone, measure)
+                if sign * (crowd - one) <= 0:
+                    who = f"{row['dataset']} ε {row['epsilon']:g}, {row['mechanism']}"
+                    not_so.append(f"{who}: {crowd:.3g} in the crowd, {one:.3g} alone")
+    better = every - len(not_so)
+    ours, reason = f"in {better} of {every} settings", "; ".join(not_so)
+    return Finding("PIC beside LDP", text, ours, "", graded(better, every), reason)
 
 
 def sc_cost(rows: list[Row]) -> list[Finding]:

@@ -103,11 +103,14 @@ def _orders(rows: list[Row], claims: dict[str, str], budget: int) -> list[Findin
     for c, sign in columns.items():
         values = {name: sign * means["pic", name][c] for name in _NAMES}
         firsts.append(max(values, key=values.__getitem__))
-    worse = [
-        sign * (means["pic", name][c] - means["local", name][c]) > 0
+    not_so = [
+        f"{name}: {_COLUMNS[c]} {means['pic', name][c]:.3g} in the crowd, "
+        f"{means['local', name][c]:.3g} alone"
         for name in _NAMES
         for c, sign in columns.items()
+        if sign * (means["pic", name][c] - means["local", name][c]) <= 0
     ]
+    every = len(_NAMES) * len(columns)
     poor = max(means["local", name]["gradient_error"] for name in ("laplace", "privunit", "privhs"))
     poorer = [means["local", n]["gradient_error"] > poor for n in _POOR]
     best = sum(name == "minkowski" for name in firsts)
@@ -117,9 +120,10 @@ def _orders(rows: list[Row], claims: dict[str, str], budget: int) -> list[Findin
         Finding(
             "PIC beside LDP",
             claims["gain"],
-            f"in {sum(worse)} of {len(worse)} mechanisms and measures",
+            f"in {every - len(not_so)} of {every} mechanisms and measures",
             "",
-            graded(sum(worse), len(worse)),
+            graded(every - len(not_so), every),
+            "; ".join(not_so),
         ),
         Finding(
             "LDP: order",
