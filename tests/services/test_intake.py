@@ -157,3 +157,18 @@ def test_who_was_certainly_not_taken_is_told(first: Exception, tmp_path: Path) -
         return
     with pytest.raises(Refused, match="closed"):
         asyncio.run(visit.hand_in(stage.round))
+
+
+def test_a_lost_receipt_is_given_while_the_round_is_released(tmp_path: Path) -> None:
+    """Who is in already gets the receipt after closing too; who is not is told to come again."""
+
+    async def whole() -> None:
+        async with staged(tmp_path) as stage:
+            mine, late = (stage.invitations[0].join((0.5, 0.5), ledger=None) for _ in range(2))
+            assert await stage.post(mine.upload) == 201
+            fence = stage.service.frame.leadership.fence
+            stage.service.store.close_round(stage.round.digest, fence=fence)
+            assert await stage.post(mine.upload) == 201
+            assert await stage.post(late.upload) == 425
+
+    asyncio.run(whole())

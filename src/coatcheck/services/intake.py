@@ -97,6 +97,8 @@ class Intake:
             verdict = await self.commits.add(parcel)
         finally:
             live.coming[parcel.group] -= 1
+        if verdict is Verdict.CLOSED and await asyncio.to_thread(self._store.knows, parcel):
+            return  # in before it closed, when the receipt was lost: it is due all the same
         if verdict is Verdict.CLOSED and live.stored.phase not in _OVER:
             # It is being released, and opens again if its crowd was too small.
             raise Problem("releasing", "the round is being released: send the same bytes again")
