@@ -123,7 +123,8 @@ def _times(rows: list[Row]) -> list[str]:
             f"{number(there[e], 'bulk_us'):.2g}, {number(there[e], 'one_us'):.2g}"
             for e in told["epsilon"]
         ]
-        lines.append([name, *(f"{p} / {o}" for p, o in zip(printed, ours, strict=True))])
+        pairs = zip(printed, ours, strict=True)
+        lines.append([name, *(f"{paper} / {mine}" if paper else mine for paper, mine in pairs)])
     head = [f"ε = {e:g}" for e in told["epsilon"]]
     return markdown(["µs, paper / ours in bulk, alone", *head], lines)
 

@@ -165,10 +165,10 @@ def spread(draws: int, chance: float, *, reach: float, nodes: int) -> Weights:
 
     The masses are second differences of the expected excess, so between two nodes a value is
     split as a fair lottery over them; the outermost nodes are the ends of the support. A chance
-    that is lost in one minus itself counts as none: less weight, which hides nobody, is safe.
+    next to none or all, where differences are lost to rounding, is a lottery over these ends.
     """
     if chance < 1e-15 or chance > 1 - 1e-15:
-        return Weights(at=np.array([float(draws) if chance > 0.5 else 0.0]), mass=np.ones(1))
+        return Weights(at=np.array([0.0, draws]), mass=np.array([1 - chance, chance]))
     inner = _around(draws, chance, reach=reach, nodes=nodes)
     at = np.unique(np.concatenate([[0.0], inner, [float(draws)]]))
     value = _time_value(draws, chance, at)
