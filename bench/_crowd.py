@@ -12,21 +12,22 @@ import httpx2
 import numpy as np
 
 from bench import Figure
-from coatcheck import client, tasks
-from coatcheck.agreement import settle
-from coatcheck.client import Limit, examine
-from coatcheck.domain import Box
+from coatcheck import tasks
+from coatcheck.domains import Box
 from coatcheck.entropy import system
-from coatcheck.envelope import Purpose, binding, seal, unseal
-from coatcheck.keys import KeyPairs
+from coatcheck.protocol import client
+from coatcheck.protocol.agreement import settle
+from coatcheck.protocol.client import Limit, examine
+from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
+from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.suites import CLASSICAL
+from coatcheck.protocol.ticket import Ticket
+from coatcheck.protocol.trust import Trust
+from coatcheck.protocol.witness import check_bulletin
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.services.client import Offer, Visit
 from coatcheck.services.local import Local
 from coatcheck.services.peers import Peers
-from coatcheck.suites import CLASSICAL
-from coatcheck.ticket import Ticket
-from coatcheck.trust import Trust
-from coatcheck.witness import check_bulletin
 
 _CLIENTS = 32
 

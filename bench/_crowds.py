@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from coatcheck.domain import Box
+from coatcheck.domains import Box
 from coatcheck.entropy import seeded
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.tasks import Floats

@@ -16,10 +16,11 @@ import numpy as np
 from scipy import optimize, stats
 
 from bench import Figure, show
-from coatcheck.amplification import amplify, calibrate, hockeystick
-from coatcheck.composition import compose
-from coatcheck.domain import Box
-from coatcheck.laws import AnyLdp, Law, minkowski
+from coatcheck.accounting import hockeystick
+from coatcheck.accounting.amplification import amplify, calibrate
+from coatcheck.accounting.composition import compose
+from coatcheck.accounting.laws import AnyLdp, Law, minkowski
+from coatcheck.domains import Box
 from coatcheck.planning import Group, plan
 
 CROWDS: Final = tuple(int(10**power) for power in np.linspace(3, 8, 21))

@@ -15,20 +15,20 @@ import numpy as np
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 
 from bench import Figure, show
-from coatcheck.agreement import settle
-from coatcheck.client import Invitation, Limit, examine
-from coatcheck.domain import Box
-from coatcheck.drafting import GroupDraft
+from coatcheck.domains import Box
 from coatcheck.entropy import system
-from coatcheck.envelope import Purpose, binding, seal, unseal
-from coatcheck.keys import KeyPairs
-from coatcheck.notices import ANSWERED, Bulletin
-from coatcheck.parcels import Batch, Upload
+from coatcheck.protocol.agreement import settle
+from coatcheck.protocol.client import Invitation, Limit, examine
+from coatcheck.protocol.drafting import GroupDraft
+from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
+from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.notices import ANSWERED, Bulletin
+from coatcheck.protocol.parcels import Batch, Upload
+from coatcheck.protocol.server import Server
+from coatcheck.protocol.shuffler import Shuffler, fresh_state
+from coatcheck.protocol.suites import CLASSICAL
 from coatcheck.randomizers import MinkowskiResponse
-from coatcheck.server import Server
-from coatcheck.shuffler import Shuffler, fresh_state
-from coatcheck.simulation import CLOSES, OPENS, Cast
-from coatcheck.suites import CLASSICAL
+from coatcheck.simulation.round import CLOSES, OPENS, Cast
 from coatcheck.tasks import Answers, AnswerSize, Floats, Values
 
 PEOPLE: Final = 1_000

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bench import Figure, quickest, show
-from coatcheck.domain import Box
+from coatcheck.domains import Box
 from coatcheck.entropy import system
 from coatcheck.randomizers import GridResponse, Laplace, MinkowskiResponse, PrivUnit
 

@@ -22,9 +22,9 @@ import httpx2
 from bench import Figure, show
 from bench._crowd import round_of
 from bench._ingest import Burst, burst
-from coatcheck.agreement import countersign, read_signed, settle, write_signed
-from coatcheck.domain import Box
-from coatcheck.keyfiles import read_keys
+from coatcheck.domains import Box
+from coatcheck.protocol.agreement import countersign, read_signed, settle, write_signed
+from coatcheck.protocol.keyfiles import read_keys
 from coatcheck.services.local import Local
 from coatcheck.services.server_jobs import draft
 from coatcheck.services.settings import ServerSettings, read_settings

@@ -29,7 +29,7 @@ release = version = coatcheck.__version__
 extensions = ["myst_parser"]
 html_theme = "furo"
 html_title = "coatcheck"
-html_favicon = str(ROOT / "src/coatcheck/web/static/icon.svg")
+html_favicon = str(ROOT / "src/coatcheck/demo/page/static/icon.svg")
 exclude_patterns = ["_build"]
 myst_heading_anchors = 3
 # Pages point to files of the repository that are no pages, and included ones to each other.

@@ -11,16 +11,7 @@ import os
 
 import numpy as np
 
-from coatcheck import (
-    Box,
-    Crowd,
-    Group,
-    GroupDraft,
-    LeastCostMatching,
-    plan,
-    seeded,
-    simulate,
-)
+from coatcheck import Box, Crowd, Group, GroupDraft, LeastCostMatching, plan, seeded, simulate
 
 PEOPLE = int(os.environ.get("PEOPLE", "600"))
 CITY = Box.geographic(south=31.0, west=121.0, north=31.4, east=121.6)

@@ -31,11 +31,11 @@ from coatcheck import (
     choose,
     plan,
 )
-from coatcheck.amplification import any_ldp
-from coatcheck.composition import calibrate_rounds
-from coatcheck.laws import Law, OwnCoin
+from coatcheck.accounting.amplification import any_ldp
+from coatcheck.accounting.composition import calibrate_rounds
+from coatcheck.accounting.laws import Law, OwnCoin
+from coatcheck.planning.tuning import even_prior
 from coatcheck.randomizers import Decode
-from coatcheck.tuning import even_prior
 
 # -- locations (Table errortime, the SC and the LBS figures)
 

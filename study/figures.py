@@ -1,7 +1,7 @@
 """Figures as pictures: one color a mechanism, the paper's claim under each.
 
-Colors are those of `coatcheck.charts`. Bars are two standard errors over seeds, where several
-seeds were drawn; most are smaller than the marks. Needs matplotlib (extra `charts`).
+Colors are those of `coatcheck.planning.charts`. Bars are two standard errors over seeds, where
+several seeds were drawn; most are smaller than the marks. Needs matplotlib (extra `charts`).
 """
 
 import textwrap
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import matplotlib as mpl
 
-from coatcheck.charts import COLORS
+from coatcheck.planning.charts import COLORS
 from study.conventions import MECHANISMS
 from study.findings import expected, number, only
 from study.sheets import Row

@@ -36,15 +36,15 @@ from coatcheck import (
     system,
     write,
 )
-from coatcheck.agreement import settle
-from coatcheck.keys import VerifyingKey
-from coatcheck.parcels import Batch
-from coatcheck.shuffler import fresh_state
-from coatcheck.simulation import CLOSES, OPENS, Cast
-from coatcheck.suites import suite_named
+from coatcheck.protocol.agreement import settle
+from coatcheck.protocol.keys import VerifyingKey
+from coatcheck.protocol.parcels import Batch
+from coatcheck.protocol.shuffler import fresh_state
+from coatcheck.protocol.suites import suite_named
+from coatcheck.protocol.terms import Round
+from coatcheck.protocol.witness import check_bulletin
+from coatcheck.simulation.round import CLOSES, OPENS, Cast
 from coatcheck.tasks.pairs import agreement
-from coatcheck.terms import Round
-from coatcheck.witness import check_bulletin
 from study import datasets
 from study.conventions import (
     LEFT,

@@ -8,7 +8,16 @@ import numpy as np
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from coatcheck.laws import AnyLdp, Clones, Law, OwnCoin, TwoLevel, bounded, grid, minkowski
+from coatcheck.accounting.laws import (
+    AnyLdp,
+    Clones,
+    Law,
+    OwnCoin,
+    TwoLevel,
+    bounded,
+    grid,
+    minkowski,
+)
 
 Array = NDArray[np.float64]
 NORMS = st.sampled_from([1.0, 2.0, 3.0, math.inf])

@@ -8,9 +8,9 @@ from typing import Any
 
 import httpx2
 
-from coatcheck.client import Invitation, Limit, examine
-from coatcheck.domain import Box
-from coatcheck.messages import Answer
+from coatcheck.domains import Box
+from coatcheck.protocol.client import Invitation, Limit, examine
+from coatcheck.protocol.messages import Answer
 from coatcheck.services.client import Offer, Visit
 from coatcheck.services.local import Local
 from coatcheck.services.peers import Peers

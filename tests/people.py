@@ -9,14 +9,14 @@ from collections.abc import Callable
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from coatcheck import client
-from coatcheck.envelope import Purpose, binding, unseal
 from coatcheck.errors import Error, Malformed, Refused
-from coatcheck.keys import KeyPairs
-from coatcheck.messages import PayloadFormat, ReportTable, encode_report
-from coatcheck.parcels import REASONS, Upload
-from coatcheck.shuffler import Phase, Shuffler
-from coatcheck.ticket import Ticket, read_ticket, write_ticket
+from coatcheck.protocol import client
+from coatcheck.protocol.envelope import Purpose, binding, unseal
+from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.messages import PayloadFormat, ReportTable, encode_report
+from coatcheck.protocol.parcels import REASONS, Upload
+from coatcheck.protocol.shuffler import Phase, Shuffler
+from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 from rounds import CLOSES, OPENS, SQUARE, Stage
 
 STAGES = {hops: Stage(minimum=3, shufflers=hops, seed=hops) for hops in (1, 2)}

@@ -5,24 +5,24 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from coatcheck.agreement import SignedTerms, settle
-from coatcheck.board import Board
-from coatcheck.client import Invitation, Limit, examine
-from coatcheck.domain import Box
-from coatcheck.drafting import GroupDraft
+from coatcheck.domains import Box
 from coatcheck.entropy import seeded
-from coatcheck.envelope import Purpose, binding, seal
-from coatcheck.keys import Contact, KeyPairs, VerifyingKey
-from coatcheck.messages import encode_letter
-from coatcheck.notices import Posting
+from coatcheck.protocol.agreement import SignedTerms, settle
+from coatcheck.protocol.board import Board
+from coatcheck.protocol.client import Invitation, Limit, examine
+from coatcheck.protocol.drafting import GroupDraft
+from coatcheck.protocol.envelope import Purpose, binding, seal
+from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey
+from coatcheck.protocol.messages import encode_letter
+from coatcheck.protocol.notices import Posting
+from coatcheck.protocol.server import Server
+from coatcheck.protocol.shuffler import Shuffler, fresh_state
+from coatcheck.protocol.suites import suite_named
+from coatcheck.protocol.terms import Round
+from coatcheck.protocol.ticket import Ticket
 from coatcheck.randomizers import MinkowskiResponse
-from coatcheck.server import Server
-from coatcheck.shuffler import Shuffler, fresh_state
-from coatcheck.simulation import CLOSES, OPENS, Cast, simulate
-from coatcheck.suites import suite_named
+from coatcheck.simulation.round import CLOSES, OPENS, Cast, simulate
 from coatcheck.tasks import Answers, AnswerSize, Floats, Values
-from coatcheck.terms import Round
-from coatcheck.ticket import Ticket
 
 __all__ = [
     "CLOSES",

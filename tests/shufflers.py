@@ -8,9 +8,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from coatcheck.agreement import countersign, read_signed, settle, write_signed
-from coatcheck.client import Invitation, examine
-from coatcheck.keyfiles import SecretKeys, read_keys
+from coatcheck.protocol.agreement import countersign, read_signed, settle, write_signed
+from coatcheck.protocol.client import Invitation, examine
+from coatcheck.protocol.keyfiles import SecretKeys, read_keys
 from coatcheck.services.clock import Clock
 from coatcheck.services.gatherings import Live
 from coatcheck.services.local import Local

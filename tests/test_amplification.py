@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coatcheck.amplification import (
+from coatcheck.accounting.amplification import (
     METHODS,
     amplify,
     anonymous,
@@ -21,8 +21,17 @@ from coatcheck.amplification import (
     exposed_by_lists,
     exposed_by_matching,
 )
+from coatcheck.accounting.laws import (
+    AnyLdp,
+    Clones,
+    Law,
+    OwnCoin,
+    TwoLevel,
+    bounded,
+    grid,
+    minkowski,
+)
 from coatcheck.errors import Misuse
-from coatcheck.laws import AnyLdp, Clones, Law, OwnCoin, TwoLevel, bounded, grid, minkowski
 from crowds import any_law
 
 TABLE = json.loads((Path(__file__).parent / "data" / "accounting.json").read_text())["budgets"]

@@ -2,11 +2,11 @@
 
 import pytest
 
-from coatcheck import client
-from coatcheck.board import Board
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused, TwoFaces
-from coatcheck.notices import Bulletin, Checkpoint
-from coatcheck.witness import check_bulletin, check_entry, check_heading, follow
+from coatcheck.protocol import client
+from coatcheck.protocol.board import Board
+from coatcheck.protocol.notices import Bulletin, Checkpoint
+from coatcheck.protocol.witness import check_bulletin, check_entry, check_heading, follow
 from rounds import Stage, check
 
 STAGE = Stage()

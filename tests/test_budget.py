@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from scipy.stats import norm
 
-from coatcheck.amplification import amplify, delta_curve
-from coatcheck.budget import Budget
-from coatcheck.composition import losses
+from coatcheck.accounting.amplification import amplify, delta_curve
+from coatcheck.accounting.budget import Budget
+from coatcheck.accounting.composition import losses
+from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin, bounded, grid, minkowski
+from coatcheck.accounting.ledger import Ledger
 from coatcheck.errors import Refused
-from coatcheck.laws import AnyLdp, Law, OwnCoin, bounded, grid, minkowski
-from coatcheck.ledger import Ledger
 
 # Rounds without a crowd, in tenths of a budget and the chance to report: losses are whole tenths.
 MENU = ((2, 1.0), (4, 1.0), (9, 0.3), (20, 0.05), (30, 0.01))

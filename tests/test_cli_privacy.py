@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from coatcheck.amplification import amplify
-from coatcheck.amplification.attainable import lower
+from coatcheck.accounting.amplification import amplify
+from coatcheck.accounting.attainable import lower
+from coatcheck.accounting.laws import bounded
 from coatcheck.cli import main
-from coatcheck.domain import Box
-from coatcheck.laws import bounded
+from coatcheck.domains import Box
 from coatcheck.randomizers import BoundedResponse
 
 LOCAL = ["--local-epsilon", "4", "--crowd", "10000", "--delta", "1e-6"]

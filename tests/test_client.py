@@ -9,11 +9,8 @@ import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
-from coatcheck import client
-from coatcheck.agreement import SignedTerms, countersign, propose
-from coatcheck.amplification import Guarantee
-from coatcheck.client import Limit, examine
-from coatcheck.domain import Box
+from coatcheck.accounting.amplification import Guarantee
+from coatcheck.domains import Box
 from coatcheck.entropy import seeded, system
 from coatcheck.errors import (
     BadSignature,
@@ -23,11 +20,14 @@ from coatcheck.errors import (
     OutsideDomain,
     Refused,
 )
+from coatcheck.protocol import client
+from coatcheck.protocol.agreement import SignedTerms, countersign, propose
+from coatcheck.protocol.client import Limit, examine
+from coatcheck.protocol.terms import read_terms
+from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
+from coatcheck.protocol.trust import Trust
+from coatcheck.protocol.witness import check_bulletin
 from coatcheck.randomizers import MinkowskiResponse
-from coatcheck.terms import read_terms
-from coatcheck.ticket import Ticket, read_ticket, write_ticket
-from coatcheck.trust import Trust
-from coatcheck.witness import check_bulletin
 from rounds import OPENS, Stage, posting_counted
 
 STAGE = Stage()

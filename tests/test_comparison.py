@@ -5,9 +5,9 @@ from typing import Final
 
 import pytest
 
-from coatcheck.comparison import DOMAINS, OURS, PAPER, Row, compare
-from coatcheck.domain import Ball, Box
+from coatcheck.domains import Ball, Box
 from coatcheck.errors import Misuse
+from coatcheck.planning.comparison import DOMAINS, OURS, PAPER, Row, compare
 
 BUDGETS: Final = (0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0)
 UNEXPLAINED: Final = {("privunit-bhowmick", 8.0), ("privunit-bhowmick", 10.0)}

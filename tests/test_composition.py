@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from dp_accounting.pld import privacy_loss_distribution
 
-from coatcheck.amplification import amplify, delta_curve
-from coatcheck.composition import Losses, calibrate_rounds, compose, losses
+from coatcheck.accounting.amplification import amplify, delta_curve
+from coatcheck.accounting.composition import Losses, calibrate_rounds, compose, losses
+from coatcheck.accounting.laws import AnyLdp, OwnCoin, grid, minkowski
 from coatcheck.errors import Misuse
-from coatcheck.laws import AnyLdp, OwnCoin, grid, minkowski
 from crowds import Array, grid_caps, histogram, two_level
 
 

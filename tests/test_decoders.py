@@ -6,15 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coatcheck import client
-from coatcheck.agreement import read_signed, write_signed
 from coatcheck.errors import Refused
-from coatcheck.keys import Contact
-from coatcheck.messages import Answer, decode_answer, decode_letter, encode_answer
-from coatcheck.notices import Bulletin, Checkpoint, Heading, Posting
-from coatcheck.parcels import Batch, Receipt, Upload
-from coatcheck.terms import read_terms
-from coatcheck.ticket import read_ticket, write_ticket
+from coatcheck.protocol import client
+from coatcheck.protocol.agreement import read_signed, write_signed
+from coatcheck.protocol.keys import Contact
+from coatcheck.protocol.messages import Answer, decode_answer, decode_letter, encode_answer
+from coatcheck.protocol.notices import Bulletin, Checkpoint, Heading, Posting
+from coatcheck.protocol.parcels import Batch, Receipt, Upload
+from coatcheck.protocol.terms import read_terms
+from coatcheck.protocol.ticket import read_ticket, write_ticket
 from rounds import Stage
 
 STAGE = Stage()

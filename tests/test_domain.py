@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coatcheck.domain import (
+from coatcheck.domains import (
     Ball,
     Box,
     Categories,

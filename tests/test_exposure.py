@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 from click.testing import CliRunner
 
-from coatcheck.amplification import amplify, delta_curve
+from coatcheck.accounting.amplification import amplify, delta_curve
+from coatcheck.accounting.laws import grid
 from coatcheck.cli import main
 from coatcheck.cli.person import hint_caveat
-from coatcheck.domain import Box
-from coatcheck.laws import grid
+from coatcheck.domains import Box
 from coatcheck.planning import Group, plan
 from coatcheck.tasks import load
 from crowds import Array, grid_caps, two_level

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from coatcheck.client import Invitation, Limit, examine
 from coatcheck.errors import Refused
+from coatcheck.protocol.client import Invitation, Limit, examine
 from rounds import OPENS, SQUARE, Stage, signed_blindly
 
 STAGE = Stage()

@@ -7,8 +7,15 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from coatcheck.errors import BadKey, BadSignature, Misuse
-from coatcheck.keys import Contact, KeyPairs, OpeningKey, SealingKey, SigningKey, VerifyingKey
-from coatcheck.suites import CLASSICAL, HYBRID, SUITES, Suite
+from coatcheck.protocol.keys import (
+    Contact,
+    KeyPairs,
+    OpeningKey,
+    SealingKey,
+    SigningKey,
+    VerifyingKey,
+)
+from coatcheck.protocol.suites import CLASSICAL, HYBRID, SUITES, Suite
 
 P = 2**255 - 19
 ORDER_8 = (

@@ -7,9 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coatcheck.domain import Box
-from coatcheck.errors import Misuse
-from coatcheck.laws import (
+from coatcheck.accounting.laws import (
     AnyLdp,
     Law,
     OwnCoin,
@@ -19,6 +17,8 @@ from coatcheck.laws import (
     minkowski,
     pair,
 )
+from coatcheck.domains import Box
+from coatcheck.errors import Misuse
 from coatcheck.randomizers import BoundedResponse, GridResponse, MinkowskiResponse
 from crowds import any_law
 

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck.amplification import Guarantee, amplify, calibrate
-from coatcheck.composition import compose
+from coatcheck.accounting.amplification import Guarantee, amplify, calibrate
+from coatcheck.accounting.composition import compose
+from coatcheck.accounting.laws import AnyLdp, OwnCoin, minkowski
+from coatcheck.accounting.ledger import Ledger
 from coatcheck.errors import Misuse, Refused, Unavailable
-from coatcheck.laws import AnyLdp, OwnCoin, minkowski
-from coatcheck.ledger import Ledger
 
 
 def promise(epsilon: float = 3.0, crowd: int = 2000) -> Guarantee:
@@ -164,10 +164,10 @@ def test_a_disk_that_takes_a_part_only_keeps_the_old_file(tmp_path: Path, room: 
 
 SPEND_ONE = """
 import sys
-from coatcheck.amplification import amplify
+from coatcheck.accounting.amplification import amplify
 from coatcheck.errors import Refused
-from coatcheck.laws import minkowski
-from coatcheck.ledger import Ledger
+from coatcheck.accounting.laws import minkowski
+from coatcheck.accounting.ledger import Ledger
 
 promise = amplify(minkowski(3.0, radius=0.6, dimension=2), crowd=2000, delta=1e-6)
 try:

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coatcheck.errors import BadKey, BadSignature, Malformed, Misuse
-from coatcheck.keys import Contact, KeyPairs
-from coatcheck.messages import (
+from coatcheck.protocol.keys import Contact, KeyPairs
+from coatcheck.protocol.messages import (
     Answer,
     Partner,
     PayloadFormat,

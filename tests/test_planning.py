@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck.amplification import amplify, calibrate
-from coatcheck.domain import Ball, Box, Categories, Product
+from coatcheck.accounting.amplification import amplify, calibrate
+from coatcheck.domains import Ball, Box, Categories, Product
 from coatcheck.errors import Misuse
 from coatcheck.planning import Group, plan
 from coatcheck.randomizers import Goal, MinkowskiResponse, from_params

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from coatcheck.cli import main
 from coatcheck.errors import Misuse, OutsideDomain
-from coatcheck.rehearsal import (
+from coatcheck.simulation.rehearsal import (
     Floats,
     Rehearsal,
     box_around,

@@ -6,22 +6,22 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from coatcheck import client
-from coatcheck.domain import Ball
-from coatcheck.drafting import GroupDraft, draft_groups
+from coatcheck.domains import Ball
 from coatcheck.entropy import seeded
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused
-from coatcheck.keys import KeyPairs
-from coatcheck.messages import PayloadFormat, encode_report
-from coatcheck.notices import REFUSED, Bulletin
-from coatcheck.parcels import REASONS, Upload
+from coatcheck.protocol import client
+from coatcheck.protocol.drafting import GroupDraft, draft_groups
+from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.messages import PayloadFormat, encode_report
+from coatcheck.protocol.notices import REFUSED, Bulletin
+from coatcheck.protocol.parcels import REASONS, Upload
+from coatcheck.protocol.server import Phase, Server, ServerState, _possible
+from coatcheck.protocol.suites import CLASSICAL
+from coatcheck.protocol.terms import Round
+from coatcheck.protocol.ticket import Ticket
+from coatcheck.protocol.witness import check_bulletin
 from coatcheck.randomizers import MinkowskiResponse
-from coatcheck.server import Phase, Server, ServerState, _possible
-from coatcheck.suites import CLASSICAL
 from coatcheck.tasks import Answers, Floats
-from coatcheck.terms import Round
-from coatcheck.ticket import Ticket
-from coatcheck.witness import check_bulletin
 from rounds import SQUARE, Echo, Stage
 
 STAGE = Stage(minimum=3)

@@ -11,9 +11,9 @@ from scipy import stats
 
 from coatcheck.entropy import seeded, system
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused
-from coatcheck.parcels import Batch, Receipt, Upload
-from coatcheck.shuffler import MOVES, Phase, Shuffler, ShufflerState, fresh_state
-from coatcheck.ticket import Ticket
+from coatcheck.protocol.parcels import Batch, Receipt, Upload
+from coatcheck.protocol.shuffler import MOVES, Phase, Shuffler, ShufflerState, fresh_state
+from coatcheck.protocol.ticket import Ticket
 from rounds import CLOSES, OPENS, Stage
 
 STAGE = Stage(minimum=2)

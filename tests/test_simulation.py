@@ -4,17 +4,17 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from coatcheck import client
-from coatcheck.domain import Categories, Product
-from coatcheck.drafting import GroupDraft, drafts_of
+from coatcheck.domains import Categories, Product
 from coatcheck.entropy import seeded
-from coatcheck.envelope import Purpose, binding, unseal
 from coatcheck.errors import Malformed, Misuse, Unsealable
-from coatcheck.notices import Bulletin
-from coatcheck.parcels import Batch
 from coatcheck.planning import Group, plan
+from coatcheck.protocol import client
+from coatcheck.protocol.drafting import GroupDraft
+from coatcheck.protocol.envelope import Purpose, binding, unseal
+from coatcheck.protocol.notices import Bulletin
+from coatcheck.protocol.parcels import Batch
 from coatcheck.randomizers import FieldwiseResponse, GridResponse
-from coatcheck.simulation import Crowd, Outcome, simulate, view
+from coatcheck.simulation.round import Crowd, Outcome, simulate, view
 from coatcheck.tasks import Task, from_params
 from rounds import SQUARE, Echo, draft
 
@@ -144,7 +144,7 @@ def test_a_plan_becomes_a_round_that_keeps_its_promise() -> None:
     asked = {name: Group(square, crowd=400, corrupted=5) for name in MATCHING.groups}
     found = plan(asked, epsilon=1.0, delta=1e-5, task=MATCHING)
     rng = np.random.default_rng(2)
-    people = [Crowd(draft=made, values=rng.uniform(size=(400, 2))) for made in drafts_of(found)]
+    people = [Crowd(draft=made, values=rng.uniform(size=(400, 2))) for made in found.drafts()]
     outcome = simulate(people, task=MATCHING, entropy=2)
     for guarantee in outcome.guarantees:
         assert guarantee.epsilon <= 1.0

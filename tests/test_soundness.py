@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coatcheck.amplification import delta_curve
-from coatcheck.amplification.attainable import lower
-from coatcheck.laws import AnyLdp, Clones, Law, grid, minkowski
+from coatcheck.accounting.amplification import delta_curve
+from coatcheck.accounting.attainable import lower
+from coatcheck.accounting.laws import AnyLdp, Clones, Law, grid, minkowski
 from crowds import Array, bounded_caps, grid_caps, law_of, minkowski_caps, two_level, worst_delta
 
 SHARES = st.floats(0.02, 0.98)

@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from coatcheck import notices, parcels, server, shuffler, terms
-from coatcheck.envelope import Purpose
-from coatcheck.suites import SUITES
+from coatcheck.protocol import notices, parcels, server, shuffler, terms
+from coatcheck.protocol.envelope import Purpose
+from coatcheck.protocol.suites import SUITES
 from rounds import Stage
 
 SPEC = (Path(__file__).parent.parent / "SPEC.md").read_text(encoding="utf-8")

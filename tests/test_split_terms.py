@@ -4,12 +4,12 @@ import json
 
 import pytest
 
-from coatcheck import client
-from coatcheck.agreement import SignedTerms, countersign, propose
-from coatcheck.client import Invitation, Limit, examine
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused, TwoFaces
-from coatcheck.shuffler import Phase
-from coatcheck.terms import Round, read_terms
+from coatcheck.protocol import client
+from coatcheck.protocol.agreement import SignedTerms, countersign, propose
+from coatcheck.protocol.client import Invitation, Limit, examine
+from coatcheck.protocol.shuffler import Phase
+from coatcheck.protocol.terms import Round, read_terms
 from rounds import CLOSES, OPENS, Stage
 
 STAGE = Stage(minimum=10)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from coatcheck import Misuse
-from coatcheck.comparison import PAPER
+from coatcheck.planning.comparison import PAPER
 from study import conventions, datasets, items, locations, report, sheets
 from study.findings import YES, best_first, expected, published_first
 from study.sheets import Cell, Row, Sheet

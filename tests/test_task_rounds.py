@@ -5,22 +5,22 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coatcheck import client
-from coatcheck.charts import draw_plan
-from coatcheck.domain import Ball, Box, Categories
-from coatcheck.drafting import GroupDraft, drafts_of
+from coatcheck.domains import Ball, Box, Categories
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.planning import Group, plan
+from coatcheck.planning.charts import draw_plan
+from coatcheck.planning.tuning import even_prior
+from coatcheck.protocol import client
+from coatcheck.protocol.drafting import GroupDraft
+from coatcheck.protocol.server import numbers
 from coatcheck.randomizers import MinkowskiResponse, Randomizer
-from coatcheck.server import numbers
-from coatcheck.simulation import Crowd, Outcome, simulate, view
+from coatcheck.simulation.round import Crowd, Outcome, simulate, view
 from coatcheck.tasks import ReadsNotes, References, Task, answer
 from coatcheck.tasks.download import Download
 from coatcheck.tasks.learning import Learning
 from coatcheck.tasks.matching import LeastCostMatching, MaximumMatching
 from coatcheck.tasks.neighbours import Neighbours
-from coatcheck.tuning import even_prior
 
 SIZE = 40
 SQUARE = Box((-1.0, -1.0), (1.0, 1.0))
@@ -119,7 +119,7 @@ def test_a_plan_for_the_task_serves_it_better_under_the_same_promise() -> None:
         scores.append(task.score([truth], estimates=[estimates]).value)
     assert scores[0] > scores[1] + 0.1
     assert "a round of the task" in str(best)
-    assert drafts_of(best)[0].decode == best["people"].best.how
+    assert best.drafts()[0].decode == best["people"].best.how
 
 
 def test_a_plan_for_a_task_says_what_it_lacks(tmp_path: Path) -> None:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from coatcheck.agreement import (
+from coatcheck.errors import BadKey, BadSignature, Malformed, Misuse, Refused, TwoFaces
+from coatcheck.protocol.agreement import (
     SignedTerms,
     countersign,
     propose,
@@ -16,10 +17,9 @@ from coatcheck.agreement import (
     settle,
     write_signed,
 )
-from coatcheck.errors import BadKey, BadSignature, Malformed, Misuse, Refused, TwoFaces
-from coatcheck.suites import SUITES
-from coatcheck.terms import read_terms, write_terms
-from coatcheck.trust import Trust
+from coatcheck.protocol.suites import SUITES
+from coatcheck.protocol.terms import read_terms, write_terms
+from coatcheck.protocol.trust import Trust
 from rounds import Stage, signed_blindly
 
 STAGE = Stage(shufflers=2)

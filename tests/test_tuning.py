@@ -6,15 +6,15 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from coatcheck.domain import Ball, Box
+from coatcheck.domains import Ball, Box
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
+from coatcheck.planning.tuning import Candidate, even_prior, spread, tune
 from coatcheck.randomizers import MinkowskiResponse, choose
 from coatcheck.tasks import Floats
 from coatcheck.tasks.download import Download
 from coatcheck.tasks.matching import LeastCostMatching, MaximumMatching
 from coatcheck.tasks.neighbours import Neighbours
-from coatcheck.tuning import Candidate, even_prior, spread, tune
 
 SQUARE = Box((-1.0, -1.0), (1.0, 1.0))
 

@@ -4,7 +4,7 @@ import { build } from "esbuild";
 
 await build({
   entryPoints: [new URL("src/index.js", import.meta.url).pathname],
-  outfile: process.argv[2] ?? new URL("../src/coatcheck/web/static/client.js", import.meta.url).pathname,
+  outfile: process.argv[2] ?? new URL("../src/coatcheck/demo/page/static/client.js", import.meta.url).pathname,
   bundle: true,
   format: "esm",
   target: "es2022",

@@ -8,37 +8,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equal
-    from coatcheck.amplification import (
+    from coatcheck.accounting.amplification import (
         Guarantee,
         amplify,
         calibrate,
         delta_curve,
     )
-    from coatcheck.board import (
-        Board,
-    )
-    from coatcheck.client import (
-        Invitation,
-        Limit,
-        collect,
-        examine,
-        read,
-        write,
-    )
-    from coatcheck.comparison import (
-        compare,
-    )
-    from coatcheck.composition import (
+    from coatcheck.accounting.composition import (
         compose,
     )
-    from coatcheck.domain import (
+    from coatcheck.accounting.ledger import (
+        Ledger,
+    )
+    from coatcheck.domains import (
         Ball,
         Box,
         Categories,
         Product,
-    )
-    from coatcheck.drafting import (
-        GroupDraft,
     )
     from coatcheck.entropy import (
         seeded,
@@ -56,16 +42,45 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
         TwoFaces,
         Unsealable,
     )
-    from coatcheck.ledger import (
-        Ledger,
-    )
-    from coatcheck.places import (
-        read_places,
-    )
     from coatcheck.planning import (
         Group,
         Plan,
         plan,
+    )
+    from coatcheck.planning.comparison import (
+        compare,
+    )
+    from coatcheck.planning.tuning import (
+        tune,
+    )
+    from coatcheck.protocol.board import (
+        Board,
+    )
+    from coatcheck.protocol.client import (
+        Invitation,
+        Limit,
+        collect,
+        examine,
+        read,
+        write,
+    )
+    from coatcheck.protocol.drafting import (
+        GroupDraft,
+    )
+    from coatcheck.protocol.server import (
+        Server,
+    )
+    from coatcheck.protocol.shuffler import (
+        Shuffler,
+    )
+    from coatcheck.protocol.terms import (
+        Terms,
+    )
+    from coatcheck.protocol.ticket import (
+        Ticket,
+    )
+    from coatcheck.protocol.trust import (
+        Trust,
     )
     from coatcheck.randomizers import (
         BoundedResponse,
@@ -84,17 +99,14 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
         fieldwise,
         posterior_mean,
     )
-    from coatcheck.rehearsal import (
+    from coatcheck.simulation.places import (
+        read_places,
+    )
+    from coatcheck.simulation.rehearsal import (
         Rehearsal,
         rehearse,
     )
-    from coatcheck.server import (
-        Server,
-    )
-    from coatcheck.shuffler import (
-        Shuffler,
-    )
-    from coatcheck.simulation import (
+    from coatcheck.simulation.round import (
         Crowd,
         Outcome,
         simulate,
@@ -121,93 +133,81 @@ if TYPE_CHECKING:  # the same table for type checkers; a test keeps the two equa
     from coatcheck.tasks.neighbours import (
         Neighbours,
     )
-    from coatcheck.terms import (
-        Terms,
-    )
-    from coatcheck.ticket import (
-        Ticket,
-    )
-    from coatcheck.trust import (
-        Trust,
-    )
-    from coatcheck.tuning import (
-        tune,
-    )
 
 __version__ = "0.1.0"
 
 _CONTENTS = {
     "BadKey": "errors",
     "BadSignature": "errors",
-    "Ball": "domain",
-    "Board": "board",
+    "Ball": "domains",
+    "Board": "protocol.board",
     "BoundedResponse": "randomizers",
-    "Box": "domain",
-    "Categories": "domain",
-    "Crowd": "simulation",
+    "Box": "domains",
+    "Categories": "domains",
+    "Crowd": "simulation.round",
     "Download": "tasks.download",
     "Error": "errors",
     "FieldwiseResponse": "randomizers",
     "GridResponse": "randomizers",
     "Group": "planning",
-    "GroupDraft": "drafting",
-    "Guarantee": "amplification",
-    "Invitation": "client",
+    "GroupDraft": "protocol.drafting",
+    "Guarantee": "accounting.amplification",
+    "Invitation": "protocol.client",
     "Laplace": "randomizers",
     "Learning": "tasks.learning",
     "LeastCostMatching": "tasks.matching",
-    "Ledger": "ledger",
-    "Limit": "client",
+    "Ledger": "accounting.ledger",
+    "Limit": "protocol.client",
     "Malformed": "errors",
     "MaximumMatching": "tasks.matching",
     "MinkowskiResponse": "randomizers",
     "Missing": "errors",
     "Misuse": "errors",
     "Neighbours": "tasks.neighbours",
-    "Outcome": "simulation",
+    "Outcome": "simulation.round",
     "OutsideDomain": "errors",
     "Plan": "planning",
     "PlanarLaplace": "randomizers",
     "PrivHS": "randomizers",
     "PrivUnit": "randomizers",
     "PrivUnitG": "randomizers",
-    "Product": "domain",
+    "Product": "domains",
     "Randomizer": "randomizers",
     "References": "tasks",
     "Refused": "errors",
-    "Rehearsal": "rehearsal",
-    "Server": "server",
-    "Shuffler": "shuffler",
+    "Rehearsal": "simulation.rehearsal",
+    "Server": "protocol.server",
+    "Shuffler": "protocol.shuffler",
     "SquareWave": "randomizers",
     "Staircase": "randomizers",
     "Task": "tasks",
-    "Terms": "terms",
-    "Ticket": "ticket",
-    "Trust": "trust",
+    "Terms": "protocol.terms",
+    "Ticket": "protocol.ticket",
+    "Trust": "protocol.trust",
     "TwoFaces": "errors",
     "Unsealable": "errors",
     "Values": "tasks",
-    "amplify": "amplification",
-    "calibrate": "amplification",
+    "amplify": "accounting.amplification",
+    "calibrate": "accounting.amplification",
     "check_equivariance": "tasks.equivariance",
     "choose": "randomizers",
-    "collect": "client",
-    "compare": "comparison",
-    "compose": "composition",
-    "delta_curve": "amplification",
-    "examine": "client",
+    "collect": "protocol.client",
+    "compare": "planning.comparison",
+    "compose": "accounting.composition",
+    "delta_curve": "accounting.amplification",
+    "examine": "protocol.client",
     "fieldwise": "randomizers",
     "plan": "planning",
     "posterior_mean": "randomizers",
-    "read": "client",
-    "read_places": "places",
-    "rehearse": "rehearsal",
+    "read": "protocol.client",
+    "read_places": "simulation.places",
+    "rehearse": "simulation.rehearsal",
     "seeded": "entropy",
-    "simulate": "simulation",
+    "simulate": "simulation.round",
     "system": "entropy",
-    "tune": "tuning",
-    "view": "simulation",
-    "write": "client",
+    "tune": "planning.tuning",
+    "view": "simulation.round",
+    "write": "protocol.client",
 }
 
 __all__ = [

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coatcheck.domain import Ball, Box, Categories, Domain, Product
+from coatcheck.domains import Ball, Box, Categories, Domain, Product
 from coatcheck.entropy import seeded, system
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import (

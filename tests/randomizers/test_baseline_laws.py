@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import special, stats
 
-from coatcheck.domain import Ball, Box, Floats, Points
+from coatcheck.domains import Ball, Box, Floats, Points
 from coatcheck.entropy import seeded
 from coatcheck.randomizers.additive import Laplace, PlanarLaplace, Staircase
 from coatcheck.randomizers.duchi import PrivHS

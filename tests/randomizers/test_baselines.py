@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 import pytest
 
-from coatcheck.domain import Ball, Box, Categories, Floats, domain_from_params
+from coatcheck.domains import Ball, Box, Categories, Floats, domain_from_params
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.additive import Laplace, PlanarLaplace, Staircase

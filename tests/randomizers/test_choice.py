@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from coatcheck.domain import Ball, Box, Categories, Product
+from coatcheck.domains import Ball, Box, Categories, Product
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import Goal, MinkowskiResponse, choose, fieldwise

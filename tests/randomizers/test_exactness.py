@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from coatcheck.domain import Ball, Box, Categories, Product, lattice_norm_within
+from coatcheck.accounting.laws import TwoLevel
+from coatcheck.domains import Ball, Box, Categories, Product, lattice_norm_within
 from coatcheck.entropy import seeded
-from coatcheck.laws import TwoLevel
 from coatcheck.randomizers import (
     BoundedResponse,
     FieldwiseResponse,

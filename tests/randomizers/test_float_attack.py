@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from coatcheck.domain import Box
+from coatcheck.domains import Box
 from coatcheck.entropy import seeded
 from coatcheck.randomizers import MinkowskiResponse
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import main
-from coatcheck.ledger import Ledger
 from coatcheck.services.client import Visit
 from coatcheck.services.local import Local
 from coatcheck.services.peers import Peers

@@ -13,10 +13,10 @@ import httpx2
 import pytest
 
 from clusters import Cluster
-from coatcheck.parcels import Receipt
+from coatcheck.protocol.parcels import Receipt
+from coatcheck.protocol.witness import check_bulletin
 from coatcheck.services.local import Local
 from coatcheck.services.peers import Peers
-from coatcheck.witness import check_bulletin
 from evenings import QUICK, Crowd, draft, status
 
 _SOURCE = Path(__file__).parents[2] / "src" / "coatcheck" / "services"

@@ -10,15 +10,15 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 
-from coatcheck.board import Board
 from coatcheck.errors import Refused, TwoFaces
-from coatcheck.keyfiles import document, write_bytes
-from coatcheck.notices import Posting
+from coatcheck.protocol.board import Board
+from coatcheck.protocol.keyfiles import document, write_bytes
+from coatcheck.protocol.notices import Posting
+from coatcheck.protocol.ticket import write_ticket
+from coatcheck.protocol.witness import check_bulletin
 from coatcheck.services.board_view import BoardView
 from coatcheck.services.peers import Absent, Peers
 from coatcheck.services.visit import Offer, Visit
-from coatcheck.ticket import write_ticket
-from coatcheck.witness import check_bulletin
 from rounds import Stage
 
 BOARD = "http://board.example"

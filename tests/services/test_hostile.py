@@ -18,11 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
+from coatcheck.protocol.ticket import Ticket
 from coatcheck.services.client import Visit
 from coatcheck.services.local import Local
 from coatcheck.services.peers import Peers
 from coatcheck.services.problems import KINDS
-from coatcheck.ticket import Ticket
 from evenings import LIMIT, QUICK, Crowd, draft, evening, logs, status
 
 DEADLINE = 2.0

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coatcheck.drafting import draft_work
 from coatcheck.errors import Misuse, Refused
+from coatcheck.protocol.drafting import draft_work
 from coatcheck.services.server_jobs import task_of
 from coatcheck.services.settings import ServerSettings
 from coatcheck.tasks.learning import Learning

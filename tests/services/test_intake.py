@@ -9,14 +9,14 @@ import pytest
 from msgspec.structs import replace
 
 from coatcheck.errors import BadSignature, Malformed, Refused, Unavailable
-from coatcheck.notices import heading_size
+from coatcheck.protocol.notices import heading_size
+from coatcheck.protocol.trust import Trust
 from coatcheck.services import shuffler as of_shuffler
 from coatcheck.services.delivery import check_batch
 from coatcheck.services.peers import NotTaken, Peers
 from coatcheck.services.shuffler_jobs import release
 from coatcheck.services.visit import Offer, Visit
 from coatcheck.stores import Parcel, Verdict
-from coatcheck.trust import Trust
 from rounds import OPENS
 from rounds import Stage as Protocol
 from shufflers import Stage, staged

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck.agreement import read_signed, settle
 from coatcheck.errors import Misuse
-from coatcheck.keyfiles import read_keys
+from coatcheck.protocol.agreement import read_signed, settle
+from coatcheck.protocol.keyfiles import read_keys
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.leadership import Leadership
 from coatcheck.services.local import make_keys

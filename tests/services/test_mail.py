@@ -9,8 +9,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from coatcheck.agreement import write_signed
-from coatcheck.notices import Posting, posting_size
+from coatcheck.protocol.agreement import write_signed
+from coatcheck.protocol.notices import Posting, posting_size
 from coatcheck.services import board_routes
 from coatcheck.services.board import BoardService
 from coatcheck.services.clock import Clock

@@ -4,15 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck.agreement import write_signed
 from coatcheck.errors import Error, Misuse, Refused
-from coatcheck.notices import REFUSED
+from coatcheck.protocol.agreement import write_signed
+from coatcheck.protocol.notices import REFUSED
+from coatcheck.protocol.witness import check_bulletin
 from coatcheck.services import server_jobs
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.settings import ServerSettings
 from coatcheck.stores import Sitting
 from coatcheck.stores.memory import MemoryServer
-from coatcheck.witness import check_bulletin
 from rounds import OPENS, Echo, Stage
 
 

@@ -13,10 +13,10 @@ import pytest
 
 from clusters import Cluster
 from coatcheck.errors import Refused
+from coatcheck.protocol.ticket import read_ticket
 from coatcheck.services.client import Visit
 from coatcheck.services.local import Local
 from coatcheck.services.peers import Peers
-from coatcheck.ticket import read_ticket
 from evenings import LIMIT, QUICK, Crowd, draft, evening, status
 
 

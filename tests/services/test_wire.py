@@ -9,11 +9,11 @@ from collections.abc import AsyncIterator
 import pytest
 import uvicorn
 
-from coatcheck.keys import KeyPairs
+from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.suites import CLASSICAL
 from coatcheck.services import wire
 from coatcheck.services.delivery import delivery_headers, read_delivery
 from coatcheck.services.wire import App, Receive, Scope, Send, protocol, read_body, respond
-from coatcheck.suites import CLASSICAL
 
 DIGEST = hashlib.sha256(b"round").digest()
 DEADLINE = 0.4

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck.envelope import Bulk, Purpose, binding
 from coatcheck.errors import Unavailable
-from coatcheck.keyfiles import read_keys
+from coatcheck.protocol.envelope import Bulk, Purpose, binding
+from coatcheck.protocol.keyfiles import read_keys
 from coatcheck.services.local import make_keys
 from coatcheck.services.workers import Lanes, Workers
 

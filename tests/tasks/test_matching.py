@@ -9,7 +9,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 from scipy.spatial.distance import cdist
 
-from coatcheck.domain import Box
+from coatcheck.domains import Box
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.tasks import Floats, References, answer, assignment

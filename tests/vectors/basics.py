@@ -3,11 +3,11 @@
 import hashlib
 from typing import Any
 
-from coatcheck.agreement import SignedTerms, countersign, propose
-from coatcheck.keys import KeyPairs
-from coatcheck.merkle import Tree
-from coatcheck.suites import CLASSICAL, HYBRID
-from coatcheck.terms import Group, Notary, Party, Promise, Terms, Work
+from coatcheck.protocol.agreement import SignedTerms, countersign, propose
+from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.merkle import Tree
+from coatcheck.protocol.suites import CLASSICAL, HYBRID
+from coatcheck.protocol.terms import Group, Notary, Party, Promise, Terms, Work
 from vectors import kinds
 from vectors.kinds import ALICE, BOARD, SERVER, SHUFFLER, Case, pairs
 from vectors.writing import case

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from coatcheck.agreement import SignedTerms, settle
-from coatcheck.envelope import Purpose, binding, unseal
 from coatcheck.errors import (
     BadKey,
     BadSignature,
@@ -19,14 +17,16 @@ from coatcheck.errors import (
     TwoFaces,
     Unsealable,
 )
-from coatcheck.keys import Contact, KeyPairs, VerifyingKey
-from coatcheck.merkle import Tree, check_consistency, check_inclusion
-from coatcheck.messages import PayloadFormat, decode_answer, decode_letter
-from coatcheck.notices import Bulletin, Checkpoint, Posting
-from coatcheck.parcels import Batch, Receipt, Upload
-from coatcheck.shuffler import Shuffler, ShufflerState
-from coatcheck.suites import CLASSICAL, SUITES
-from coatcheck.terms import Round
+from coatcheck.protocol.agreement import SignedTerms, settle
+from coatcheck.protocol.envelope import Purpose, binding, unseal
+from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey
+from coatcheck.protocol.merkle import Tree, check_consistency, check_inclusion
+from coatcheck.protocol.messages import PayloadFormat, decode_answer, decode_letter
+from coatcheck.protocol.notices import Bulletin, Checkpoint, Posting
+from coatcheck.protocol.parcels import Batch, Receipt, Upload
+from coatcheck.protocol.shuffler import Shuffler, ShufflerState
+from coatcheck.protocol.suites import CLASSICAL, SUITES
+from coatcheck.protocol.terms import Round
 
 HERE = Path(__file__).parent
 OUTCOMES: dict[type[Exception], str] = {

@@ -3,12 +3,12 @@
 import hashlib
 import struct
 
-from coatcheck.envelope import Purpose, binding
-from coatcheck.keys import Contact
-from coatcheck.messages import Answer, Partner, encode_answer, encode_letter, encode_report
-from coatcheck.notices import ANSWERED, REFUSED, Bulletin, Checkpoint, Posting
-from coatcheck.parcels import Batch, Receipt, Tally, Upload
-from coatcheck.suites import CLASSICAL
+from coatcheck.protocol.envelope import Purpose, binding
+from coatcheck.protocol.keys import Contact
+from coatcheck.protocol.messages import Answer, Partner, encode_answer, encode_letter, encode_report
+from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin, Checkpoint, Posting
+from coatcheck.protocol.parcels import Batch, Receipt, Tally, Upload
+from coatcheck.protocol.suites import CLASSICAL
 from vectors import kinds
 from vectors.kinds import ALICE, BOARD, BOB, SERVER, SHUFFLER, Case, pairs
 from vectors.writing import case, flip, seal, wrong

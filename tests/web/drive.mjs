@@ -1,7 +1,7 @@
 // Runs the committed bundle in Node: reads one JSON request from standard input, answers in JSON.
 
 import { readFileSync } from "node:fs";
-import * as c from "../../src/coatcheck/web/static/client.js";
+import * as c from "../../src/coatcheck/demo/page/static/client.js";
 
 const request = JSON.parse(readFileSync(0, "utf8"));
 const invite = ({ signed, group, trusted, limit, now }) => c.examine(signed, { group, trusted, limit, now });

@@ -7,7 +7,7 @@ from pathlib import Path
 from web.browser import ROOT, needed
 
 SOURCES = ROOT / "web-client"
-BUNDLE = ROOT / "src/coatcheck/web/static/client.js"
+BUNDLE = ROOT / "src/coatcheck/demo/page/static/client.js"
 
 
 def test_the_bundle_is_what_the_sources_build_to(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from coatcheck.amplification import amplify, delta_curve
-from coatcheck.domain import Ball, Box, Categories
-from coatcheck.laws import TwoLevel
+from coatcheck.accounting.amplification import amplify, delta_curve
+from coatcheck.accounting.laws import TwoLevel
+from coatcheck.domains import Ball, Box, Categories
 from coatcheck.randomizers import (
     BoundedResponse,
     GridResponse,

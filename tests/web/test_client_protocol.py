@@ -6,19 +6,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from coatcheck import client, witness
-from coatcheck.agreement import SignedTerms, countersign, propose, settle, write_signed
-from coatcheck.board import Board
-from coatcheck.domain import Box
-from coatcheck.drafting import GroupDraft
+from coatcheck.domains import Box
 from coatcheck.entropy import seeded
-from coatcheck.keys import KeyPairs
-from coatcheck.merkle import Tree
+from coatcheck.protocol import client, witness
+from coatcheck.protocol.agreement import SignedTerms, countersign, propose, settle, write_signed
+from coatcheck.protocol.board import Board
+from coatcheck.protocol.drafting import GroupDraft
+from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.merkle import Tree
+from coatcheck.protocol.suites import CLASSICAL, suite_named
+from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.randomizers import BoundedResponse
-from coatcheck.simulation import Cast
-from coatcheck.suites import CLASSICAL, suite_named
+from coatcheck.simulation.round import Cast
 from coatcheck.tasks.matching import LeastCostMatching
-from coatcheck.ticket import Ticket, read_ticket, write_ticket
 from rounds import CLOSES, OPENS, Stage
 from web.browser import Refusal, ask
 

@@ -6,22 +6,22 @@ from typing import Any
 
 import pytest
 
-from coatcheck import client
-from coatcheck.agreement import SignedTerms, write_signed
-from coatcheck.client import Limit
-from coatcheck.domain import Box
-from coatcheck.drafting import GroupDraft
+from coatcheck.domains import Box
 from coatcheck.entropy import seeded
 from coatcheck.errors import Refused
+from coatcheck.protocol import client
+from coatcheck.protocol.agreement import SignedTerms, write_signed
+from coatcheck.protocol.client import Limit
+from coatcheck.protocol.drafting import GroupDraft
+from coatcheck.protocol.suites import CLASSICAL
+from coatcheck.protocol.ticket import read_ticket
+from coatcheck.protocol.trust import Trust
 from coatcheck.randomizers import MinkowskiResponse
-from coatcheck.simulation import Cast
-from coatcheck.suites import CLASSICAL
+from coatcheck.simulation.round import Cast
 from coatcheck.tasks import Task
 from coatcheck.tasks.learning import Learning
 from coatcheck.tasks.matching import LeastCostMatching
 from coatcheck.tasks.neighbours import Neighbours
-from coatcheck.ticket import read_ticket
-from coatcheck.trust import Trust
 from rounds import OPENS, Stage, posting_counted, signed_blindly
 from web.browser import Refusal, ask
 

@@ -9,11 +9,11 @@ from itertools import pairwise
 import pytest
 from click.testing import CliRunner
 
-from coatcheck.amplification import amplify
+from coatcheck.accounting.amplification import amplify
 from coatcheck.cli import main
+from coatcheck.demo.page import explorer
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import from_params
-from coatcheck.web import explorer
 
 TABLE = json.loads(explorer.TABLE.read_text())
 

@@ -16,12 +16,13 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 from scipy.stats import binom, chi2
 
-from coatcheck import client, tasks
-from coatcheck.amplification import amplify
+from coatcheck import tasks
+from coatcheck.accounting.amplification import amplify
+from coatcheck.demo.page.explorer import CITY, DELTA
 from coatcheck.planning import Group, plan
+from coatcheck.protocol import client
+from coatcheck.protocol.ticket import read_ticket
 from coatcheck.randomizers import BoundedResponse, MinkowskiResponse
-from coatcheck.ticket import read_ticket
-from coatcheck.web.explorer import CITY, DELTA
 from web.theatre import JOINS, Theatre, masses, played, shown_text, sit, violations
 
 pytestmark = pytest.mark.xdist_group("page")

@@ -2,12 +2,12 @@
 
 import pytest
 
-from coatcheck.amplification import amplify
-from coatcheck.domain import Box
+from coatcheck.accounting.amplification import amplify
+from coatcheck.demo.page.seats import Crowd, corrupted, seat
+from coatcheck.domains import Box
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import BoundedResponse
 from coatcheck.tasks.matching import LeastCostMatching
-from coatcheck.web.seats import Crowd, corrupted, seat
 
 MECHANISM = BoundedResponse(domain=Box((0.0, 0.0), (1.0, 1.0)), epsilon=3.0, radius=0.3)
 CROWD = Crowd(

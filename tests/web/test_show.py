@@ -9,10 +9,10 @@ from pathlib import Path
 
 from click.testing import CliRunner
 
-from coatcheck.amplification import amplify
+from coatcheck.accounting.amplification import amplify
 from coatcheck.cli import main
+from coatcheck.demo.page.show import scattered
 from coatcheck.demo.plays import make_play
-from coatcheck.web.show import scattered
 
 
 def test_the_command_serves_the_page_until_it_is_interrupted(tmp_path: Path) -> None:

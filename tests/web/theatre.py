@@ -13,11 +13,11 @@ import uvicorn
 from playwright.sync_api import Browser, Page, Request, sync_playwright
 
 from coatcheck.demo import plays, stage
-from coatcheck.web.live import Live
-from coatcheck.web.page import create_app
-from coatcheck.web.score import Pace
-from coatcheck.web.show import scattered
-from coatcheck.web.stage import Loopback
+from coatcheck.demo.page.live import Live
+from coatcheck.demo.page.score import Pace
+from coatcheck.demo.page.show import scattered
+from coatcheck.demo.page.site import create_app
+from coatcheck.demo.page.stage import Loopback
 from web.browser import ROOT, needed
 
 AXE = ROOT / "web-client/node_modules/axe-core/axe.min.js"

@@ -13,16 +13,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, precondition, rule, run_state_machine_as_test
 
-from coatcheck import client
-from coatcheck.board import Board
 from coatcheck.errors import BadSignature, Malformed, Missing, Refused
-from coatcheck.notices import Bulletin
-from coatcheck.parcels import REASONS
-from coatcheck.server import Phase as ServerPhase
-from coatcheck.server import Server, ServerState
-from coatcheck.shuffler import Phase, Shuffler, ShufflerState
-from coatcheck.ticket import Ticket
-from coatcheck.witness import check_bulletin
+from coatcheck.protocol import client
+from coatcheck.protocol.board import Board
+from coatcheck.protocol.notices import Bulletin
+from coatcheck.protocol.parcels import REASONS
+from coatcheck.protocol.server import Phase as ServerPhase
+from coatcheck.protocol.server import Server, ServerState
+from coatcheck.protocol.shuffler import Phase, Shuffler, ShufflerState
+from coatcheck.protocol.ticket import Ticket
+from coatcheck.protocol.witness import check_bulletin
 from people import People, refused, report_of
 from rounds import CLOSES, check
 

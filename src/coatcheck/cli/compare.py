@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from coatcheck.comparison import DOMAINS, OURS, Row
-from coatcheck.comparison import compare as measure
 from coatcheck.errors import Misuse
+from coatcheck.planning.comparison import DOMAINS, OURS, Row
+from coatcheck.planning.comparison import compare as measure
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -40,7 +40,7 @@ def compare(
         raise Misuse(f"--domain is one of {' | '.join(DOMAINS)}, got {domain!r}")
     budgets = _budgets(epsilon)
     if plot is not None:
-        from coatcheck.charts import check_file, draw_errors  # noqa: PLC0415 - needs an extra
+        from coatcheck.planning.charts import check_file, draw_errors  # noqa: PLC0415 - needs an extra
 
         check_file(plot)
     rows = measure(epsilons=budgets, domain=DOMAINS[domain], samples=samples, seed=seed)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
     from coatcheck.demo.plays import Play
-    from coatcheck.places import Floats
+    from coatcheck.simulation.places import Floats
 
 _WIDTH = 100  # columns that the widest line needs
 
@@ -95,8 +95,8 @@ def _load(name: str) -> "ModuleType":
 
 
 def _page(play: "Play", stage: "ModuleType", *, keep: bool, port: int, speed: float) -> None:
-    from coatcheck.web.show import scattered, show  # noqa: PLC0415 - loads the web server
-    from coatcheck.web.stage import Loopback  # noqa: PLC0415 - loads the web server
+    from coatcheck.demo.page.show import scattered, show  # noqa: PLC0415 - loads the web server
+    from coatcheck.demo.page.stage import Loopback  # noqa: PLC0415 - loads the web server
 
     def announce(address: str) -> None:
         click.echo(address)
@@ -112,7 +112,7 @@ def _page(play: "Play", stage: "ModuleType", *, keep: bool, port: int, speed: fl
 
 
 def _data(path: Path | None, group_by: str | None) -> "dict[str, Floats] | None":
-    from coatcheck.places import read_places  # noqa: PLC0415 - loads numpy
+    from coatcheck.simulation.places import read_places  # noqa: PLC0415 - loads numpy
 
     if path is None:
         if group_by is not None:

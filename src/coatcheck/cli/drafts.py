@@ -6,9 +6,9 @@ from typing import Any
 import msgspec
 
 from coatcheck.cli.files import read
-from coatcheck.drafting import Draft, read_plan
 from coatcheck.errors import Misuse
-from coatcheck.suites import Suite
+from coatcheck.protocol.drafting import Draft, read_plan
+from coatcheck.protocol.suites import Suite
 
 
 def read_draft(path: Path, suite: Suite) -> Draft:

@@ -10,8 +10,8 @@ from typing import Any
 
 import click
 
-from coatcheck.agreement import SignedTerms, read_signed
-from coatcheck.keyfiles import (
+from coatcheck.protocol.agreement import SignedTerms, read_signed
+from coatcheck.protocol.keyfiles import (
     PublicKeys,
     SecretKeys,
     document,
@@ -21,7 +21,7 @@ from coatcheck.keyfiles import (
     read_secret,
     write_bytes,
 )
-from coatcheck.trust import ROLES, Trust
+from coatcheck.protocol.trust import ROLES, Trust
 
 __all__ = [
     "CA",

@@ -7,16 +7,16 @@ from typing import Any
 
 import click
 
-from coatcheck.agreement import read_signed, settle
 from coatcheck.cli.files import FILE, hint, read, read_terms_file, show
 from coatcheck.cli.papers import describe
 from coatcheck.cli.roles import count
 from coatcheck.errors import Error, Misuse
-from coatcheck.notices import Checkpoint, Posting
-from coatcheck.parcels import Batch, Receipt, Upload
-from coatcheck.terms import Round
-from coatcheck.ticket import read_ticket
-from coatcheck.witness import check_bulletin
+from coatcheck.protocol.agreement import read_signed, settle
+from coatcheck.protocol.notices import Checkpoint, Posting
+from coatcheck.protocol.parcels import Batch, Receipt, Upload
+from coatcheck.protocol.terms import Round
+from coatcheck.protocol.ticket import read_ticket
+from coatcheck.protocol.witness import check_bulletin
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
@@ -118,7 +118,7 @@ def ledger() -> None:
 @click.option("--delta", type=float, required=True, help="With what chance they may cost more.")
 def begin(*, file: Path, epsilon: float, delta: float) -> None:
     """Begin a ledger with a limit for all rounds together."""
-    from coatcheck.ledger import Ledger  # noqa: PLC0415 - loads the accountant
+    from coatcheck.accounting.ledger import Ledger  # noqa: PLC0415 - loads the accountant
 
     if file.exists():
         raise Misuse(f"{file} exists already: a limit is set once, at the beginning")
@@ -131,7 +131,7 @@ def begin(*, file: Path, epsilon: float, delta: float) -> None:
 @_JSON
 def show_(*, file: Path, as_json: bool) -> None:
     """Print the limit, what is spent and left, and the rounds."""
-    from coatcheck.ledger import Ledger  # noqa: PLC0415 - loads the accountant
+    from coatcheck.accounting.ledger import Ledger  # noqa: PLC0415 - loads the accountant
 
     book = Ledger.open(file)
     epsilon, delta = book.limit

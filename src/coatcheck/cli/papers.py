@@ -6,7 +6,6 @@ from typing import Any
 import click
 import msgspec
 
-from coatcheck.agreement import countersign, propose, settle, write_signed
 from coatcheck.cli.files import (
     FILE,
     TRUST,
@@ -25,8 +24,9 @@ from coatcheck.cli.files import (
 )
 from coatcheck.entropy import system
 from coatcheck.errors import Misuse
-from coatcheck.suites import SUITES, suite_named
-from coatcheck.terms import Notary, Party, Round, Terms
+from coatcheck.protocol.agreement import countersign, propose, settle, write_signed
+from coatcheck.protocol.suites import SUITES, suite_named
+from coatcheck.protocol.terms import Notary, Party, Round, Terms
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 _KEY = click.option("--key", type=FILE, required=True, help="Your own key file.")

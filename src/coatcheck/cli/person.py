@@ -10,9 +10,8 @@ from typing import Any
 
 import click
 
-from coatcheck import client
-from coatcheck.agreement import SignedTerms, settle
-from coatcheck.amplification import Guarantee
+from coatcheck.accounting.amplification import Guarantee
+from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli.files import (
     FILE,
     TRUST,
@@ -25,16 +24,17 @@ from coatcheck.cli.files import (
 )
 from coatcheck.cli.files import read as read_file
 from coatcheck.cli.files import write as write_file
-from coatcheck.client import Invitation, Limit
-from coatcheck.domain import Categories, Product
+from coatcheck.domains import Categories, Product
 from coatcheck.errors import Error, Misuse, Refused
-from coatcheck.keys import Contact
-from coatcheck.ledger import Ledger
-from coatcheck.messages import Answer, PayloadFormat
+from coatcheck.protocol import client
+from coatcheck.protocol.agreement import SignedTerms, settle
+from coatcheck.protocol.client import Invitation, Limit
+from coatcheck.protocol.keys import Contact
+from coatcheck.protocol.messages import Answer, PayloadFormat
+from coatcheck.protocol.terms import Round
+from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
+from coatcheck.protocol.witness import check_bulletin
 from coatcheck.randomizers import from_params
-from coatcheck.terms import Round
-from coatcheck.ticket import Ticket, read_ticket, write_ticket
-from coatcheck.witness import check_bulletin
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 _TERMS = click.option("--terms", "terms_file", type=FILE, required=True, help="Signed terms.")

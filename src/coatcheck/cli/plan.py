@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from coatcheck.cli.privacy import WHOLE, plain
-from coatcheck.domain import Ball, Box, Categories, Domain
+from coatcheck.domains import Ball, Box, Categories, Domain
 from coatcheck.errors import Misuse
 from coatcheck.planning import Design, Group, GroupPlan, Plan
 from coatcheck.planning import plan as planned
@@ -64,7 +64,7 @@ def plan(
     domain = _domain(dimension, box, geographic, ball, labels)
     asked = _groups(groups, crowd, expected, corrupted, domain)
     if plot is not None:
-        from coatcheck.charts import check_file, draw_plan  # noqa: PLC0415 - needs an extra
+        from coatcheck.planning.charts import check_file, draw_plan  # noqa: PLC0415 - needs an extra
 
         check_file(plot)
     wanted = next(known for known in GOALS if known == goal)

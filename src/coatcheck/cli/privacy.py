@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
 
 import click
 
-from coatcheck import laws
-from coatcheck.amplification import METHODS, Guarantee
-from coatcheck.amplification import amplify as amplified
-from coatcheck.amplification import calibrate as calibrated
-from coatcheck.domain import Ball
+from coatcheck.accounting import laws
+from coatcheck.accounting.amplification import METHODS, Guarantee
+from coatcheck.accounting.amplification import amplify as amplified
+from coatcheck.accounting.amplification import calibrate as calibrated
+from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin, TwoLevel
+from coatcheck.domains import Ball
 from coatcheck.errors import Misuse
-from coatcheck.laws import AnyLdp, Law, OwnCoin, TwoLevel
 from coatcheck.randomizers import BoundedResponse, MinkowskiResponse
 
 MECHANISMS: Final = ("any", "minkowski", "bounded", "grid")

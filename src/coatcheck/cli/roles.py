@@ -9,14 +9,14 @@ from typing import Any
 
 import click
 
-from coatcheck.agreement import settle
 from coatcheck.cli.files import FILE, hint, now, read, read_keys, read_terms_file, show, write
 from coatcheck.entropy import system
 from coatcheck.errors import Error
-from coatcheck.notices import ANSWERED, Heading, heading_size
-from coatcheck.parcels import REASONS
-from coatcheck.shuffler import Shuffler, fresh_state
-from coatcheck.terms import Round
+from coatcheck.protocol.agreement import settle
+from coatcheck.protocol.notices import ANSWERED, Heading, heading_size
+from coatcheck.protocol.parcels import REASONS
+from coatcheck.protocol.shuffler import Shuffler, fresh_state
+from coatcheck.protocol.terms import Round
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 _TERMS = click.option("--terms", "terms_file", type=FILE, required=True, help="Signed terms.")
@@ -79,7 +79,7 @@ def _receive(shuffler: Shuffler, path: Path) -> bytes | None:
 @_JSON
 def answer(*, batch: Path, terms_file: Path, key: Path, out: Path, as_json: bool) -> None:
     """Open a batch, run the task, and seal one answer to each address."""
-    from coatcheck.server import Server  # noqa: PLC0415 - loads every mechanism and task
+    from coatcheck.protocol.server import Server  # noqa: PLC0415 - loads every mechanism and task
 
     round_ = settle(read_terms_file(terms_file))
     server = Server(round_, keys=read_keys(key).pairs)

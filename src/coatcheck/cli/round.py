@@ -7,7 +7,7 @@ import click
 
 from coatcheck.cli.files import CA, FILE, hint, read, show
 from coatcheck.errors import Misuse
-from coatcheck.keyfiles import read_secret
+from coatcheck.protocol.keyfiles import read_secret
 from coatcheck.services.local import open_round
 from coatcheck.services.peers import ask
 

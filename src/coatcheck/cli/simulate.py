@@ -16,9 +16,9 @@ from coatcheck.errors import Misuse, OutsideDomain
 if TYPE_CHECKING:
     from rich.table import Table as RichTable
 
-    from coatcheck.domain import Box
-    from coatcheck.places import Floats
-    from coatcheck.rehearsal import Rehearsal
+    from coatcheck.domains import Box
+    from coatcheck.simulation.places import Floats
+    from coatcheck.simulation.rehearsal import Rehearsal
 
 _WIDTH = 100  # columns that the widest table needs
 _HELP = 1.1  # a crowd that helps less than this is told of
@@ -65,7 +65,7 @@ def simulate(
     coatcheck simulate day.geojson --group-by role --task maximum-matching --radius 800
     coatcheck simulate members.csv --task neighbours --radius 500 --limit 8 --json
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
-    from coatcheck import rehearsal  # noqa: PLC0415 - loads scipy, which --help does not need
+    from coatcheck.simulation import rehearsal  # noqa: PLC0415 - loads scipy, unlike --help
 
     only_positive(epsilon, "--epsilon")
     groups, degrees = _groups(files, columns=columns, group_by=group_by)
@@ -96,7 +96,7 @@ def simulate(
 def _groups(
     files: Sequence[str], *, columns: str | None, group_by: str | None
 ) -> "tuple[dict[str, Floats], bool]":
-    from coatcheck.places import group_name, read_places  # noqa: PLC0415 - loads numpy
+    from coatcheck.simulation.places import group_name, read_places  # noqa: PLC0415 - loads numpy
 
     names = tuple(name.strip() for name in columns.split(",")) if columns else ()
     if group_by and len(files) > 1:
@@ -119,7 +119,7 @@ def _groups(
 
 
 def _box(text: str | None, *, degrees: bool) -> "Box | None":
-    from coatcheck.domain import Box  # noqa: PLC0415 - loads numpy
+    from coatcheck.domains import Box  # noqa: PLC0415 - loads numpy
 
     if text is None:
         return None

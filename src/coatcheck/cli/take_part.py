@@ -7,11 +7,11 @@ from typing import Any, TypeVar
 
 import click
 
+from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli.files import CA, FILE, TRUST, hint, read_trust, show
 from coatcheck.cli.person import hint_caveat, told, value_of
-from coatcheck.client import Limit
 from coatcheck.errors import Misuse
-from coatcheck.ledger import Ledger
+from coatcheck.protocol.client import Limit
 from coatcheck.services.client import Visit
 
 _R = TypeVar("_R")

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from coatcheck.domain import Box
+from coatcheck.domains import Box
 from coatcheck.entropy import Entropy, seeded
 
 Floats = NDArray[np.float64]

@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
-from coatcheck import client
-from coatcheck.amplification import Guarantee
-from coatcheck.client import Limit
+from coatcheck.accounting.amplification import Guarantee
 from coatcheck.demo.plays import Play
-from coatcheck.messages import Answer
-from coatcheck.notices import Bulletin
-from coatcheck.server import Opened
+from coatcheck.protocol import client
+from coatcheck.protocol.client import Limit
+from coatcheck.protocol.messages import Answer
+from coatcheck.protocol.notices import Bulletin
+from coatcheck.protocol.server import Opened
+from coatcheck.protocol.terms import Round
+from coatcheck.protocol.ticket import Ticket
+from coatcheck.protocol.trust import Trust
 from coatcheck.services.client import Visit
 from coatcheck.services.peers import Peers
-from coatcheck.terms import Round
-from coatcheck.ticket import Ticket
-from coatcheck.trust import Trust
 
 T = TypeVar("T")
 AT_ONCE: Final = 80

@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from coatcheck import tasks
 from coatcheck.demo import city, gradients
-from coatcheck.domain import Ball, Box
-from coatcheck.drafting import GroupDraft
+from coatcheck.domains import Ball, Box
 from coatcheck.errors import Misuse
-from coatcheck.rehearsal import box_around, draft_crowds, make_task, usual_delta
+from coatcheck.protocol.drafting import GroupDraft
+from coatcheck.simulation.rehearsal import box_around, draft_crowds, make_task, usual_delta
 from coatcheck.tasks.learning import Learning
 
 Floats = NDArray[np.float64]

@@ -19,14 +19,14 @@ from coatcheck.demo.plays import Play
 from coatcheck.demo.processes import Company, ended_by_term, folder
 from coatcheck.entropy import system
 from coatcheck.errors import Refused
-from coatcheck.keyfiles import read_keys, write_bytes
-from coatcheck.parcels import Batch
-from coatcheck.server import Opened, Server
+from coatcheck.protocol.keyfiles import read_keys, write_bytes
+from coatcheck.protocol.parcels import Batch
+from coatcheck.protocol.server import Opened, Server
+from coatcheck.protocol.shuffler import Shuffler, fresh_state
+from coatcheck.protocol.terms import Round
+from coatcheck.protocol.trust import Trust
 from coatcheck.services.local import Local
 from coatcheck.services.peers import told
-from coatcheck.shuffler import Shuffler, fresh_state
-from coatcheck.terms import Round
-from coatcheck.trust import Trust
 
 _START: Final = 60.0
 _GLANCE: Final = 0.05

@@ -5,7 +5,7 @@ under the mechanism's own law; what that guarantees at the smallest crowd that t
 release and at the expected one; how fast the guarantee fades as people are lost; and what the next
 best mechanism would give. `Plan.groups_of_terms` is the group part of a round's terms.
 
-    >>> from coatcheck.domain import Box
+    >>> from coatcheck.domains import Box
     >>> found = plan({"riders": Group(Box((-1, -1), (1, 1)), crowd=10_000)}, epsilon=1.0,
     ...              delta=1e-6, goal="unbiased")
     >>> found["riders"].best.randomizer.name
@@ -19,13 +19,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from coatcheck.amplification import Guarantee
-from coatcheck.domain import Ball, Box, Domain
+from coatcheck.accounting.amplification import Guarantee
+from coatcheck.domains import Ball, Box, Domain
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse
 from coatcheck.planning.search import Design, Promise, designs
 from coatcheck.planning.serving import designs_for
 from coatcheck.planning.words import Aim, described, told_aim, told_error
+from coatcheck.protocol.drafting import GroupDraft
 from coatcheck.randomizers import GridResponse
 from coatcheck.randomizers.contract import check_goal
 from coatcheck.tasks import Task, exposure
@@ -141,6 +142,21 @@ class Plan:
             if group.name == name:
                 return group
         raise Misuse(f"the plan has no group {name!r}: {', '.join(g.name for g in self.groups)}")
+
+    def drafts(self, *, note_size: int = 0) -> tuple[GroupDraft, ...]:
+        """Give what the plan recommends for each group, as terms are drafted from it."""
+        return tuple(
+            GroupDraft(
+                name=group.name,
+                randomizer=group.best.randomizer,
+                minimum=group.group.crowd,
+                delta=self.delta,
+                decode=group.best.how,
+                corrupted=group.group.corrupted,
+                note_size=note_size,
+            )
+            for group in self.groups
+        )
 
     def groups_of_terms(self) -> list[dict[str, Any]]:
         """Give the group part of the terms as plain data."""

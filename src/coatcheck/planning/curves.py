@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final, TypeAlias
 
-from coatcheck.domain import Domain
+from coatcheck.domains import Domain
 from coatcheck.planning.search import Promise, designs
 from coatcheck.randomizers import Goal
 

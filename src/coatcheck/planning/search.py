@@ -13,10 +13,10 @@ from typing import Final
 
 import numpy as np
 
-from coatcheck.amplification import Guarantee, amplify, any_ldp, calibrate
-from coatcheck.domain import Ball, Box, Categories, Domain, Product
+from coatcheck.accounting.amplification import Guarantee, amplify, any_ldp, calibrate
+from coatcheck.accounting.laws import Law
+from coatcheck.domains import Ball, Box, Categories, Domain, Product
 from coatcheck.errors import Misuse
-from coatcheck.laws import Law
 from coatcheck.randomizers import (
     BoundedResponse,
     Decode,

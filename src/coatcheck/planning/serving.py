@@ -8,14 +8,14 @@ the people who will report is used, so the choice costs no budget. Paper, evalua
 from collections.abc import Sequence
 from typing import Final
 
-from coatcheck.amplification import any_ldp
-from coatcheck.domain import Ball, Box, Domain
+from coatcheck.accounting.amplification import any_ldp
+from coatcheck.domains import Ball, Box, Domain
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.planning.search import Design, Promise
+from coatcheck.planning.tuning import Candidate, Make, Team, Tried, even_prior, shapes, tune
 from coatcheck.randomizers import Randomizer
 from coatcheck.tasks import Floats, Score, Task
-from coatcheck.tuning import Candidate, Make, Team, Tried, even_prior, shapes, tune
 
 _PLAYERS: Final = 4_096
 

@@ -2,7 +2,7 @@
 
 from typing import Final, Literal
 
-from coatcheck.domain import Ball, Box, Categories, Domain
+from coatcheck.domains import Ball, Box, Categories, Domain
 from coatcheck.planning.search import Design
 from coatcheck.randomizers import FieldwiseResponse, Goal, Randomizer
 

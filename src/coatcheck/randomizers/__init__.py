@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from coatcheck.domain import domain_from_params
+from coatcheck.domains import domain_from_params
 from coatcheck.errors import SHAPELESS, Misuse
 from coatcheck.randomizers.additive import Laplace, PlanarLaplace, Staircase
 from coatcheck.randomizers.bounded import BoundedResponse

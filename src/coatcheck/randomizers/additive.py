@@ -14,7 +14,7 @@ from typing import ClassVar, Final
 import numpy as np
 from scipy import special
 
-from coatcheck.domain import Floats, Points
+from coatcheck.domains import Floats, Points
 from coatcheck.randomizers.contract import Decode
 from coatcheck.randomizers.inverse import (
     InverseTransform,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from coatcheck.domain import Floats, Points
+from coatcheck.domains import Floats, Points
 from coatcheck.entropy import Entropy
 
 _COUNTABLE: Final = 512  # l2 balls up to this reach are counted; above, their volume is bounded

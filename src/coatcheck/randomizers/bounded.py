@@ -13,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from coatcheck.domain import Ball, Box, Floats, Points
+from coatcheck.domains import Ball, Box, Floats, Points
 from coatcheck.randomizers.caps import CapResponse
 from coatcheck.randomizers.contract import Decode
 

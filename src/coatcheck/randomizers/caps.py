@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from coatcheck.domain import Ball, Box, Domain, Floats, Points, lattice_norm_within
+from coatcheck.accounting.laws import TwoLevel
+from coatcheck.domains import Ball, Box, Domain, Floats, Points, lattice_norm_within
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
-from coatcheck.laws import TwoLevel
 from coatcheck.randomizers import balls
 from coatcheck.randomizers.contract import (
     Choice,

@@ -1,6 +1,6 @@
 """Which mechanism, and how to read it: by predicted error, not by faith."""
 
-from coatcheck.domain import Box, Categories, Domain, Product
+from coatcheck.domains import Box, Categories, Domain, Product
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.bounded import BoundedResponse
 from coatcheck.randomizers.caps import goal_error

@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from coatcheck.domain import Ball, Box, Categories, Domain, Floats, Points
+from coatcheck.accounting.laws import AnyLdp, TwoLevel
+from coatcheck.domains import Ball, Box, Categories, Domain, Floats, Points
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
-from coatcheck.laws import AnyLdp, TwoLevel
 from coatcheck.randomizers import balls
 from coatcheck.randomizers.quadrature import corners, evenly, extremes
 

@@ -12,10 +12,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from coatcheck.domain import Floats, Points, Product
+from coatcheck.accounting.laws import AnyLdp
+from coatcheck.domains import Floats, Points, Product
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
-from coatcheck.laws import AnyLdp
 from coatcheck.randomizers.contract import Decode, Randomizer, Reports
 
 

@@ -15,10 +15,10 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coatcheck.domain import Box, Categories, Domain, Floats, Points
+from coatcheck.accounting.laws import TwoLevel
+from coatcheck.domains import Box, Categories, Domain, Floats, Points
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
-from coatcheck.laws import TwoLevel
 from coatcheck.randomizers.caps import box_median, goal_error
 from coatcheck.randomizers.contract import (
     Choice,

@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from coatcheck.domain import Ball, Box, Floats, Points
+from coatcheck.accounting.laws import AnyLdp
+from coatcheck.domains import Ball, Box, Floats, Points
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
-from coatcheck.laws import AnyLdp
 from coatcheck.randomizers import balls
 from coatcheck.randomizers.contract import Decode, Randomizer, check_epsilon
 

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 from scipy import special
 
-from coatcheck.domain import Floats, Points
+from coatcheck.domains import Floats, Points
 from coatcheck.randomizers.contract import Decode
 from coatcheck.randomizers.inverse import InverseTransform, direction_draws, directions
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 
-from coatcheck.domain import Ball, Box, Floats, Points
+from coatcheck.domains import Ball, Box, Floats, Points
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.balls import Ball as LatticeBall
 from coatcheck.randomizers.caps import CapResponse, least

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from coatcheck.domain import Ball, Box, Floats
+from coatcheck.domains import Ball, Box, Floats
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.contract import Randomizer, Reports
 

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 from scipy import special
 
-from coatcheck.domain import Floats
+from coatcheck.domains import Floats
 from coatcheck.randomizers.lifted import GRAIN, Lifted
 from coatcheck.randomizers.privunit import chance_at, leaning_most
 

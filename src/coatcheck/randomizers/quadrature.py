@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from coatcheck.domain import Floats
+from coatcheck.domains import Floats
 from coatcheck.randomizers.balls import unit_ball
 
 _GRID: Final = 11  # places along an axis of a quadrant of the square where the worst is sought

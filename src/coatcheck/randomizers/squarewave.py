@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from coatcheck.domain import Floats, Points
+from coatcheck.domains import Floats, Points
 from coatcheck.randomizers.contract import Decode
 from coatcheck.randomizers.inverse import InverseTransform, any_ldp_variation
 

@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coatcheck.agreement import read_signed, settle, write_signed
-from coatcheck.board import Board
 from coatcheck.errors import Refused
-from coatcheck.keys import VerifyingKey
-from coatcheck.notices import posting_size
+from coatcheck.protocol.agreement import read_signed, settle, write_signed
+from coatcheck.protocol.board import Board
+from coatcheck.protocol.keys import VerifyingKey
+from coatcheck.protocol.notices import posting_size
+from coatcheck.protocol.terms import Round
 from coatcheck.services import faults
 from coatcheck.services.board_routes import add_routes
 from coatcheck.services.clock import Clock
@@ -28,7 +29,6 @@ from coatcheck.services.problems import Problem
 from coatcheck.services.settings import BoardSettings
 from coatcheck.services.wire import Receive, Scope, Send, read_body, respond
 from coatcheck.stores import BoardStore, Shown, board_store
-from coatcheck.terms import Round
 
 Item = tuple[Round, bytes, bool]
 Placed = tuple[int, bool]

@@ -7,8 +7,8 @@ from fastapi import Path, Query, Response
 from pydantic import BaseModel
 
 from coatcheck.errors import Refused
-from coatcheck.keyfiles import document
-from coatcheck.notices import posting_size
+from coatcheck.protocol.keyfiles import document
+from coatcheck.protocol.notices import posting_size
 from coatcheck.services.documents import Key, SignedDocument, key_of
 from coatcheck.services.frame import problems
 from coatcheck.services.problems import Problem

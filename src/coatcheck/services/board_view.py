@@ -10,12 +10,12 @@ from typing import Any, TypeVar
 import msgspec
 
 from coatcheck.errors import Refused, TwoFaces
-from coatcheck.keyfiles import write_bytes
-from coatcheck.merkle import check_inclusion
-from coatcheck.notices import LETTER_LEAF, Bulletin, Checkpoint
+from coatcheck.protocol.keyfiles import write_bytes
+from coatcheck.protocol.merkle import check_inclusion
+from coatcheck.protocol.notices import LETTER_LEAF, Bulletin, Checkpoint
+from coatcheck.protocol.terms import Round
+from coatcheck.protocol.witness import check_heading, follow
 from coatcheck.services.peers import Peers
-from coatcheck.terms import Round
-from coatcheck.witness import check_heading, follow
 
 _T = TypeVar("_T")
 

@@ -9,11 +9,11 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from coatcheck.client import Budget, Inbox, Limit
-from coatcheck.messages import Answer
+from coatcheck.protocol.client import Budget, Inbox, Limit
+from coatcheck.protocol.messages import Answer
+from coatcheck.protocol.ticket import Ticket
+from coatcheck.protocol.trust import Trust
 from coatcheck.services.visit import Offer, Visit
-from coatcheck.ticket import Ticket
-from coatcheck.trust import Trust
 
 __all__ = ["Offer", "Visit", "collect", "join", "read", "write"]
 

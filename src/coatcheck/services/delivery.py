@@ -8,10 +8,10 @@ import hashlib
 from typing import Final
 
 from coatcheck.errors import BadSignature, Malformed
-from coatcheck.keys import SigningKey, VerifyingKey
-from coatcheck.parcels import Batch
+from coatcheck.protocol.keys import SigningKey, VerifyingKey
+from coatcheck.protocol.parcels import Batch
+from coatcheck.protocol.terms import Round
 from coatcheck.services.wire import Receive, Scope, grant_time, header, read_body
-from coatcheck.terms import Round
 
 _LABEL: Final = b"coatcheck/v1/delivery\0"
 

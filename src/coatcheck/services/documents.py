@@ -5,8 +5,8 @@ from typing import Annotated
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
-from coatcheck.keyfiles import PublicKeys
-from coatcheck.terms import DOCUMENT_LIMIT
+from coatcheck.protocol.keyfiles import PublicKeys
+from coatcheck.protocol.terms import DOCUMENT_LIMIT
 
 Signature = Annotated[str, Field(pattern="^([0-9a-f]{2})+$", max_length=256)]
 

@@ -4,13 +4,13 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
-from coatcheck.agreement import read_signed, settle
-from coatcheck.notices import heading_size
+from coatcheck.protocol.agreement import read_signed, settle
+from coatcheck.protocol.notices import heading_size
+from coatcheck.protocol.shuffler import SECRET_SIZE, Shuffler, ShufflerState
+from coatcheck.protocol.terms import Round
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.shuffler_jobs import place_in, restore
-from coatcheck.shuffler import SECRET_SIZE, Shuffler, ShufflerState
 from coatcheck.stores import Gathering
-from coatcheck.terms import Round
 
 
 @dataclass

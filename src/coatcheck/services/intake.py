@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from coatcheck.errors import Malformed, Misuse, Refused
-from coatcheck.parcels import RECEIPT_SIZE
+from coatcheck.protocol.parcels import RECEIPT_SIZE
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
 from coatcheck.services.commit import GroupCommit

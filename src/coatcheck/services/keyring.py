@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from coatcheck.errors import Misuse
-from coatcheck.keyfiles import PublicKeys, read_keys
-from coatcheck.keys import KeyPairs, OpeningKey
+from coatcheck.protocol.keyfiles import PublicKeys, read_keys
+from coatcheck.protocol.keys import KeyPairs, OpeningKey
 
 
 class Keyring:

@@ -17,9 +17,9 @@ from typing import Any, Final, Self
 
 from coatcheck.entropy import system
 from coatcheck.errors import Unavailable
-from coatcheck.keyfiles import SecretKeys, document, read_public, write_bytes
+from coatcheck.protocol.keyfiles import SecretKeys, document, read_public, write_bytes
+from coatcheck.protocol.trust import Trust
 from coatcheck.services.peers import ask
-from coatcheck.trust import Trust
 
 _PATIENCE: Final = 60.0
 OCTETS: Final = {"content-type": "application/octet-stream"}

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from typing import Self
 
 from coatcheck.errors import Refused
-from coatcheck.notices import Posting
-from coatcheck.terms import Round
+from coatcheck.protocol.notices import Posting
+from coatcheck.protocol.terms import Round
 
 
 class Crowded(Refused):

@@ -13,7 +13,7 @@ from typing import Final, Literal
 import uvicorn
 
 from coatcheck.errors import Misuse
-from coatcheck.keyfiles import write_bytes
+from coatcheck.protocol.keyfiles import write_bytes
 from coatcheck.services.frame import Frame
 from coatcheck.services.settings import (
     BoardSettings,

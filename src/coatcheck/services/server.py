@@ -13,9 +13,10 @@ from typing import Any
 
 import msgspec
 
-from coatcheck.agreement import SignedTerms, read_signed, settle, write_signed
 from coatcheck.errors import BadSignature, Refused, Unavailable
-from coatcheck.keyfiles import PublicKeys
+from coatcheck.protocol.agreement import SignedTerms, read_signed, settle, write_signed
+from coatcheck.protocol.keyfiles import PublicKeys
+from coatcheck.protocol.terms import Round, read_terms
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
 from coatcheck.services.delivery import check_batch, delivery_headers, read_delivery
@@ -30,7 +31,6 @@ from coatcheck.services.settings import ServerSettings
 from coatcheck.services.wire import Receive, Scope, Send, respond
 from coatcheck.services.workers import Workers
 from coatcheck.stores import ServerStore, Sitting, server_store
-from coatcheck.terms import Round, read_terms
 
 
 @dataclass

@@ -8,22 +8,22 @@ from typing import Any
 import msgspec
 
 from coatcheck import tasks
-from coatcheck.agreement import propose, read_signed, settle, write_signed
-from coatcheck.drafting import read_plan
 from coatcheck.errors import Fenced, Misuse, Refused, Unavailable
-from coatcheck.keyfiles import PublicKeys, read_secret
-from coatcheck.keys import KeyPairs
-from coatcheck.notices import REFUSED, Bulletin
-from coatcheck.parcels import Batch
-from coatcheck.server import Phase, Server
+from coatcheck.protocol.agreement import propose, read_signed, settle, write_signed
+from coatcheck.protocol.drafting import read_plan
+from coatcheck.protocol.keyfiles import PublicKeys, read_secret
+from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.notices import REFUSED, Bulletin
+from coatcheck.protocol.parcels import Batch
+from coatcheck.protocol.server import Phase, Server
+from coatcheck.protocol.suites import suite_named
+from coatcheck.protocol.terms import Notary, Party, Round, Terms, Work
 from coatcheck.services import faults
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.mistakes import log, place_of
 from coatcheck.services.settings import ServerSettings
 from coatcheck.services.workers import Lanes
 from coatcheck.stores import ServerStore, server_store
-from coatcheck.suites import suite_named
-from coatcheck.terms import Notary, Party, Round, Terms, Work
 
 
 @cache

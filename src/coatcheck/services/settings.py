@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from coatcheck.errors import Misuse, Unavailable
-from coatcheck.keyfiles import read_public, read_secret
+from coatcheck.protocol.keyfiles import read_public, read_secret
 
 Some = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]

@@ -9,10 +9,12 @@ import time
 from collections import Counter
 from functools import partial
 
-from coatcheck.agreement import countersign, read_signed, settle, write_signed
 from coatcheck.entropy import system
 from coatcheck.errors import Fenced, TwoFaces, Unavailable
-from coatcheck.keys import KeyPairs
+from coatcheck.protocol.agreement import countersign, read_signed, settle, write_signed
+from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.shuffler import SECRET_SIZE
+from coatcheck.protocol.terms import Round, read_terms
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
 from coatcheck.services.delivery import check_batch, delivery_headers, read_delivery
@@ -28,9 +30,7 @@ from coatcheck.services.shuffler_jobs import release, release_stored
 from coatcheck.services.shuffler_routes import add_routes
 from coatcheck.services.wire import Receive, Scope, Send, respond
 from coatcheck.services.workers import Workers
-from coatcheck.shuffler import SECRET_SIZE
 from coatcheck.stores import Gathering, ShufflerStore, shuffler_store
-from coatcheck.terms import Round, read_terms
 
 _GRACE = 86_400
 """Seconds that a later shuffler waits for a batch: one before it may have released at the end."""

@@ -3,15 +3,15 @@
 from functools import cache
 from pathlib import Path
 
-from coatcheck.agreement import read_signed, settle
 from coatcheck.errors import Misuse, Refused
+from coatcheck.protocol.agreement import read_signed, settle
+from coatcheck.protocol.shuffler import Shuffler, ShufflerState
+from coatcheck.protocol.terms import Round
 from coatcheck.services import faults
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.workers import Lanes
-from coatcheck.shuffler import Shuffler, ShufflerState
 from coatcheck.stores import ShufflerStore, shuffler_store
-from coatcheck.terms import Round
 
 
 @cache

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from fastapi import Body, Depends, Path
 from pydantic import BaseModel
 
-from coatcheck.keyfiles import document
+from coatcheck.protocol.keyfiles import document
 from coatcheck.services.documents import Key, SignedDocument, key_of, signed_document
 from coatcheck.services.frame import problems
 from coatcheck.services.problems import Problem

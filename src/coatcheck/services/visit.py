@@ -14,19 +14,19 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from coatcheck import client
-from coatcheck.agreement import SignedTerms, settle
-from coatcheck.client import Budget, Inbox, Invitation, Limit, examine, keep_receipt
 from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
-from coatcheck.keyfiles import document, read_secret, write_bytes
-from coatcheck.messages import Answer
-from coatcheck.notices import Bulletin, posting_size
+from coatcheck.protocol import client
+from coatcheck.protocol.agreement import SignedTerms, settle
+from coatcheck.protocol.client import Budget, Inbox, Invitation, Limit, examine, keep_receipt
+from coatcheck.protocol.keyfiles import document, read_secret, write_bytes
+from coatcheck.protocol.messages import Answer
+from coatcheck.protocol.notices import Bulletin, posting_size
+from coatcheck.protocol.terms import Round
+from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
+from coatcheck.protocol.trust import Trust
+from coatcheck.protocol.witness import check_bulletin
 from coatcheck.services.board_view import BoardView
 from coatcheck.services.peers import BULK, Absent, NotTaken, Peers
-from coatcheck.terms import Round
-from coatcheck.ticket import Ticket, read_ticket, write_ticket
-from coatcheck.trust import Trust
-from coatcheck.witness import check_bulletin
 
 _PAUSE: Final = 0.25
 _LONGEST: Final = 5.0

@@ -15,11 +15,11 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from coatcheck.envelope import Bulk
 from coatcheck.errors import Unavailable
-from coatcheck.keys import OpeningKey, SealingKey
+from coatcheck.protocol.envelope import Bulk
+from coatcheck.protocol.keys import OpeningKey, SealingKey
+from coatcheck.protocol.suites import SUITES
 from coatcheck.services.keyring import Keyring
-from coatcheck.suites import SUITES
 
 _R = TypeVar("_R")
 _CHUNK: Final = 500

@@ -6,7 +6,7 @@ and a circle is round. Knows points, not people.
 
 import numpy as np
 
-from coatcheck.domain import Box
+from coatcheck.domains import Box
 from coatcheck.errors import Misuse
 from coatcheck.tasks.answers import Floats
 

@@ -1,0 +1,281 @@
+"""What shuffling a crowd's reports guarantees, and which local ε meets a target.
+
+`amplify` goes from a local budget to the crowd's guarantee, `calibrate` back, `delta_curve` gives
+the whole trade-off. All three are upper bounds in floating point (`hockeystick`), and roots are
+taken on the private side. This file knows laws, not mechanisms; the paper's own equation is
+here as the method `closed-form`. Proofs: docs/explanation/amplification.md.
+
+    >>> from coatcheck.accounting.laws import AnyLdp
+    >>> print(f"{amplify(AnyLdp(epsilon=4.0), crowd=10_000, delta=1e-6).epsilon:.4f}")
+    0.4109
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coatcheck.accounting import attainable, hockeystick
+from coatcheck.accounting.guarantee import (
+    METHODS,
+    Guarantee,
+    anonymous,
+    exposed_by_lists,
+    exposed_by_matching,
+)
+from coatcheck.accounting.laws import AnyLdp, Clones, Law, OwnCoin, Pair, pair
+from coatcheck.accounting.roots import CLOSE, Excess, root
+from coatcheck.errors import Misuse
+
+__all__ = [
+    "METHODS",
+    "Guarantee",
+    "amplify",
+    "anonymous",
+    "any_ldp",
+    "calibrate",
+    "delta_curve",
+    "exposed_by_lists",
+    "exposed_by_matching",
+]
+
+# No local budget above this is ever handed out: e^-50 is below any δ worth the name.
+_MOST: Final = 50.0
+# A little of δ is kept back from a local budget, so that `amplify` finds the promise kept.
+_MARGIN: Final = math.exp(-2 * CLOSE)
+
+
+def any_ldp(epsilon: float) -> AnyLdp:
+    """Give the law of a randomizer of which only ε is known; `calibrate`'s default."""
+    return AnyLdp(epsilon=epsilon)
+
+
+def amplify(
+    law: Law,
+    *,
+    crowd: int,
+    delta: float,
+    method: str = "mechanism",
+    corrupted: int = 0,
+    exposed: int = 0,
+    lost: int = 0,
+    lower: bool = False,
+) -> Guarantee:
+    """Say what a crowd guarantees to each of its members: an upper bound on ε at this δ.
+
+    *Guarantee:* replacing one person's value is (ε, δ)-indistinguishable to everybody but that
+    person, the shuffler and the corrupted, if the returned assumptions hold. One of them fails
+    where answers choose whom they give away by the reports: see `Guarantee.caveat`.
+
+    Args:
+        law: what one report tells, from `laws` or from a randomizer's `law`.
+        crowd: the people in the person's group whose reports were released, the person included.
+        delta: the chance that the promise may fail; fix it before the round.
+        method: closed-form, clones-2021, generic or mechanism.
+        corrupted: people of the same group who tell the server which report is theirs.
+        exposed: people whose report the answers give away (`exposed_by_*`), whoever they are.
+            *Assumes:* who it is does not depend on the reports; else only the local ε is proven.
+        lost: people whose report did not arrive.
+        lower: also give an ε that some data set does reach.
+    """
+    size = anonymous(crowd=crowd, corrupted=corrupted, exposed=exposed, lost=lost)
+    _check(delta=delta, method=method)
+    local = pair(law).epsilon
+    if method == "closed-form":
+        epsilon = _closed_form(local, size, delta)
+    elif size == 1:
+        epsilon = local
+    else:
+        epsilon = _central(law, method, size, delta)
+    return Guarantee(
+        epsilon=epsilon,
+        delta=delta,
+        crowd=crowd,
+        corrupted=corrupted,
+        exposed=exposed,
+        lost=lost,
+        method=method,
+        law=law,
+        least=_least(law, size, delta) if lower else None,
+        amplified=epsilon < local,
+    )
+
+
+def calibrate(
+    make: Callable[[float], Law] = any_ldp,
+    *,
+    epsilon: float,
+    crowd: int,
+    delta: float,
+    method: str = "mechanism",
+    corrupted: int = 0,
+    exposed: int = 0,
+    lost: int = 0,
+) -> Guarantee:
+    """Find the largest local ε with which a crowd still meets a global (ε, δ).
+
+    Args:
+        make: the law at a local ε, such as `lambda x: replace(randomizer, epsilon=x).law`.
+            *Assumes:* a smaller ε is never less private, as it is for every fixed cap or grid.
+        epsilon: the promise to everybody; the rest is as for `amplify`.
+        crowd: as for `amplify`.
+        delta: as for `amplify`.
+        method: as for `amplify`.
+        corrupted: as for `amplify`.
+        exposed: as for `amplify`.
+        lost: as for `amplify`.
+    """
+    size = anonymous(crowd=crowd, corrupted=corrupted, exposed=exposed, lost=lost)
+    _check(delta=delta, method=method)
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise Misuse(f"a promise needs a positive epsilon, not {epsilon}; 0.1 to 3 is usual")
+    if method == "closed-form":
+        local = _closed_form_inverse(epsilon, size, delta)
+    elif size == 1 or epsilon >= _MOST:
+        local = epsilon
+    else:
+        local = _local(make, method, epsilon, size, delta * _MARGIN)
+    return Guarantee(
+        epsilon=epsilon,
+        delta=delta,
+        crowd=crowd,
+        corrupted=corrupted,
+        exposed=exposed,
+        lost=lost,
+        method=method,
+        law=make(local),
+        amplified=epsilon < local,
+    )
+
+
+def delta_curve(
+    law: Law, *, epsilons: Iterable[float], crowd: int, lower: bool = False
+) -> NDArray[np.float64]:
+    """Give δ at each ε for a crowd of honest, anonymous people, from above (or attained)."""
+    size = anonymous(crowd=crowd)
+    if lower:
+        return np.array([attainable.lower(law, size=size, epsilon=x) for x in epsilons])
+    bounds = [pair(law), pair(_coarser(law, AnyLdp(epsilon=law.epsilon)))]
+    return np.array(
+        [min(hockeystick.upper(one, size=size, epsilon=x) for one in bounds) for x in epsilons]
+    )
+
+
+def _check(*, delta: float, method: str) -> None:
+    if not 0 < delta < 1:
+        raise Misuse(
+            f"delta must lie between 0 and 1, not {delta}; "
+            "one over a hundred times the crowd is a usual choice"
+        )
+    if method not in METHODS:
+        raise Misuse(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
+
+
+def _coarser(law: Law, instead: AnyLdp | Clones) -> Law:
+    return OwnCoin(law=instead, rate=law.rate) if isinstance(law, OwnCoin) else instead
+
+
+def _laws(law: Law, method: str) -> list[Law]:
+    """List the laws that bound this one, the closest first; each of them is enough alone."""
+    found = [
+        law,
+        _coarser(law, AnyLdp(epsilon=law.epsilon)),
+        _coarser(law, Clones(epsilon=law.epsilon)),
+    ]
+    return found[{"mechanism": 0, "generic": 1, "clones-2021": 2}[method] :]
+
+
+def _log_excess(one: Pair, size: int, delta: float, *, epsilon: float, fine: bool = True) -> float:
+    """Give ln(δ(ε)/δ), finite so that a secant can be drawn through it."""
+    tail = 25 - math.log(delta)
+    found = hockeystick.upper(one, size=size, epsilon=epsilon, tail=tail, fine=fine)
+    return max(-700.0, math.log(max(found, 1e-320)) - math.log(delta))
+
+
+def _central(law: Law, method: str, size: int, delta: float) -> float:
+    best = law.epsilon
+    if best <= 0:
+        return 0.0
+    first, *others = dict.fromkeys(map(pair, _laws(law, method)))
+    for one in (first, *others):
+
+        def excess(x: float, *, fine: bool, one: Pair = one) -> float:
+            return _log_excess(one, size, delta, epsilon=x, fine=fine)
+
+        hopeless = best > 0.99 * law.epsilon
+        if one is first or (best > 0 and (hopeless or _alike(first, one)) and _wins(excess, best)):
+            start = _guess(one, size, delta)
+            best = min(best, root(excess, good=law.epsilon, bad=0.0, start=start))
+    return best
+
+
+def _local(
+    make: Callable[[float], Law], method: str, epsilon: float, size: int, delta: float
+) -> float:
+    best = epsilon
+    most = min(_MOST, epsilon + math.log(size) + 4)
+    start = epsilon + math.log1p(size * epsilon**2 / (5 * math.log(1 / delta)))
+    for turn in range(len(_laws(make(epsilon), method))):
+
+        def excess(x: float, *, fine: bool, turn: int = turn) -> float:
+            one = pair(_laws(make(x), method)[turn])
+            return _log_excess(one, size, delta, epsilon=epsilon, fine=fine)
+
+        bounds = [pair(bound) for bound in _laws(make(best), method)]
+        rival = best < 1.01 * epsilon or _alike(bounds[0], bounds[turn])
+        if turn == 0 or (rival and bounds[turn] != bounds[0] and _wins(excess, best)):
+            best = max(best, root(excess, good=epsilon, bad=most, start=min(start, most - 1)))
+    return best
+
+
+def _alike(close: Pair, coarse: Pair) -> bool:
+    """Say whether two laws are so near each other that what bounds waste could change the order."""
+    return coarse.scale**2 * coarse.side < 1.1 * close.scale**2 * close.side
+
+
+def _wins(excess: Excess, best: float) -> bool:
+    """Say whether a coarser law does better: only by what bounds waste, so look cheaply first."""
+    return excess(best, fine=False) < 0.2 and excess(best, fine=True) < -CLOSE
+
+
+def _guess(one: Pair, size: int, delta: float) -> float:
+    """Guess ε from the normal approximation of the clones."""
+    noise = one.scale * math.expm1(one.epsilon) * math.sqrt(2 * one.side / size)
+    return math.log1p(noise * math.sqrt(2 * math.log(1 / delta)))
+
+
+def _least(law: Law, size: int, delta: float) -> float:
+    """Find an ε at which some data set has a δ above the one asked for."""
+
+    def shortfall(x: float, /, *, fine: bool) -> float:  # noqa: ARG001 - as `root` calls it
+        found = attainable.lower(law, size=size, epsilon=x)
+        return min(700.0, math.log(delta) - math.log(max(found, 1e-320)))
+
+    return root(shortfall, good=0.0, bad=law.epsilon, start=law.epsilon / 2)
+
+
+def _closed_form(local: float, size: int, delta: float) -> float:
+    """Evaluate the paper's equation (Theorem 1; Feldman, McMillan, Talwar 2021, Theorem 3.1)."""
+    if math.log(size) < math.log(16 * math.log(2 / delta)) + local:
+        return local
+    p = math.exp(local)
+    clones = math.sqrt(64 * p * math.log(4 / delta) / size) + 8 * p / size
+    return min(local, math.log1p(math.tanh(local / 2) * clones) * (1 + 1e-14))
+
+
+def _closed_form_inverse(epsilon: float, size: int, delta: float) -> float:
+    valid = math.log(size) - math.log(16 * math.log(2 / delta))
+    if valid <= epsilon:
+        return epsilon
+    good, bad = epsilon, valid
+    if _closed_form(math.nextafter(bad, 0.0), size, delta) <= epsilon:
+        return math.nextafter(bad, 0.0)
+    while bad - good > 1e-12 * bad:
+        middle = (good + bad) / 2
+        if _closed_form(middle, size, delta) <= epsilon:
+            good = middle
+        else:
+            bad = middle
+    return good

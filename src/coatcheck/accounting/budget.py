@@ -1,0 +1,142 @@
+"""Whether one more round fits a limit, even if its terms were chosen by what earlier ones gave.
+
+Adding up privacy losses (`composition`) needs each round's law and crowd fixed beforehand. A
+server may choose them by what it has seen, so a person's ledger asks this file instead: each
+round is a stretch of one Brownian motion, whose drift is the person's value, and the limit says
+how long the motion may be watched. Proof: docs/explanation/repeated-rounds.md.
+
+    >>> from coatcheck.accounting.laws import AnyLdp
+    >>> budget = Budget(epsilon=3.0, delta=1e-6)
+    >>> one = budget.stretch(AnyLdp(epsilon=4.0), crowd=10_000)
+    >>> int(budget.whole / one)
+    38
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from typing import Final
+
+import numpy as np
+from scipy.special import log_ndtr, ndtr, ndtri
+
+from coatcheck.accounting.amplification import amplify
+from coatcheck.accounting.composition import Array, losses
+from coatcheck.accounting.laws import Law
+
+# Share of the limit's δ that is kept for what no Gaussian bounds, such as far tails.
+_KEPT: Final = 0.05
+# Points of a round's curve, and the share of δ below which its tail is one with "anything".
+_POINTS: Final = 120
+_FAR: Final = 1e-8
+# Far more than the rounding errors of what is called here.
+_DOUBT: Final = 1e-12
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """A limit (ε, δ), fixed before the first round, and how much of it a round takes.
+
+    *Guarantee:* rounds whose stretches sum up to at most `whole` are (ε, δ)-indistinguishable
+    together, whoever chooses the next one's law and crowd by whatever earlier ones gave.
+    """
+
+    epsilon: float
+    delta: float
+
+    @cached_property
+    def whole(self) -> float:
+        """How long the motion may be watched: the μ² at which a Gaussian has the limit's (ε, δ)."""
+        target = (1 - _KEPT) * self.delta
+        good, bad = 0.0, 1.0
+        while _gaussian(bad, self.epsilon) <= target:
+            good, bad = bad, 2 * bad
+        while bad - good > 1e-12 * bad:
+            middle = (good + bad) / 2
+            if _gaussian(middle, self.epsilon) <= target:
+                good = middle
+            else:
+                bad = middle
+        return good * good
+
+    def stretch(self, law: Law, *, crowd: int) -> float:
+        """Give μ² of one round in a crowd of honest, anonymous people, rounded up."""
+        return _stretch(self, law, crowd)
+
+    def kept(self, watched: float) -> float:
+        """Give the chance of anything that so long a stretch is allowed."""
+        return _KEPT * self.delta * watched / self.whole if self.whole > 0 else math.inf
+
+    def spent(self, watched: float) -> float:
+        """Give the ε, at the limit's δ, of a limit that so much uses up; rounded up."""
+        target = self.delta - self.kept(watched)
+        if not (target > 0 and math.isfinite(watched)):
+            return math.inf
+        mu = math.sqrt(watched)
+        bad, good = 0.0, 1.0
+        if _gaussian(mu, bad) <= target:
+            return bad
+        while _gaussian(mu, good) > target:
+            bad, good = good, 2 * good
+        while good - bad > 1e-10 * good:
+            middle = (good + bad) / 2
+            if _gaussian(mu, middle) <= target:
+                good = middle
+            else:
+                bad = middle
+        return good
+
+
+def _gaussian(mu: float, epsilon: float) -> float:
+    """Bound δ(ε) of N(μ, 1) against N(0, 1) from above."""
+    if mu <= 0:
+        return 0.0
+    hit = float(ndtr(mu / 2 - epsilon / mu))
+    miss = math.exp(epsilon + float(log_ndtr(-mu / 2 - epsilon / mu)))
+    return max(0.0, hit - miss) + _DOUBT * hit
+
+
+@lru_cache(maxsize=256)
+def _stretch(budget: Budget, law: Law, crowd: int) -> float:
+    """Find the least μ whose Gaussian, or anything with chance `kept`, is above the curve."""
+    sizes, powers = _tests(law, crowd, budget.delta)
+    good, bad = 1.0, 0.0
+    while _needed(sizes, powers, budget.kept(good * good)) > good:
+        if good > 1e3:
+            return math.inf
+        good, bad = 2 * good, good
+    while good - bad > 1e-9 * good:
+        middle = (good + bad) / 2
+        if _needed(sizes, powers, budget.kept(middle * middle)) <= middle:
+            good = middle
+        else:
+            bad = middle
+    return good * good
+
+
+def _tests(law: Law, crowd: int, delta: float) -> tuple[Array, Array]:
+    """Write the round's curve as a maximum of lines, b - a e: a test of size a and power b each.
+
+    The last line is flat, of size none: what lies beyond the curve's last point.
+    """
+    reach = max(1e-6, amplify(law, crowd=crowd, delta=_FAR * delta).epsilon)
+    one = losses(law, crowd=crowd, step=reach / _POINTS, reach=reach)
+    mass = one.mass[1 - one.first :]
+    loss = one.step * np.arange(1, mass.size + 1)
+    sizes = np.cumsum((mass * np.exp(-loss))[::-1])
+    powers = one.infinite + np.cumsum(mass[::-1])
+    return np.append(0.0, sizes * (1 - _DOUBT)), np.append(one.infinite, powers * (1 + _DOUBT))
+
+
+def _needed(sizes: Array, powers: Array, kept: float) -> float:
+    """Give the μ whose Gaussian, or anything with chance `kept`, has tests of these powers."""
+    if kept >= 1:
+        return 0.0
+    hard = powers > kept
+    if not hard.any():
+        return 0.0
+    power = np.minimum(1.0, (powers[hard] - kept) / (1 - kept))
+    size = np.minimum(1.0, sizes[hard] / (1 - kept))
+    with np.errstate(invalid="ignore"):
+        needed = np.where(power > size, ndtri(power) - ndtri(size), 0.0)
+    return float(np.max(needed)) * (1 + 1e-9)

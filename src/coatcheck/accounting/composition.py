@@ -1,0 +1,245 @@
+"""What many rounds cost together: the privacy loss of a round as a distribution, and its sums.
+
+A round's curve δ(ε) is that of one pair of distributions, so rounds compose by adding privacy
+losses, whoever else takes part: values and reports may depend on earlier rounds, each round's law
+and crowd must not. Where they may, `budget` decides (the ledger does). Losses are kept on a grid,
+made from points of the curve by connecting the dots and summed by plain convolution: each step
+raises δ, none cancels. Nothing but numpy is needed; `to_dp_accounting` hands a round over to users
+of that library.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coatcheck.accounting.amplification import amplify, anonymous, any_ldp, delta_curve
+from coatcheck.accounting.laws import Law, pair
+from coatcheck.accounting.roots import root
+from coatcheck.errors import Misuse
+
+if TYPE_CHECKING:
+    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
+
+Array = NDArray[np.float64]
+
+# Mass that may be moved to an infinite loss whenever a distribution is cut; far below any δ.
+_CUT: Final = 1e-18
+# Mass at the low end that may be given a larger loss, which is no event of interest.
+_LOW: Final = 1e-13
+_DENSE: Final = 320
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Losses:
+    """A distribution of privacy losses that is no more private than what it stands for.
+
+    Attributes:
+        step: the grid; a loss is a whole number of steps.
+        first: the least loss, in steps.
+        mass: the chance of each loss from there on.
+        infinite: the chance that no finite loss bounds.
+        reach: losses above this count as infinite: safe, and quicker where they do not matter.
+    """
+
+    step: float
+    first: int
+    mass: Array
+    infinite: float
+    reach: float = math.inf
+
+    def delta(self, epsilon: float) -> float:
+        """Bound δ at an ε."""
+        losses = (self.first + np.arange(self.mass.size)) * self.step
+        gain = -np.expm1(np.minimum(0.0, epsilon - losses))
+        return min(1.0, (self.infinite + float(self.mass @ gain)) * (1 + 1e-12))
+
+    def epsilon(self, delta: float) -> float:
+        """Find the least ε whose δ is not above the given one, rounded up; infinite if none is."""
+        if not 0 < delta < 1:
+            raise Misuse(f"delta must lie between 0 and 1, not {delta}")
+        good = max(0.0, (self.first + self.mass.size) * self.step)
+        if self.delta(good) > delta:
+            return math.inf
+        bad = 0.0
+        if self.delta(bad) <= delta:
+            return bad
+        while good - bad > 1e-9 * good:
+            middle = (good + bad) / 2
+            if self.delta(middle) <= delta:
+                good = middle
+            else:
+                bad = middle
+        return good
+
+    def then(self, other: Self) -> Self:
+        """Compose with another distribution on the same grid."""
+        if self.step != other.step:
+            raise Misuse(f"losses on grids of {self.step} and {other.step} do not add up")
+        joint = replace(
+            self,
+            first=self.first + other.first,
+            mass=np.convolve(self.mass, other.mass),
+            infinite=self.infinite + other.infinite,
+        )
+        return joint._cut()  # noqa: SLF001 - a copy of self
+
+    def times(self, rounds: int) -> Self:
+        """Compose with itself, `rounds` times in all."""
+        if rounds < 1:
+            raise Misuse(f"there is at least 1 round, not {rounds}")
+        whole, power = None, self
+        while rounds:
+            if rounds & 1:
+                whole = power if whole is None else whole.then(power)
+            rounds >>= 1
+            power = power.then(power) if rounds else power
+        return self if whole is None else whole
+
+    def _cut(self) -> Self:
+        """Drop the tails: a very large loss becomes infinite, a very small one the least kept."""
+        below = np.cumsum(self.mass)
+        above = np.cumsum(self.mass[::-1])
+        low = int(np.searchsorted(below, _LOW, side="right"))
+        high = self.mass.size - int(np.searchsorted(above, _CUT, side="right"))
+        high = math.ceil(min(high, self.reach / self.step - self.first))
+        if low >= high:
+            return self
+        mass = self.mass[low:high].copy()
+        mass[0] += below[low - 1] if low else 0.0
+        lost = float(self.mass[high:].sum())
+        return replace(self, first=self.first + low, mass=mass, infinite=self.infinite + lost)
+
+    def to_dp_accounting(self) -> "PrivacyLossDistribution":
+        """Give the same losses as a distribution of Google's dp-accounting, to compose there.
+
+        It is pessimistic, symmetric and for replace-one adjacency; compose it only with
+        distributions of the same adjacency and grid.
+        """
+        try:
+            from dp_accounting.pld import pld_pmf, privacy_loss_distribution  # noqa: PLC0415 - extra
+        except ImportError as error:
+            raise Misuse(
+                "handing losses over needs dp-accounting: pip install 'coatcheck[accounting]'"
+            ) from error
+        pmf = pld_pmf.DensePLDPmf(
+            self.step, self.first, self.mass.copy(), self.infinite, pessimistic_estimate=True
+        )
+        return privacy_loss_distribution.PrivacyLossDistribution(pmf)
+
+
+def losses(
+    law: Law, *, crowd: int, step: float, sampled: float = 1.0, reach: float = math.inf
+) -> Losses:
+    """Give the privacy loss of one round in a crowd of honest, anonymous people.
+
+    Args:
+        law: what one report tells; wrap it in `OwnCoin` if people stay silent by their own coin.
+        crowd: n', the person included; with own coins, all who tossed one.
+        step: the grid of losses; a hundredth of the round's ε is fine, a coarser one is safe.
+        sampled: share of a population from which the crowd was drawn without replacement.
+            *Assumes:* it is drawn afresh and independently each round, nobody of the population
+            is corrupted (the corrupted know whether they were drawn, which tells the share of
+            the honest), and nobody but the sampler and the sampled learns who was drawn. If not,
+            leave it at 1 and compose only the rounds that a person was in.
+        reach: the largest loss to tell from an infinite one.
+    """
+    if not 0 < sampled <= 1:
+        raise Misuse(f"a sampled share must be in (0, 1], not {sampled}")
+    if not (math.isfinite(step) and step > 0):
+        raise Misuse(f"a grid of losses needs a positive step, not {step}")
+    anonymous(crowd=crowd)
+    local = pair(law).epsilon
+    most = math.log1p(sampled * math.expm1(local)) if local < 500 else local
+    at: list[int] = []
+    deltas: list[float] = []
+    for knot in _knots(math.ceil(min(most, reach) / step)):
+        # δ_s(ln(1 + γ(e^x - 1))) = γ δ(x) for a secret sample of share γ.
+        x = math.log1p(math.expm1(knot * step) / sampled) if knot * step < most else local
+        at.append(knot)
+        deltas.append(sampled * float(delta_curve(law, epsilons=[x], crowd=crowd)[0]))
+        if deltas[-1] < _CUT:
+            break
+    return replace(_connect(at, deltas, step), reach=reach)
+
+
+def _knots(last: int) -> list[int]:
+    """Choose grid points: all near zero, where rounds add up, fewer and fewer farther out."""
+    knots = list(range(min(last, _DENSE)))
+    while not knots or knots[-1] < last:
+        knots.append(min(last, max(knots[-1] + 1, math.ceil(1.01 * knots[-1])) if knots else 0))
+    return knots
+
+
+def _connect(at: list[int], deltas: list[float], step: float) -> Losses:
+    """Connect the dots: the largest convex curve through points of δ, as a function of e^ε.
+
+    Its slopes are the chances of larger losses under one input; those under the other, and all
+    losses below zero, follow because the pair is symmetric.
+    """
+    hull: list[int] = []
+    x = [math.exp(knot * step) for knot in at]
+    for i in range(len(at)):
+        while len(hull) > 1 and _above(x, deltas, hull[-2], hull[-1], i):
+            hull.pop()
+        hull.append(i)
+    e = np.array([x[i] for i in hull])
+    value = np.array([deltas[i] for i in hull])
+    slope = np.append(np.diff(value) / np.diff(e), 0.0)
+    other = np.maximum(np.diff(slope), 0.0)  # from the second knot on
+    places = np.array([at[i] for i in hull[1:]], dtype=np.intp)
+    last = at[-1]
+    mass = np.zeros(2 * last + 1)
+    mass[last + places] = other * e[1:]
+    mass[last - places] = other
+    mass[last] = max(0.0, 1 - float(mass.sum()) - deltas[-1])
+    return Losses(step=step, first=-last, mass=mass, infinite=deltas[-1])
+
+
+def _above(x: list[float], y: list[float], i: int, j: int, k: int) -> bool:
+    """Say whether the middle of three points is on or above the line through the others."""
+    return (y[j] - y[i]) * (x[k] - x[i]) >= (y[k] - y[i]) * (x[j] - x[i])
+
+
+def compose(law: Law, *, crowd: int, delta: float, rounds: int, sampled: float = 1.0) -> float:
+    """Bound the ε of `rounds` equal rounds at a total δ; arguments are as for `losses`.
+
+    *Assumes:* the rounds are fixed beforehand, and of a sampled population nobody is corrupted.
+    """
+    one = max(1e-9, amplify(law, crowd=crowd, delta=delta).epsilon)
+    one = math.log1p(sampled * math.expm1(min(one, 500.0)))
+    # A thousandth of the sum, and well below what one round adds to it, if that is not nothing.
+    step = min(one * math.sqrt(max(1, rounds)) / 1000, one / 40)
+    step = max(step, pair(law).epsilon / 40_000, 1e-12)
+    return losses(law, crowd=crowd, step=step, sampled=sampled).times(rounds).epsilon(delta)
+
+
+def calibrate_rounds(
+    make: Callable[[float], Law] = any_ldp,
+    *,
+    epsilon: float,
+    crowd: int,
+    delta: float,
+    rounds: int,
+    sampled: float = 1.0,
+) -> float:
+    """Find the largest local ε a round with which `rounds` of them keep a total (ε, δ).
+
+    *Assumes:* as `compose` does; nobody of a sampled population is corrupted.
+    """
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise Misuse(f"a promise needs a positive epsilon, not {epsilon}")
+    if not 0 < delta < 1:
+        raise Misuse(f"delta must lie between 0 and 1, not {delta}")
+
+    def excess(point: float, /, *, fine: bool) -> float:
+        step = epsilon / (600 if fine else 150)
+        one = losses(make(point), crowd=crowd, step=step, sampled=sampled, reach=epsilon + 6)
+        return max(-700.0, math.log(one.times(rounds).delta(epsilon) / delta + 1e-320))
+
+    most = epsilon + math.log(crowd) + 4
+    start = math.log1p(math.expm1(most - 4) / rounds)
+    return root(excess, good=epsilon / rounds, bad=most, start=start)

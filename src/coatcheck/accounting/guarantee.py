@@ -1,0 +1,147 @@
+"""A promise as a value: who is protected against whom, how well, and if what holds.
+
+Also who is left to hide among: colluding people, people whom the answers give away and people
+whose report never came do not hide anybody (paper, Theorem 1 and its proof).
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin
+from coatcheck.errors import Misuse
+
+METHODS: Final = ("closed-form", "clones-2021", "generic", "mechanism")
+ADJACENCY: Final = "replacing one person's value"
+_ALWAYS: Final = (
+    "every honest person draws a report once, with the same randomizer and fresh one-time keys",
+    "nobody but an honest shuffler learns who sent which report",
+)
+_UNCHOSEN: Final = (
+    "who is given away does not depend on what anybody reported, and is not the person"
+)
+_PROOF: Final = {
+    "closed-form": "the printed equation of Feldman, McMillan and Talwar (2021)",
+    "clones-2021": "numerically, every report a clone with chance e^-ε",
+    "generic": "numerically, for the worst randomizer of this local ε",
+    "mechanism": "numerically, for this randomizer's own law",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Guarantee:
+    """What is promised to each person of a crowd; prints as a sentence.
+
+    Attributes:
+        epsilon: an upper bound on the privacy loss, rounded up.
+        delta: the chance with which it may be larger.
+        crowd: people in the group, the person included.
+        corrupted: of these, how many work for the adversary.
+        exposed: of these, how many the answers may give away to the adversary, whoever they are:
+            only if who it is does not depend on the reports is ε proven (`caveat`).
+        lost: of these, how many did not report.
+        method: how the bound was found.
+        law: what one report tells on its own.
+        amplified: whether the crowd helps at all.
+        least: an ε that some data set reaches at this δ, if it was asked for.
+        adjacency: what two neighboring worlds differ in.
+    """
+
+    epsilon: float
+    delta: float
+    crowd: int
+    corrupted: int
+    exposed: int
+    lost: int
+    method: str
+    law: Law
+    amplified: bool
+    least: float | None = None
+    adjacency: str = ADJACENCY
+
+    @property
+    def local_epsilon(self) -> float:
+        """The loss if there were no crowd at all."""
+        return self.law.epsilon
+
+    @property
+    def anonymous(self) -> int:
+        """The people to hide among, the person included."""
+        return anonymous(
+            crowd=self.crowd, corrupted=self.corrupted, exposed=self.exposed, lost=self.lost
+        )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What has to hold for the promise to hold, in words."""
+        people = (
+            f"at most {self.corrupted:,} of them are corrupted, the answers give away at most "
+            f"{self.exposed:,} and at least {self.crowd - self.lost:,} report"
+        )
+        coin: tuple[str, ...] = ()
+        if isinstance(self.law, OwnCoin):
+            coin = (f"each reports with chance {self.law.rate:g} of their own, else sends silence",)
+        return (*_ALWAYS, people, *((_UNCHOSEN,) if self.exposed else ()), *coin)
+
+    @property
+    def caveat(self) -> str:
+        """What is left where answers choose by the reports whom they give away; else nothing."""
+        if not self.exposed:
+            return ""
+        return (
+            "Answers such as partners or neighbours are chosen by the reports: against an "
+            "adversary who reads who those people are, only the local "
+            f"ε = {_up(self.local_epsilon)} is proven for certain."
+        )
+
+    @property
+    def _proof(self) -> str:
+        unknown = isinstance(self.law, AnyLdp) and self.method == "mechanism"
+        return _PROOF["generic" if unknown else self.method]
+
+    def __str__(self) -> str:
+        least = "" if self.least is None else f"; no proof can go below ε = {self.least:.4g}"
+        help_ = "" if self.amplified else " The crowd adds nothing here: ε is the local one."
+        return (
+            f"{self.adjacency.capitalize()} changes the chance of anything others see by a factor "
+            f"of at most e^ε with ε = {_up(self.epsilon)}, up to δ = {_up(self.delta)}: "
+            f"one of {self.crowd:,} people, {self.anonymous:,} of them honest and anonymous, "
+            f"each with local ε = {_up(self.local_epsilon)} ({self._proof}{least}).{help_} "
+            f"Assumes: {'; '.join(self.assumptions)}.{' ' * bool(self.caveat)}{self.caveat}"
+        )
+
+
+def anonymous(*, crowd: int, corrupted: int = 0, exposed: int = 0, lost: int = 0) -> int:
+    """Count the people one hides among: n' = |G| - |C| - |U| - lost, and oneself at least.
+
+    *Assumes:* who is exposed does not depend on the reports (docs/explanation/exposure.md).
+    """
+    counts = {"crowd": crowd, "corrupted": corrupted, "exposed": exposed, "lost": lost}
+    for name, count in counts.items():
+        if not float(count).is_integer() or count < 0:
+            raise Misuse(f"{name} must be a whole number of people, zero or more, not {count}")
+    if crowd < 1:
+        raise Misuse("a crowd has at least 1 person: the one whom it is to hide")
+    if corrupted >= crowd:
+        raise Misuse(f"{corrupted:,} corrupted of {crowd:,} people leave nobody to protect")
+    return max(1, int(crowd - corrupted - exposed - lost))
+
+
+def exposed_by_matching(*, corrupted_elsewhere: int) -> int:
+    """Bound the people given away by a one-to-one matching: partners of the *other* group's bad."""
+    return anonymous(crowd=corrupted_elsewhere + 1) - 1
+
+
+def exposed_by_lists(*, corrupted: int, longest: int) -> int:
+    """Bound the people given away by lists of neighbours: each corrupted one reads a whole list.
+
+    Args:
+        corrupted: people, of any group, who show their answer to the adversary.
+        longest: how many neighbours an answer carries at most.
+    """
+    return (anonymous(crowd=corrupted + 1) - 1) * (anonymous(crowd=longest + 1) - 1)
+
+
+def _up(value: float) -> str:
+    """Round up to four digits, so that what is read is not more private than what holds."""
+    text = f"{value:.4g}"
+    return text if float(text) >= value else f"{value * (1 + 5e-4):.4g}"

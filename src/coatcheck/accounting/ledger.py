@@ -1,0 +1,265 @@
+"""What one person has spent over all rounds, in a file of their own; says no in time.
+
+Each entry is a round taken part in: what its report tells and how many people hid it, not what
+was reported. Entries are added up so that terms may depend on what earlier rounds gave (`budget`),
+which sums of privacy losses do not allow for. `spend` writes, safely against crashes and against a
+second program, before anything may leave; whoever sends first and writes later has no ledger.
+"""
+
+import contextlib
+import fcntl
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal, Self
+
+import msgspec
+
+from coatcheck.accounting.amplification import Guarantee, amplify
+from coatcheck.accounting.budget import Budget
+from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin, TwoLevel, pair
+from coatcheck.errors import Misuse, Refused, Unavailable
+from coatcheck.files import replace_file
+
+
+class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """One round: the law of its report, the people to hide among, and what was sent."""
+
+    round: str
+    digest: str
+    kind: Literal["any-ldp", "two-level"]
+    epsilon: float
+    crowd: int
+    cap: float = 0.0
+    apart: float = 0.0
+    kernel: float = 0.0
+    rate: float = 1.0
+    key: str = ""
+    together: int = 1
+
+    @property
+    def law(self) -> Law:
+        law: AnyLdp | TwoLevel = AnyLdp(epsilon=self.epsilon)
+        if self.kind == "two-level":
+            law = TwoLevel(epsilon=self.epsilon, cap=self.cap, apart=self.apart, kernel=self.kernel)
+        return law if self.rate == 1 else OwnCoin(law=law, rate=self.rate)
+
+
+class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The file: a version, the limit and the entries in order."""
+
+    version: Literal[1]
+    epsilon: float
+    delta: float
+    entries: tuple[_Entry, ...] = ()
+
+    def spent(self) -> float:
+        """Bound the ε of all entries together at the limit's δ, from above.
+
+        Whichever of the sums is smaller: one needs no δ at all, so it takes none from the other.
+        """
+        counts = _counts(self.entries)
+        if not counts:
+            return 0.0
+        budget = Budget(epsilon=self.epsilon, delta=self.delta)
+        watched = sum(n * budget.stretch(law, crowd=crowd) for (law, crowd), n in counts.items())
+        total = min(budget.spent(watched), sum(n * law.epsilon for (law, _), n in counts.items()))
+        if counts.total() > 1:
+            return total
+        # One round alone may take the limit as a whole: nothing can be added to it then.
+        law, crowd = next(iter(counts))
+        return min(total, amplify(law, crowd=crowd, delta=self.delta).epsilon)
+
+
+class Ledger:
+    """A person's file of rounds, with a limit (ε, δ) on all of them together.
+
+    *Guarantee:* all rounds together keep the limit, even if a server chooses the terms of the next
+    one by what earlier ones gave. *Assumes:* all programs of this person that send reports share
+    this one file; each round's own promise holds (`Guarantee.assumptions`).
+    """
+
+    def __init__(self, path: Path, book: _Book) -> None:
+        self._path = path
+        self._book = book
+
+    @classmethod
+    def open(cls, path: Path | str, *, epsilon: float | None = None, delta: float = 1e-6) -> Self:
+        """Open a ledger, or begin one if a limit `epsilon` (and `delta`) is given.
+
+        Opening one that exists with another limit is refused: a limit is not raised in passing.
+        """
+        path = Path(path)
+        if path.exists():
+            book = _read(path)
+            if epsilon is not None and (epsilon, delta) != (book.epsilon, book.delta):
+                raise Refused(
+                    f"{path} has a limit of ε = {book.epsilon:g} at δ = {book.delta:g}, "
+                    f"not ε = {epsilon:g} at δ = {delta:g}; open it without a limit, "
+                    "or begin another file knowing that the two add up"
+                )
+            return cls(path, book)
+        if epsilon is None:
+            raise Misuse(f"there is no ledger at {path}; give a limit epsilon to begin one")
+        if not (0 < epsilon < math.inf and 0 < delta < 1):
+            raise Misuse(
+                f"a limit needs a positive epsilon and a delta between 0 and 1, "
+                f"not {epsilon} and {delta}"
+            )
+        book = _Book(version=1, epsilon=float(epsilon), delta=float(delta))
+        with _alone(path):
+            _write(path, book, new=True)
+        return cls(path, book)
+
+    @property
+    def limit(self) -> tuple[float, float]:
+        """The (ε, δ) that all rounds together may reach."""
+        return self._book.epsilon, self._book.delta
+
+    @property
+    def rounds(self) -> tuple[str, ...]:
+        """The rounds that were paid for, in order."""
+        return tuple(entry.round for entry in self._book.entries)
+
+    @property
+    def spent(self) -> float:
+        """An upper bound on the ε of all rounds so far, at the limit's δ."""
+        return self._book.spent()
+
+    @property
+    def left(self) -> float:
+        """What is left of the limit; rounds do not add up linearly, so it only says so much."""
+        return max(0.0, self._book.epsilon - self.spent)
+
+    def spend(
+        self,
+        guarantee: Guarantee,
+        *,
+        round_id: str,
+        digest: bytes = b"",
+        key: bytes = b"",
+        together: int = 1,
+    ) -> float:
+        """Enter a round before its report leaves, or refuse; give the total ε after it.
+
+        *Guarantee:* when this returns, the entry is on disk; when it raises, nothing may be
+        sent, and the same report can be entered later.
+
+        Args:
+            guarantee: what the round promises; its law and its anonymous people are entered.
+            round_id: names the round, once and for all.
+            digest: of the sealed report. The same report sent again costs nothing; another one
+                for the same round is refused, because it would be a second draw of noise.
+            key: the one-time address, if it may have been used before. Rounds under one key are
+                linked, so they are counted as a single report of all their budgets.
+                *Assumes:* which rounds share a key does not depend on what earlier ones gave.
+            together: the honest, anonymous people who reuse their keys over the same rounds,
+                oneself included; nobody corrupted or exposed. *Assumes*, if more than oneself,
+                that the terms of those rounds are fixed beforehand.
+        """
+        entry = _entry(guarantee, round_id, digest, key, together)
+        with _alone(self._path):
+            self._book = _read(self._path)
+            known = [old for old in self._book.entries if old.round == round_id]
+            if known and digest and known[0].digest == entry.digest:
+                return self.spent
+            if known:
+                raise Refused(
+                    f"round {round_id} was entered with another report; a second draw for one "
+                    "round is a second spend, so send the stored report again"
+                )
+            after = msgspec.structs.replace(self._book, entries=(*self._book.entries, entry))
+            total = after.spent()
+            if total > after.epsilon:
+                raise Refused(
+                    f"round {round_id} would bring the total to ε = {total:.4g} at "
+                    f"δ = {after.delta:g}, above the limit of {after.epsilon:g} "
+                    f"({self.spent:.4g} spent); nothing was sent: wait for a larger crowd, "
+                    "or for terms with a smaller local epsilon"
+                )
+            _write(self._path, after)
+            self._book = after
+        return total
+
+
+def _entry(guarantee: Guarantee, round_id: str, digest: bytes, key: bytes, together: int) -> _Entry:
+    if not round_id:
+        raise Misuse("a round needs a name to be entered under")
+    if together < 1:
+        raise Misuse(f"at least oneself reuses a key, not {together} people")
+    law, rate = guarantee.law, 1.0
+    if isinstance(law, OwnCoin):
+        rate, law = law.rate, law.law
+    pair(guarantee.law)  # refuses a law that is none
+    plain = law if isinstance(law, TwoLevel) and guarantee.method == "mechanism" else None
+    return _Entry(
+        round=round_id,
+        digest=digest.hex(),
+        kind="two-level" if plain else "any-ldp",
+        epsilon=law.epsilon,
+        crowd=guarantee.anonymous,
+        cap=plain.cap if plain else 0.0,
+        apart=plain.apart if plain else 0.0,
+        kernel=plain.kernel if plain else 0.0,
+        rate=rate,
+        key=key.hex(),
+        together=together,
+    )
+
+
+def _counts(entries: tuple[_Entry, ...]) -> Counter[tuple[Law, int]]:
+    """Count rounds by law and crowd; those under one key are one report of all their budgets."""
+    linked: dict[str, list[_Entry]] = {}
+    for entry in entries:
+        linked.setdefault(entry.key or f"round {entry.round}", []).append(entry)
+    counts: Counter[tuple[Law, int]] = Counter()
+    for group in linked.values():
+        if len(group) == 1:
+            counts[group[0].law, group[0].crowd] += 1
+        else:
+            whole = AnyLdp(epsilon=sum(entry.epsilon for entry in group))
+            counts[whole, min(min(entry.crowd, entry.together) for entry in group)] += 1
+    return counts
+
+
+def _read(path: Path) -> _Book:
+    """Read the file strictly: an unknown field, a missing one or a wrong mode is no ledger."""
+    if path.stat().st_mode & 0o077:
+        raise Refused(f"others may read {path}, which tells where you took part; chmod 600 it")
+    try:
+        book = msgspec.json.decode(path.read_bytes(), type=_Book, strict=True)
+        for entry in book.entries:
+            pair(entry.law)
+    except (msgspec.DecodeError, Misuse) as error:
+        raise Refused(f"{path} is not a ledger of version 1 ({error}); restore a copy") from error
+    if not (0 < book.epsilon < math.inf and 0 < book.delta < 1):
+        raise Refused(f"{path} holds no valid limit; restore a copy")
+    if any(entry.crowd < 1 or entry.together < 1 for entry in book.entries):
+        raise Refused(f"{path} holds a round without people; restore a copy")
+    return book
+
+
+def _write(path: Path, book: _Book, *, new: bool = False) -> None:
+    """Replace the file as a whole, on disk before this returns, readable by its owner alone."""
+    if new and path.exists():
+        raise Refused(f"another program has just begun {path}; open it again")
+    try:
+        replace_file(path, msgspec.json.format(msgspec.json.encode(book)) + b"\n", mode=0o600)
+    except OSError as error:
+        raise Unavailable(
+            f"cannot write {path}: {error.strerror or error}; no report may leave before it is"
+            " entered: make room, then try again with the same ticket"
+        ) from error
+
+
+@contextlib.contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Keep other programs of this person out while the file is read, judged and replaced."""
+    lock = os.open(path.with_name(path.name + ".lock"), os.O_WRONLY | os.O_CREAT, 0o600)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)

@@ -1,0 +1,186 @@
+// A person takes part from a browser: everything private happens in client.js, here it is fetched,
+// stored and shown. The ticket is stored before the upload is sent; a retry sends the same bytes.
+
+import * as coatcheck from "./client.js";
+import { themed } from "./theme.js";
+
+const $ = (id) => document.getElementById(id);
+themed(() => {});
+
+let known = null;
+let state = null;
+
+const name = (digest) => `coatcheck/protocol/ticket/${digest}`;
+
+function say(id, sentence, { bad = false } = {}) {
+  $(id).hidden = false;
+  $(id).textContent = sentence;
+  $(id).classList.toggle("bad", bad);
+}
+
+/** Do something; what goes wrong becomes a sentence on the page. */
+async function attempt(id, work) {
+  try {
+    await work();
+  } catch (error) {
+    say(id, error.message, { bad: true });
+  }
+}
+
+async function ask(path, options) {
+  const reply = await fetch(path, options);
+  if (reply.ok) return reply;
+  const { sentence } = await reply.json();
+  throw new coatcheck.Refused(sentence);
+}
+
+const bytes = async (reply) => new Uint8Array(await reply.arrayBuffer());
+const limit = () => ({ epsilon: Number($("limit").value), delta: 1e-2 });
+const now = () => Math.floor(Date.now() / 1000);
+
+function invite() {
+  return coatcheck.examine(known.signed, { group: $("group").value, trusted: known.trusted, limit: limit(), now: now() });
+}
+
+const LEDGER = "coatcheck/accounting/ledger";
+
+/** The ledger of this browser; the limit is fixed when the first round is entered. */
+function ledger() {
+  const stored = localStorage.getItem(LEDGER);
+  return stored ? coatcheck.readLedger(stored) : coatcheck.beginLedger({ epsilon: Number($("total").value), delta: 1e-2 });
+}
+
+function count() {
+  const stored = localStorage.getItem(LEDGER);
+  if (!stored) return;
+  const book = coatcheck.readLedger(stored);
+  $("total").value = book.epsilon;
+  $("total").disabled = true;
+  const { epsilon } = coatcheck.spent(book);
+  $("spent").textContent = `Spent ε = ${epsilon.toPrecision(4)} of ${book.epsilon} in ${book.entries.length} round${book.entries.length > 1 ? "s" : ""}.`;
+}
+
+function keep(ticket) {
+  state = { ...state, ticket };
+  localStorage.setItem(name(coatcheck.hex(ticket.digest)), coatcheck.writeTicket(ticket));
+  show();
+}
+
+async function show() {
+  const there = Boolean(state?.ticket);
+  $("collect").disabled = $("forget").disabled = $("fetch").disabled = !there;
+  $("send").disabled = there;
+  $("post").disabled = !state?.answer?.partners.length;
+  $("kept").textContent = there ? `Address ${await coatcheck.addressOfTicket(state.ticket, state.round)}.` : "None yet.";
+}
+
+/** Fetch the terms, check every signature, and say what they promise. */
+async function begin() {
+  known = await (await ask("/round")).json();
+  const round = coatcheck.settle(known.signed, known.trusted);
+  state = { round, ticket: null, answer: null };
+  $("group").replaceChildren(...round.terms.groups.map((group) => new Option(group.name, group.name)));
+  const [first] = round.terms.groups;
+  const { lo, hi } = first.randomizer.domain;
+  $("latitude").value = ((lo[0] + hi[0]) / 2).toFixed(4);
+  $("longitude").value = ((lo[1] + hi[1]) / 2).toFixed(4);
+  const stored = localStorage.getItem(name(coatcheck.hex(round.digest)));
+  if (stored) state.ticket = coatcheck.readTicket(stored);
+  if (state.ticket) $("group").selectedIndex = state.ticket.group;
+  count();
+  promise();
+  await show();
+}
+
+function promise() {
+  const { of, epsilon, delta, randomizer } = invite();
+  say("terms", `Signed by everybody whose key is known. Among at least ${of.minimum} ${of.name}, this browser finds ε = ${epsilon.toPrecision(4)} at δ = ${delta} (promised: ${of.promise.epsilon.toPrecision(4)}), by ${randomizer.name} response drawn here.`);
+}
+
+async function join() {
+  const invitation = invite();
+  const value = [Number($("latitude").value), Number($("longitude").value)];
+  const { ticket, report } = await coatcheck.join(invitation, value);
+  const book = coatcheck.spend(ledger(), ticket, invitation);
+  localStorage.setItem(LEDGER, JSON.stringify(book));
+  count();
+  keep(ticket);
+  await send();
+  say("joined", `Sent ${ticket.upload.length} sealed bytes with the lattice point (${report.join(", ")}); the shuffler's receipt holds. Your place itself was not sent and is not kept.`);
+}
+
+async function send() {
+  const receipt = await bytes(await ask("/upload", { method: "POST", body: state.ticket.upload }));
+  keep(coatcheck.keepReceipt(state.ticket, receipt, state.round));
+}
+
+async function collect() {
+  if (!state.ticket.receipt.length) await send();
+  const raw = await bytes(await ask("/bulletin"));
+  const point = await witness(raw);
+  const answer = await coatcheck.collect(state.ticket, raw, state.round);
+  state = { ...state, answer };
+  const said = answer.partners.map((partner) => `${state.round.terms.groups[partner.group].name}: ${coatcheck.hex(partner.address)}`);
+  const numbers = answer.values.map((value) => value.toPrecision(6));
+  say("answer", said.length ? `Your partner among the ${said.join("; ")}` : numbers.length ? `Your answer: ${numbers.join(", ")}` : "No partner was left for you this time.");
+  $("answer").append(` (The board's signed log of ${point.size} entries shows this bulletin to everybody.)`);
+  await show();
+}
+
+/** Check that the board shows everybody the same, and has only grown since this browser last looked. */
+async function witness(raw) {
+  const key = `coatcheck/checkpoint/${state.round.terms.board.verifying}`;
+  const kept = JSON.parse(localStorage.getItem(key));
+  const before = kept && { size: kept.size, root: coatcheck.unhex(kept.root) };
+  const { checkpoint, place, path, since } = await (await ask(`/proof?since=${before?.size ?? 0}`)).json();
+  const steps = (list) => list.map(coatcheck.unhex);
+  const proof = { checkpoint: coatcheck.unhex(checkpoint), place, path: steps(path), since: steps(since) };
+  const point = coatcheck.follow(raw, state.round, proof, before);
+  localStorage.setItem(key, JSON.stringify({ size: point.size, root: coatcheck.hex(point.root) }));
+  return point;
+}
+
+async function post(event) {
+  event.preventDefault();
+  const [partner] = state.answer.partners;
+  const { posting, ticket } = await coatcheck.write(state.ticket, coatcheck.utf8($("body").value), partner.contact, state.round);
+  keep(ticket);
+  await ask("/letters", { method: "POST", body: posting });
+  item(`to your partner: ${$("body").value}`, "mine");
+  $("body").value = "";
+  say("mailed", "Signed, sealed and posted; who wrote it does not show on the board.");
+}
+
+async function receive() {
+  const posted = await (await ask("/letters")).json();
+  const inbox = await coatcheck.read(state.ticket, posted.map(coatcheck.unbase64), state.round);
+  keep(inbox.ticket);
+  for (const letter of inbox.letters) item(`from your partner: ${coatcheck.text(letter.body)}`, "");
+  // A letter read before is on the board for ever; the ticket remembers and it is not read twice.
+  say("mailed", inbox.letters.length ? `${inbox.letters.length} new.` : "No new letter.");
+}
+
+function item(text, kind) {
+  const one = document.createElement("li");
+  one.textContent = text;
+  one.className = kind;
+  $("letters").querySelector(".none")?.remove();
+  $("letters").append(one);
+}
+
+function forget() {
+  localStorage.removeItem(name(coatcheck.hex(state.round.digest)));
+  state = { ...state, ticket: null, answer: null };
+  show();
+}
+
+$("join").addEventListener("submit", (event) => {
+  event.preventDefault();
+  attempt("joined", join);
+});
+for (const id of ["limit", "group"]) $(id).addEventListener("change", () => attempt("terms", async () => promise()));
+$("collect").addEventListener("click", () => attempt("answer", collect));
+$("mail").addEventListener("submit", (event) => attempt("mailed", () => post(event)));
+$("fetch").addEventListener("click", () => attempt("mailed", receive));
+$("forget").addEventListener("click", forget);
+await attempt("terms", begin);

@@ -1,0 +1,1 @@
+"""The protocol of one round: terms, keys, messages and the four roles. Nothing here does I/O."""

@@ -1,0 +1,128 @@
+"""Terms that bind: signed by the server, counter-signed by every shuffler, checked by everyone.
+
+A server that hands different terms to different people needs the signature of a shuffler for
+each version, and an honest shuffler signs one version of a round. SPEC section 6.
+"""
+
+from collections.abc import MutableMapping
+
+import msgspec
+from msgspec import Struct
+
+from coatcheck.errors import BadSignature, Malformed, Misuse, Refused, TwoFaces
+from coatcheck.protocol.keys import KeyPairs, SealingKey, VerifyingKey
+from coatcheck.protocol.terms import (
+    DOCUMENT_LIMIT,
+    Hex,
+    Party,
+    Round,
+    Terms,
+    read_terms,
+    write_terms,
+)
+from coatcheck.protocol.trust import Trust
+
+_SERVER = b"coatcheck/v1/terms/server\0"
+_SHUFFLER = b"coatcheck/v1/terms/shuffler\0"
+
+
+class SignedTerms(Struct, frozen=True, forbid_unknown_fields=True):
+    """A document with the signatures under it; None stands for one still to come."""
+
+    document: str
+    server: Hex
+    shufflers: tuple[Hex | None, ...]
+
+
+def propose(terms: Terms, *, keys: KeyPairs) -> SignedTerms:
+    """Write and sign the terms as the server, which they must name with both its keys."""
+    document = write_terms(terms)
+    round_ = read_terms(document)
+    if keys.signing.public_raw.hex() != terms.server.verifying:
+        raise Misuse("this key is not the server's key of the terms: sign with the one they name")
+    _check_sealing(terms.server, keys)
+    blank = (None,) * len(terms.shufflers)
+    signature = keys.signing.sign(_SERVER + round_.document)
+    return SignedTerms(document.decode(), signature.hex(), blank)
+
+
+def countersign(
+    signed: SignedTerms, *, keys: KeyPairs, pledged: MutableMapping[str, bytes]
+) -> SignedTerms:
+    """Sign as one of the shufflers, once a round.
+
+    `pledged` is the shuffler's memory of round names and digests; it must outlive restarts.
+    *Guarantee:* a second version of a round under the same name is refused, and so are terms
+    that give this shuffler's layer to somebody else's sealing key.
+    """
+    round_ = read_terms(signed.document.encode())
+    if len(signed.shufflers) != len(round_.terms.shufflers):
+        raise Malformed("signed terms have one place for each shuffler's signature: ask for others")
+    _verifying(round_.terms.server).check(bytes.fromhex(signed.server), _SERVER + round_.document)
+    mine = keys.signing.public_raw.hex()
+    place = [party.verifying for party in round_.terms.shufflers]
+    if mine not in place:
+        raise Misuse("this key is none of the shufflers' keys of the terms")
+    _check_sealing(round_.terms.shufflers[place.index(mine)], keys)
+    name = round_.terms.round
+    if pledged.setdefault(name, round_.digest) != round_.digest:
+        raise TwoFaces(
+            f"round {name!r} is already signed with other terms: signing both would let the"
+            " server split the crowd; give the new terms a new name"
+        )
+    signature = keys.signing.sign(_SHUFFLER + round_.document).hex()
+    signatures = list(signed.shufflers)
+    signatures[place.index(mine)] = signature
+    return SignedTerms(signed.document, signed.server, tuple(signatures))
+
+
+def settle(signed: SignedTerms, *, trusted: Trust | None = None) -> Round:
+    """Check every signature and key of the terms and return the round they describe.
+
+    `trusted` are the verifying keys that the reader knows from elsewhere, by role; every party
+    must be among them, and every shuffler that is relied on in the cascade. Without it only the
+    parties' own words are checked, which is enough for a role that finds its own key in the terms,
+    and not enough for a person.
+    """
+    round_ = read_terms(signed.document.encode())
+    terms = round_.terms
+    if len(signed.shufflers) != len(terms.shufflers) or None in signed.shufflers:
+        raise BadSignature("not every shuffler has signed these terms: wait until all have")
+    _verifying(terms.server).check(bytes.fromhex(signed.server), _SERVER + round_.document)
+    for party, signature in zip(terms.shufflers, signed.shufflers, strict=True):
+        _verifying(party).check(bytes.fromhex(signature or ""), _SHUFFLER + round_.document)
+    for party in (terms.server, *terms.shufflers):
+        SealingKey(round_.suite, bytes.fromhex(party.sealing))
+    VerifyingKey(bytes.fromhex(terms.board.verifying))
+    if trusted is not None:
+        trusted.check(terms)
+    return round_
+
+
+def write_signed(signed: SignedTerms) -> bytes:
+    """Write signed terms as a JSON document."""
+    return msgspec.json.format(msgspec.json.encode(signed), indent=1)
+
+
+def read_signed(raw: bytes) -> SignedTerms:
+    """Read signed terms strictly; nothing in them is checked yet."""
+    if len(raw) > 2 * DOCUMENT_LIMIT:
+        raise Malformed(f"signed terms have at most {2 * DOCUMENT_LIMIT} bytes")
+    try:
+        return msgspec.json.decode(raw, type=SignedTerms)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Malformed(f"the signed terms do not decode: {error}") from None
+
+
+def _check_sealing(party: Party, keys: KeyPairs) -> None:
+    # Whoever signs vouches for the whole entry: under a name and a verifying key that people
+    # trust, a foreign sealing key would hand this role's layer to whoever put it there.
+    if bytes.fromhex(party.sealing) != keys.opening.public_raw:
+        raise Refused(
+            f"the terms name {party.name!r} with a sealing key that is not its own: do not sign,"
+            " and ask whoever wrote them for terms with the key of your public file"
+        )
+
+
+def _verifying(party: Party) -> VerifyingKey:
+    return VerifyingKey(bytes.fromhex(party.verifying))

@@ -1,0 +1,125 @@
+"""The board: append-only and public; it shows bulletins and letters and understands nothing.
+
+It is given a way to sign and a way to check signatures, holds no key that opens, and cannot
+import one. Everything it ever showed is a leaf of one log; its checkpoints and proofs let
+anybody find out that it shows two faces. SPEC section 9.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from coatcheck.errors import Misuse, Refused
+from coatcheck.protocol.merkle import Tree
+from coatcheck.protocol.notices import LETTER_LEAF, ROUND_LEAF, Bulletin, Checkpoint, Posting
+from coatcheck.protocol.terms import Round
+
+Sign = Callable[[bytes], bytes]
+Check = Callable[[bytes, bytes, bytes], None]
+"""Called with key, signature and message; raises if the signature does not hold."""
+
+
+@dataclass
+class _Shown:
+    """What the board has of one round."""
+
+    round: Round
+    raw: bytes
+    bulletin: Bulletin
+    place: int
+    letters: list[bytes] = field(default_factory=list)
+
+
+class Board:
+    """An append-only public board for many rounds.
+
+    *Guarantee:* one bulletin a round, letters only to addresses on it, nothing ever taken back.
+    """
+
+    def __init__(self, *, sign: Sign, check: Check) -> None:
+        self._sign = sign
+        self._check = check
+        self._log = Tree()
+        self._rounds: dict[bytes, _Shown] = {}
+        self._places: dict[bytes, int] = {}
+
+    @classmethod
+    def restore(
+        cls, history: Iterable[tuple[Round, bytes]], *, sign: Sign, check: Check
+    ) -> "Board":
+        """Build the board again from everything it showed, in order (bulletins and letters)."""
+        board = cls(sign=sign, check=check)
+        for round_, raw in history:
+            if round_.digest in board._rounds:
+                board.post(raw, round_)
+            else:
+                board.publish(raw, round_)
+        return board
+
+    def publish(self, raw: bytes, round_: Round) -> int:
+        """Show the bulletin of a round and return its place in the log; again, the same place."""
+        shown = self._rounds.get(round_.digest)
+        if shown is not None:
+            if shown.raw != raw:
+                raise Refused("another bulletin of this round is on the board and stays there")
+            return shown.place
+        bulletin = Bulletin.decode(raw, round_)
+        key = bytes.fromhex(round_.terms.server.verifying)
+        self._check(key, bulletin.heading.signature, bulletin.heading.signed_part())
+        place = self._log.append(ROUND_LEAF + bulletin.heading.encode())
+        self._rounds[round_.digest] = _Shown(round_, raw, bulletin, place)
+        return place
+
+    def post(self, raw: bytes, round_: Round) -> int:
+        """Show a sealed letter and return its place in the log; again, the same place."""
+        shown = self._shown(round_.digest)
+        if raw in self._places:
+            return self._places[raw]
+        posting = Posting.decode(raw, round_)
+        groups = range(len(round_.terms.groups))
+        if all(shown.bulletin.find(posting.recipient, group) is None for group in groups):
+            raise Refused("nobody has this address in this round: letters go to partners")
+        shown.letters.append(raw)
+        self._places[raw] = self._log.append(LETTER_LEAF + raw)
+        return self._places[raw]
+
+    def bulletin(self, digest: bytes) -> bytes:
+        """Return the whole bulletin of a round, as published."""
+        return self._shown(digest).raw
+
+    def entry(self, digest: bytes, *, group: int, address: bytes) -> tuple[bytes, int, list[bytes]]:
+        """Return one entry, its place in the bulletin's tree, and the path to the root."""
+        shown = self._shown(digest)
+        found = shown.bulletin.find(address, group)
+        if found is None:
+            raise Refused("nobody has this address in this round")
+        place = found + sum(shown.bulletin.heading.sizes[:group])
+        return shown.bulletin.entries[group][found], place, shown.bulletin.tree.inclusion(place)
+
+    def letters(self, digest: bytes, *, since: int = 0) -> list[bytes]:
+        """Return the letters of a round in the order of posting, the first `since` left out.
+
+        Everyone fetches all of them: asking for one address would tell whose it is.
+        """
+        return self._shown(digest).letters[since:]
+
+    def checkpoint(self) -> bytes:
+        """Sign what was shown so far: how many leaves, and the root over them."""
+        point = Checkpoint(len(self._log), self._log.root())
+        return point.encode() + self._sign(point.signed_part())
+
+    def place(self, digest: bytes) -> int:
+        """Return the place of a round's heading in the log."""
+        return self._shown(digest).place
+
+    def inclusion(self, place: int, *, size: int | None = None) -> list[bytes]:
+        """Prove that a leaf of the log is under the root over `size` leaves."""
+        return self._log.inclusion(place, size)
+
+    def consistency(self, old: int, *, new: int | None = None) -> list[bytes]:
+        """Prove that the log only grew between two sizes."""
+        return self._log.consistency(old, new)
+
+    def _shown(self, digest: bytes) -> _Shown:
+        if digest not in self._rounds:
+            raise Misuse("this round is not on the board yet: ask again when it is answered")
+        return self._rounds[digest]

@@ -1,0 +1,328 @@
+"""The client: a person's side, which trusts nobody's arithmetic but its own.
+
+Examine the terms, join with one randomized report, keep the ticket, collect the own answer,
+exchange letters with partners. The value itself is used in `Invitation.join` and nowhere else.
+No input or output happens here. SPEC section 12, paper sections "A Concrete Protocol" and
+"Post-computation Communication" (whose letters are signed outside the seal; ours inside).
+"""
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from msgspec.structs import replace
+
+from coatcheck import entropy as sources
+from coatcheck import tasks
+from coatcheck.accounting.amplification import Guarantee, amplify
+from coatcheck.entropy import Entropy
+from coatcheck.errors import SHAPELESS, Error, Malformed, Missing, Misuse, Refused
+from coatcheck.protocol.agreement import SignedTerms, settle
+from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
+from coatcheck.protocol.keys import (
+    SEED_SIZE,
+    Contact,
+    KeyPairs,
+    SealingKey,
+    VerifyingKey,
+    address_of,
+)
+from coatcheck.protocol.messages import (
+    Answer,
+    Letter,
+    Partner,
+    PayloadFormat,
+    decode_answer,
+    decode_letter,
+    encode_letter,
+    encode_report,
+)
+from coatcheck.protocol.notices import REFUSED, Bulletin, Posting
+from coatcheck.protocol.parcels import ID_SIZE, Receipt, Upload
+from coatcheck.protocol.suites import ADDRESS_SIZE
+from coatcheck.protocol.terms import Group, Round
+from coatcheck.protocol.ticket import Ticket
+from coatcheck.protocol.trust import Trust
+from coatcheck.randomizers import Randomizer, from_params
+
+_SLACK = 1e-9
+"""How much above its promise a computed ε may lie: rounding of the two sides' last digits."""
+
+
+class Budget(Protocol):
+    """What the client needs of a ledger."""
+
+    def spend(self, guarantee: Guarantee, *, round_id: str, digest: bytes) -> object:
+        """Record a round, or refuse it; the same report once more costs nothing."""
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The most that a person lets one round cost."""
+
+    epsilon: float
+    delta: float
+
+
+@dataclass(frozen=True)
+class Invitation:
+    """Terms that a person has examined and found within the own limit."""
+
+    round: Round
+    group: int
+    randomizer: Randomizer
+    guarantee: Guarantee
+    simulated: bool = False
+
+    @property
+    def of(self) -> Group:
+        """The group that one would join."""
+        return self.round.terms.groups[self.group]
+
+    def join(
+        self,
+        value: Any,
+        *,
+        ledger: Budget | None,
+        entropy: Entropy | None = None,
+        note: bytes = b"",
+        clamp: bool = False,
+    ) -> Ticket:
+        """Randomize a value once, seal the report, and return the ticket that holds the bytes.
+
+        The caller stores the ticket before sending `ticket.upload`, and after a failure sends
+        the same bytes again. Whoever wants the ticket stored before the ledger is asked joins
+        without one, stores, and calls `pay`. *Guarantee:* the ledger is asked last, so a refusal
+        costs nothing.
+        """
+        source = entropy or sources.system()
+        if not source.secure and not self.simulated:
+            raise Refused("seeded randomness hides nobody: it is for simulations")
+        if clamp:
+            report = self.randomizer.randomize([value], source, clamp=True)[0].tolist()
+        else:
+            report = self.randomizer.randomize_one(value, source)
+        format_ = PayloadFormat.between(self.randomizer.low, self.randomizer.high)
+        seed = source.token(SEED_SIZE)
+        text = encode_report(
+            self.round,
+            group=self.group,
+            contact=KeyPairs(self.round.suite, seed).contact_raw,
+            payload=format_.encode(report),
+            note=note.ljust(self.of.note_size, b"\0"),
+        )
+        upload = _wrap(text, self.round, group=self.group, name=source.token(ID_SIZE))
+        ticket = Ticket(
+            round=self.round.terms.round,
+            digest=self.round.digest,
+            suite=self.round.terms.suite,
+            group=self.group,
+            seed=seed,
+            upload=upload,
+        )
+        if ledger is not None:
+            self.pay(ticket, ledger)
+        return ticket
+
+    def pay(self, ticket: Ticket, ledger: Budget) -> bytes:
+        """Enter a ticket into the ledger and return the bytes to send; twice is once."""
+        _same_round(ticket, self.round)
+        name = f"{self.round.terms.round}/{self.round.digest.hex()}"
+        content = hashlib.sha256(ticket.upload).digest()
+        ledger.spend(self.guarantee, round_id=name, digest=content)
+        return ticket.upload
+
+
+def _wrap(text: bytes, round_: Round, *, group: int, name: bytes) -> bytes:
+    """Seal a report to the server and then to each shuffler, the first one last."""
+    terms, suite, digest = round_.terms, round_.suite, round_.digest
+    server = SealingKey(suite, bytes.fromhex(terms.server.sealing))
+    body = seal(text, to=server, bound=binding(Purpose.REPORT, digest=digest, group=group))
+    for hop in reversed(range(len(terms.shufflers))):
+        to = SealingKey(suite, bytes.fromhex(terms.shufflers[hop].sealing))
+        named = name if hop == 0 else bytes(ID_SIZE)
+        bound = binding(Purpose.LAYER, digest=digest, group=group, hop=hop, upload=named)
+        body = seal(body, to=to, bound=bound)
+    return Upload(group, digest, name, body).encode(round_)
+
+
+def examine(
+    signed: SignedTerms,
+    *,
+    group: str,
+    trusted: Trust,
+    limit: Limit,
+    now: int,
+    simulated: bool = False,
+) -> Invitation:
+    """Check the terms with one's own arithmetic, and refuse what promises less than asked.
+
+    *Guarantee:* whoever joins on the returned invitation hides among at least the group's
+    minimum crowd, less the corrupted and exposed of the terms, at no more than the limit.
+    """
+    round_ = settle(signed, trusted=trusted)
+    number = round_.group(group)
+    of, promise = round_.terms.groups[number], round_.terms.groups[number].promise
+    if not round_.terms.opens <= now < round_.terms.expires:
+        raise Refused("the round is not open at this time: ask for a newer one")
+    try:
+        randomizer = from_params(of.randomizer)
+        law = randomizer.law
+    except SHAPELESS as error:
+        raise Refused(f"the terms name no mechanism that this version knows: {error}") from None
+    if not randomizer.exact and not simulated:
+        raise Refused(f"{randomizer.name} computes in floats, which leak: it is for simulations")
+    if of.decode not in randomizer.decodes:
+        raise Refused(f"{randomizer.name} has no decode {of.decode!r}")
+    if PayloadFormat.between(randomizer.low, randomizer.high).size != of.payload_size:
+        raise Refused("the size of a report in the terms is not the randomizer's")
+    _check_exposure(round_, number)
+    guarantee = amplify(
+        law,
+        crowd=of.minimum,
+        delta=promise.delta,
+        corrupted=promise.corrupted,
+        exposed=promise.exposed,
+    )
+    if guarantee.epsilon > promise.epsilon * (1 + _SLACK):
+        raise Refused(
+            f"the terms promise ε = {promise.epsilon:g}, the crowd of {of.minimum} gives only"
+            f" {guarantee.epsilon:.4g}: do not join"
+        )
+    if guarantee.epsilon > limit.epsilon * (1 + _SLACK) or promise.delta > limit.delta:
+        raise Refused(
+            f"the round costs (ε, δ) = ({guarantee.epsilon:.4g}, {promise.delta:g}), your limit is"
+            f" ({limit.epsilon:g}, {limit.delta:g}): wait for a larger crowd or raise the limit"
+        )
+    return Invitation(round_, number, randomizer, guarantee, simulated)
+
+
+def _check_exposure(round_: Round, number: int) -> None:
+    """Refuse terms whose answers would give away more people than they say."""
+    groups = round_.terms.groups
+    corrupted = [group.promise.corrupted for group in groups]
+    if not any(corrupted):
+        return  # answers to honest people are read by nobody else
+    work = round_.terms.task
+    sizes = [group.minimum for group in groups]
+    try:
+        task = tasks.from_params({**work.params, "name": work.name})
+        told = tasks.exposure(task, sizes=sizes, corrupted=corrupted)[number]
+    except SHAPELESS as error:
+        raise Refused(f"cannot tell whom the answers expose: {error}") from None
+    stated = groups[number].promise.exposed
+    if told > stated:
+        raise Refused(
+            f"answers can expose {told} members of {groups[number].name!r}, the terms admit"
+            f" {stated}: their promise is not kept"
+        )
+
+
+def keep_receipt(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
+    """Check the first shuffler's receipt for one's own upload and put it into the ticket."""
+    _same_round(ticket, round_)
+    receipt = Receipt.decode(raw)
+    expected = Receipt.of(ticket.upload, Upload.decode(ticket.upload, round_))
+    if (receipt.digest, receipt.id, receipt.content) != (
+        expected.digest,
+        expected.id,
+        expected.content,
+    ):
+        raise Malformed("this receipt is for other bytes than your upload")
+    key = VerifyingKey(bytes.fromhex(round_.terms.shufflers[0].verifying))
+    key.check(receipt.signature, receipt.signed_part())
+    return replace(ticket, receipt=raw)
+
+
+def collect(ticket: Ticket, bulletin: Bulletin, round_: Round) -> Answer:
+    """Find and open one's own answer on a (checked) bulletin."""
+    _same_round(ticket, round_)
+    if bulletin.heading.outcome == REFUSED:
+        raise Refused("the server refused the round: too few good reports were left to hide among")
+    mine = ticket.keys.address
+    place = bulletin.find(mine, ticket.group)
+    if place is None:
+        kept = "your receipt proves" if ticket.receipt else "you have no receipt to prove"
+        raise Missing(
+            f"your address {mine.hex()} is not on the board; {kept} that the shuffler had your"
+            " report: show ticket-free evidence (upload and receipt) to whoever runs the round"
+        )
+    return open_entry(ticket, bulletin.entries[ticket.group][place], round_)
+
+
+def open_entry(ticket: Ticket, entry: bytes, round_: Round) -> Answer:
+    """Open a single (checked) entry that the board gave for one's own address."""
+    _same_round(ticket, round_)
+    keys = ticket.keys
+    if entry[:ADDRESS_SIZE] != keys.address or len(entry) != round_.entry_size(ticket.group):
+        raise Malformed("this entry is not yours")
+    bound = binding(Purpose.ANSWER, digest=round_.digest, group=ticket.group)
+    return decode_answer(unseal(entry[ADDRESS_SIZE:], key=keys.opening, bound=bound), round_)
+
+
+def address(partner: Partner, round_: Round) -> bytes:
+    """Return the address under which the board knows a partner."""
+    return address_of(round_.suite, partner.contact)
+
+
+def write(ticket: Ticket, body: bytes, *, to: bytes, round_: Round) -> tuple[bytes, Ticket]:
+    """Write a letter to a partner's contact: the posting for the board, and the ticket after it.
+
+    The caller stores the ticket before posting, so that no counter is used twice.
+    """
+    _same_round(ticket, round_)
+    partner = Contact.decode(round_.suite, to)
+    keys = ticket.keys
+    text = encode_letter(
+        round_,
+        sender=Contact.decode(round_.suite, keys.contact_raw),
+        signing=keys.signing,
+        recipient=partner.address,
+        counter=ticket.written,
+        body=body,
+    )
+    bound = binding(Purpose.LETTER, digest=round_.digest, group=0)
+    sealed = seal(text, to=partner.sealing, bound=bound)
+    posting = Posting(round_.digest, partner.address, sealed)
+    return posting.encode(), replace(ticket, written=ticket.written + 1)
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """The new letters, the ticket after reading them, and how many were refused and why."""
+
+    letters: tuple[Letter, ...]
+    ticket: Ticket
+    refused: dict[str, int]
+
+
+def read(ticket: Ticket, postings: Iterable[bytes], round_: Round) -> Inbox:
+    """Read the letters to one's own address; forged, altered and repeated ones are refused."""
+    _same_round(ticket, round_)
+    keys = ticket.keys
+    bound = binding(Purpose.LETTER, digest=round_.digest, group=0)
+    letters, refused, seen = [], Counter[str](), set(ticket.seen)
+    for raw in postings:
+        try:
+            posting = Posting.decode(raw, round_)
+            if posting.recipient != keys.address:
+                continue
+            text = unseal(posting.sealed, key=keys.opening, bound=bound)
+            letter = decode_letter(text, round_, recipient=keys.address)
+        except Error as error:
+            refused[type(error).__name__] += 1
+            continue
+        mark = (letter.sender.address, letter.counter)
+        if mark in seen:
+            refused["Replayed"] += 1
+            continue
+        seen.add(mark)
+        letters.append(letter)
+    return Inbox(tuple(letters), replace(ticket, seen=tuple(sorted(seen))), dict(refused))
+
+
+def _same_round(ticket: Ticket, round_: Round) -> None:
+    if ticket.digest != round_.digest:
+        raise Misuse("this ticket is of another round: use the terms you joined with")

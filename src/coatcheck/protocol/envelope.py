@@ -1,0 +1,90 @@
+"""The only file that encrypts: seal to a public key, open with the private one.
+
+HPKE (RFC 9180, base mode, single shot) is the library's; ours is what each seal is bound to:
+its purpose, who seals for whom, the digest of the terms and the group. So bytes of one round,
+group or step open in no other. SPEC section 5.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.hpke import AEAD, KDF, KEM
+from cryptography.hazmat.primitives.hpke import Suite as Hpke
+
+from coatcheck.errors import Unsealable
+from coatcheck.protocol.keys import OpeningKey, SealingKey
+from coatcheck.protocol.suites import CLASSICAL, HYBRID
+
+_HPKE: Final = {
+    CLASSICAL: Hpke(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305),
+    HYBRID: Hpke(KEM.MLKEM768_X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305),
+}
+_NO_ID: Final = bytes(16)
+
+
+class Purpose(Enum):
+    """What a seal is for: label, role of the sealer, role of the opener."""
+
+    REPORT = (b"report", b"P", b"S")
+    LAYER = (b"layer", b"P", b"M")
+    ANSWER = (b"answer", b"S", b"P")
+    LETTER = (b"letter", b"P", b"P")
+
+
+def binding(
+    purpose: Purpose, *, digest: bytes, group: int, hop: int = 0, upload: bytes = _NO_ID
+) -> bytes:
+    """Spell out what a seal is bound to, as HPKE's `info`.
+
+    `hop` is the shuffler's place in the cascade and `upload` the upload's id, for the first
+    layer only: a copied body under another id does not open.
+    """
+    label, sealer, opener = purpose.value
+    head = b"coatcheck/v1/" + label + b"\0" + sealer + opener
+    return head + bytes((hop, group)) + digest + upload
+
+
+def seal(plaintext: bytes, *, to: SealingKey, bound: bytes) -> bytes:
+    """Seal bytes so that only the key's owner, under the same binding, can open them.
+
+    *Guarantee:* two seals of equal length cannot be told apart by their content or by the key
+    they are sealed to. The length shows: callers pad.
+    """
+    return _HPKE[to.suite].encrypt(plaintext, to.handle, bound)
+
+
+def unseal(sealed: bytes, *, key: OpeningKey, bound: bytes) -> bytes:
+    """Open a seal, or raise `Unsealable`: one error whatever the cause, so nothing is learned."""
+    try:
+        return _HPKE[key.suite].decrypt(sealed, key.handle, bound)
+    except InvalidTag:
+        raise Unsealable(
+            "this seal does not open: it is for another key, round or group, or was altered"
+        ) from None
+
+
+class Bulk:
+    """Seals and opens many at once, one after the other; a driver may hand in one with more hands.
+
+    HPKE holds the interpreter's lock, so threads do not help: processes do.
+    """
+
+    def unseal_each(
+        self, sealed: Sequence[bytes], *, key: OpeningKey, bounds: Sequence[bytes]
+    ) -> list[bytes | None]:
+        """Open each under its own binding; None stands for what does not open."""
+        opened: list[bytes | None] = []
+        for item, bound in zip(sealed, bounds, strict=True):
+            try:
+                opened.append(unseal(item, key=key, bound=bound))
+            except Unsealable:
+                opened.append(None)
+        return opened
+
+    def seal_each(
+        self, plain: Sequence[bytes], *, to: Sequence[SealingKey], bound: bytes
+    ) -> list[bytes]:
+        """Seal each to its own key, all under one binding."""
+        return [seal(text, to=key, bound=bound) for text, key in zip(plain, to, strict=True)]

@@ -1,0 +1,109 @@
+"""Key files: the seed of a role's keys for its owner alone, and the public halves for everybody.
+
+The one format that the commands and the services share. Secrets get mode 0600 from the first
+byte on, and a file that others could read is refused. SPEC section 4.
+"""
+
+import stat
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+from msgspec import Struct
+
+from coatcheck.errors import Misuse, Refused
+from coatcheck.files import replace_file
+from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.suites import suite_named
+from coatcheck.protocol.terms import Hex, Title, Verifying
+
+_OCTET = 0o077
+
+
+class PublicKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a role gives away: its name and its two public keys."""
+
+    coatcheck: Literal["public/1"] = "public/1"
+    name: Title
+    suite: str
+    verifying: Verifying
+    sealing: Hex
+
+
+class SecretKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What a role keeps: the seed of its keys."""
+
+    coatcheck: Literal["secret/1"] = "secret/1"
+    name: Title
+    suite: str
+    seed: Hex
+
+    @property
+    def pairs(self) -> KeyPairs:
+        """The keys."""
+        return KeyPairs(suite_named(self.suite), bytes.fromhex(self.seed))
+
+    @property
+    def public(self) -> PublicKeys:
+        """The half to give away."""
+        pairs = self.pairs
+        return PublicKeys(
+            name=self.name,
+            suite=self.suite,
+            verifying=pairs.signing.public_raw.hex(),
+            sealing=pairs.opening.public_raw.hex(),
+        )
+
+    def __repr__(self) -> str:
+        return f"SecretKeys(name={self.name!r})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Print as the name in rich terminals too: theirs would list every field."""
+        return [("name", self.name)]
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a whole file, or say that it is not there."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise Misuse(f"cannot read {path}: {error.strerror}") from None
+
+
+def read_secret(path: Path) -> bytes:
+    """Read a file that nobody else may read."""
+    raw = read_bytes(path)
+    if stat.S_IMODE(path.stat().st_mode) & _OCTET:
+        raise Refused(f"{path} can be read by others: run `chmod 600 {path}`, or make a new one")
+    return raw
+
+
+def write_bytes(path: Path, raw: bytes, *, secret: bool = False, replace: bool = False) -> None:
+    """Write a whole file durably, or nothing; an existing one stays unless told otherwise."""
+    if path.exists() and not replace:
+        raise Misuse(f"{path} exists already: remove it or choose another name")
+    try:
+        replace_file(path, raw, mode=0o600 if secret else 0o644)
+    except OSError as error:
+        raise Misuse(f"cannot write {path}: {error.strerror}") from None
+
+
+def read_keys(path: Path) -> SecretKeys:
+    """Read a role's key file."""
+    try:
+        return msgspec.json.decode(read_secret(path), type=SecretKeys)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Misuse(f"{path} is no key file: {error}") from None
+
+
+def read_public(path: Path) -> PublicKeys:
+    """Read a role's public keys."""
+    try:
+        return msgspec.json.decode(read_bytes(path), type=PublicKeys)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Misuse(f"{path} is no file of public keys: {error}") from None
+
+
+def document(value: object) -> bytes:
+    """Write a struct as an indented JSON document."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"

@@ -1,0 +1,229 @@
+"""Keys: one 32-byte seed becomes a pair to receive with and a pair to sign with.
+
+People draw a fresh seed for every round, roles keep theirs. Private halves live only in
+`OpeningKey` and `SigningKey`, which never print, compare or pickle. Public halves are decoded
+strictly, because one hostile key must not stop a round or forge a letter. SPEC section 4.
+"""
+
+import hashlib
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final, NoReturn
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.mlkem import MLKEM768PrivateKey, MLKEM768PublicKey
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.hpke import MLKEM768X25519PrivateKey, MLKEM768X25519PublicKey
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from coatcheck.errors import BadKey, BadSignature, Misuse
+from coatcheck.protocol.suites import ADDRESS_SIZE, CLASSICAL, SIGNATURE_SIZE, VERIFYING_SIZE, Suite
+
+SEED_SIZE: Final = 32
+_ADDRESS_LABEL: Final = b"coatcheck/v1/address\0"
+_OPENING_LABEL: Final = b"coatcheck/v1/opening"
+_SIGNING_LABEL: Final = b"coatcheck/v1/signing"
+
+
+def _little(digits: str) -> int:
+    return int.from_bytes(bytes.fromhex(digits), "little")
+
+
+_P: Final = 2**255 - 19
+_MLKEM_SIZE: Final = 1184
+# Points of order 1, 2, 4 and 8, on the curve and its twist, in canonical encoding; the other
+# encodings are refused for not being canonical. Sealing to one fails and would stop a round.
+_LOW_ORDER_U: Final = frozenset(
+    (
+        0,
+        1,
+        _P - 1,
+        _little("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
+        _little("5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"),
+    )
+)
+# The y of the eight points of small order, whatever the sign of x: under such a key one fixed
+# signature (R = identity, S = 0) passes for every message.
+_SMALL_ORDER_Y: Final = frozenset(
+    (
+        0,
+        1,
+        _P - 1,
+        _little("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"),
+        _little("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a"),
+    )
+)
+
+
+def _curve_point(raw: bytes) -> X25519PublicKey:
+    u = int.from_bytes(raw, "little")
+    if u >= _P:
+        raise BadKey("this X25519 key is not in canonical form: ask its owner for a fresh one")
+    if u in _LOW_ORDER_U:
+        raise BadKey("this X25519 key has low order, nothing can be sealed to it")
+    return X25519PublicKey.from_public_bytes(raw)
+
+
+@dataclass(frozen=True)
+class SealingKey:
+    """The public key that one seals to."""
+
+    suite: Suite
+    raw: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.raw) != self.suite.sealing_size:
+            raise BadKey(
+                f"a sealing key of suite {self.suite.name} has {self.suite.sealing_size} bytes,"
+                f" this one has {len(self.raw)}"
+            )
+        self.handle  # noqa: B018 - the strict decoding happens here, before anyone keeps the key
+
+    @cached_property
+    def handle(self) -> X25519PublicKey | MLKEM768X25519PublicKey:
+        """The key as the library that seals wants it."""
+        if self.suite == CLASSICAL:
+            return _curve_point(self.raw)
+        point = _curve_point(self.raw[_MLKEM_SIZE:])
+        try:
+            lattice = MLKEM768PublicKey.from_public_bytes(self.raw[:_MLKEM_SIZE])
+        except ValueError:
+            raise BadKey("this ML-KEM-768 key is out of range, nothing can be sealed") from None
+        return MLKEM768X25519PublicKey(lattice, point)
+
+
+@dataclass(frozen=True)
+class VerifyingKey:
+    """The public key that checks signatures."""
+
+    raw: bytes
+
+    def __post_init__(self) -> None:
+        if len(self.raw) != VERIFYING_SIZE:
+            raise BadKey(f"a verifying key has 32 bytes, this one has {len(self.raw)}")
+        y = int.from_bytes(self.raw, "little") & ((1 << 255) - 1)
+        if y >= _P:
+            raise BadKey("this Ed25519 key is not in canonical form: ask its owner for a fresh one")
+        if y in _SMALL_ORDER_Y:
+            raise BadKey("this Ed25519 key has small order, anyone could sign for it")
+
+    def check(self, signature: bytes, message: bytes) -> None:
+        """Raise `BadSignature` unless the key's owner signed this message."""
+        if len(signature) != SIGNATURE_SIZE:
+            raise BadSignature(f"a signature has 64 bytes, this one has {len(signature)}")
+        try:
+            Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
+        except InvalidSignature:
+            raise BadSignature("the signature does not hold for these bytes") from None
+
+
+class _Secret:
+    """What never leaves by accident: no printing, no pickling; equality is identity."""
+
+    def __reduce__(self) -> NoReturn:
+        raise Misuse("a private key is not pickled: let the worker load it from its own key file")
+
+
+class OpeningKey(_Secret):
+    """The private key that opens what was sealed to its public half.
+
+    Both suites have a secret of 32 bytes; the hybrid one is expanded as X-Wing says.
+    """
+
+    def __init__(self, suite: Suite, secret: bytes) -> None:
+        self.suite = suite
+        self.handle: X25519PrivateKey | MLKEM768X25519PrivateKey
+        if suite == CLASSICAL:
+            self.handle = X25519PrivateKey.from_private_bytes(secret)
+            public = self.handle.public_key().public_bytes_raw()
+        else:
+            wide = hashlib.shake_256(secret).digest(96)
+            lattice = MLKEM768PrivateKey.from_seed_bytes(wide[:64])
+            point = X25519PrivateKey.from_private_bytes(wide[64:])
+            self.handle = MLKEM768X25519PrivateKey(lattice, point)
+            public = lattice.public_key().public_bytes_raw() + point.public_key().public_bytes_raw()
+        self.public_raw = public
+
+    @property
+    def public(self) -> SealingKey:
+        """The half to give away."""
+        return SealingKey(self.suite, self.public_raw)
+
+    def __repr__(self) -> str:
+        return f"OpeningKey(public={self.public_raw[:8].hex()}..)"
+
+
+class SigningKey(_Secret):
+    """The private key that signs."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._handle = Ed25519PrivateKey.from_private_bytes(secret)
+        self.public_raw = self._handle.public_key().public_bytes_raw()
+
+    @property
+    def public(self) -> VerifyingKey:
+        """The half to give away."""
+        return VerifyingKey(self.public_raw)
+
+    def sign(self, message: bytes) -> bytes:
+        """Sign a message that begins with its own label."""
+        return self._handle.sign(message)
+
+    def __repr__(self) -> str:
+        return f"SigningKey(public={self.public_raw[:8].hex()}..)"
+
+
+def address_of(suite: Suite, contact: bytes) -> bytes:
+    """Hash a public pair to the 16 bytes under which the board knows it."""
+    return hashlib.sha256(_ADDRESS_LABEL + bytes((suite.number,)) + contact).digest()[:ADDRESS_SIZE]
+
+
+@dataclass(frozen=True)
+class Contact:
+    """A public one-time pair: what a partner needs to write, and to check who wrote."""
+
+    sealing: SealingKey
+    verifying: VerifyingKey
+
+    @classmethod
+    def decode(cls, suite: Suite, raw: bytes) -> "Contact":
+        """Read a pair strictly; `BadKey` says what is wrong with it."""
+        if len(raw) != suite.contact_size:
+            raise BadKey(f"a contact has {suite.contact_size} bytes, this one has {len(raw)}")
+        cut = suite.sealing_size
+        return cls(SealingKey(suite, raw[:cut]), VerifyingKey(raw[cut:]))
+
+    @cached_property
+    def raw(self) -> bytes:
+        """The bytes of both keys, sealing key first."""
+        return self.sealing.raw + self.verifying.raw
+
+    @cached_property
+    def address(self) -> bytes:
+        """The 16 bytes under which the board knows this pair."""
+        return address_of(self.sealing.suite, self.raw)
+
+
+class KeyPairs(_Secret):
+    """Both pairs that one seed gives; the seed itself stays with whoever stores it.
+
+    *Assumes:* the seed is 32 uniform bytes, used for one round only when it is a person's.
+    """
+
+    def __init__(self, suite: Suite, seed: bytes) -> None:
+        if len(seed) != SEED_SIZE:
+            raise Misuse(f"a seed has {SEED_SIZE} bytes, this one has {len(seed)}")
+        self.opening = OpeningKey(suite, _derive(seed, _OPENING_LABEL))
+        self.signing = SigningKey(_derive(seed, _SIGNING_LABEL))
+        self.contact_raw = self.opening.public_raw + self.signing.public_raw
+        self.address = address_of(suite, self.contact_raw)
+
+    def __repr__(self) -> str:
+        return f"KeyPairs(address={self.address.hex()})"
+
+
+def _derive(seed: bytes, label: bytes) -> bytes:
+    # Two labels give two independent keys, so that no question of joint security arises.
+    return HKDF(algorithm=SHA256(), length=32, salt=None, info=label).derive(seed)

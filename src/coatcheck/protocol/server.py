@@ -1,0 +1,277 @@
+"""The server: open a batch, drop what is wrong and count why, compute, seal one answer each.
+
+It learns noisy values and one-time keys in an order that says nothing, never who sent which.
+The task behind it sees estimates only. SPEC section 11, paper section "A Concrete Protocol".
+
+    AWAITING --answer--> ANSWERED     every group kept its minimum crowd
+             --answer--> REFUSED      a group fell below it
+"""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final, cast
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from coatcheck import tasks
+from coatcheck.domains import Categories
+from coatcheck.errors import BadKey, Misuse, Refused
+from coatcheck.protocol.envelope import Bulk, Purpose, binding
+from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey
+from coatcheck.protocol.messages import (
+    Answer,
+    Partner,
+    PayloadFormat,
+    ReportTable,
+    answer_room,
+    encode_answer,
+)
+from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin
+from coatcheck.protocol.parcels import Batch, Tally
+from coatcheck.protocol.terms import Round
+from coatcheck.randomizers import Decode, FieldwiseResponse, Randomizer, from_params
+
+
+class Phase(Enum):
+    """Where a round stands at the server."""
+
+    AWAITING = "awaiting"
+    ANSWERED = "answered"
+    REFUSED = "refused"
+
+
+MOVES: Final = {
+    (Phase.AWAITING, "answer"): (Phase.ANSWERED, Phase.REFUSED),
+    (Phase.ANSWERED, "answer"): (Phase.ANSWERED,),  # the same batch once more
+    (Phase.REFUSED, "answer"): (Phase.REFUSED,),
+}
+"""What may be done when, and where it leads."""
+
+
+class ServerState(Struct):
+    """What a server must not lose in a crash: plain data for a driver to store."""
+
+    phase: Phase = Phase.AWAITING
+    batch: bytes = b""
+    bulletin: bytes = b""
+
+
+@dataclass(frozen=True)
+class Opened:
+    """The reports of one group that stayed: keys, payloads as sent, as numbers, and notes."""
+
+    tally: Tally
+    contacts: tuple[Contact, ...]
+    payloads: tuple[bytes, ...]
+    reports: NDArray[np.int64]
+    notes: NDArray[np.uint8]
+
+
+class Server:
+    """The server of one round.
+
+    *Guarantee:* no report is answered twice, no round below its minimum crowd is answered, and
+    every drop is counted under a reason.
+    """
+
+    def __init__(
+        self,
+        round_: Round,
+        *,
+        keys: KeyPairs,
+        state: ServerState | None = None,
+        task: tasks.Task | None = None,
+        bulk: Bulk | None = None,
+    ) -> None:
+        terms = round_.terms
+        if keys.contact_raw.hex() != terms.server.sealing + terms.server.verifying:
+            raise Misuse("these keys are not the server's keys of the terms")
+        self.round = round_
+        self._keys = keys
+        self._bulk = bulk or Bulk()
+        self.state = state or ServerState()
+        # A task may hold what the terms do not publish (a validation set), so it may be handed in.
+        self.task = task or tasks.from_params({"name": terms.task.name, **terms.task.params})
+        if self.task.name != terms.task.name:
+            raise Misuse(f"the terms name task {terms.task.name!r}, not {self.task.name!r}")
+        self.randomizers = tuple(from_params(group.randomizer) for group in terms.groups)
+        self._formats = tuple(PayloadFormat.between(r.low, r.high) for r in self.randomizers)
+        self._check_sizes()
+
+    @property
+    def phase(self) -> Phase:
+        """Where the round stands."""
+        return self.state.phase
+
+    def answer(self, raw: bytes) -> bytes:
+        """Turn the last shuffler's batch into the bulletin; the same batch, the same bulletin."""
+        content = hashlib.sha256(raw).digest()
+        if self.phase is not Phase.AWAITING:
+            if self.state.batch != content:
+                raise Refused("this round was answered for another batch: one batch, one bulletin")
+            return self.state.bulletin
+        batch = self._check_batch(raw)
+        opened = self.open(batch)
+        tallies = [group.tally for group in opened]
+        enough = all(
+            tally.kept >= group.minimum
+            for tally, group in zip(tallies, self.round.terms.groups, strict=True)
+        )
+        entries = self._entries(opened) if enough else [[] for _ in opened]
+        bulletin = self._publish(entries, tallies=tallies, outcome=ANSWERED if enough else REFUSED)
+        self.state = ServerState(Phase.ANSWERED if enough else Phase.REFUSED, content, bulletin)
+        return bulletin
+
+    def open(self, batch: Batch) -> list[Opened]:
+        """Open the reports of every group; whatever is wrong with one costs that one only."""
+        taken: set[bytes] = set()
+        return [self._open_group(number, batch, taken) for number in range(len(batch.items))]
+
+    def _open_group(self, number: int, batch: Batch, taken: set[bytes]) -> Opened:
+        tally = batch.tallies[number]
+        bound = binding(Purpose.REPORT, digest=self.round.digest, group=number)
+        items = batch.items[number]
+        opened = self._bulk.unseal_each(items, key=self._keys.opening, bounds=[bound] * len(items))
+        plain = [text for text in opened if text is not None]
+        tally = tally.drop("unopened", len(items) - len(plain))
+        table = ReportTable.read(plain, self.round, number)
+        reports, in_range = self._formats[number].decode(table.payloads)
+        possible = in_range & _possible(self.randomizers[number], reports, in_range)
+        kept: list[int] = []
+        contacts: list[Contact] = []
+        for row in range(len(plain)):
+            reason = _fault(table, row, possible=bool(possible[row]))
+            contact = None if reason else self._contact(table.contacts[row].tobytes())
+            if contact is None:
+                tally = tally.drop(reason or "bad-key")
+            elif contact.address in taken:
+                tally = tally.drop("duplicate-address")
+            else:
+                taken.add(contact.address)
+                contacts.append(contact)
+                kept.append(row)
+        payloads = tuple(table.payloads[row].tobytes() for row in kept)
+        return Opened(tally, tuple(contacts), payloads, reports[kept], table.notes[kept])
+
+    def _contact(self, raw: bytes) -> Contact | None:
+        try:
+            return Contact.decode(self.round.suite, raw)
+        except BadKey:
+            return None
+
+    def _check_batch(self, raw: bytes) -> Batch:
+        batch = Batch.decode(raw, self.round)
+        last = self.round.terms.shufflers[-1]
+        VerifyingKey(bytes.fromhex(last.verifying)).check(batch.signature, batch.signed_part())
+        if batch.hop != len(self.round.terms.shufflers) - 1:
+            raise Refused("this batch has not been through every shuffler of the terms")
+        return batch
+
+    def _entries(self, opened: Sequence[Opened]) -> list[list[bytes]]:
+        estimates = [
+            numbers(randomizer, group.reports, cast("Decode", of.decode))
+            for randomizer, group, of in zip(
+                self.randomizers, opened, self.round.terms.groups, strict=True
+            )
+        ]
+        notes = [group.notes for group in opened]
+        found = tasks.answer(self.task, estimates, notes=notes)
+        return [self._seal(number, answers, opened) for number, answers in enumerate(found)]
+
+    def _seal(self, number: int, answers: tasks.Answers, opened: Sequence[Opened]) -> list[bytes]:
+        size = self.round.terms.groups[number].answer_size
+        bound = binding(Purpose.ANSWER, digest=self.round.digest, group=number)
+        contacts = opened[number].contacts
+        texts = [
+            encode_answer(_answer(answers, row, opened), size=size) for row in range(len(contacts))
+        ]
+        keys = [contact.sealing for contact in contacts]
+        sealed = self._bulk.seal_each(texts, to=keys, bound=bound)
+        return [contact.address + one for contact, one in zip(contacts, sealed, strict=True)]
+
+    def _publish(
+        self, entries: list[list[bytes]], *, tallies: Sequence[Tally], outcome: int
+    ) -> bytes:
+        draft = Bulletin.compose(
+            entries, outcome=outcome, digest=self.round.digest, tallies=tallies
+        )
+        return draft.signed(self._keys.signing.sign(draft.heading.signed_part())).encode()
+
+    def _check_sizes(self) -> None:
+        """Refuse terms whose sizes are not those of the randomizers and the task."""
+        groups = self.round.terms.groups
+        if len(groups) != len(self.task.groups):
+            raise Refused(
+                f"task {self.task.name} has the groups {', '.join(self.task.groups)}, the terms"
+                f" have {len(groups)}"
+            )
+        for of, format_ in zip(groups, self._formats, strict=True):
+            if of.payload_size != format_.size:
+                raise Refused(
+                    f"reports of {of.name!r} take {format_.size} bytes, terms say {of.payload_size}"
+                )
+        stated = self.task.answer_size([r.domain.dimension for r in self.randomizers])
+        widest = max(of.payload_size for of in groups)
+        for of, most in zip(groups, stated, strict=True):
+            need = answer_room(
+                references=most.references,
+                numbers=most.numbers,
+                suite=self.round.suite,
+                payload=widest,
+            )
+            if of.answer_size < need:
+                raise Refused(
+                    f"answers to {of.name!r} can take {need} bytes, terms give {of.answer_size}"
+                )
+
+
+def numbers(
+    randomizer: Randomizer, reports: NDArray[np.int64], how: Decode | None = None
+) -> NDArray[np.float64]:
+    """Estimate reports as numbers, (n, d): a label by its place in the list, fields in a row."""
+    if isinstance(randomizer.domain, Categories):
+        return reports.astype(np.float64)
+    if isinstance(randomizer, FieldwiseResponse):
+        columns = np.cumsum([part.width for part in randomizer.parts.values()])[:-1]
+        fields = zip(randomizer.parts.values(), np.split(reports, columns, axis=1), strict=True)
+        return np.concatenate([numbers(part, column) for part, column in fields], axis=1)
+    return np.asarray(randomizer.estimate(reports, how), dtype=np.float64)
+
+
+def _fault(table: ReportTable, row: int, *, possible: bool) -> str | None:
+    if not table.well_formed[row]:
+        return "malformed"
+    return None if possible else "out-of-domain"
+
+
+def _possible(
+    randomizer: Randomizer, reports: NDArray[np.int64], in_range: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Tell which reports the randomizer can give at all: all values share one set of them."""
+    possible = np.zeros(len(reports), dtype=np.bool_)
+    if in_range.any():
+        origin = np.zeros((int(in_range.sum()), randomizer.domain.dimension), dtype=np.int64)
+        possible[in_range] = randomizer.density(reports[in_range], origin) > 0
+    return possible
+
+
+def _answer(answers: tasks.Answers, row: int, opened: Sequence[Opened]) -> Answer:
+    """Turn a task's answer to one report into keys and numbers."""
+    if isinstance(answers, tasks.Values):
+        own = tuple(float(number) for number in answers.data[row])
+        return Answer(own, tuple(float(number) for number in answers.shared))
+    other = opened[answers.group]
+    return Answer(
+        partners=tuple(
+            Partner(
+                answers.group,
+                other.contacts[place].raw,
+                other.payloads[place] if answers.located else b"",
+            )
+            for place in answers.of(row)
+        )
+    )

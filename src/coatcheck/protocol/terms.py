@@ -1,0 +1,218 @@
+"""The public terms of a round: plain data that everybody reads before anything private moves.
+
+Names and numbers only, so that the shuffler and the board can read a round without being able
+to import keys, randomizers or tasks. The exact bytes of the document are what is signed and
+hashed; the digest is bound into every seal. SPEC section 6.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Any, Final, Literal, NoReturn
+
+import msgspec
+from msgspec import Meta, Struct
+
+from coatcheck.errors import Malformed
+from coatcheck.protocol.suites import ADDRESS_SIZE, Suite, suite_named
+
+DOCUMENT_LIMIT: Final = 1 << 16
+UPLOAD_HEAD: Final = 52
+REPORT_HEAD: Final = 2
+LETTER_FIXED: Final = 1 + 8 + 2 + 64
+
+# Not `$`, which also matches before a newline at the end: a key would have a second spelling.
+Name = Annotated[str, Meta(pattern=r"\A[a-z0-9][a-z0-9-]{0,31}\Z")]
+Title = Annotated[str, Meta(pattern=r"\A[A-Za-z0-9][A-Za-z0-9 .:_-]{0,63}\Z")]
+Verifying = Annotated[str, Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+Hex = Annotated[str, Meta(pattern=r"\A([0-9a-f]{2})+\Z", max_length=4096)]
+Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
+Second = Annotated[int, Meta(ge=0, le=2**48)]
+Some = Annotated[int, Meta(ge=1, le=2**31 - 1)]
+Share = Annotated[float, Meta(gt=0, lt=1)]
+Positive = Annotated[float, Meta(gt=0, le=1e6)]
+
+
+class Party(Struct, frozen=True, forbid_unknown_fields=True):
+    """Someone who signs and to whom one seals: the server, or one of the shufflers."""
+
+    name: Title
+    verifying: Verifying
+    sealing: Hex
+
+
+class Notary(Struct, frozen=True, forbid_unknown_fields=True):
+    """Someone who only signs: the board."""
+
+    name: Title
+    verifying: Verifying
+
+
+class Promise(Struct, frozen=True, forbid_unknown_fields=True):
+    """What a member of the group is promised, and what the promise assumes.
+
+    Attributes:
+        epsilon: the central ε at the group's minimum crowd.
+        delta: the central δ.
+        corrupted: members of the group that may help the server.
+        exposed: members whose anonymity the answers may cost.
+    """
+
+    epsilon: Positive
+    delta: Share
+    corrupted: Count = 0
+    exposed: Count = 0
+
+
+class Group(Struct, frozen=True, forbid_unknown_fields=True):
+    """One kind of participant: how they randomize, how many they must be, how large things are."""
+
+    name: Name
+    randomizer: dict[str, Any]
+    decode: Name
+    minimum: Some
+    payload_size: Annotated[int, Meta(ge=1, le=1 << 14)]
+    answer_size: Annotated[int, Meta(ge=8, le=1 << 20)]
+    promise: Promise
+    note_size: Annotated[int, Meta(ge=0, le=1 << 10)] = 0
+
+
+class Work(Struct, frozen=True, forbid_unknown_fields=True):
+    """The task by name, with its parameters."""
+
+    name: Name
+    params: dict[str, Any] = {}
+
+
+class Terms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Everything that the roles of one round agree on."""
+
+    coatcheck: Literal["terms/1"] = "terms/1"
+    round: Title
+    suite: Literal["x25519", "mlkem768-x25519"] = "x25519"
+    groups: Annotated[tuple[Group, ...], Meta(min_length=1, max_length=16)]
+    task: Work
+    server: Party
+    shufflers: Annotated[tuple[Party, ...], Meta(min_length=1, max_length=8)]
+    board: Notary
+    opens: Second
+    closes: Second
+    expires: Second
+    letter_size: Annotated[int, Meta(ge=0, le=1 << 12)] = 256
+
+
+@dataclass(frozen=True)
+class Round:
+    """Terms together with the exact document they were read from."""
+
+    terms: Terms
+    document: bytes
+
+    @cached_property
+    def digest(self) -> bytes:
+        """The 32 bytes that stand for these terms in every seal and on the board."""
+        return hashlib.sha256(self.document).digest()
+
+    @cached_property
+    def suite(self) -> Suite:
+        """The suite of every seal of the round."""
+        return suite_named(self.terms.suite)
+
+    def group(self, name: str) -> int:
+        """Find a group's number by its name."""
+        names = [group.name for group in self.terms.groups]
+        if name not in names:
+            raise Malformed(f"the round has no group {name!r}, its groups are {', '.join(names)}")
+        return names.index(name)
+
+    def report_size(self, group: int) -> int:
+        """Bytes of a report before sealing."""
+        of = self.terms.groups[group]
+        return REPORT_HEAD + self.suite.contact_size + of.payload_size + of.note_size
+
+    def item_size(self, group: int, hop: int) -> int:
+        """Bytes of what enters the shuffler at `hop`; past the last one, of a sealed report."""
+        layers = 1 + len(self.terms.shufflers) - hop
+        return self.report_size(group) + layers * self.suite.overhead
+
+    def upload_size(self, group: int) -> int:
+        """Bytes that a person hands to the first shuffler."""
+        return self._upload_sizes[group]
+
+    @cached_property
+    def _upload_sizes(self) -> tuple[int, ...]:
+        groups = range(len(self.terms.groups))
+        return tuple(UPLOAD_HEAD + self.item_size(group, 0) for group in groups)
+
+    def entry_size(self, group: int) -> int:
+        """Bytes of one entry on the board: address and sealed answer."""
+        return ADDRESS_SIZE + self.terms.groups[group].answer_size + self.suite.overhead
+
+    def letter_size(self) -> int:
+        """Bytes of a sealed letter."""
+        fixed = LETTER_FIXED + self.suite.contact_size
+        return fixed + self.terms.letter_size + self.suite.overhead
+
+
+def write_terms(terms: Terms) -> bytes:
+    """Write a document; whoever signs it signs exactly these bytes."""
+    return msgspec.json.format(msgspec.json.encode(terms), indent=1)
+
+
+def read_terms(document: bytes) -> Round:
+    """Read a document strictly: sizes, ranges, unknown and doubled fields are refused."""
+    if len(document) > DOCUMENT_LIMIT:
+        raise Malformed(f"the terms have {len(document)} bytes, at most {DOCUMENT_LIMIT} are read")
+    try:
+        plain = json.loads(document, object_pairs_hook=_once, parse_constant=_no_constant)
+        terms = msgspec.json.decode(document, type=Terms)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"the terms do not decode: {error}") from None
+    # They have defaults for whoever writes terms; a reader guesses neither version nor suite.
+    for field in ("coatcheck", "suite"):
+        if field not in plain:
+            raise Malformed(f"the terms do not decode: field {field} is missing")
+    round_ = Round(terms, document)
+    _check(round_)
+    return round_
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    # Two readers may differ on which of two equal fields counts, so there must be one.
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise ValueError("a field stands twice")
+    return dict(pairs)
+
+
+def _no_constant(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a number")
+
+
+def _check(round_: Round) -> None:
+    """Refuse what the types cannot: contradictions between fields."""
+    terms = round_.terms
+    _distinct("groups", (group.name for group in terms.groups))
+    # One party in two places would join what the protocol keeps apart. Bytes are compared, not
+    # their spelling.
+    parties = (terms.server, *terms.shufflers)
+    verifying = (*(party.verifying for party in parties), terms.board.verifying)
+    _distinct("keys", map(bytes.fromhex, verifying))
+    _distinct("keys", (bytes.fromhex(party.sealing) for party in parties))
+    for party in parties:
+        if len(party.sealing) != 2 * round_.suite.sealing_size:
+            raise Malformed(f"the sealing key of {party.name!r} does not fit suite {terms.suite}")
+    if "name" in terms.task.params:
+        raise Malformed("the task's parameters name another task: its name has a field of its own")
+    if not terms.opens < terms.closes <= terms.expires:
+        raise Malformed("a round opens, then closes, then expires: these times are not in order")
+    for group in terms.groups:
+        if group.promise.corrupted + group.promise.exposed >= group.minimum:
+            raise Malformed(f"in group {group.name!r} nobody would be left to hide among")
+
+
+def _distinct(what: str, values: Iterable[str] | Iterable[bytes]) -> None:
+    listed = list(values)
+    if len(set(listed)) < len(listed):
+        raise Malformed(f"two {what} of the terms are the same")

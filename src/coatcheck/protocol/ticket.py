@@ -1,0 +1,65 @@
+"""The ticket: all that a person keeps of a round, and the only way to the own answer.
+
+Holds the seed of the one-time keys, so it is a secret: it prints as its address, and drivers
+keep it in files that only the owner can read. SPEC section 12.
+"""
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+
+from coatcheck.errors import Malformed
+from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.suites import suite_named
+
+Seed = Annotated[bytes, Meta(min_length=32, max_length=32)]
+Counter = Annotated[int, Meta(ge=0, le=2**53)]
+
+
+class Ticket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What joining gives and collecting needs.
+
+    Attributes:
+        upload: the sealed bytes; a retry sends these and no others, for fresh noise would be a
+            second report.
+        receipt: the shuffler's word that it has them, the evidence if the answer is missing.
+        written: how many letters were written; their counters go up from here.
+        seen: sender and counter of every letter that was read; none is read twice.
+    """
+
+    coatcheck: Literal["ticket/1"] = "ticket/1"
+    round: str
+    digest: Seed
+    suite: str
+    group: Counter
+    seed: Seed
+    upload: bytes
+    receipt: bytes = b""
+    written: Counter = 0
+    seen: tuple[tuple[bytes, Counter], ...] = ()
+
+    @property
+    def keys(self) -> KeyPairs:
+        """The one-time keys."""
+        return KeyPairs(suite_named(self.suite), self.seed)
+
+    def __repr__(self) -> str:
+        return f"Ticket(round={self.round!r}, address={self.keys.address.hex()})"
+
+    def __rich_repr__(self) -> list[tuple[str, Any]]:
+        """Print as the address in rich terminals too: theirs would list every field."""
+        return [("address", self.keys.address.hex())]
+
+
+def write_ticket(ticket: Ticket) -> bytes:
+    """Write a ticket as JSON; the bytes are secret."""
+    return msgspec.json.format(msgspec.json.encode(ticket), indent=1)
+
+
+def read_ticket(raw: bytes) -> Ticket:
+    """Read a ticket strictly."""
+    try:
+        return msgspec.json.decode(raw, type=Ticket)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Malformed(f"this is no ticket: {error}") from None

@@ -1,0 +1,286 @@
+"""A rehearsal: what a round would be worth to people at given places, before anybody is asked.
+
+Drafts a round for a promise, runs the real roles in memory, and measures how well people are
+served beside the same task without noise and beside partners drawn at random. Knows every value,
+as a simulation does, so nothing here serves people. Paper, sections on utility experiments.
+
+    >>> import numpy as np
+    >>> from coatcheck.simulation.rehearsal import box_around, make_task, rehearse
+    >>> places = np.random.default_rng(1).uniform(size=(2, 60, 2))
+    >>> groups = {"riders": places[0], "drivers": places[1]}
+    >>> box = box_around(groups, degrees=False)
+    >>> task = make_task("least-cost-matching", names=tuple(groups), box=box)
+    >>> found = rehearse(groups, task=task, box=box, epsilon=2.0, delta=1e-4, seed=1)
+    >>> found.private.served, found.plain.mean_distance < found.private.mean_distance
+    (60, True)
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coatcheck import tasks
+from coatcheck.domains import Ball, Box
+from coatcheck.entropy import Entropy, seeded
+from coatcheck.errors import Misuse, OutsideDomain
+from coatcheck.planning import Design, Group, plan
+from coatcheck.protocol.drafting import GroupDraft
+from coatcheck.randomizers import Goal
+from coatcheck.simulation.round import Crowd, Outcome, simulate, view
+
+Floats = NDArray[np.float64]
+Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+LOCATION_TASKS: Final = ("least-cost-matching", "maximum-matching", "neighbours")
+_MARGIN: Final = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class Service:
+    """How well people of the first group are served, by their true places.
+
+    Attributes:
+        served: people who were told of somebody.
+        pairs: how many partners they were told of, all together.
+        mean_distance: between a person and a partner, in the unit of the box; nan without pairs.
+        median_distance: the same, for the pair in the middle.
+        within: the share of pairs within the task's radius; nan if it has none.
+    """
+
+    served: int
+    pairs: int
+    mean_distance: float
+    median_distance: float
+    within: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rehearsal:
+    """A simulated round, and how useful it was.
+
+    Attributes:
+        errors: for each group the distance between each estimate and the true place.
+        private: how people are served.
+        plain: how they would be if the server saw true places.
+        random: how they would be if as many partners were drawn at random.
+    """
+
+    outcome: Outcome
+    drafts: tuple[GroupDraft, ...]
+    box: Box
+    errors: tuple[Floats, ...]
+    private: Service
+    plain: Service
+    random: Service
+
+
+def box_around(groups: Mapping[str, Floats], *, degrees: bool) -> Box:
+    """Return the box of all places with a little room.
+
+    *Assumes:* a rehearsal. A real round states its box before it sees a place, for the edges of
+    this one are somebody's coordinates.
+    """
+    places = np.concatenate(list(groups.values()))
+    low, high = places.min(axis=0), places.max(axis=0)
+    room = _MARGIN * np.maximum(high - low, 1e-3 * np.maximum(1.0, np.abs(high)))
+    low, high = low - room, high + room
+    if not degrees:
+        return Box(tuple(low.tolist()), tuple(high.tolist()))
+    edge = np.array([90.0, 180.0])
+    south, west = np.maximum(low, -edge).tolist()
+    north, east = np.minimum(high, edge).tolist()
+    return Box.geographic(south=south, west=west, north=north, east=east)
+
+
+def unit_scale(box: Box) -> tuple[float, ...]:
+    """Return the factor an axis that turns the box's values into its unit: metres for degrees."""
+    spans = np.array(box.hi) - np.array(box.lo)
+    return tuple((2 * box.scale / spans).tolist()) if box.degrees else ()
+
+
+def make_task(
+    name: str,
+    *,
+    names: Sequence[str],
+    box: Box,
+    radius: float | None = None,
+    limit: int | None = None,
+) -> tasks.Task:
+    """Make a task on places from what people say: names of groups, metres, how many."""
+    if name not in LOCATION_TASKS:
+        raise Misuse(f"places can be used by {' | '.join(LOCATION_TASKS)}, not by {name!r}")
+    needed = 1 if name == "neighbours" else 2
+    if len(names) != needed:
+        raise Misuse(
+            f"{name} needs {needed} group{'s' * (needed > 1)} of people, the input has"
+            f" {len(names)} ({', '.join(names)}): give one file a group, or --group-by a column"
+        )
+    asked = {"radius": radius, "limit": limit}
+    takes = {"least-cost-matching": (), "maximum-matching": ("radius",)}.get(
+        name, ("radius", "limit")
+    )
+    for option, value in asked.items():
+        if value is not None and option not in takes:
+            raise Misuse(f"{name} has no {option}: leave --{option} out, or choose another task")
+    if "radius" in takes and radius is None:
+        unit = "metres" if box.degrees else "the unit of the columns"
+        raise Misuse(f"{name} needs a radius: say how near is near by --radius, in {unit}")
+    given = {option: value for option, value in asked.items() if value is not None}
+    return tasks.from_params(
+        {"name": name, "groups": list(names), "scale": list(unit_scale(box)), **given}
+    )
+
+
+def usual_delta(sizes: Sequence[int]) -> float:
+    """Return a power of ten that is at most one over a hundred times the largest crowd."""
+    return float(10.0 ** -math.ceil(math.log10(100 * max(sizes))))
+
+
+def draft_crowds(
+    sizes: Sequence[int],
+    *,
+    task: tasks.Task,
+    box: Box | Ball,
+    epsilon: float,
+    delta: float,
+    corrupted: Sequence[int] = (),
+    goal: Goal = "mean",
+) -> tuple[GroupDraft, ...]:
+    """Choose each group's mechanism so that its crowd keeps the promise (ε, δ).
+
+    *Guarantee:* every group keeps (ε, δ) if all of it comes, less the corrupted and those whom
+    answers to the corrupted expose.
+    """
+    bad = tuple(corrupted) or (0,) * len(sizes)
+    asked = {
+        name: Group(box, crowd=size, corrupted=helpers)
+        for name, size, helpers in zip(task.groups, sizes, bad, strict=True)
+    }
+    made = plan(asked, epsilon=epsilon, delta=delta, goal=goal, task=task)
+    return tuple(
+        GroupDraft(
+            name=group.name,
+            randomizer=design.randomizer,
+            minimum=group.group.crowd,
+            delta=delta,
+            decode=design.how,
+            corrupted=group.group.corrupted,
+        )
+        for group in made.groups
+        for design in (_suitable(group.designs, task),)
+    )
+
+
+def _suitable(designs: Sequence[Design], task: tasks.Task) -> Design:
+    """Take the least error; neighbours need places that differ, which a grid's few do not.
+
+    Everybody whose report names the same cell would be told of the same few people, who would
+    then hear from all of them.
+    """
+    if task.name == "neighbours":
+        designs = [one for one in designs if one.randomizer.name != "grid"]
+    return designs[0]
+
+
+def rehearse(
+    groups: Mapping[str, Floats],
+    *,
+    task: tasks.Task,
+    box: Box,
+    epsilon: float,
+    delta: float,
+    corrupted: Sequence[int] = (),
+    seed: int = 0,
+    clamp: bool = False,
+) -> Rehearsal:
+    """Run a round of everybody in memory and measure how well they are served."""
+    values = [np.asarray(groups[name], dtype=np.float64) for name in task.groups]
+    for name, rows in zip(task.groups, values, strict=True):
+        if len(rows) < 2:
+            raise Misuse(f"group {name!r} has {len(rows)} person: nobody hides in a crowd of one")
+        _check_inside(rows, name, box=box, clamp=clamp)
+    if clamp:
+        values = [np.clip(rows, box.lo, box.hi) for rows in values]
+    drafts = draft_crowds(
+        [len(rows) for rows in values],
+        task=task,
+        box=box,
+        epsilon=epsilon,
+        delta=delta,
+        corrupted=corrupted,
+    )
+    crowds = [Crowd(draft=d, values=rows) for d, rows in zip(drafts, values, strict=True)]
+    entropy = seeded(seed)
+    outcome = simulate(crowds, task=task, entropy=entropy, name="rehearsal")
+    told = _told(outcome)
+    return Rehearsal(
+        outcome=outcome,
+        drafts=drafts,
+        box=box,
+        errors=_errors(outcome, values, drafts=drafts, box=box),
+        private=measure(told, values, task=task, box=box),
+        plain=measure(_plain(task, values), values, task=task, box=box),
+        random=measure(_at_random(told, values[-1], entropy), values, task=task, box=box),
+    )
+
+
+def _check_inside(rows: Floats, name: str, *, box: Box, clamp: bool) -> None:
+    try:
+        box.snap(rows, clamp=clamp)
+    except OutsideDomain as error:
+        raise OutsideDomain(f"group {name!r}, {error}") from None
+
+
+def distances(here: Floats, there: Floats, box: Box) -> Floats:
+    """Return how far rows are apart, in the box's unit."""
+    scale = np.array(unit_scale(box) or (1.0,) * box.dimension)
+    return np.asarray(np.linalg.norm((here - there) * scale, axis=1))
+
+
+def measure(told: Pairs, values: Sequence[Floats], *, task: tasks.Task, box: Box) -> Service:
+    """Judge who was told of whom by true places."""
+    people, partners = told
+    apart = distances(values[0][people], values[-1][partners], box)
+    radius = getattr(task, "radius", None)
+    some = len(apart) > 0
+    return Service(
+        served=len(np.unique(people)),
+        pairs=len(people),
+        mean_distance=float(apart.mean()) if some else math.nan,
+        median_distance=float(np.median(apart)) if some else math.nan,
+        within=float((apart <= radius).mean()) if some and radius is not None else math.nan,
+    )
+
+
+def _told(outcome: Outcome) -> Pairs:
+    found = [(row, other) for row, told in enumerate(outcome.partners(0)) for _, other in told]
+    pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _plain(task: tasks.Task, values: Sequence[Floats]) -> Pairs:
+    first = tasks.answer(task, list(values))[0]
+    if not isinstance(first, tasks.References):
+        raise Misuse(f"task {task.name} answers with numbers: it has no partners to measure")
+    return first.owners(), first.indices
+
+
+def _at_random(told: Pairs, others: Floats, entropy: Entropy) -> Pairs:
+    return told[0], entropy.below(len(others), len(told[0]))
+
+
+def _errors(
+    outcome: Outcome, values: Sequence[Floats], *, drafts: Sequence[GroupDraft], box: Box
+) -> tuple[Floats, ...]:
+    chair = view(outcome, "server")
+    found = []
+    for group, (rows, draft) in enumerate(zip(values, drafts, strict=True)):
+        owners = [outcome.whose[address][1] for address in chair.addresses[group]]
+        how = outcome.round.terms.groups[group].decode
+        estimates = draft.randomizer.estimate(chair.reports[group], how)  # type: ignore[arg-type] # the terms' decode is one of the randomizer's
+        found.append(distances(rows[owners], estimates, box))
+    return tuple(found)
