@@ -25,9 +25,9 @@ from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.witness import check_bulletin
 from coatcheck.randomizers import MinkowskiResponse
-from coatcheck.services.client import Offer, Visit
-from coatcheck.services.local import Local
-from coatcheck.services.peers import Peers
+from coatcheck.services.cluster import Local
+from coatcheck.services.http.client import Peers
+from coatcheck.services.person.verbs import Offer, Visit
 
 _CLIENTS = 32
 

@@ -15,9 +15,9 @@ from typing import Any
 
 import uvicorn
 
+from coatcheck.services.http.connections import protocol
 from coatcheck.services.settings import ShufflerSettings, read_settings
-from coatcheck.services.shuffler import ShufflerService
-from coatcheck.services.wire import protocol
+from coatcheck.services.shuffler.service import ShufflerService
 from coatcheck.stores import Parcel, Verdict
 from coatcheck.stores.memory import MemoryShuffler
 

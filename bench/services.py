@@ -25,8 +25,8 @@ from bench._ingest import Burst, burst
 from coatcheck.domains import Box
 from coatcheck.protocol.agreement import countersign, read_signed, settle, write_signed
 from coatcheck.protocol.keyfiles import read_keys
-from coatcheck.services.local import Local
-from coatcheck.services.server_jobs import draft
+from coatcheck.services.cluster import Local
+from coatcheck.services.server.jobs import draft
 from coatcheck.services.settings import ServerSettings, read_settings
 
 SECONDS: Final = 3.0

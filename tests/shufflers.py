@@ -12,12 +12,12 @@ from coatcheck.protocol.agreement import countersign, read_signed, settle, write
 from coatcheck.protocol.client import Invitation, examine
 from coatcheck.protocol.keyfiles import SecretKeys, read_keys
 from coatcheck.services.clock import Clock
-from coatcheck.services.gatherings import Live
-from coatcheck.services.local import Local
-from coatcheck.services.server_jobs import draft as drafted
+from coatcheck.services.cluster import Local
+from coatcheck.services.http.connections import Message
+from coatcheck.services.server.jobs import draft as drafted
 from coatcheck.services.settings import ServerSettings, ShufflerSettings, read_settings
-from coatcheck.services.shuffler import ShufflerService
-from coatcheck.services.wire import Message
+from coatcheck.services.shuffler.rounds import Live
+from coatcheck.services.shuffler.service import ShufflerService
 from coatcheck.stores.memory import MemoryShuffler
 from evenings import LIMIT, draft
 

@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 from clusters import Cluster, installed
-from coatcheck.services.local import Local
-from coatcheck.services.peers import Peers
+from coatcheck.services.cluster import Local
+from coatcheck.services.http.client import Peers
 from evenings import QUICK, Crowd, draft
 
 PEOPLE = 10

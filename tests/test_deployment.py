@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from coatcheck.cli import COMMANDS
-from coatcheck.services.local import Local
+from coatcheck.services.cluster import Local
 from coatcheck.services.settings import (
     BoardSettings,
     ServerSettings,

@@ -11,9 +11,9 @@ from click.testing import CliRunner, Result
 
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import main
-from coatcheck.services.client import Visit
-from coatcheck.services.local import Local
-from coatcheck.services.peers import Peers
+from coatcheck.services.cluster import Local
+from coatcheck.services.http.client import Peers
+from coatcheck.services.person.verbs import Visit
 from evenings import LIMIT, QUICK, Crowd, draft
 
 

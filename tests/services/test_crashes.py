@@ -15,8 +15,8 @@ import pytest
 from clusters import Cluster
 from coatcheck.protocol.parcels import Receipt
 from coatcheck.protocol.witness import check_bulletin
-from coatcheck.services.local import Local
-from coatcheck.services.peers import Peers
+from coatcheck.services.cluster import Local
+from coatcheck.services.http.client import Peers
 from evenings import QUICK, Crowd, draft, status
 
 _SOURCE = Path(__file__).parents[2] / "src" / "coatcheck" / "services"

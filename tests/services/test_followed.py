@@ -16,9 +16,9 @@ from coatcheck.protocol.keyfiles import document, write_bytes
 from coatcheck.protocol.notices import Posting
 from coatcheck.protocol.ticket import write_ticket
 from coatcheck.protocol.witness import check_bulletin
-from coatcheck.services.board_view import BoardView
-from coatcheck.services.peers import Absent, Peers
-from coatcheck.services.visit import Offer, Visit
+from coatcheck.services.board.view import BoardView
+from coatcheck.services.http.client import Absent, Peers
+from coatcheck.services.person.visit import Offer, Visit
 from rounds import Stage
 
 BOARD = "http://board.example"

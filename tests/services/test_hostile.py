@@ -19,10 +19,10 @@ from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.services.client import Visit
-from coatcheck.services.local import Local
-from coatcheck.services.peers import Peers
-from coatcheck.services.problems import KINDS
+from coatcheck.services.cluster import Local
+from coatcheck.services.http.client import Peers
+from coatcheck.services.http.problems import KINDS
+from coatcheck.services.person.verbs import Visit
 from evenings import LIMIT, QUICK, Crowd, draft, evening, logs, status
 
 DEADLINE = 2.0

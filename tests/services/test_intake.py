@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from coatcheck.errors import BadSignature, Malformed, Refused, Unavailable
 from coatcheck.protocol.notices import heading_size
 from coatcheck.protocol.trust import Trust
-from coatcheck.services import shuffler as of_shuffler
-from coatcheck.services.delivery import check_batch
-from coatcheck.services.peers import NotTaken, Peers
-from coatcheck.services.shuffler_jobs import release
-from coatcheck.services.visit import Offer, Visit
+from coatcheck.services.http.client import NotTaken, Peers
+from coatcheck.services.http.deliveries import check_batch
+from coatcheck.services.person.visit import Offer, Visit
+from coatcheck.services.shuffler import service as of_shuffler
+from coatcheck.services.shuffler.jobs import release
 from coatcheck.stores import Parcel, Verdict
 from rounds import OPENS
 from rounds import Stage as Protocol

@@ -9,11 +9,11 @@ import pytest
 from coatcheck.errors import Misuse
 from coatcheck.protocol.agreement import read_signed, settle
 from coatcheck.protocol.keyfiles import read_keys
+from coatcheck.services.cluster import make_keys
+from coatcheck.services.http.problems import Problem
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.leadership import Leadership
-from coatcheck.services.local import make_keys
-from coatcheck.services.problems import Problem
-from coatcheck.services.shuffler import ShufflerService
+from coatcheck.services.shuffler.service import ShufflerService
 from coatcheck.stores import Gathering
 from coatcheck.stores.memory import MemoryShuffler
 from shufflers import Stage, staged

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from coatcheck.services.frame import Frame
+from coatcheck.services.http.app import Frame
 from coatcheck.services.metrics import Metrics
 
 

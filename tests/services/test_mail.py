@@ -11,10 +11,10 @@ import pytest
 
 from coatcheck.protocol.agreement import write_signed
 from coatcheck.protocol.notices import Posting, posting_size
-from coatcheck.services import board_routes
-from coatcheck.services.board import BoardService
+from coatcheck.services.board import routes as board_routes
+from coatcheck.services.board.service import BoardService
 from coatcheck.services.clock import Clock
-from coatcheck.services.local import make_keys
+from coatcheck.services.cluster import make_keys
 from coatcheck.services.settings import BoardSettings
 from rounds import Stage
 

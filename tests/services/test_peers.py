@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from coatcheck.errors import Refused, Unavailable
-from coatcheck.services.peers import Absent, NotTaken, Peers, ask
+from coatcheck.services.http.client import Absent, NotTaken, Peers, ask
 
 
 class Hostile(BaseHTTPRequestHandler):

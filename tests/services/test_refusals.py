@@ -8,8 +8,8 @@ from coatcheck.errors import Error, Misuse, Refused
 from coatcheck.protocol.agreement import write_signed
 from coatcheck.protocol.notices import REFUSED
 from coatcheck.protocol.witness import check_bulletin
-from coatcheck.services import server_jobs
 from coatcheck.services.keyring import Keyring
+from coatcheck.services.server import jobs as server_jobs
 from coatcheck.services.settings import ServerSettings
 from coatcheck.stores import Sitting
 from coatcheck.stores.memory import MemoryServer

@@ -15,9 +15,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from coatcheck.errors import Misuse, Unavailable
-from coatcheck.services import client
-from coatcheck.services.local import Local
-from coatcheck.services.peers import Peers, ask
+from coatcheck.services.cluster import Local
+from coatcheck.services.http.client import Peers, ask
+from coatcheck.services.person import verbs as client
 from evenings import QUICK, Crowd, draft
 
 

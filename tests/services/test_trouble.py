@@ -14,9 +14,9 @@ import pytest
 from clusters import Cluster
 from coatcheck.errors import Refused
 from coatcheck.protocol.ticket import read_ticket
-from coatcheck.services.client import Visit
-from coatcheck.services.local import Local
-from coatcheck.services.peers import Peers
+from coatcheck.services.cluster import Local
+from coatcheck.services.http.client import Peers
+from coatcheck.services.person.verbs import Visit
 from evenings import LIMIT, QUICK, Crowd, draft, evening, status
 
 

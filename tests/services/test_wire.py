@@ -11,9 +11,17 @@ import uvicorn
 
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.suites import CLASSICAL
-from coatcheck.services import wire
-from coatcheck.services.delivery import delivery_headers, read_delivery
-from coatcheck.services.wire import App, Receive, Scope, Send, protocol, read_body, respond
+from coatcheck.services.http import connections as wire
+from coatcheck.services.http.connections import (
+    App,
+    Receive,
+    Scope,
+    Send,
+    protocol,
+    read_body,
+    respond,
+)
+from coatcheck.services.http.deliveries import delivery_headers, read_delivery
 
 DIGEST = hashlib.sha256(b"round").digest()
 DEADLINE = 0.4

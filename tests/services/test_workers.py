@@ -12,7 +12,7 @@ import pytest
 from coatcheck.errors import Unavailable
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
 from coatcheck.protocol.keyfiles import read_keys
-from coatcheck.services.local import make_keys
+from coatcheck.services.cluster import make_keys
 from coatcheck.services.workers import Lanes, Workers
 
 

@@ -8,8 +8,8 @@ import click
 from coatcheck.cli.files import CA, FILE, hint, read, show
 from coatcheck.errors import Misuse
 from coatcheck.protocol.keyfiles import read_secret
-from coatcheck.services.local import open_round
-from coatcheck.services.peers import ask
+from coatcheck.services.cluster import open_round
+from coatcheck.services.http.client import ask
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 _TOKEN = click.option(

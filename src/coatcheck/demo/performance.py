@@ -23,8 +23,8 @@ from coatcheck.protocol.server import Opened
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
-from coatcheck.services.client import Visit
-from coatcheck.services.peers import Peers
+from coatcheck.services.http.client import Peers
+from coatcheck.services.person.verbs import Visit
 
 T = TypeVar("T")
 AT_ONCE: Final = 80

@@ -25,8 +25,8 @@ from coatcheck.protocol.server import Opened, Server
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.trust import Trust
-from coatcheck.services.local import Local
-from coatcheck.services.peers import told
+from coatcheck.services.cluster import Local
+from coatcheck.services.http.client import told
 
 _START: Final = 60.0
 _GLANCE: Final = 0.05

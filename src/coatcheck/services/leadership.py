@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from coatcheck.entropy import system
 from coatcheck.errors import Error, Unavailable
-from coatcheck.services.mistakes import log, place_of
+from coatcheck.services.log import log, place_of
 from coatcheck.stores import Leased
 
 Gained = Callable[[], Awaitable[None]]

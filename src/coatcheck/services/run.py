@@ -14,7 +14,8 @@ import uvicorn
 
 from coatcheck.errors import Misuse
 from coatcheck.protocol.keyfiles import write_bytes
-from coatcheck.services.frame import Frame
+from coatcheck.services.http.app import Frame
+from coatcheck.services.http.connections import protocol
 from coatcheck.services.settings import (
     BoardSettings,
     ServerSettings,
@@ -22,7 +23,6 @@ from coatcheck.services.settings import (
     ShufflerSettings,
     read_settings,
 )
-from coatcheck.services.wire import protocol
 
 Role = Literal["shuffler", "server", "board"]
 ROLES: Final = ("shuffler", "server", "board")
@@ -32,15 +32,15 @@ def build(role: str, config: Path) -> Frame:
     """Make the application of a role from its settings."""
     # Each role is loaded alone: a shuffler's process never imports what decodes a report.
     if role == "shuffler":
-        from coatcheck.services.shuffler import ShufflerService  # noqa: PLC0415 - see above
+        from coatcheck.services.shuffler.service import ShufflerService  # noqa: PLC0415 - see above
 
         return ShufflerService(read_settings(config, role=role, kind=ShufflerSettings)).frame
     if role == "server":
-        from coatcheck.services.server import ServerService  # noqa: PLC0415 - see above
+        from coatcheck.services.server.service import ServerService  # noqa: PLC0415 - see above
 
         return ServerService(read_settings(config, role=role, kind=ServerSettings)).frame
     if role == "board":
-        from coatcheck.services.board import BoardService  # noqa: PLC0415 - see above
+        from coatcheck.services.board.service import BoardService  # noqa: PLC0415 - see above
 
         return BoardService(read_settings(config, role=role, kind=BoardSettings)).frame
     raise Misuse(f"a service is one of {', '.join(ROLES)}, not {role!r}")

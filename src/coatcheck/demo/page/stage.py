@@ -20,7 +20,7 @@ from coatcheck.protocol.notices import Checkpoint, posting_size
 from coatcheck.protocol.server import Opened
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.trust import Trust
-from coatcheck.services.peers import told
+from coatcheck.services.http.client import told
 
 _GLANCE: Final = 0.05
 _PATIENCE: Final = 120.0

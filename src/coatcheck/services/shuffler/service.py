@@ -17,18 +17,18 @@ from coatcheck.protocol.shuffler import SECRET_SIZE
 from coatcheck.protocol.terms import Round, read_terms
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
-from coatcheck.services.delivery import check_batch, delivery_headers, read_delivery
-from coatcheck.services.frame import Frame
-from coatcheck.services.gatherings import Live, is_over, made_live, opened
-from coatcheck.services.intake import Intake
+from coatcheck.services.http.app import Frame
+from coatcheck.services.http.client import Peers
+from coatcheck.services.http.connections import Receive, Scope, Send, respond
+from coatcheck.services.http.deliveries import check_batch, delivery_headers, read_delivery
+from coatcheck.services.http.problems import Problem
 from coatcheck.services.keyring import Keyring
-from coatcheck.services.mistakes import log, place_of
-from coatcheck.services.peers import Peers
-from coatcheck.services.problems import Problem
+from coatcheck.services.log import log, place_of
 from coatcheck.services.settings import ShufflerSettings
-from coatcheck.services.shuffler_jobs import release, release_stored
-from coatcheck.services.shuffler_routes import add_routes
-from coatcheck.services.wire import Receive, Scope, Send, respond
+from coatcheck.services.shuffler.intake import Intake
+from coatcheck.services.shuffler.jobs import release, release_stored
+from coatcheck.services.shuffler.rounds import Live, is_over, made_live, opened
+from coatcheck.services.shuffler.routes import add_routes
 from coatcheck.services.workers import Workers
 from coatcheck.stores import Gathering, ShufflerStore, shuffler_store
 

@@ -20,7 +20,7 @@ from coatcheck.protocol.suites import suite_named
 from coatcheck.protocol.terms import Notary, Party, Round, Terms, Work
 from coatcheck.services import faults
 from coatcheck.services.keyring import Keyring
-from coatcheck.services.mistakes import log, place_of
+from coatcheck.services.log import log, place_of
 from coatcheck.services.settings import ServerSettings
 from coatcheck.services.workers import Lanes
 from coatcheck.stores import ServerStore, server_store

@@ -25,8 +25,8 @@ from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.witness import check_bulletin
-from coatcheck.services.board_view import BoardView
-from coatcheck.services.peers import BULK, Absent, NotTaken, Peers
+from coatcheck.services.board.view import BoardView
+from coatcheck.services.http.client import BULK, Absent, NotTaken, Peers
 
 _PAUSE: Final = 0.25
 _LONGEST: Final = 5.0

@@ -15,12 +15,12 @@ from coatcheck.errors import Malformed, Misuse, Refused
 from coatcheck.protocol.parcels import RECEIPT_SIZE
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
-from coatcheck.services.commit import GroupCommit
-from coatcheck.services.frame import Frame
-from coatcheck.services.gatherings import Live
-from coatcheck.services.problems import Problem
+from coatcheck.services.http.app import Frame
+from coatcheck.services.http.connections import Receive, Scope, Send, header, read_body
+from coatcheck.services.http.problems import Problem
 from coatcheck.services.settings import ShufflerSettings
-from coatcheck.services.wire import Receive, Scope, Send, header, read_body
+from coatcheck.services.shuffler.commit import GroupCommit
+from coatcheck.services.shuffler.rounds import Live
 from coatcheck.stores import Parcel, ShufflerStore, Verdict
 
 _RECEIPT: Final = {

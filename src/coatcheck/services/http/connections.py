@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from coatcheck.services.problems import MEDIA, Problem
+from coatcheck.services.http.problems import MEDIA, Problem
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]

@@ -9,7 +9,7 @@ from coatcheck.protocol.notices import heading_size
 from coatcheck.protocol.shuffler import SECRET_SIZE, Shuffler, ShufflerState
 from coatcheck.protocol.terms import Round
 from coatcheck.services.keyring import Keyring
-from coatcheck.services.shuffler_jobs import place_in, restore
+from coatcheck.services.shuffler.jobs import place_in, restore
 from coatcheck.stores import Gathering
 
 

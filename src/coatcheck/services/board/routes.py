@@ -9,12 +9,12 @@ from pydantic import BaseModel
 from coatcheck.errors import Refused
 from coatcheck.protocol.keyfiles import document
 from coatcheck.protocol.notices import posting_size
-from coatcheck.services.documents import Key, SignedDocument, key_of
-from coatcheck.services.frame import problems
-from coatcheck.services.problems import Problem
+from coatcheck.services.http.app import problems
+from coatcheck.services.http.documents import Key, SignedDocument, key_of
+from coatcheck.services.http.problems import Problem
 
 if TYPE_CHECKING:
-    from coatcheck.services.board import BoardService
+    from coatcheck.services.board.service import BoardService
 
 Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The digest of the terms.")]
 Address = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]

@@ -15,7 +15,7 @@ from coatcheck.protocol.merkle import check_inclusion
 from coatcheck.protocol.notices import LETTER_LEAF, Bulletin, Checkpoint
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.witness import check_heading, follow
-from coatcheck.services.peers import Peers
+from coatcheck.services.http.client import Peers
 
 _T = TypeVar("_T")
 

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Generic, TypeVar
 
 from coatcheck.errors import Error, Unavailable
-from coatcheck.services.problems import Problem
+from coatcheck.services.http.problems import Problem
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")

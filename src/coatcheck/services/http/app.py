@@ -18,13 +18,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
 
 from coatcheck.errors import Error
-from coatcheck.services.leadership import Leadership
-from coatcheck.services.metrics import MEDIA as METRICS_MEDIA
-from coatcheck.services.metrics import Metrics
-from coatcheck.services.mistakes import log, place_of
-from coatcheck.services.problems import MEDIA, Problem, told
-from coatcheck.services.settings import Settings
-from coatcheck.services.wire import (
+from coatcheck.services.http.connections import (
     App,
     Message,
     Receive,
@@ -34,6 +28,12 @@ from coatcheck.services.wire import (
     read_body,
     respond_problem,
 )
+from coatcheck.services.http.problems import MEDIA, Problem, told
+from coatcheck.services.leadership import Leadership
+from coatcheck.services.log import log, place_of
+from coatcheck.services.metrics import MEDIA as METRICS_MEDIA
+from coatcheck.services.metrics import Metrics
+from coatcheck.services.settings import Settings
 from coatcheck.stores import Leased
 
 _CONTROL_LIMIT: Final = 1 << 18

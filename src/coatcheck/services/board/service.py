@@ -17,17 +17,17 @@ from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.notices import posting_size
 from coatcheck.protocol.terms import Round
 from coatcheck.services import faults
-from coatcheck.services.board_routes import add_routes
+from coatcheck.services.board.mail import Crowded, Mail
+from coatcheck.services.board.routes import add_routes
 from coatcheck.services.clock import Clock
-from coatcheck.services.commit import GroupCommit
-from coatcheck.services.delivery import read_delivery
-from coatcheck.services.frame import Frame
+from coatcheck.services.http.app import Frame
+from coatcheck.services.http.connections import Receive, Scope, Send, read_body, respond
+from coatcheck.services.http.deliveries import read_delivery
+from coatcheck.services.http.problems import Problem
 from coatcheck.services.keyring import Keyring
-from coatcheck.services.mail import Crowded, Mail
-from coatcheck.services.mistakes import log
-from coatcheck.services.problems import Problem
+from coatcheck.services.log import log
 from coatcheck.services.settings import BoardSettings
-from coatcheck.services.wire import Receive, Scope, Send, read_body, respond
+from coatcheck.services.shuffler.commit import GroupCommit
 from coatcheck.stores import BoardStore, Shown, board_store
 
 Item = tuple[Round, bytes, bool]

@@ -6,13 +6,13 @@ from fastapi import Body, Depends, Path
 from pydantic import BaseModel
 
 from coatcheck.protocol.keyfiles import document
-from coatcheck.services.documents import Key, SignedDocument, key_of, signed_document
-from coatcheck.services.frame import problems
-from coatcheck.services.problems import Problem
+from coatcheck.services.http.app import problems
+from coatcheck.services.http.documents import Key, SignedDocument, key_of, signed_document
+from coatcheck.services.http.problems import Problem
 
 if TYPE_CHECKING:
-    from coatcheck.services.gatherings import Live
-    from coatcheck.services.shuffler import ShufflerService
+    from coatcheck.services.shuffler.rounds import Live
+    from coatcheck.services.shuffler.service import ShufflerService
 
 Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The digest of the terms.")]
 _UPLOADS: Final = "/rounds/{digest}/uploads"

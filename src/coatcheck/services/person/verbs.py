@@ -13,7 +13,7 @@ from coatcheck.protocol.client import Budget, Inbox, Limit
 from coatcheck.protocol.messages import Answer
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
-from coatcheck.services.visit import Offer, Visit
+from coatcheck.services.person.visit import Offer, Visit
 
 __all__ = ["Offer", "Visit", "collect", "join", "read", "write"]
 

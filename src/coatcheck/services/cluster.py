@@ -19,7 +19,7 @@ from coatcheck.entropy import system
 from coatcheck.errors import Unavailable
 from coatcheck.protocol.keyfiles import SecretKeys, document, read_public, write_bytes
 from coatcheck.protocol.trust import Trust
-from coatcheck.services.peers import ask
+from coatcheck.services.http.client import ask
 
 _PATIENCE: Final = 60.0
 OCTETS: Final = {"content-type": "application/octet-stream"}

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import Depends, Path
 from pydantic import BaseModel, ConfigDict, Field
 
-from coatcheck.services.documents import Key, SignedDocument, key_of, signed_document
-from coatcheck.services.frame import problems
+from coatcheck.services.http.app import problems
+from coatcheck.services.http.documents import Key, SignedDocument, key_of, signed_document
 
 if TYPE_CHECKING:
-    from coatcheck.services.server import Live, ServerService
+    from coatcheck.services.server.service import Live, ServerService
 
 Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The digest of the terms.")]
 Time = Annotated[int, Field(ge=0, le=2**48)]

@@ -11,7 +11,7 @@ from coatcheck.errors import BadSignature, Malformed
 from coatcheck.protocol.keys import SigningKey, VerifyingKey
 from coatcheck.protocol.parcels import Batch
 from coatcheck.protocol.terms import Round
-from coatcheck.services.wire import Receive, Scope, grant_time, header, read_body
+from coatcheck.services.http.connections import Receive, Scope, grant_time, header, read_body
 
 _LABEL: Final = b"coatcheck/v1/delivery\0"
 

@@ -19,16 +19,16 @@ from coatcheck.protocol.keyfiles import PublicKeys
 from coatcheck.protocol.terms import Round, read_terms
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
-from coatcheck.services.delivery import check_batch, delivery_headers, read_delivery
-from coatcheck.services.frame import Frame
+from coatcheck.services.http.app import Frame
+from coatcheck.services.http.client import Peers
+from coatcheck.services.http.connections import Receive, Scope, Send, respond
+from coatcheck.services.http.deliveries import check_batch, delivery_headers, read_delivery
+from coatcheck.services.http.problems import Problem
 from coatcheck.services.keyring import Keyring
-from coatcheck.services.mistakes import log, place_of
-from coatcheck.services.peers import Peers
-from coatcheck.services.problems import Problem
-from coatcheck.services.server_jobs import answer, answer_stored, draft
-from coatcheck.services.server_routes import Plan, add_routes
+from coatcheck.services.log import log, place_of
+from coatcheck.services.server.jobs import answer, answer_stored, draft
+from coatcheck.services.server.routes import Plan, add_routes
 from coatcheck.services.settings import ServerSettings
-from coatcheck.services.wire import Receive, Scope, Send, respond
 from coatcheck.services.workers import Workers
 from coatcheck.stores import ServerStore, Sitting, server_store
 

@@ -1,0 +1,1 @@
+"""The board as a process: bulletins and letters for everybody to see."""

@@ -1,0 +1,1 @@
+"""A person's side over the network."""

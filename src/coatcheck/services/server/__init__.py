@@ -1,0 +1,1 @@
+"""The server as a process: terms out, a batch in, a bulletin out."""

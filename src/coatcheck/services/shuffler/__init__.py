@@ -1,0 +1,1 @@
+"""The shuffler as a process: uploads in, one batch out."""
