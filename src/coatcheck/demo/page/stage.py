@@ -7,9 +7,8 @@ a person's client sends. It holds no key; what the server saw is opened by the d
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, Self
+from typing import Final, Protocol, Self
 
-import httpx2
 import msgspec
 
 from coatcheck.demo.plays import Play
@@ -20,11 +19,12 @@ from coatcheck.protocol.notices import Checkpoint, posting_size
 from coatcheck.protocol.server import Opened
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.trust import Trust
-from coatcheck.services.http.client import told
+from coatcheck.services.http.client import BULK, Blocking
+from coatcheck.services.http.routes import OCTETS
 
 _GLANCE: Final = 0.05
 _PATIENCE: Final = 120.0
-_PAUSES: Final = (0.2, 0.5, 1.0, 2.0)
+_AGAIN: Final = 4.0
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Loopback:
 
     def __init__(self, scene: Scene) -> None:
         self._scene = scene
-        self._http = httpx2.Client(timeout=30.0, trust_env=False)
+        self._http = Blocking()
         self._round: Round | None = None
 
     def __enter__(self) -> Self:
@@ -90,14 +90,14 @@ class Loopback:
 
     def open(self, play: Play) -> SignedTerms:
         """Have a round opened, and fetch its signed terms from the shuffler."""
-        offer = msgspec.json.decode(self._ask("GET", self._scene.open(play)))
+        offer = msgspec.json.decode(self._get(self._scene.open(play)))
         signed = read_signed(msgspec.json.encode(offer["signed"]))
         self._round = settle(signed)
         return signed
 
     def upload(self, raw: bytes) -> bytes:
         """Hand in an upload and return the receipt."""
-        return self._ask("POST", self._at("shuffler", "uploads"), raw)
+        return self._post(self._at("shuffler", "uploads"), raw)
 
     def close(self) -> None:
         """Wait until the answers are on the board: the round closes with its last person."""
@@ -110,32 +110,32 @@ class Loopback:
 
     def bulletin(self) -> bytes:
         """Fetch the whole bulletin."""
-        return self._ask("GET", self._at("board", "bulletin"))
+        return self._get(self._at("board", "bulletin"))
 
     def post(self, posting: bytes) -> None:
         """Post a letter."""
-        self._ask("POST", self._at("board", "letters"), posting)
+        self._post(self._at("board", "letters"), posting)
 
     def letters(self) -> Sequence[bytes]:
         """Fetch every letter: asking for one's own would tell whose they are."""
         size, found = posting_size(self._opened()), list[bytes]()
         where = self._at("board", "letters")
-        while raw := self._ask("GET", f"{where}?since={len(found)}"):
+        while raw := self._get(f"{where}?since={len(found)}"):
             found += [raw[at : at + size] for at in range(0, len(raw), size)]
         return found
 
     def proof(self, *, since: int = 0) -> Proof:
         """Fetch checkpoint and paths as any witness does."""
         board = self._scene.addresses["board"]
-        checkpoint = self._ask("GET", f"{board}/checkpoint")
+        checkpoint = self._get(f"{board}/checkpoint")
         size = Checkpoint.decode(checkpoint).size
-        place = msgspec.json.decode(self._ask("GET", self._at("board", "place")), type=int)
+        place = msgspec.json.decode(self._get(self._at("board", "place")), type=int)
         path = self._path(f"{board}/proofs/inclusion?place={place}&size={size}")
         kept = since and self._path(f"{board}/proofs/consistency?old={since}&new={size}")
         return Proof(checkpoint.hex(), place, path, kept or [])
 
     def _path(self, url: str) -> list[str]:
-        return list(msgspec.json.decode(self._ask("GET", url))["path"])
+        return list(msgspec.json.decode(self._get(url))["path"])
 
     def seen(self, uploads: Sequence[bytes], round_: Round, play: Play) -> Sequence[Opened]:
         """Ask the demo, which holds the server's key."""
@@ -149,14 +149,8 @@ class Loopback:
     def _at(self, role: str, what: str) -> str:
         return f"{self._scene.addresses[role]}/rounds/{self._opened().digest.hex()}/{what}"
 
-    def _ask(self, method: str, url: str, body: bytes = b"") -> bytes:
-        """Ask, and come back when told to wait; any other refusal is told as it is."""
-        headers: dict[str, Any] = {"content-type": "application/octet-stream"} if body else {}
-        for pause in (*_PAUSES, None):
-            answer = self._http.request(method, url, content=body, headers=headers)
-            if answer.is_success:
-                return answer.content
-            if pause is None or answer.status_code not in {425, 429, 503}:
-                break
-            time.sleep(pause)
-        raise Refused(told(answer))
+    def _get(self, url: str) -> bytes:
+        return self._http.get(url, most=BULK, patience=_AGAIN)
+
+    def _post(self, url: str, body: bytes) -> bytes:
+        return self._http.send(url, body, headers={"content-type": OCTETS}, patience=_AGAIN)

@@ -18,7 +18,7 @@ from coatcheck.protocol.notices import posting_size
 from coatcheck.protocol.terms import Round
 from coatcheck.services import faults
 from coatcheck.services.board.mail import Crowded, Mail
-from coatcheck.services.board.routes import add_routes
+from coatcheck.services.board.routes import ROUTES
 from coatcheck.services.clock import Clock
 from coatcheck.services.http.app import Frame
 from coatcheck.services.http.connections import Receive, Scope, Send, read_body, respond
@@ -74,8 +74,7 @@ class BoardService:
         self.frame = Frame("board", settings, self.store, self._look, self.load)
         self.commits = GroupCommit(self._commit, queue=settings.queue, group=200)
         self.frame.loops += [self.commits.run]
-        self.frame.bare |= {"bulletin": self.publish, "letters": self.post}
-        add_routes(self)
+        self.frame.serve(ROUTES, self)
 
     async def publish(self, digest: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Show the bulletin of a round; again, nothing changes."""

@@ -1,17 +1,18 @@
-"""Bytes in and out: bodies read under a cap, requests under a deadline, connections counted.
+"""Bytes in and out: headers and bodies have a cap, requests a deadline, connections are counted.
 
-uvicorn has none of the three (300 half-sent requests stay open for ever, a body of 100 MB is
-read whole, an answer that nobody reads is held for ever): the deadlines and the count are in the
-protocol class, the cap where bodies are read.
+uvicorn has none of these: 300 half-sent requests stay open for ever, headers of 40 MB are parsed
+at quadratic cost, a body of 100 MB is read whole, an answer that nobody reads is held for ever.
+The cap on bodies is where they are read, the rest in the protocol class.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, ClassVar, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from coatcheck.services.http.problems import MEDIA, Problem
+from coatcheck.services.http.routes import OCTETS
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -19,7 +20,10 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-_OCTETS: Final = b"application/octet-stream"
+HEAD_LIMIT: Final = 1 << 15
+"""The most bytes of a request's line and headers, and of the trailers after a chunked body."""
+_LINGER: Final = 1.0
+"""Seconds for which what is still coming is thrown away, so that a refusal can be read."""
 _PATIENCE: Final = "coatcheck.patience"
 _SLOWEST: Final = 1 << 16
 """Bytes a second that a large body or answer has to make at least."""
@@ -28,49 +32,45 @@ _SLOWEST: Final = 1 << 16
 async def read_body(scope: Scope, receive: Receive, *, limit: int) -> bytes:
     """Read a body of at most `limit` bytes; a larger one is refused before it is here."""
     message = await receive()
-    body: bytes = message.get("body", b"")
-    if message["type"] == "http.request" and not message.get("more_body", False):
-        if len(body) <= limit:
-            return body
-        raise _too_large(limit)
-    length = header(scope, b"content-length")
-    if length and (not length.isdigit() or int(length) > limit):
-        raise _too_large(limit)
-    return await _read_on(bytearray(body), receive, message, limit=limit)
+    body: bytes | bytearray = message.get("body", b"")
+    if message.get("more_body", False):
+        body = bytearray(body)
+        length = header(scope, b"content-length")
+        if length and (not length.isdigit() or int(length) > limit):
+            raise _too_large(limit)
+    while len(body) <= limit:
+        if message["type"] == "http.disconnect":
+            raise Problem("too-slow", "the connection ended before the body did")
+        if not message.get("more_body", False):
+            return bytes(body)
+        message = await receive()
+        body += message.get("body", b"")
+    raise _too_large(limit)
 
 
 def _too_large(limit: int) -> Problem:
     return Problem("too-large", f"at most {limit} bytes are taken here")
 
 
-async def _read_on(body: bytearray, receive: Receive, message: Message, *, limit: int) -> bytes:
-    """Read what is still to come, as long as it is not too much."""
-    while True:
-        if message["type"] == "http.disconnect":
-            raise Problem("too-slow", "the connection ended before the body did")
-        if len(body) > limit:
-            raise _too_large(limit)
-        if not message.get("more_body", False):
-            return bytes(body)
-        message = await receive()
-        body += message.get("body", b"")
-
-
-async def respond(send: Send, status: int, body: bytes, *, media: bytes = _OCTETS) -> None:
+async def respond(
+    send: Send,
+    status: int,
+    body: bytes,
+    *,
+    media: bytes = OCTETS.encode(),
+    headers: Mapping[str, str] | None = None,
+) -> None:
     """Send an answer."""
-    headers = [(b"content-type", media), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
+    lines = [(b"content-type", media), (b"content-length", b"%d" % len(body))]
+    lines += [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+    await send({"type": "http.response.start", "status": status, "headers": lines})
     await send({"type": "http.response.body", "body": body})
 
 
 async def respond_problem(send: Send, problem: Problem) -> None:
     """Send a problem document."""
-    body = problem.document()
-    headers = [(b"content-type", MEDIA.encode()), (b"content-length", b"%d" % len(body))]
-    headers += [(name.encode(), value.encode()) for name, value in problem.headers.items()]
-    status = problem.kind.status
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    status, body, headers = problem.kind.status, problem.document(), problem.headers
+    await respond(send, status, body, media=MEDIA.encode(), headers=headers)
 
 
 def header(scope: Scope, name: bytes) -> bytes:
@@ -99,7 +99,10 @@ def grant_time(scope: Scope, *, limit: int) -> None:
 
 
 class _Careful(HttpToolsProtocol):
-    """A connection on which every request has to arrive, and every answer to be read, in time."""
+    """A connection on which every request has to arrive, and every answer to be read, in time.
+
+    *Guarantee:* the parser gets at most twice `HEAD_LIMIT` bytes of the headers of one request.
+    """
 
     deadline: ClassVar[float] = 15.0
     most: ClassVar[int] = 2000
@@ -108,6 +111,9 @@ class _Careful(HttpToolsProtocol):
     _since: float | None = None
     _longer: float = 0.0
     _due: float | None = None
+    _in_head: bool = True
+    _head: int = 0
+    _refused: bool = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -123,6 +129,25 @@ class _Careful(HttpToolsProtocol):
             self._timer.cancel()
         super().connection_lost(exc)
 
+    def data_received(self, data: bytes) -> None:
+        at = 0
+        while at < len(data) and not self._refused and not self.transport.is_closing():
+            piece = data[at : at + HEAD_LIMIT - self._head]
+            at += len(piece)
+            if self._in_head:
+                self._head += len(piece)
+            super().data_received(piece)
+            if self._head >= HEAD_LIMIT:
+                self._refuse_head()
+
+    def _refuse_head(self) -> None:
+        """Answer, and throw away what is still coming: a reset would take the answer along."""
+        self._refused = True
+        if self.cycle is None or self.cycle.response_complete:
+            detail = f"at most {HEAD_LIMIT} bytes of headers are read"
+            self.transport.write(_raw(Problem("long-headers", detail)))
+        self.loop.call_later(_LINGER, self.transport.close)
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope["extensions"] = {_PATIENCE: self._grant}  # type: ignore[dict-item] # our own
@@ -131,8 +156,21 @@ class _Careful(HttpToolsProtocol):
         if self._since is None:
             self._since = self.loop.time()
 
+    def on_headers_complete(self) -> None:
+        self._in_head, self._head = False, 0
+        super().on_headers_complete()
+
+    def on_chunk_header(self) -> None:
+        """Count what follows the last chunk, which is empty: trailers are headers, too."""
+        self._in_head, self._head = True, 0
+
+    def on_body(self, body: bytes) -> None:
+        self._in_head, self._head = False, 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         self._since = None
+        self._in_head, self._head = True, 0
         super().on_message_complete()
 
     def send_400_response(self, msg: str) -> None:

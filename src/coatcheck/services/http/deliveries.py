@@ -12,8 +12,14 @@ from coatcheck.protocol.keys import SigningKey, VerifyingKey
 from coatcheck.protocol.parcels import Batch
 from coatcheck.protocol.terms import Round
 from coatcheck.services.http.connections import Receive, Scope, grant_time, header, read_body
+from coatcheck.services.http.routes import OCTETS, Header
 
 _LABEL: Final = b"coatcheck/v1/delivery\0"
+DELIVERY: Final = (
+    Header("coatcheck-content", "The SHA-256 hash of the body.", "^[0-9a-f]{64}$"),
+    Header("coatcheck-signature", "The sender's signature over it.", "^[0-9a-f]{128}$"),
+)
+"""The headers of a delivery, for the table of routes."""
 
 
 def delivery_headers(raw: bytes, *, digest: bytes, signing: SigningKey) -> dict[str, str]:
@@ -22,7 +28,7 @@ def delivery_headers(raw: bytes, *, digest: bytes, signing: SigningKey) -> dict[
     return {
         "coatcheck-content": content.hex(),
         "coatcheck-signature": signing.sign(_LABEL + digest + content).hex(),
-        "content-type": "application/octet-stream",
+        "content-type": OCTETS,
     }
 
 

@@ -7,7 +7,6 @@ same bytes; whatever fails, no other and no less private way is tried. SPEC sect
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -26,7 +25,7 @@ from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.witness import check_bulletin
 from coatcheck.services.board.view import BoardView
-from coatcheck.services.http.client import BULK, Absent, NotTaken, Peers
+from coatcheck.services.http.client import BULK, Absent, NotTaken, Peers, patiently
 
 _PAUSE: Final = 0.25
 _LONGEST: Final = 5.0
@@ -91,7 +90,7 @@ class Visit:
 
     async def offer(self, *, patience: float = 0.0) -> Offer:
         """Fetch the terms of the round and where it stands."""
-        raw = await _patiently(lambda: self._peers.get(self.url), patience)
+        raw = await patiently(lambda: self._peers.get(self.url), patience)
         try:
             plain = msgspec.json.decode(raw, type=dict[str, Any])
             signed = msgspec.convert(plain["signed"], type=SignedTerms)
@@ -199,7 +198,7 @@ class Visit:
                 raise
 
         try:
-            receipt = await _patiently(once, patience)
+            receipt = await patiently(once, patience)
         except Refused:
             if self._maybe_sent:
                 return ticket
@@ -237,10 +236,10 @@ class Visit:
         self._store(after)
         headers = {"content-type": "application/octet-stream"}
         url = f"{self._at_board}/letters"
-        raw = await _patiently(lambda: self._peers.send(url, posting, headers=headers), patience)
+        raw = await patiently(lambda: self._peers.send(url, posting, headers=headers), patience)
         view = self._view()
         try:
-            await _patiently(lambda: view.check_letter(posting, raw), patience)
+            await patiently(lambda: view.check_letter(posting, raw), patience)
         except Unavailable as away:
             raise Unavailable(
                 f"the board took your letter; no proof that it shows it yet ({away}): read later"
@@ -323,16 +322,3 @@ class Visit:
 
     def _store(self, ticket: Ticket) -> None:
         write_bytes(self.path, write_ticket(ticket), secret=True, replace=True)
-
-
-async def _patiently(ask: Callable[[], Any], patience: float) -> Any:
-    """Ask again, ever more rarely, while the other side is away."""
-    end, pause = time.monotonic() + patience, _PAUSE
-    while True:
-        try:
-            return await ask()
-        except Unavailable:
-            if time.monotonic() + pause > end:
-                raise
-        await asyncio.sleep(pause)
-        pause = min(pause * 2, _LONGEST)

@@ -27,7 +27,7 @@ from coatcheck.services.http.problems import Problem
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.log import log, place_of
 from coatcheck.services.server.jobs import answer, answer_stored, draft
-from coatcheck.services.server.routes import Plan, add_routes
+from coatcheck.services.server.routes import ROUTES, Proposal
 from coatcheck.services.settings import ServerSettings
 from coatcheck.services.workers import Workers
 from coatcheck.stores import ServerStore, Sitting, server_store
@@ -66,12 +66,11 @@ class ServerService:
         self.workers = Workers()
         self.frame = Frame("server", settings, self.store, self.step, self.load)
         self.frame.endings += [self._end]
-        self.frame.bare |= {"batch": self.receive}
-        add_routes(self)
+        self.frame.serve(ROUTES, self)
 
     # -- what the operator and the shufflers ask
 
-    async def propose(self, plan: Plan) -> Live:
+    async def propose(self, plan: Proposal) -> Live:
         """Draft and sign terms, have everybody sign them, and open the round.
 
         A name is proposed once: asking again goes on with what was proposed.

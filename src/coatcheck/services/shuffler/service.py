@@ -28,7 +28,7 @@ from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler.intake import Intake
 from coatcheck.services.shuffler.jobs import release, release_stored
 from coatcheck.services.shuffler.rounds import Live, is_over, made_live, opened
-from coatcheck.services.shuffler.routes import add_routes
+from coatcheck.services.shuffler.routes import ROUTES
 from coatcheck.services.workers import Workers
 from coatcheck.stores import Gathering, ShufflerStore, shuffler_store
 
@@ -67,8 +67,7 @@ class ShufflerService:
         self.commits = self.intake.commits
         self.frame.loops += [self.commits.run]
         self.frame.endings += [self._end]
-        self.frame.bare |= {"uploads": self.upload, "batch": self.accept}
-        add_routes(self)
+        self.frame.serve(ROUTES, self)
 
     # -- what people and roles ask
 

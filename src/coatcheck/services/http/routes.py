@@ -1,0 +1,150 @@
+"""A service's routes as a table: the application and its OpenAPI document are both made from it.
+
+A row names a method, a path and a handler. What a route takes and gives is read from the handler's
+signature, what it does from the handler's docstring.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any, Final
+from urllib.parse import parse_qsl
+
+import msgspec
+from msgspec import Meta, Struct
+
+from coatcheck.services.http.problems import Problem
+
+JSON: Final = "application/json"
+OCTETS: Final = "application/octet-stream"
+_APART: Final = frozenset({"body", "scope", "receive", "send"})
+
+Digest = Annotated[
+    str, Meta(pattern=r"\A[0-9a-f]{64}\Z", description="The digest of the round's terms.")
+]
+
+
+class Header(Struct, frozen=True):
+    """A header that a route reads or sends."""
+
+    name: str
+    description: str
+    pattern: str = ""
+    required: bool = True
+
+
+class Nothing(Struct, frozen=True, forbid_unknown_fields=True):
+    """An empty document."""
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer that is bytes and no JSON document."""
+
+    body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Route:
+    """One row of the table.
+
+    Attributes:
+        handler: called with the service and what the request says, by the names of the parameters:
+            those of the path, `body` for a JSON document, the others from the query.
+        problems: statuses of problems beyond those that follow from what the route takes.
+        operator: whether only the operator may ask.
+        reads: request headers that the handler reads.
+        sends: headers of the answer.
+        media: the answer's media type if it is a `Reply`.
+        bare: the handler reads the request and answers it itself, called with the path's
+            parameters and ASGI's scope, receive and send. It takes bytes and gives `gives`.
+    """
+
+    method: str
+    path: str
+    handler: Callable[..., Any]
+    status: int = 200
+    problems: tuple[int, ...] = ()
+    operator: bool = False
+    reads: tuple[Header, ...] = ()
+    sends: tuple[Header, ...] = ()
+    media: str = OCTETS
+    bare: bool = False
+    gives: Any = None
+
+    @cached_property
+    def summary(self) -> str:
+        """What the route does, in a sentence."""
+        return " ".join((inspect.getdoc(self.handler) or "").split("\n\n")[0].split())
+
+    @cached_property
+    def _signature(self) -> inspect.Signature:
+        return inspect.signature(self.handler)
+
+    @cached_property
+    def body(self) -> Any:
+        """The type of the JSON document that the route takes, or None."""
+        found = self._signature.parameters.get("body")
+        return found.annotation if found else None
+
+    @cached_property
+    def answer(self) -> Any:
+        """The type of what the route gives."""
+        return self.gives or self._signature.return_annotation
+
+    @cached_property
+    def path_type(self) -> type[Struct]:
+        """The parameters in the path, as a struct."""
+        return self._parameters("Path", in_path=True)
+
+    @cached_property
+    def query_type(self) -> type[Struct]:
+        """The parameters in the query, as a struct."""
+        return self._parameters("Query", in_path=False)
+
+    def _parameters(self, name: str, *, in_path: bool) -> type[Struct]:
+        _, *given = self._signature.parameters.values()
+        fields: list[Any] = [
+            (one.name, one.annotation, *(() if one.default is one.empty else (one.default,)))
+            for one in given
+            if one.name not in _APART and (f"{{{one.name}}}" in self.path) == in_path
+        ]
+        return msgspec.defstruct(name, fields, frozen=True)
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """What a path looks like that this route serves, to be matched in full."""
+        return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", self.path))
+
+    def read_path(self, found: re.Match[str]) -> dict[str, Any]:
+        """Read the parameters in the path."""
+        return _converted(found.groupdict(), self.path_type)
+
+    def read_query(self, query: bytes) -> dict[str, Any]:
+        """Read the parameters in the query; those that nobody asked for are left out."""
+        if not self.query_type.__struct_fields__:
+            return {}
+        try:
+            given = dict(parse_qsl(query.decode("ascii"), max_num_fields=16))
+        except ValueError:
+            raise Problem("unprocessable", "the query cannot be read") from None
+        return _converted(given, self.query_type)
+
+    def read_body(self, raw: bytes) -> Any:
+        """Read the JSON document strictly."""
+        try:
+            return msgspec.json.decode(raw, type=self.body)
+        except msgspec.ValidationError as error:
+            raise Problem("unprocessable", f"the document is wrong: {error}"[:300]) from None
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            raise Problem("malformed", "this is no JSON document") from None
+
+
+def _converted(given: dict[str, str], kind: type[Struct]) -> dict[str, Any]:
+    try:
+        return msgspec.structs.asdict(msgspec.convert(given, type=kind, strict=False))
+    except msgspec.ValidationError as error:
+        raise Problem("unprocessable", f"the address is wrong: {error}"[:300]) from None
