@@ -259,6 +259,7 @@ def test_nothing_of_anybody_is_written_down(local: Local, url: str, ticket: Tick
     assert not re.findall(r"\b[0-9a-f]{24,}\b", written.replace(url.rpartition("/")[2], ""))
     people = re.sub(r"at http://127\.0\.0\.1:\d+", "", written)
     assert "127.0.0.1" not in people
+    assert "_created" not in written  # nor when somebody came
     assert 'coatcheck_taken_total{verdict="new"}' in written
     assert 'coatcheck_problems_total{type="malformed"}' in written
 

@@ -8,12 +8,11 @@ from msgspec import Meta, Struct
 
 from coatcheck.errors import Refused
 from coatcheck.protocol.agreement import SignedTerms, write_signed
-from coatcheck.protocol.keyfiles import PublicKeys
 from coatcheck.protocol.notices import posting_size
-from coatcheck.services.http.connections import Receive, Scope, Send
-from coatcheck.services.http.deliveries import DELIVERY
+from coatcheck.services.http.connections import Wire
+from coatcheck.services.http.deliveries import delivery
 from coatcheck.services.http.problems import Problem
-from coatcheck.services.http.routes import Digest, Header, Nothing, Reply, Route
+from coatcheck.services.http.routes import Digest, Header, Reply, Route
 
 if TYPE_CHECKING:
     from coatcheck.services.board.service import BoardService
@@ -78,11 +77,6 @@ def _check_size(board: "BoardService", size: int = 0) -> None:
         raise Problem("unavailable", "this process stands by, and does not know the log")
     if size > board.seen.size:
         raise Problem("not-found", f"the log has {board.seen.size} places")
-
-
-async def key(board: "BoardService") -> PublicKeys:
-    """Give the public keys."""
-    return board.keyring.public
 
 
 async def rounds(board: "BoardService") -> list[RoundStatus]:
@@ -164,18 +158,14 @@ async def consistency(board: "BoardService", old: Number, new: Number) -> Proof:
     return Proof(path=[step.hex() for step in path])
 
 
-def publish(
-    board: "BoardService", digest: Digest, scope: Scope, receive: Receive, send: Send
-) -> Awaitable[None]:
+def publish(board: "BoardService", digest: Digest, wire: Wire) -> Awaitable[None]:
     """Show the bulletin of a round, which its server delivers; again, nothing changes."""
-    return board.publish(bytes.fromhex(digest), scope, receive, send)
+    return board.publish(bytes.fromhex(digest), *wire)
 
 
-def post(
-    board: "BoardService", digest: Digest, scope: Scope, receive: Receive, send: Send
-) -> Awaitable[None]:
+def post(board: "BoardService", digest: Digest, wire: Wire) -> Awaitable[None]:
     """Show a sealed letter; again, nothing changes."""
-    return board.post(bytes.fromhex(digest), scope, receive, send)
+    return board.post(bytes.fromhex(digest), *wire)
 
 
 _KEPT: Final = Header("cache-control", "A bulletin never changes.")
@@ -184,23 +174,14 @@ _ONE: Final = "/rounds/{digest}"
 _LETTERS: Final = f"{_ONE}/letters"
 
 ROUTES: Final = (
-    Route("GET", "/key", key),
     Route("GET", "/rounds", rounds),
     Route("GET", _ONE, round_),
     Route("PUT", _ONE, admit, problems=(403, 409, 507)),
     Route("GET", f"{_ONE}/bulletin", bulletin, sends=(_KEPT,)),
-    Route(
-        "POST",
-        f"{_ONE}/bulletin",
-        publish,
-        bare=True,
-        gives=Nothing,
-        reads=DELIVERY,
-        problems=(403, 409, 429, 507),
-    ),
+    delivery(f"{_ONE}/bulletin", publish),
     Route("GET", f"{_ONE}/entries/{{group}}/{{address}}", entry),
     Route("GET", _LETTERS, letters, sends=(_NEXT,)),
-    Route("POST", _LETTERS, post, bare=True, gives=Posted, status=201, problems=(409, 429, 507)),
+    Route("POST", _LETTERS, post, gives=Posted, status=201, problems=(409, 429, 507)),
     Route("GET", f"{_ONE}/place", place),
     Route("GET", "/checkpoint", checkpoint, problems=(503,)),
     Route("GET", "/proofs/inclusion", inclusion, problems=(404, 503)),

@@ -16,10 +16,12 @@ import msgspec
 from msgspec import Struct
 
 from coatcheck.errors import Error
+from coatcheck.protocol.keyfiles import PublicKeys
 from coatcheck.services.http.connections import (
     Receive,
     Scope,
     Send,
+    Wire,
     header,
     read_body,
     respond,
@@ -145,8 +147,9 @@ class Frame:
             return
         try:
             route, given = self._find(scope["method"], scope["path"])
-            if route.bare:
-                await route.handler(self._service, *given.values(), scope, receive, send)
+            if route.takes_bytes:
+                wire = Wire(scope, receive, send)
+                await route.handler(self._service, **given, wire=wire)
             else:
                 await self._answer(route, given, scope, receive, send)
         except Problem as problem:
@@ -211,6 +214,12 @@ async def healthz(service: Any) -> Health:
     return Health(frame.role, frame.leadership.leads)
 
 
+async def key(service: Any) -> PublicKeys:
+    """Give the public keys for new rounds."""
+    public: PublicKeys = service.keyring.public
+    return public
+
+
 async def metrics(service: Any) -> Reply:
     """Give the counts as Prometheus reads them."""
     frame: Frame = service.frame
@@ -225,6 +234,7 @@ async def openapi(service: Any) -> dict[str, Any]:
 
 
 COMMON: Final = (
+    Route("GET", "/key", key),
     Route("GET", "/healthz", healthz, problems=(503,)),
     Route("GET", "/metrics", metrics, media=METRICS),
     Route("GET", "/openapi.json", openapi),

@@ -7,7 +7,7 @@ The cap on bodies is where they are read, the rest in the protocol class.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, NamedTuple
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -19,6 +19,15 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
+class Wire(NamedTuple):
+    """A request as ASGI hands it over, for handlers that read and answer bytes by themselves."""
+
+    scope: Scope
+    receive: Receive
+    send: Send
+
 
 HEAD_LIMIT: Final = 1 << 15
 """The most bytes of a request's line and headers, and of the trailers after a chunked body."""

@@ -9,135 +9,107 @@ import msgspec
 from coatcheck.services.http.problems import KINDS, MEDIA, ProblemDocument
 from coatcheck.services.http.routes import JSON, OCTETS, Header, Reply, Route
 
-_BINARY: Final = {"type": "string", "format": "binary"}
+Part = dict[str, Any]
+
+_BINARY: Final[Part] = {"type": "string", "format": "binary"}
 _RETRY: Final = Header("retry-after", "After how many seconds to come back.", "^[0-9]+$")
-_CONNECTION: Final = (400, 408, 429, 431)
 _ANYWHERE: Final = (
-    "Errors are problem documents (RFC 9457). Before a request reaches its route the connection"
-    f" may answer with one of the statuses {', '.join(map(str, _CONNECTION))}."
+    "Errors are problem documents (RFC 9457). Before a request reaches its route, the connection"
+    " may answer with the status 400, 408, 429 or 431."
 )
 
 
-def describe(role: str, routes: Sequence[Route]) -> dict[str, Any]:
+def describe(role: str, routes: Sequence[Route]) -> Part:
     """Write the document."""
     schemas, components = _schemas(routes)
-    paths: dict[str, dict[str, Any]] = {}
+    paths: dict[str, Part] = {}
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
     operator = {"type": "http", "scheme": "bearer", "description": "The operator's token."}
-    document: dict[str, Any] = {
+    return {
         "openapi": "3.1.0",
         "info": {"title": f"coatcheck {role}", "version": "1", "description": _ANYWHERE},
         "paths": paths,
         "components": {"schemas": components, "securitySchemes": {"operator": operator}},
     }
-    return document
 
 
-def statuses(route: Route) -> list[int]:
-    """List the statuses of the problems that a route answers with."""
-    found = set(route.problems)
-    if route.path_type.__struct_fields__ or route.query_type.__struct_fields__:
-        found.add(422)
-    if "{digest}" in route.path:
-        found |= {404, 503}  # a process that stands by cannot know
-    if route.operator:
-        found.add(403)
-    if route.bare or route.body:
-        found |= {400, 408, 413, 503}
-    if route.body:
-        found.add(422)
-    return sorted(found)
-
-
-def _schemas(routes: Sequence[Route]) -> tuple[dict[Any, Any], dict[str, Any]]:
+def _schemas(routes: Sequence[Route]) -> tuple[dict[Any, Part], Part]:
     """Have msgspec write the schema of every type; patterns as ECMAScript spells them."""
     kinds: list[Any] = [ProblemDocument]
     for route in routes:
-        kinds += [kind for kind in (route.body, route.answer) if _is_document(kind)]
-        for part in (route.path_type, route.query_type):
-            kinds += [one.type for one in msgspec.structs.fields(part)]
-    kinds = list(dict.fromkeys(kinds))
-    made, components = msgspec.json.schema_components(
-        kinds, ref_template="#/components/schemas/{name}"
-    )
-    return dict(zip(kinds, _plain(list(made)), strict=True)), _plain(components)
+        fields = (
+            *msgspec.structs.fields(route.path_type),
+            *msgspec.structs.fields(route.query_type),
+        )
+        kinds += [*(one.type for one in fields), route.body, route.answer]
+    kinds = [kind for kind in dict.fromkeys(kinds) if kind not in {None, Reply}]
+    made = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
+    spelled = re.sub(rb'"\\\\A([^"]*)\\\\Z"', rb'"^\1$"', msgspec.json.encode(made))
+    schemas, components = msgspec.json.decode(spelled)
+    return dict(zip(kinds, schemas, strict=True)), components
 
 
-def _is_document(kind: Any) -> bool:
-    return kind not in {None, Reply, bytes}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {
-            key: re.sub(r"^\\A(.*)\\Z$", r"^\1$", inner)
-            if key == "pattern" and isinstance(inner, str)
-            else _plain(inner)
-            for key, inner in value.items()
-        }
-    return [_plain(inner) for inner in value] if isinstance(value, list) else value
-
-
-def _operation(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
-    name = getattr(route.handler, "__name__", "").rstrip("_")
-    made: dict[str, Any] = {
-        "operationId": f"{name}_{route.method.lower()}",
+def _operation(route: Route, schemas: dict[Any, Part]) -> Part:
+    content = {JSON: {"schema": schemas[route.body]}} if route.body else _octets(OCTETS)
+    made: Part = {
+        "operationId": f"{route.handler.__name__.rstrip('_')}_{route.method.lower()}",
         "summary": route.summary,
         "parameters": _parameters(route, schemas),
         "responses": _responses(route, schemas),
     }
-    if route.bare:
-        made["requestBody"] = {"required": True, "content": {OCTETS: {"schema": _BINARY}}}
-    elif route.body:
-        made["requestBody"] = {"required": True, "content": {JSON: {"schema": schemas[route.body]}}}
+    if route.body or route.takes_bytes:
+        made["requestBody"] = {"required": True, "content": content}
     if route.operator:
         made["security"] = [{"operator": []}]
     return made
 
 
-def _parameters(route: Route, schemas: dict[Any, Any]) -> list[dict[str, Any]]:
-    made: list[dict[str, Any]] = []
-    for place, part in (("path", route.path_type), ("query", route.query_type)):
-        for one in msgspec.structs.fields(part):
-            schema = schemas[one.type]
-            if not one.required:
-                schema = {**schema, "default": one.default}
-            made.append({"name": one.name, "in": place, "required": one.required, "schema": schema})
-    return made + [{"in": "header", **_header(one), "name": one.name} for one in route.reads]
+def _octets(media: str) -> Part:
+    return {media: {"schema": _BINARY if media == OCTETS else {"type": "string"}}}
 
 
-def _header(header: Header) -> dict[str, Any]:
-    pattern = {"pattern": header.pattern} if header.pattern else {}
-    return {
-        "description": header.description,
-        "required": header.required,
-        "schema": {"type": "string", **pattern},
-    }
-
-
-def _responses(route: Route, schemas: dict[Any, Any]) -> dict[str, Any]:
-    if _is_document(route.answer):
-        content = {JSON: {"schema": schemas[route.answer]}}
-    else:
-        content = {
-            route.media: {"schema": _BINARY if route.media == OCTETS else {"type": "string"}}
-        }
-    fine: dict[str, Any] = {"description": route.summary, "content": content}
-    if route.sends:
-        fine["headers"] = {one.name: _header(one) for one in route.sends}
-    problem = schemas[ProblemDocument]
-    return {str(route.status): fine} | {
-        str(status): _problem(status, problem) for status in statuses(route)
-    }
-
-
-def _problem(status: int, schema: dict[str, Any]) -> dict[str, Any]:
-    kinds = [kind for kind in KINDS.values() if kind.status == status]
-    made: dict[str, Any] = {
-        "description": "; or: ".join(kind.title for kind in kinds),
-        "content": {MEDIA: {"schema": schema}},
-    }
-    if any(kind.pause for kind in kinds):
-        made["headers"] = {"retry-after": _header(_RETRY)}
+def _parameters(route: Route, schemas: dict[Any, Part]) -> list[Part]:
+    made: list[Part] = [{"in": "header", "name": one.name, **_header(one)} for one in route.reads]
+    for place, kind in (("path", route.path_type), ("query", route.query_type)):
+        for one in msgspec.structs.fields(kind):
+            schema = schemas[one.type] | ({} if one.required else {"default": one.default})
+            made.append({"in": place, "name": one.name, "required": one.required, "schema": schema})
     return made
+
+
+def _header(header: Header) -> Part:
+    schema = {"type": "string"} | ({"pattern": header.pattern} if header.pattern else {})
+    return {"description": header.description, "required": header.required, "schema": schema}
+
+
+def _responses(route: Route, schemas: dict[Any, Part]) -> Part:
+    document = schemas.get(route.answer)
+    fine: Part = {
+        "description": route.summary,
+        "content": {JSON: {"schema": document}} if document else _octets(route.media),
+        "headers": {one.name: _header(one) for one in route.sends},
+    }
+    made = {str(route.status): fine}
+    for status in _statuses(route):
+        kinds = [kind for kind in KINDS.values() if kind.status == status]
+        made[str(status)] = {
+            "description": "; or: ".join(kind.title for kind in kinds),
+            "content": {MEDIA: {"schema": schemas[ProblemDocument]}},
+            "headers": {_RETRY.name: _header(_RETRY)} if kinds[0].pause else {},
+        }
+    return made
+
+
+def _statuses(route: Route) -> list[int]:
+    """List the statuses of the problems that a route answers with."""
+    found = set(route.problems)
+    if route.path_type.__struct_fields__ or route.query_type.__struct_fields__ or route.body:
+        found.add(422)
+    if "{digest}" in route.path:
+        found |= {404, 503}  # a process that stands by cannot know
+    if route.operator:
+        found.add(403)
+    if route.takes_bytes or route.body:
+        found |= {400, 408, 413, 503}
+    return sorted(found)

@@ -19,7 +19,7 @@ from coatcheck.services.http.problems import Problem
 
 JSON: Final = "application/json"
 OCTETS: Final = "application/octet-stream"
-_APART: Final = frozenset({"body", "scope", "receive", "send"})
+_APART: Final = frozenset({"body", "wire"})
 
 Digest = Annotated[
     str, Meta(pattern=r"\A[0-9a-f]{64}\Z", description="The digest of the round's terms.")
@@ -59,8 +59,7 @@ class Route:
         reads: request headers that the handler reads.
         sends: headers of the answer.
         media: the answer's media type if it is a `Reply`.
-        bare: the handler reads the request and answers it itself, called with the path's
-            parameters and ASGI's scope, receive and send. It takes bytes and gives `gives`.
+        gives: what a handler gives that takes a `wire`: bytes, which it reads and answers itself.
     """
 
     method: str
@@ -72,7 +71,6 @@ class Route:
     reads: tuple[Header, ...] = ()
     sends: tuple[Header, ...] = ()
     media: str = OCTETS
-    bare: bool = False
     gives: Any = None
 
     @cached_property
@@ -83,6 +81,11 @@ class Route:
     @cached_property
     def _signature(self) -> inspect.Signature:
         return inspect.signature(self.handler)
+
+    @cached_property
+    def takes_bytes(self) -> bool:
+        """Whether the handler reads bytes from the wire and answers by itself."""
+        return "wire" in self._signature.parameters
 
     @cached_property
     def body(self) -> Any:

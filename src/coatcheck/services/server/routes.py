@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from coatcheck.protocol.agreement import SignedTerms, read_signed
-from coatcheck.protocol.keyfiles import PublicKeys
 from coatcheck.protocol.terms import Second
-from coatcheck.services.http.connections import Receive, Scope, Send
-from coatcheck.services.http.deliveries import DELIVERY
-from coatcheck.services.http.routes import Digest, Nothing, Route
+from coatcheck.services.http.connections import Wire
+from coatcheck.services.http.deliveries import delivery
+from coatcheck.services.http.routes import Digest, Route
 
 if TYPE_CHECKING:
     from coatcheck.services.server.service import Live, ServerService
@@ -70,11 +69,6 @@ def _found(server: "ServerService", digest: str) -> "Live":
     return live
 
 
-async def key(server: "ServerService") -> PublicKeys:
-    """Give the public keys for new rounds."""
-    return server.keyring.public
-
-
 async def rounds(server: "ServerService") -> list[RoundStatus]:
     """List the rounds."""
     return [_status(server, live) for live in server.rounds.values()]
@@ -95,28 +89,17 @@ async def propose(server: "ServerService", body: Proposal) -> RoundStatus:
     return _status(server, await server.propose(body))
 
 
-def batch(
-    server: "ServerService", digest: Digest, scope: Scope, receive: Receive, send: Send
-) -> Awaitable[None]:
+def batch(server: "ServerService", digest: Digest, wire: Wire) -> Awaitable[None]:
     """Take the last shuffler's batch; the same one twice is one."""
-    return server.receive(bytes.fromhex(digest), scope, receive, send)
+    return server.receive(bytes.fromhex(digest), *wire)
 
 
 _ONE: Final = "/rounds/{digest}"
 
 ROUTES: Final = (
-    Route("GET", "/key", key),
     Route("GET", "/rounds", rounds, problems=(503,)),
     Route("POST", "/rounds", propose, operator=True, problems=(409, 507)),
     Route("GET", _ONE, round_),
     Route("GET", f"{_ONE}/terms", terms),
-    Route(
-        "POST",
-        f"{_ONE}/batch",
-        batch,
-        bare=True,
-        gives=Nothing,
-        reads=DELIVERY,
-        problems=(403, 409, 507),
-    ),
+    delivery(f"{_ONE}/batch", batch),
 )

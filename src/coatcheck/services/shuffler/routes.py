@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from coatcheck.protocol.agreement import SignedTerms, read_signed, write_signed
-from coatcheck.protocol.keyfiles import PublicKeys
-from coatcheck.services.http.connections import Receive, Scope, Send
-from coatcheck.services.http.deliveries import DELIVERY
+from coatcheck.services.http.connections import Wire
+from coatcheck.services.http.deliveries import delivery
 from coatcheck.services.http.problems import Problem
-from coatcheck.services.http.routes import Digest, Header, Nothing, Reply, Route
+from coatcheck.services.http.routes import Digest, Header, Reply, Route
 
 if TYPE_CHECKING:
     from coatcheck.services.shuffler.rounds import Live
@@ -78,11 +77,6 @@ def _status(live: "Live") -> RoundStatus:
 # -- for everybody
 
 
-async def key(shuffler: "ShufflerService") -> PublicKeys:
-    """Give the public keys for new rounds."""
-    return shuffler.keyring.public
-
-
 async def rounds(shuffler: "ShufflerService") -> list[RoundStatus]:
     """List the rounds."""
     return [_status(live) for live in shuffler.rounds.values()]
@@ -95,11 +89,9 @@ async def offer(shuffler: "ShufflerService", digest: Digest) -> Offer:
     return Offer(signed=read_signed(live.stored.signed), board=board, status=_status(live))
 
 
-def upload(
-    shuffler: "ShufflerService", digest: Digest, scope: Scope, receive: Receive, send: Send
-) -> Awaitable[None]:
+def upload(shuffler: "ShufflerService", digest: Digest, wire: Wire) -> Awaitable[None]:
     """Hand in a sealed report for a signed receipt; the same bytes again are no second report."""
-    return shuffler.upload(bytes.fromhex(digest), scope, receive, send)
+    return shuffler.upload(bytes.fromhex(digest), *wire)
 
 
 # -- for the server and for the shuffler before
@@ -116,11 +108,9 @@ async def open_round(shuffler: "ShufflerService", digest: Digest, body: SignedTe
     return _status(_found(shuffler, digest))
 
 
-def batch(
-    shuffler: "ShufflerService", digest: Digest, scope: Scope, receive: Receive, send: Send
-) -> Awaitable[None]:
+def batch(shuffler: "ShufflerService", digest: Digest, wire: Wire) -> Awaitable[None]:
     """Take the batch of the shuffler before; the same one twice is one."""
-    return shuffler.accept(bytes.fromhex(digest), scope, receive, send)
+    return shuffler.accept(bytes.fromhex(digest), *wire)
 
 
 # -- for the operator
@@ -156,26 +146,16 @@ ROUTES: Final = (
         "POST",
         f"{_ONE}/uploads",
         upload,
-        bare=True,
         gives=Reply,
         status=201,
         reads=(_TOKEN,),
         problems=(403, 409, 425, 429, 507),
     ),
-    Route("GET", "/key", key),
     Route("GET", "/rounds", rounds, problems=(503,)),
     Route("POST", "/rounds", sign, problems=(403, 409, 507)),
     Route("GET", _ONE, offer),
     Route("PUT", _ONE, open_round, problems=(403, 409, 507)),
-    Route(
-        "POST",
-        f"{_ONE}/batch",
-        batch,
-        bare=True,
-        gives=Nothing,
-        reads=DELIVERY,
-        problems=(403, 409, 507),
-    ),
+    delivery(f"{_ONE}/batch", batch),
     Route("POST", f"{_ONE}/abandonment", abandon, operator=True, problems=(409, 507)),
     Route("POST", f"{_ONE}/closing", close, operator=True, problems=(409, 507)),
 )
