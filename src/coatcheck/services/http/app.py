@@ -7,9 +7,9 @@ the router, msgspec reads and writes the documents (docs/decisions/0009-one-sche
 import asyncio
 import contextlib
 import hmac
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
 import msgspec
@@ -146,12 +146,7 @@ class Frame:
             await self._live(receive, send)
             return
         try:
-            route, given = self._find(scope["method"], scope["path"])
-            if route.takes_bytes:
-                wire = Wire(scope, receive, send)
-                await route.handler(self._service, **given, wire=wire)
-            else:
-                await self._answer(route, given, scope, receive, send)
+            await self._find(scope["method"], scope["path"])((scope, receive, send))
         except Problem as problem:
             await self.refuse(send, problem)
         except Error as error:
@@ -160,22 +155,24 @@ class Frame:
             log.error("a mistake of ours: %s", place_of(error))
             await self.refuse(send, Problem("internal", "this is our mistake; it was counted"))
 
-    def _search(self, method: str, path: str) -> tuple[Route, dict[str, Any]]:
-        """Find the route of a path, and the parameters in it."""
+    def _search(self, method: str, path: str) -> Callable[[Wire], Awaitable[None]]:
+        """Find what answers requests for a path."""
         others: list[str] = []
         for route in self.routes:
             found = route.pattern.fullmatch(path)
             if found and route.method == method:
-                return route, route.read_path(found)
+                given = route.read_path(found)
+                if route.takes_bytes:
+                    return partial(route.handler, self._service, *given.values())
+                return partial(self._answer, route, given)
             others += [route.method] if found else []
         if others:
             allowed = ", ".join(others)
             raise Problem("method", f"this address takes {allowed}", allow=allowed)
         raise Problem("not-found", "there is nothing at this address")
 
-    async def _answer(
-        self, route: Route, given: dict[str, Any], scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    async def _answer(self, route: Route, given: dict[str, Any], wire: Wire) -> None:
+        scope, receive, send = wire
         if route.operator:
             self._check_operator(scope)
         asked = given | route.read_query(scope["query_string"])
