@@ -72,9 +72,7 @@ class Scene:
             self.company.check()
             if address.exists():
                 with suppress(Unavailable):
-                    if msgspec.json.decode(self.http.get(f"{self.local.url(name)}/healthz"))[
-                        "leads"
-                    ]:
+                    if self._read(name, "healthz")["leads"]:
                         return
             time.sleep(_GLANCE)
         raise Refused(f"the {name} did not answer within {_START:g} s: use --keep, read its log")
@@ -106,8 +104,11 @@ class Scene:
 
     def published(self) -> bool:
         """Tell whether the round's answers are on the board."""
-        raw = self.http.get(f"{self.local.url('server')}/rounds/{self._digest}")
-        return bool(msgspec.json.decode(raw)["phase"] == "published")
+        return bool(self._read("server", f"rounds/{self._digest}")["phase"] == "published")
+
+    def _read(self, name: str, what: str) -> Any:
+        url = f"{self.local.url(name)}/{what}"
+        return msgspec.json.decode(self.http.wait(lambda peers: peers.get(url)))
 
     # -- the server's chair
 

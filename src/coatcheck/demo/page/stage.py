@@ -150,7 +150,10 @@ class Loopback:
         return f"{self._scene.addresses[role]}/rounds/{self._opened().digest.hex()}/{what}"
 
     def _get(self, url: str) -> bytes:
-        return self._http.get(url, most=BULK, patience=_AGAIN)
+        return self._http.wait(lambda peers: peers.get(url, most=BULK), patience=_AGAIN)
 
     def _post(self, url: str, body: bytes) -> bytes:
-        return self._http.send(url, body, headers={"content-type": OCTETS}, patience=_AGAIN)
+        headers = {"content-type": OCTETS}
+        return self._http.wait(
+            lambda peers: peers.send(url, body, headers=headers), patience=_AGAIN
+        )

@@ -52,6 +52,7 @@ class Frame:
         loops: what runs beside the requests, as long as the service does.
         endings: what is done when the service ends.
         routes: the table that the application serves.
+        started: called once when the service begins to answer.
         document: the OpenAPI document of the table.
     """
 
@@ -63,6 +64,7 @@ class Frame:
     loops: list[Step] = field(default_factory=list)
     endings: list[Step] = field(default_factory=list)
     routes: list[Route] = field(default_factory=list)
+    started: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self.metrics = Metrics(self.role)
@@ -84,6 +86,7 @@ class Frame:
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         async with self._running():
+            self.started()
             await send({"type": "lifespan.startup.complete"})
             await receive()
         await send({"type": "lifespan.shutdown.complete"})
@@ -161,21 +164,22 @@ class Frame:
         for route in self.routes:
             found = route.pattern.fullmatch(path)
             if found and route.method == method:
-                given = route.read_path(found)
-                if route.takes_bytes:
-                    return partial(route.handler, self._service, *given.values())
-                return partial(self._answer, route, given)
+                if not route.takes_bytes:
+                    return partial(self._answer, route, found.groupdict())
+                return partial(
+                    route.handler, self._service, *route.read(found.groupdict()).values()
+                )
             others += [route.method] if found else []
         if others:
             allowed = ", ".join(others)
             raise Problem("method", f"this address takes {allowed}", allow=allowed)
         raise Problem("not-found", "there is nothing at this address")
 
-    async def _answer(self, route: Route, given: dict[str, Any], wire: Wire) -> None:
+    async def _answer(self, route: Route, path: dict[str, str], wire: Wire) -> None:
         scope, receive, send = wire
         if route.operator:
             self._check_operator(scope)
-        asked = given | route.read_query(scope["query_string"])
+        asked = route.read(path, scope["query_string"])
         if route.body is not None:
             raw = await read_body(scope, receive, limit=_CONTROL_LIMIT)
             asked["body"] = route.read_body(raw)

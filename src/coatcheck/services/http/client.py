@@ -186,20 +186,9 @@ class Blocking:
         self._thread.join()
         self._loop.close()
 
-    def get(self, url: str, *, most: int = DOCUMENT, patience: float = 0.0) -> bytes:
-        """Fetch a document."""
-        return self._run(patiently(lambda: self._peers.get(url, most=most), patience))
-
-    def send(
-        self,
-        url: str,
-        body: bytes,
-        *,
-        headers: Mapping[str, str] | None = None,
-        patience: float = 0.0,
-    ) -> bytes:
-        """Send a body and return the answer."""
-        return self._run(patiently(lambda: self._peers.send(url, body, headers=headers), patience))
+    def wait(self, ask: Callable[[Peers], Coroutine[Any, Any, _T]], *, patience: float = 0.0) -> _T:
+        """Ask, patiently if told so, and wait for the answer."""
+        return self._run(patiently(lambda: ask(self._peers), patience))
 
     def _run(self, errand: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(errand, self._loop).result()
@@ -213,9 +202,10 @@ def ask(
     try:
         with Blocking(ca=ca, timeout=120) as http:
             if method == "GET":
-                raw = http.get(url, most=LIST)
+                raw = http.wait(lambda peers: peers.get(url, most=LIST))
             else:
-                raw = http.send(url, msgspec.json.encode(body or {}), headers=headers)
+                sent = msgspec.json.encode(body or {})
+                raw = http.wait(lambda peers: peers.send(url, sent, headers=headers))
         return msgspec.json.decode(raw, type=dict[str, Any])
     except Wrong as error:
         raise Misuse(str(error)) from None

@@ -38,10 +38,7 @@ def _schemas(routes: Sequence[Route]) -> tuple[dict[Any, Part], Part]:
     """Have msgspec write the schema of every type; patterns as ECMAScript spells them."""
     kinds: list[Any] = [ProblemDocument]
     for route in routes:
-        fields = (
-            *msgspec.structs.fields(route.path_type),
-            *msgspec.structs.fields(route.query_type),
-        )
+        fields = msgspec.structs.fields(route.parameters)
         kinds += [*(one.type for one in fields), route.body, route.answer]
     kinds = [kind for kind in dict.fromkeys(kinds) if kind not in {None, Reply}]
     made = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
@@ -71,10 +68,10 @@ def _octets(media: str) -> Part:
 
 def _parameters(route: Route, schemas: dict[Any, Part]) -> list[Part]:
     made: list[Part] = [{"in": "header", "name": one.name, **_header(one)} for one in route.reads]
-    for place, kind in (("path", route.path_type), ("query", route.query_type)):
-        for one in msgspec.structs.fields(kind):
-            schema = schemas[one.type] | ({} if one.required else {"default": one.default})
-            made.append({"in": place, "name": one.name, "required": one.required, "schema": schema})
+    for one in msgspec.structs.fields(route.parameters):
+        place = "path" if f"{{{one.name}}}" in route.path else "query"
+        schema = schemas[one.type] | ({} if one.required else {"default": one.default})
+        made.append({"in": place, "name": one.name, "required": one.required, "schema": schema})
     return made
 
 
@@ -104,7 +101,7 @@ def _responses(route: Route, schemas: dict[Any, Part]) -> Part:
 def _statuses(route: Route) -> list[int]:
     """List the statuses of the problems that a route answers with."""
     found = set(route.problems)
-    if route.path_type.__struct_fields__ or route.query_type.__struct_fields__ or route.body:
+    if route.parameters.__struct_fields__ or route.body:
         found.add(422)
     if "{digest}" in route.path:
         found |= {404, 503}  # a process that stands by cannot know

@@ -99,42 +99,29 @@ class Route:
         return self.gives or self._signature.return_annotation
 
     @cached_property
-    def path_type(self) -> type[Struct]:
-        """The parameters in the path, as a struct."""
-        return self._parameters("Path", in_path=True)
-
-    @cached_property
-    def query_type(self) -> type[Struct]:
-        """The parameters in the query, as a struct."""
-        return self._parameters("Query", in_path=False)
-
-    def _parameters(self, name: str, *, in_path: bool) -> type[Struct]:
+    def parameters(self) -> type[Struct]:
+        """The parameters of path and query, as a struct."""
         _, *given = self._signature.parameters.values()
         fields: list[Any] = [
             (one.name, one.annotation, *(() if one.default is one.empty else (one.default,)))
             for one in given
-            if one.name not in _APART and (f"{{{one.name}}}" in self.path) == in_path
+            if one.name not in _APART
         ]
-        return msgspec.defstruct(name, fields, frozen=True)
+        return msgspec.defstruct("Parameters", fields, frozen=True)
 
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         """What a path looks like that this route serves, to be matched in full."""
         return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", self.path))
 
-    def read_path(self, found: re.Match[str]) -> dict[str, Any]:
-        """Read the parameters in the path."""
-        return _converted(found.groupdict(), self.path_type)
-
-    def read_query(self, query: bytes) -> dict[str, Any]:
-        """Read the parameters in the query; those that nobody asked for are left out."""
-        if not self.query_type.__struct_fields__:
-            return {}
+    def read(self, path: dict[str, str], query: bytes = b"") -> dict[str, Any]:
+        """Read the parameters; those of the query that nobody asked for are left out."""
         try:
-            given = dict(parse_qsl(query.decode("ascii"), max_num_fields=16))
-        except ValueError:
-            raise Problem("unprocessable", "the query cannot be read") from None
-        return _converted(given, self.query_type)
+            given = dict(parse_qsl(query.decode("ascii"), max_num_fields=16)) | path
+            found = msgspec.convert(given, type=self.parameters, strict=False)
+        except (ValueError, msgspec.ValidationError) as error:
+            raise Problem("unprocessable", f"the address is wrong: {error}"[:300]) from None
+        return msgspec.structs.asdict(found)
 
     def read_body(self, raw: bytes) -> Any:
         """Read the JSON document strictly."""
@@ -144,10 +131,3 @@ class Route:
             raise Problem("unprocessable", f"the document is wrong: {error}"[:300]) from None
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             raise Problem("malformed", "this is no JSON document") from None
-
-
-def _converted(given: dict[str, str], kind: type[Struct]) -> dict[str, Any]:
-    try:
-        return msgspec.structs.asdict(msgspec.convert(given, type=kind, strict=False))
-    except msgspec.ValidationError as error:
-        raise Problem("unprocessable", f"the address is wrong: {error}"[:300]) from None
