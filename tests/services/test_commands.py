@@ -131,7 +131,7 @@ def test_wrong_input_gets_a_sentence(words: tuple[str, ...], sentence: str) -> N
         ("[board]\nname = 1\n", "Expected `str`"),
         ('[board]\nname = "b"\nstore = "memory:"\n', "missing required field `keys`"),
         ('[board]\nname="b"\nstore="memory:"\nkeys=["x.key"]\nwrong=1\n', "unknown field `wrong`"),
-        ("[board\n", "is no TOML file"),
+        ("[board\n", "is not a TOML file"),
         ('[board]\nname="b"\nstore="memory:"\nkeys=["x.key"]\n', "cannot read"),
     ],
 )

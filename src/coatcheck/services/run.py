@@ -61,7 +61,7 @@ def serve(
     logging.basicConfig(
         level=log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
     )
-    # These would write a line a request, with addresses in it.
+    # These would write a line per request, with addresses in it.
     for name in ("httpx2", "httpcore2", "httpx", "httpcore", "uvicorn.access"):
         logging.getLogger(name).setLevel(logging.WARNING)
     frame = build(role, config)
