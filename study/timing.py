@@ -36,13 +36,13 @@ from coatcheck import (
     system,
     write,
 )
-from coatcheck.protocol.agreement import settle
+from coatcheck.protocol.agreement import SettledTerms, settle
 from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.parcels import Batch
 from coatcheck.protocol.shuffler import fresh_state
 from coatcheck.protocol.suites import suite_named
 from coatcheck.protocol.terms import Round
-from coatcheck.protocol.witness import check_bulletin
+from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.simulation.round import CLOSES, OPENS, Cast
 from coatcheck.tasks.pairs import agreement
 from study import datasets
@@ -218,13 +218,13 @@ def _compute(
     return told, notice
 
 
-def _fetch(cast: Cast, round_: Round, tickets: list[list[Ticket]], *, notice: bytes) -> Row:
+def _fetch(cast: Cast, round_: SettledTerms, tickets: list[list[Ticket]], *, notice: bytes) -> Row:
     """Time how people find their answers, and a letter from one to the match."""
     board = Board(sign=cast.board.signing.sign, check=_check)
     board.publish(notice, round_)
-    bulletin = check_bulletin(board.bulletin(round_.digest), round_)
-    collecting = cpu(lambda: collect(tickets[1][0], bulletin, round_), times=50)
-    answers = [collect(ticket, bulletin, round_) for ticket in tickets[1]]
+    bulletin = verify_bulletin(board.bulletin(round_.digest), round_)
+    collecting = cpu(lambda: collect(tickets[1][0], bulletin), times=50)
+    answers = [collect(ticket, bulletin) for ticket in tickets[1]]
     worker = next(n for n, answer in enumerate(answers) if answer.partners)
     contact, words = answers[worker].partners[0].contact, b"where do we meet?"
     posting, _ = write(tickets[1][worker], words, to=contact, round_=round_)

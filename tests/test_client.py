@@ -26,7 +26,7 @@ from coatcheck.protocol.client import Limit, examine
 from coatcheck.protocol.terms import read_terms
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.protocol.trust import Trust
-from coatcheck.protocol.witness import check_bulletin
+from coatcheck.protocol.verification import VerifiedEntry, verify_bulletin
 from coatcheck.randomizers import MinkowskiResponse
 from rounds import OPENS, Stage, posting_counted
 
@@ -191,24 +191,29 @@ def test_receipts_are_kept_if_they_are_for_ones_own_bytes() -> None:
 def test_a_missing_entry_is_reported_with_the_evidence() -> None:
     """The person who is left out learns it, and whether there is a receipt to show."""
     left_out = STAGE.join(0)
-    bulletin = check_bulletin(STAGE.server().answer(STAGE.batch(CROWD)), STAGE.round)
+    bulletin = verify_bulletin(STAGE.server().answer(STAGE.batch(CROWD)), STAGE.round)
     with pytest.raises(Missing, match="no receipt"):
-        client.collect(left_out, bulletin, STAGE.round)
+        client.collect(left_out, bulletin)
     receipt = STAGE.shuffler().receive(left_out.upload, now=OPENS)
     holder = client.keep_receipt(left_out, receipt, STAGE.round)
     with pytest.raises(Missing, match="receipt proves"):
-        client.collect(holder, bulletin, STAGE.round)
+        client.collect(holder, bulletin)
 
 
 def test_a_ticket_works_in_its_own_round_only() -> None:
     """Terms of another round are a mistake, told as one."""
-    other = Stage(name="morning")
-    bulletin = check_bulletin(STAGE.server().answer(STAGE.batch(CROWD)), STAGE.round)
-    for call in (
-        lambda: client.collect(CROWD[0], bulletin, other.round),
-        lambda: client.write(CROWD[0], b"", to=CROWD[1].keys.contact_raw, round_=other.round),
-        lambda: client.read(CROWD[0], [], other.round),
-    ):
+    bulletin = verify_bulletin(STAGE.server().answer(STAGE.batch(CROWD)), STAGE.round)
+    entry = VerifiedEntry(STAGE.round, 0, bulletin.entries[0][0])
+    receipt = STAGE.shuffler().receive(CROWD[0].upload, now=OPENS)
+    stray = Stage(name="morning").join(0)
+    calls: list[Callable[[], object]] = [
+        lambda: client.collect(stray, bulletin),
+        lambda: client.open_entry(stray, entry),
+        lambda: client.keep_receipt(stray, receipt, STAGE.round),
+        lambda: client.write(stray, b"", to=CROWD[1].keys.contact_raw, round_=STAGE.round),
+        lambda: client.read(stray, [], STAGE.round),
+    ]
+    for call in calls:
         with pytest.raises(Misuse, match="another round"):
             call()
 

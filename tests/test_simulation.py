@@ -13,6 +13,7 @@ from coatcheck.protocol.drafting import GroupDraft
 from coatcheck.protocol.envelope import Purpose, binding, unseal
 from coatcheck.protocol.notices import Bulletin
 from coatcheck.protocol.parcels import Batch
+from coatcheck.protocol.verification import VerifiedEntry
 from coatcheck.randomizers import FieldwiseResponse, GridResponse
 from coatcheck.simulation.round import Crowd, Outcome, simulate, view
 from coatcheck.tasks import Task, from_params
@@ -61,7 +62,7 @@ def test_a_ticket_opens_no_other_entry(matched: Outcome) -> None:
                 with pytest.raises(Unsealable):
                     unseal(other[16:], key=keys.opening, bound=bound)
                 with pytest.raises(Malformed):
-                    client.open_entry(ticket, other, matched.round)
+                    client.open_entry(ticket, VerifiedEntry(matched.round, group, other))
 
 
 def test_every_matched_pair_exchanges_letters(matched: Outcome) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from coatcheck.domains import Box
 from coatcheck.entropy import seeded
-from coatcheck.protocol import client, witness
+from coatcheck.protocol import client, verification
 from coatcheck.protocol.agreement import SignedTerms, countersign, propose, settle, write_signed
 from coatcheck.protocol.board import Board
 from coatcheck.protocol.drafting import GroupDraft
@@ -58,7 +58,7 @@ def test_a_person_joins_from_the_browser(suite: str, shufflers: int) -> None:
     board = answered(stage, [mine, *stage.crowd(3)])
     raw = board.bulletin(stage.round.digest)
     here = ask("collect", ticket=kept, bulletin=raw.hex(), **asked(stage))
-    there = client.collect(mine, witness.check_bulletin(raw, stage.round), stage.round)
+    there = client.collect(mine, verification.verify_bulletin(raw, stage.round))
     assert here["values"] == list(there.values)
     assert len(here["values"]) == 2
 
@@ -114,7 +114,7 @@ def test_a_match_found_in_python_is_read_in_the_browser() -> None:
     mine = read_ticket(joined["ticket"].encode())
     tickets = [mine, *(stage.join(g, (31.3, 121.5)) for g in (0, 0, 1, 1, 1))]
     raw = answered(stage, tickets).bulletin(stage.round.digest)
-    there = client.collect(mine, witness.check_bulletin(raw, stage.round), stage.round)
+    there = client.collect(mine, verification.verify_bulletin(raw, stage.round))
     here = ask("collect", ticket=joined["ticket"], bulletin=raw.hex(), **asked(stage))
     assert here["partners"] == [partner.contact.hex() for partner in there.partners]
     assert len(here["partners"]) == 1

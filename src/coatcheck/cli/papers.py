@@ -24,7 +24,7 @@ from coatcheck.cli.files import (
 )
 from coatcheck.entropy import system
 from coatcheck.errors import Misuse
-from coatcheck.protocol.agreement import countersign, propose, settle, write_signed
+from coatcheck.protocol.agreement import accept, countersign, propose, settle, write_signed
 from coatcheck.protocol.suites import SUITES, suite_named
 from coatcheck.protocol.terms import Notary, Party, Round, Terms
 
@@ -126,8 +126,8 @@ def sign(*, file: Path, key: Path, pledges: Path, out: Path) -> None:
 @_JSON
 def check(*, file: Path, trust: tuple[str, ...], as_json: bool) -> None:
     """Check every signature and print what the terms say."""
-    trusted = read_trust(trust) if trust else None
-    round_ = settle(read_terms_file(file), trusted=trusted)
+    signed = read_terms_file(file)
+    round_ = accept(signed, trusted=read_trust(trust)) if trust else settle(signed)
     show(describe(round_), as_json=as_json)
 
 

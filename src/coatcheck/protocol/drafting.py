@@ -16,7 +16,7 @@ from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.messages import PayloadFormat, answer_room
 from coatcheck.protocol.suites import Suite
-from coatcheck.protocol.terms import Group, Notary, Party, Promise, Work
+from coatcheck.protocol.terms import GroupTerms, Notary, Party, Promise, Work
 from coatcheck.randomizers import REGISTRY, Randomizer
 
 _FIELDS = {"round", "task", "groups", "letter_size"}
@@ -55,7 +55,7 @@ def notary(name: str, keys: KeyPairs) -> Notary:
 
 def draft_groups(
     drafts: Sequence[GroupDraft], *, task: tasks.Task, suite: Suite
-) -> tuple[Group, ...]:
+) -> tuple[GroupTerms, ...]:
     """Compute what the terms say of each group.
 
     *Guarantee:* the promise is what the crowd at its minimum gives, less the corrupted and those
@@ -78,7 +78,7 @@ def draft_groups(
         )
         promise = _promise(draft, exposed=told)
         made.append(
-            Group(
+            GroupTerms(
                 name=draft.name,
                 randomizer=draft.randomizer.params(),
                 decode=draft.decode or draft.randomizer.decodes[0],
@@ -120,7 +120,7 @@ class Draft:
     """The parts of the terms that a draft decides."""
 
     round: str
-    groups: tuple[Group, ...]
+    groups: tuple[GroupTerms, ...]
     task: Work
     letter_size: int
 

@@ -17,7 +17,7 @@ from coatcheck import tasks
 from coatcheck.accounting.amplification import Guarantee
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse
-from coatcheck.protocol import client, witness
+from coatcheck.protocol import client, verification
 from coatcheck.protocol.agreement import SignedTerms, countersign, propose, settle
 from coatcheck.protocol.board import Board
 from coatcheck.protocol.client import Invitation, Limit, examine
@@ -173,9 +173,9 @@ def simulate(
     raw = Server(round_, keys=cast.server, task=task).answer(batch)
     board = Board(sign=cast.board.signing.sign, check=_check)
     board.publish(raw, round_)
-    bulletin = witness.check_bulletin(board.bulletin(round_.digest), round_)
+    bulletin = verification.verify_bulletin(board.bulletin(round_.digest), round_)
     answers = tuple(
-        tuple(client.collect(ticket, bulletin, round_) for ticket in group) for group in tickets
+        tuple(client.collect(ticket, bulletin) for ticket in group) for group in tickets
     )
     guarantees = tuple(invitation.guarantee for invitation in invitations)
     return Outcome(
