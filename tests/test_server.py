@@ -10,7 +10,7 @@ from coatcheck.domains import Ball
 from coatcheck.entropy import seeded
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused
 from coatcheck.protocol import client
-from coatcheck.protocol.drafting import GroupDraft, draft_groups
+from coatcheck.protocol.drafting import GroupPlan, draft_groups
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.messages import PayloadFormat, encode_report
 from coatcheck.protocol.notices import REFUSED, Bulletin
@@ -198,7 +198,7 @@ def test_keys_and_task_must_be_those_of_the_terms() -> None:
 
 def test_a_draft_needs_every_group_of_its_task() -> None:
     """One group for a task of two is a mistake, told as one."""
-    one = GroupDraft(name="riders", randomizer=SQUARE, minimum=2, delta=1e-3)
+    one = GroupPlan(name="riders", randomizer=SQUARE, minimum=2, delta=1e-3)
     with pytest.raises(Misuse, match="riders, drivers"):
         draft_groups([one], task=Echo(), suite=CLASSICAL)
 

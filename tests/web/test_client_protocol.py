@@ -11,13 +11,13 @@ from coatcheck.entropy import seeded
 from coatcheck.protocol import client, verification
 from coatcheck.protocol.agreement import SignedTerms, countersign, propose, settle, write_signed
 from coatcheck.protocol.board import Board
-from coatcheck.protocol.drafting import GroupDraft
+from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.merkle import Tree
 from coatcheck.protocol.suites import CLASSICAL, suite_named
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.randomizers import BoundedResponse
-from coatcheck.simulation.round import Cast
+from coatcheck.simulation.round import RoleKeys
 from coatcheck.tasks.matching import LeastCostMatching
 from rounds import CLOSES, OPENS, Stage
 from web.browser import Refusal, ask
@@ -102,10 +102,10 @@ def test_a_match_found_in_python_is_read_in_the_browser() -> None:
     randomizer = BoundedResponse(domain=city, epsilon=4.0, radius=0.1)
     task = LeastCostMatching(groups=("riders", "drivers"))
     drafts = [
-        GroupDraft(name=name, randomizer=randomizer, minimum=3, delta=1e-3) for name in task.groups
+        GroupPlan(name=name, randomizer=randomizer, minimum=3, delta=1e-3) for name in task.groups
     ]
     stage = Stage()
-    stage.cast = Cast.draw(suite=suite, shufflers=1, entropy=entropy)
+    stage.cast = RoleKeys.draw(suite=suite, shufflers=1, entropy=entropy)
     stage.signed = stage.cast.agree(drafts, task=task, name="noon", suite=suite)
     stage.round = settle(stage.signed)
     stage.task = task  # type: ignore[assignment] # a real task in place of the telling one
