@@ -275,6 +275,38 @@ def test_low_order_keys_in_terms_are_refused() -> None:
         settle(signed_blindly(document, server=cast.server, shufflers=cast.shufflers))
 
 
+@pytest.mark.parametrize("role", ["server", "shufflers", "board"])
+def test_a_key_that_anybody_could_sign_for_does_not_settle(role: str) -> None:
+    """The board's key is decoded as strictly as the others, though it has signed nothing yet."""
+    cast = STAGE.cast
+    path = (role, 0) if role == "shufflers" else (role,)
+    document = altered(set_to(*path, "verifying", value=(1).to_bytes(32, "little").hex()))
+    with pytest.raises(BadKey, match="small order"):
+        settle(signed_blindly(document, server=cast.server, shufflers=cast.shufflers))
+
+
+def test_documents_have_a_largest_size() -> None:
+    """Signed terms of the very limit are read; a byte more is not, however good it is."""
+    raw = write_signed(STAGE.signed)
+    assert read_signed(raw.ljust(1 << 17)) == STAGE.signed
+    with pytest.raises(Malformed, match="at most"):
+        read_signed(raw.ljust((1 << 17) + 1))
+    document = STAGE.round.document
+    assert read_terms(document.ljust(1 << 16)).terms == STAGE.round.terms
+    with pytest.raises(Malformed, match="at most"):
+        read_terms(document.ljust((1 << 16) + 1))
+
+
+def test_a_shuffler_checks_the_servers_signature_first() -> None:
+    """Terms that the server did not sign are not counter-signed, and no name is pledged."""
+    signed = propose(STAGE.round.terms, keys=STAGE.cast.server)
+    pledged = dict[str, bytes]()
+    forged = replace(signed, server="00" * 64)
+    with pytest.raises(BadSignature):
+        countersign(forged, keys=STAGE.cast.shufflers[0], pledged=pledged)
+    assert not pledged
+
+
 @pytest.mark.parametrize("suite", SUITES)
 def test_nobody_signs_a_sealing_key_that_is_not_the_own(suite: str) -> None:
     """Under the own name and verifying key another's sealing key would take the own layer."""
