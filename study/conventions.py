@@ -13,12 +13,14 @@ from typing import Final, Literal
 
 import numpy as np
 
-from coatcheck import (
-    Ball,
-    Box,
-    Group,
+from coatcheck import Ball, Box, Group, MinkowskiResponse, calibrate, choose, plan
+from coatcheck.accounting.amplification import any_ldp
+from coatcheck.accounting.composition import calibrate_rounds
+from coatcheck.accounting.laws import Law, OwnCoin
+from coatcheck.planning.tuning import even_prior
+from coatcheck.randomizers import (
+    Decode,
     Laplace,
-    MinkowskiResponse,
     PlanarLaplace,
     PrivHS,
     PrivUnit,
@@ -26,16 +28,8 @@ from coatcheck import (
     Randomizer,
     SquareWave,
     Staircase,
-    Task,
-    calibrate,
-    choose,
-    plan,
 )
-from coatcheck.accounting.amplification import any_ldp
-from coatcheck.accounting.composition import calibrate_rounds
-from coatcheck.accounting.laws import Law, OwnCoin
-from coatcheck.planning.tuning import even_prior
-from coatcheck.randomizers import Decode
+from coatcheck.tasks import Task
 
 # -- locations (Table errortime, the SC and the LBS figures)
 

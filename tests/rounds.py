@@ -10,7 +10,7 @@ from coatcheck.entropy import seeded
 from coatcheck.protocol.agreement import SignedTerms, settle
 from coatcheck.protocol.board import Board
 from coatcheck.protocol.client import Invitation, Limit, examine
-from coatcheck.protocol.drafting import GroupDraft
+from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.envelope import Purpose, binding, seal
 from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey
 from coatcheck.protocol.messages import encode_letter
@@ -21,7 +21,7 @@ from coatcheck.protocol.suites import suite_named
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.randomizers import MinkowskiResponse
-from coatcheck.simulation.round import CLOSES, OPENS, Cast, simulate
+from coatcheck.simulation.round import CLOSES, OPENS, RoleKeys, simulate
 from coatcheck.tasks import Answers, AnswerSize, Floats, Values
 
 __all__ = [
@@ -63,11 +63,9 @@ class Echo:
         return {"name": self.name}
 
 
-def draft(name: str, *, minimum: int = 2, note_size: int = 0) -> GroupDraft:
+def draft(name: str, *, minimum: int = 2, note_size: int = 0) -> GroupPlan:
     """Draft a group of the unit square."""
-    return GroupDraft(
-        name=name, randomizer=SQUARE, minimum=minimum, delta=1e-3, note_size=note_size
-    )
+    return GroupPlan(name=name, randomizer=SQUARE, minimum=minimum, delta=1e-3, note_size=note_size)
 
 
 class Stage:
@@ -85,7 +83,7 @@ class Stage:
     ) -> None:
         self.entropy = seeded(seed)
         self.suite = suite_named(suite)
-        self.cast = Cast.draw(suite=self.suite, shufflers=shufflers, entropy=self.entropy)
+        self.cast = RoleKeys.draw(suite=self.suite, shufflers=shufflers, entropy=self.entropy)
         self.task = Echo()
         drafts = [draft(g, minimum=minimum, note_size=note_size) for g in self.task.groups]
         self.signed = self.cast.agree(drafts, task=self.task, name=name, suite=self.suite)

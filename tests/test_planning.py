@@ -113,12 +113,12 @@ def test_a_plan_turns_into_terms() -> None:
     found = plan(
         {"all": Group(SQUARE, 2000, corrupted=20)}, epsilon=0.8, delta=1e-6, goal="unbiased"
     )
-    (group,) = json.loads(json.dumps(found.groups_of_terms()))
+    (group,) = json.loads(json.dumps([one.params() for one in found.groups]))
     made = from_params(group["randomizer"])
     kept = amplify(made.law, crowd=group["minimum"], corrupted=20, delta=1e-6)
-    assert kept.epsilon <= group["promise"]["epsilon"] == 0.8
+    assert kept.epsilon <= 0.8
     assert group["decode"] == "unbiased"
-    assert group["promise"]["corrupted"] == 20
+    assert (group["corrupted"], group["delta"]) == (20, 1e-6)
 
 
 def test_fading_and_expected_crowd_are_told() -> None:

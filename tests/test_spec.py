@@ -66,7 +66,7 @@ def test_the_fields_of_the_terms_are_the_codes() -> None:
     """Each field of the struct is in the table, and nothing else."""
     listed = set(re.findall(r"`([\w\[\].]+)`", " ".join(row[0] for row in table("6. Terms", 3))))
     own = set(terms.Terms.__struct_fields__)
-    groups = {f"groups[].{name}" for name in terms.Group.__struct_fields__}
+    groups = {f"groups[].{name}" for name in terms.GroupTerms.__struct_fields__}
     assert listed == own | groups
 
 

@@ -7,7 +7,7 @@ import pytest
 from coatcheck.errors import Error, Misuse, Refused
 from coatcheck.protocol.agreement import write_signed
 from coatcheck.protocol.notices import REFUSED
-from coatcheck.protocol.witness import check_bulletin
+from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.server import jobs as server_jobs
 from coatcheck.services.settings import ServerSettings
@@ -63,7 +63,7 @@ def test_what_the_task_refuses_is_told_to_people(
     """A crowd above what answers can hold stays above it: the refusal is a signed bulletin."""
     scene = Scene(tmp_path, monkeypatch, Refused("12 reports, and 5f3a9c is one of them"))
     assert scene.answer(OPENS) == "refused"
-    bulletin = check_bulletin(scene.store.bulletin(scene.digest), scene.stage.round)
+    bulletin = verify_bulletin(scene.store.bulletin(scene.digest), scene.stage.round)
     assert bulletin.heading.outcome == REFUSED
     assert scene.store.rounds()[0].phase == "refused"
     assert "5f3a9c" not in caplog.text

@@ -16,13 +16,12 @@ from hypothesis.stateful import invariant, precondition, rule, run_state_machine
 from coatcheck.errors import BadSignature, Malformed, Missing, Refused
 from coatcheck.protocol import client
 from coatcheck.protocol.board import Board
-from coatcheck.protocol.notices import Bulletin
 from coatcheck.protocol.parcels import REASONS
 from coatcheck.protocol.server import Phase as ServerPhase
 from coatcheck.protocol.server import Server, ServerState
 from coatcheck.protocol.shuffler import Phase, Shuffler, ShufflerState
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.protocol.witness import check_bulletin
+from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
 from people import People, refused, report_of
 from rounds import CLOSES, check
 
@@ -148,14 +147,14 @@ class World(People):
         assert inbox.refused == {"Replayed": 1}
         assert client.read(other, [raw], round_).letters == ()
 
-    def shown(self) -> Bulletin:
+    def shown(self) -> VerifiedBulletin:
         """Read the board as anybody does."""
-        return check_bulletin(self.board.bulletin(self.stage.round.digest), self.stage.round)
+        return verify_bulletin(self.board.bulletin(self.stage.round.digest), self.stage.round)
 
     def found(self, ticket: Ticket) -> Any:
         """Return what a ticket opens, or None."""
         try:
-            return client.collect(ticket, self.shown(), self.stage.round)
+            return client.collect(ticket, self.shown())
         except (Missing, Refused):
             return None
 

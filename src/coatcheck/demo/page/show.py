@@ -14,7 +14,7 @@ from coatcheck.demo.page.stage import Stage
 from coatcheck.demo.plays import Play
 from coatcheck.domains import Box
 from coatcheck.errors import Misuse
-from coatcheck.protocol.drafting import GroupDraft
+from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.randomizers import BoundedResponse
 
 
@@ -31,7 +31,7 @@ def scattered(play: Play) -> Play:
     return replace(play, drafts=tuple(_placed(draft, box) for draft in play.drafts))
 
 
-def _placed(draft: GroupDraft, box: Box) -> GroupDraft:
+def _placed(draft: GroupPlan, box: Box) -> GroupPlan:
     crowd, corrupted, delta = draft.minimum, draft.corrupted, draft.delta
     law = draft.randomizer.law
     promised = amplify(law, crowd=crowd, delta=delta, corrupted=corrupted).epsilon

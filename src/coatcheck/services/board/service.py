@@ -144,7 +144,9 @@ class BoardService:
 
     def _restore(self) -> None:
         signed = self.store.rounds()
-        rounds = {digest: settle(read_signed(raw)) for digest, raw in signed.items()}
+        rounds: dict[bytes, Round] = {
+            digest: settle(read_signed(raw)) for digest, raw in signed.items()
+        }
         history = [(rounds[one.digest], one.raw) for one in self.store.history()]
         with self.lock:
             self.role = Board.restore(history, sign=self._sign, check=_check)

@@ -10,14 +10,14 @@ import msgspec
 from coatcheck import tasks
 from coatcheck.errors import Fenced, Misuse, Refused, Unavailable
 from coatcheck.protocol.agreement import propose, read_signed, settle, write_signed
-from coatcheck.protocol.drafting import read_plan
+from coatcheck.protocol.drafting import read_draft
 from coatcheck.protocol.keyfiles import PublicKeys, read_secret
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.notices import REFUSED, Bulletin
 from coatcheck.protocol.parcels import Batch
 from coatcheck.protocol.server import Phase, Server
 from coatcheck.protocol.suites import suite_named
-from coatcheck.protocol.terms import Notary, Party, Round, Terms, Work
+from coatcheck.protocol.terms import Round, Work
 from coatcheck.services import faults
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.log import log, place_of
@@ -49,30 +49,17 @@ def draft(
 ) -> bytes:
     """Compute a plan's sizes and promises and sign it as the server."""
     keys = _keyring(_paths(settings))
-    suite = suite_named(keys.public.suite)
-    made = read_plan(plan, suite)
-    opens, closes, expires = times
     try:
-        terms = Terms(
-            round=made.round,
-            suite=suite.name,  # type: ignore[arg-type] # a suite is one of the two
-            groups=made.groups,
-            task=made.task,
-            server=_party(keys.public),
-            shufflers=tuple(_party(public) for public in shufflers),
-            board=Notary(board.name, board.verifying),
-            opens=opens,
-            closes=closes,
-            expires=expires,
-            letter_size=made.letter_size,
+        terms = read_draft(plan).terms(
+            suite=suite_named(keys.public.suite),
+            server=keys.public.party,
+            shufflers=[public.party for public in shufflers],
+            board=board.notary,
+            times=times,
         )
         return write_signed(propose(terms, keys=keys.current))
     except msgspec.MsgspecError as error:
         raise Misuse(f"the plan makes no terms: {error}") from None
-
-
-def _party(public: PublicKeys) -> Party:
-    return Party(public.name, public.verifying, public.sealing)
 
 
 def answer_stored(settings: ServerSettings, digest: bytes, fence: int, now: int) -> str:
