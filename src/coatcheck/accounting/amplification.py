@@ -1,9 +1,9 @@
-"""What shuffling a crowd's reports guarantees, and which local ε meets a target.
+"""What shuffling a crowd's reports guarantees, and which local ε keeps a promise.
 
-`amplify` goes from a local budget to the crowd's guarantee, `calibrate` back, `delta_curve` gives
-the whole trade-off. All three are upper bounds in floating point (`hockeystick`), and roots are
-taken on the private side. This file knows laws, not mechanisms; the paper's own equation is
-here as the method `closed-form`. Proofs: docs/explanation/amplification.md.
+`amplify` goes from a local ε to the crowd's guarantee, `calibrate` goes back, and `delta_curve`
+gives δ at every ε. All three give upper bounds on what is lost, floating point included
+(`hockeystick`), and searches end on the private side (`roots`). The paper's own equation is the
+method `closed-form`. Proofs: docs/explanation/amplification.md.
 
     >>> from coatcheck.accounting.laws import AnyLdp
     >>> print(f"{amplify(AnyLdp(epsilon=4.0), crowd=10_000, delta=1e-6).epsilon:.4f}")
@@ -26,7 +26,7 @@ from coatcheck.accounting.guarantee import (
     exposed_by_matching,
 )
 from coatcheck.accounting.laws import AnyLdp, Clones, Law, OwnCoin, Pair, pair
-from coatcheck.accounting.roots import CLOSE, Excess, root
+from coatcheck.accounting.roots import CLOSE, Excess, bisect, root
 from coatcheck.errors import Misuse
 
 __all__ = [
@@ -41,14 +41,14 @@ __all__ = [
     "exposed_by_matching",
 ]
 
-# No local budget above this is ever handed out: e^-50 is below any δ worth the name.
+# No local budget above this is ever given out: e^-50 is below any δ worth the name.
 _MOST: Final = 50.0
-# A little of δ is kept back from a local budget, so that `amplify` finds the promise kept.
+# `calibrate` keeps a little of δ back, so that `amplify` confirms what it gives.
 _MARGIN: Final = math.exp(-2 * CLOSE)
 
 
 def any_ldp(epsilon: float) -> AnyLdp:
-    """Give the law of a randomizer of which only ε is known; `calibrate`'s default."""
+    """Give the law of a randomizer of which only ε is known; the default of `calibrate`."""
     return AnyLdp(epsilon=epsilon)
 
 
@@ -67,18 +67,19 @@ def amplify(
 
     *Guarantee:* replacing one person's value is (ε, δ)-indistinguishable to everybody but that
     person, the shuffler and the corrupted, if the returned assumptions hold. One of them fails
-    where answers choose whom they give away by the reports: see `Guarantee.caveat`.
+    where the reports decide whom the answers give away: see `Guarantee.caveat`.
 
     Args:
         law: what one report tells, from `laws` or from a randomizer's `law`.
-        crowd: the people in the person's group whose reports were released, the person included.
-        delta: the chance that the promise may fail; fix it before the round.
+        crowd: the people in the person's group, the person included.
+        delta: the chance with which the promise may fail; fix it before the round.
         method: closed-form, clones-2021, generic or mechanism.
         corrupted: people of the same group who tell the server which report is theirs.
-        exposed: people whose report the answers give away (`exposed_by_*`), whoever they are.
-            *Assumes:* who it is does not depend on the reports; else only the local ε is proven.
-        lost: people whose report did not arrive.
-        lower: also give an ε that some data set does reach.
+        exposed: people whose report the answers give away (see `exposed_by_matching` and
+            `exposed_by_lists`). *Assumes:* who they are does not depend on the reports; otherwise
+            only the local ε is proven.
+        lost: people whose report does not arrive.
+        lower: also give an ε that some data set reaches.
     """
     size = anonymous(crowd=crowd, corrupted=corrupted, exposed=exposed, lost=lost)
     _check(delta=delta, method=method)
@@ -118,8 +119,8 @@ def calibrate(
 
     Args:
         make: the law at a local ε, such as `lambda x: replace(randomizer, epsilon=x).law`.
-            *Assumes:* a smaller ε is never less private, as it is for every fixed cap or grid.
-        epsilon: the promise to everybody; the rest is as for `amplify`.
+            *Assumes:* a smaller ε is never less private, as is true of any fixed cap or grid.
+        epsilon: the ε promised to everybody.
         crowd: as for `amplify`.
         delta: as for `amplify`.
         method: as for `amplify`.
@@ -153,7 +154,10 @@ def calibrate(
 def delta_curve(
     law: Law, *, epsilons: Iterable[float], crowd: int, lower: bool = False
 ) -> NDArray[np.float64]:
-    """Give δ at each ε for a crowd of honest, anonymous people, from above (or attained)."""
+    """Give an upper bound on δ at each ε for a crowd of honest, anonymous people.
+
+    With `lower` give a δ that some data set reaches instead.
+    """
     size = anonymous(crowd=crowd)
     if lower:
         return np.array([attainable.lower(law, size=size, epsilon=x) for x in epsilons])
@@ -178,7 +182,7 @@ def _coarser(law: Law, instead: AnyLdp | Clones) -> Law:
 
 
 def _laws(law: Law, method: str) -> list[Law]:
-    """List the laws that bound this one, the closest first; each of them is enough alone."""
+    """List the laws that bound this one, the closest first. Each is enough on its own."""
     found = [
         law,
         _coarser(law, AnyLdp(epsilon=law.epsilon)),
@@ -231,12 +235,12 @@ def _local(
 
 
 def _alike(close: Pair, coarse: Pair) -> bool:
-    """Say whether two laws are so near each other that what bounds waste could change the order."""
+    """Say whether two laws are so close that the coarser one may give the smaller bound."""
     return coarse.scale**2 * coarse.side < 1.1 * close.scale**2 * close.side
 
 
 def _wins(excess: Excess, best: float) -> bool:
-    """Say whether a coarser law does better: only by what bounds waste, so look cheaply first."""
+    """Say whether a coarser law gives a smaller bound; ask cheaply first, it seldom does."""
     return excess(best, fine=False) < 0.2 and excess(best, fine=True) < -CLOSE
 
 
@@ -269,13 +273,9 @@ def _closed_form_inverse(epsilon: float, size: int, delta: float) -> float:
     valid = math.log(size) - math.log(16 * math.log(2 / delta))
     if valid <= epsilon:
         return epsilon
-    good, bad = epsilon, valid
-    if _closed_form(math.nextafter(bad, 0.0), size, delta) <= epsilon:
-        return math.nextafter(bad, 0.0)
-    while bad - good > 1e-12 * bad:
-        middle = (good + bad) / 2
-        if _closed_form(middle, size, delta) <= epsilon:
-            good = middle
-        else:
-            bad = middle
-    return good
+    last = math.nextafter(valid, 0.0)
+
+    def kept(local: float) -> bool:
+        return _closed_form(local, size, delta) <= epsilon
+
+    return last if kept(last) else bisect(kept, good=epsilon, bad=last)
