@@ -26,6 +26,7 @@ from coatcheck.accounting.guarantee import (
     exposed_by_matching,
 )
 from coatcheck.accounting.laws import AnyLdp, Clones, Law, OwnCoin, Pair, pair
+from coatcheck.accounting.limits import EPSILON, check_delta, check_epsilon
 from coatcheck.accounting.roots import CLOSE, Excess, bisect, root
 from coatcheck.errors import Misuse
 
@@ -41,8 +42,6 @@ __all__ = [
     "exposed_by_matching",
 ]
 
-# No local budget above this is ever given out: e^-50 is below any δ worth the name.
-_MOST: Final = 50.0
 # `calibrate` keeps a little of δ back, so that `amplify` confirms what it gives.
 _MARGIN: Final = math.exp(-2 * CLOSE)
 
@@ -86,10 +85,8 @@ def amplify(
     local = pair(law).epsilon
     if method == "closed-form":
         epsilon = _closed_form(local, size, delta)
-    elif size == 1:
-        epsilon = local
     else:
-        epsilon = _central(law, method, size, delta)
+        epsilon = central(law, size=size, delta=delta, method=method)
     return Guarantee(
         epsilon=epsilon,
         delta=delta,
@@ -130,11 +127,10 @@ def calibrate(
     """
     size = anonymous(crowd=crowd, corrupted=corrupted, exposed=exposed, lost=lost)
     _check(delta=delta, method=method)
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise Misuse(f"a promise needs a positive epsilon, not {epsilon}; 0.1 to 3 is usual")
+    check_epsilon(epsilon, "a promised epsilon", positive=True)
     if method == "closed-form":
         local = _closed_form_inverse(epsilon, size, delta)
-    elif size == 1 or epsilon >= _MOST:
+    elif size == 1 or epsilon == EPSILON:
         local = epsilon
     else:
         local = _local(make, method, epsilon, size, delta * _MARGIN)
@@ -159,20 +155,19 @@ def delta_curve(
     With `lower` give a δ that some data set reaches instead.
     """
     size = anonymous(crowd=crowd)
+    bounds = [pair(law), pair(_coarser(law, AnyLdp(epsilon=law.epsilon)))]
+    epsilons = list(epsilons)
+    for x in epsilons:
+        check_epsilon(x, "an epsilon of the curve")
     if lower:
         return np.array([attainable.lower(law, size=size, epsilon=x) for x in epsilons])
-    bounds = [pair(law), pair(_coarser(law, AnyLdp(epsilon=law.epsilon)))]
     return np.array(
         [min(hockeystick.upper(one, size=size, epsilon=x) for one in bounds) for x in epsilons]
     )
 
 
 def _check(*, delta: float, method: str) -> None:
-    if not 0 < delta < 1:
-        raise Misuse(
-            f"delta must lie between 0 and 1, not {delta}; "
-            "one over a hundred times the crowd is a usual choice"
-        )
+    check_delta(delta)
     if method not in METHODS:
         raise Misuse(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
 
@@ -198,10 +193,11 @@ def _log_excess(one: Pair, size: int, delta: float, *, epsilon: float, fine: boo
     return max(-700.0, math.log(max(found, 1e-320)) - math.log(delta))
 
 
-def _central(law: Law, method: str, size: int, delta: float) -> float:
+def central(law: Law, *, size: int, delta: float, method: str = "mechanism") -> float:
+    """Bound the ε of `size` honest, anonymous people at any δ, however small."""
     best = law.epsilon
-    if best <= 0:
-        return 0.0
+    if best <= 0 or size == 1:
+        return best
     first, *others = dict.fromkeys(map(pair, _laws(law, method)))
     for one in (first, *others):
 
@@ -219,7 +215,7 @@ def _local(
     make: Callable[[float], Law], method: str, epsilon: float, size: int, delta: float
 ) -> float:
     best = epsilon
-    most = min(_MOST, epsilon + math.log(size) + 4)
+    most = min(EPSILON, epsilon + math.log(size) + 4)
     start = epsilon + math.log1p(size * epsilon**2 / (5 * math.log(1 / delta)))
     for turn in range(len(_laws(make(epsilon), method))):
 

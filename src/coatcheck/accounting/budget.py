@@ -20,9 +20,10 @@ from typing import Final
 import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
 
-from coatcheck.accounting.amplification import amplify
+from coatcheck.accounting.amplification import central
 from coatcheck.accounting.composition import Array, losses
 from coatcheck.accounting.laws import Law
+from coatcheck.accounting.limits import EPSILON
 from coatcheck.accounting.roots import bisect, doubled
 
 # Share of the limit's δ that is set aside for what no Gaussian bounds, such as far tails.
@@ -57,8 +58,11 @@ class Budget:
         return bisect(fits, good=good, bad=bad) ** 2
 
     def stretch(self, law: Law, *, crowd: int) -> float:
-        """Give μ² of one round in a crowd of honest, anonymous people, rounded up."""
-        return _stretch(self, law, crowd)
+        """Give μ² of one round in a crowd of honest, anonymous people, rounded up.
+
+        It is infinite if the local ε is so large that no crowd hides the report.
+        """
+        return _stretch(self, law, crowd) if law.epsilon <= EPSILON else math.inf
 
     def kept(self, watched: float) -> float:
         """Give the chance of an unbounded loss that a stretch of this length may have."""
@@ -106,7 +110,7 @@ def _tests(law: Law, crowd: int, delta: float) -> tuple[Array, Array]:
 
     The line of size 0 is flat: it stands for what lies beyond the curve's last point.
     """
-    reach = max(1e-6, amplify(law, crowd=crowd, delta=_FAR * delta).epsilon)
+    reach = max(1e-6, central(law, size=crowd, delta=_FAR * delta))
     one = losses(law, crowd=crowd, step=reach / _POINTS, reach=reach)
     mass = one.mass[1 - one.first :]
     loss = one.step * np.arange(1, mass.size + 1)

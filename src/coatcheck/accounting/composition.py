@@ -10,6 +10,7 @@ the curve by connecting the dots and are added by plain convolution, and each st
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
@@ -17,6 +18,13 @@ from numpy.typing import NDArray
 
 from coatcheck.accounting.amplification import amplify, anonymous, any_ldp, delta_curve
 from coatcheck.accounting.laws import Law, pair
+from coatcheck.accounting.limits import (
+    EPSILON,
+    check_delta,
+    check_epsilon,
+    check_rounds,
+    check_share,
+)
 from coatcheck.accounting.roots import bisect, root
 from coatcheck.errors import Misuse
 
@@ -58,8 +66,7 @@ class Losses:
 
     def epsilon(self, delta: float) -> float:
         """Find the least ε whose δ is not above the given one, rounded up; infinite if none is."""
-        if not 0 < delta < 1:
-            raise Misuse(f"delta must lie between 0 and 1, not {delta}")
+        check_delta(delta)
         good = max(0.0, (self.first + self.mass.size) * self.step)
         if self.delta(good) > delta:
             return math.inf
@@ -81,8 +88,8 @@ class Losses:
 
     def times(self, rounds: int) -> Self:
         """Compose with itself, `rounds` times in all."""
-        if rounds < 1:
-            raise Misuse(f"there is at least 1 round, not {rounds}")
+        check_rounds(rounds)
+        rounds = int(rounds)
         whole, power = None, self
         while rounds:
             if rounds & 1:
@@ -139,13 +146,12 @@ def losses(
             drawn. If not, leave it at 1 and compose only the rounds that a person was in.
         reach: the largest loss to tell from an infinite one.
     """
-    if not 0 < sampled <= 1:
-        raise Misuse(f"a sampled share must be in (0, 1], not {sampled}")
-    if not (math.isfinite(step) and step > 0):
+    check_share(sampled, "a sampled share")
+    if not (isinstance(step, Real) and math.isfinite(step) and step > 0):
         raise Misuse(f"a grid of losses needs a positive step, not {step}")
     anonymous(crowd=crowd)
     local = pair(law).epsilon
-    most = math.log1p(sampled * math.expm1(local)) if local < 500 else local
+    most = math.log1p(sampled * math.expm1(local))
     at: list[int] = []
     deltas: list[float] = []
     for knot in _knots(math.ceil(min(most, reach) / step)):
@@ -201,8 +207,10 @@ def compose(law: Law, *, crowd: int, delta: float, rounds: int, sampled: float =
 
     *Assumes:* the rounds are fixed in advance, and nobody in a sampled population is corrupted.
     """
+    check_rounds(rounds)
+    check_share(sampled, "a sampled share")
     one = max(1e-9, amplify(law, crowd=crowd, delta=delta).epsilon)
-    one = math.log1p(sampled * math.expm1(min(one, 500.0)))
+    one = math.log1p(sampled * math.expm1(one))
     # A thousandth of the sum, and well below what one round adds to it, if that is not nothing.
     step = min(one * math.sqrt(max(1, rounds)) / 1000, one / 40)
     step = max(step, pair(law).epsilon / 40_000, 1e-12)
@@ -222,16 +230,16 @@ def calibrate_rounds(
 
     *Assumes:* the same as `compose`: nobody in a sampled population is corrupted.
     """
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise Misuse(f"a promise needs a positive epsilon, not {epsilon}")
-    if not 0 < delta < 1:
-        raise Misuse(f"delta must lie between 0 and 1, not {delta}")
+    check_epsilon(epsilon, "a promised epsilon", positive=True)
+    check_delta(delta)
+    check_rounds(rounds)
+    anonymous(crowd=crowd)
 
     def excess(point: float, /, *, fine: bool) -> float:
         step = epsilon / (600 if fine else 150)
         one = losses(make(point), crowd=crowd, step=step, sampled=sampled, reach=epsilon + 6)
         return max(-700.0, math.log(one.times(rounds).delta(epsilon) / delta + 1e-320))
 
-    most = epsilon + math.log(crowd) + 4
+    most = min(EPSILON, epsilon + math.log(crowd) + 4)
     start = math.log1p(math.expm1(most - 4) / rounds)
     return root(excess, good=epsilon / rounds, bad=most, start=start)

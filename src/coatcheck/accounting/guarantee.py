@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin
+from coatcheck.accounting.limits import check_count
 from coatcheck.errors import Misuse
 
 METHODS: Final = ("closed-form", "clones-2021", "generic", "mechanism")
@@ -127,8 +128,7 @@ def anonymous(*, crowd: int, corrupted: int = 0, exposed: int = 0, lost: int = 0
     """
     counts = {"crowd": crowd, "corrupted": corrupted, "exposed": exposed, "lost": lost}
     for name, count in counts.items():
-        if not float(count).is_integer() or count < 0:
-            raise Misuse(f"{name} must be a whole number of people, zero or more, not {count}")
+        check_count(count, name)
     if crowd < 1:
         raise Misuse("a crowd has at least 1 person: the one whom it is to hide")
     if corrupted >= crowd:

@@ -11,8 +11,10 @@ in common. The derivations are in docs/explanation/amplification.md.
 
 import math
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Final, TypeAlias
 
+from coatcheck.accounting.limits import check_epsilon, check_share
 from coatcheck.errors import Misuse
 
 
@@ -111,8 +113,10 @@ class Pair:
 
 def pair(law: Law) -> Pair:
     """Give the worst pair of inputs of a law."""
-    _positive(law.epsilon, "the local epsilon")
-    p = math.exp(min(law.epsilon, 700.0))
+    if not isinstance(law, Law):
+        raise Misuse(f"{law!r} is no law; a randomizer has one as its property `law`")
+    check_epsilon(law.epsilon)
+    p = math.exp(law.epsilon)
     match law:
         case OwnCoin():
             return _silenced(pair(law.law), law.rate)
@@ -125,8 +129,7 @@ def pair(law: Law) -> Pair:
 
 
 def _silenced(pair: Pair, rate: float) -> Pair:
-    if not 0 < rate <= 1:
-        raise Misuse(f"a share of people who report must be in (0, 1], not {rate}")
+    check_share(rate, "the share of people who report")
     return replace(
         pair, side=rate * pair.side, flat=rate * pair.flat + 1 - rate, deep=rate * pair.deep
     )
@@ -138,7 +141,8 @@ def _two_level(law: TwoLevel, p: float) -> Pair:
     Randomizers round their caps up, which only spreads G. If nothing is left for the rest, the
     law of any ε-LDP randomizer holds as well.
     """
-    shares = (law.cap, law.apart, law.kernel)
+    if not all(isinstance(x, Real) and 0 <= x <= 1 for x in (law.cap, law.apart, law.kernel)):
+        raise Misuse(f"no mechanism has the law {law}: its masses are not from 0 to 1")
     # Rounding may make the parts exceed the whole: a larger cap and a smaller kernel are safe.
     cap = max(law.cap, law.apart)
     kernel = min(law.kernel, cap - law.apart)
@@ -148,8 +152,7 @@ def _two_level(law: TwoLevel, p: float) -> Pair:
     deep = 0.0 if deep <= 1e-9 * cap else deep
     flat = blanket - 2 * law.apart - deep - kernel + p * kernel
     if not (
-        all(math.isfinite(share) and share >= 0 for share in shares)
-        and law.apart + law.kernel <= law.cap * (1 + 1e-9)
+        law.apart + law.kernel <= law.cap * (1 + 1e-9)
         and blanket >= -_SLACK
         and -_SLACK <= flat <= 1 - 2 * law.apart - deep + _SLACK
     ):
@@ -193,7 +196,7 @@ def bounded(epsilon: float, *, radius: float, dimension: int, norm: float = math
 
 def grid(epsilon: float, *, cells: int) -> TwoLevel:
     """Give the law of k-ary response on `cells` cells: each cap is one cell."""
-    _positive(epsilon, "the local epsilon")
+    check_epsilon(epsilon)
     if cells < 2:
         raise Misuse(f"k-ary response needs at least 2 cells, not {cells}")
     cap = 1 / (math.expm1(epsilon) + cells)
@@ -217,15 +220,10 @@ def _capped(
 
 
 def _shape(epsilon: float, *, radius: float, dimension: int, norm: float) -> None:
-    _positive(epsilon, "the local epsilon")
+    check_epsilon(epsilon)
     if not (math.isfinite(radius) and radius > 0):
         raise Misuse(f"a cap needs a positive radius, not {radius}")
     if dimension < 1:
         raise Misuse(f"a domain has at least 1 dimension, not {dimension}")
     if not norm >= 1:
         raise Misuse(f"a norm is a number from 1 to infinity, not {norm}")
-
-
-def _positive(value: float, name: str) -> None:
-    if not (math.isfinite(value) and value >= 0):
-        raise Misuse(f"{name} must be a finite number, zero or more, not {value}")

@@ -12,14 +12,16 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator
+from numbers import Real
 from pathlib import Path
 from typing import Literal, Self
 
 import msgspec
 
-from coatcheck.accounting.amplification import Guarantee, amplify
+from coatcheck.accounting.amplification import Guarantee, central
 from coatcheck.accounting.budget import Budget
 from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin, TwoLevel, pair
+from coatcheck.accounting.limits import EPSILON, check_delta
 from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.files import replace_file
 
@@ -66,11 +68,11 @@ class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         budget = Budget(epsilon=self.epsilon, delta=self.delta)
         watched = sum(n * budget.stretch(law, crowd=crowd) for (law, crowd), n in counts.items())
         total = min(budget.spent(watched), sum(n * law.epsilon for (law, _), n in counts.items()))
-        if counts.total() > 1:
+        law, crowd = next(iter(counts))
+        if counts.total() > 1 or law.epsilon > EPSILON:
             return total
         # A single round may use up the whole limit: nothing can be added to it then.
-        law, crowd = next(iter(counts))
-        return min(total, amplify(law, crowd=crowd, delta=self.delta).epsilon)
+        return min(total, central(law, size=crowd, delta=self.delta))
 
 
 class Ledger:
@@ -103,11 +105,9 @@ class Ledger:
             return cls(path, book)
         if epsilon is None:
             raise Misuse(f"there is no ledger at {path}; give a limit epsilon to begin one")
-        if not (0 < epsilon < math.inf and 0 < delta < 1):
-            raise Misuse(
-                f"a limit needs a positive epsilon and a delta between 0 and 1, "
-                f"not {epsilon} and {delta}"
-            )
+        check_delta(delta)
+        if not (isinstance(epsilon, Real) and 0 < epsilon < math.inf):
+            raise Misuse(f"a limit needs a positive epsilon, not {epsilon!r}")
         book = _Book(version=1, epsilon=float(epsilon), delta=float(delta))
         with _alone(path):
             _write(path, book, new=True)
