@@ -13,6 +13,8 @@ from coatcheck.accounting.binomials import Array, at_least, excess, point
 from coatcheck.accounting.laws import AnyLdp, Clones, Law, OwnCoin, TwoLevel
 
 _MOST = 20_000
+# More than the relative rounding errors of a few products.
+_ROUNDING = 1e-14
 _EDGES = np.linspace(-5.0, 5.0, 41)
 
 
@@ -52,7 +54,9 @@ def _others_apart(local: float, cap: float, *, size: int, epsilon: float) -> flo
     rest = (size - clones)[:, None] - p1 / (p1 + 1) * means
     above = (e1 / step) * ((p1 + 2) / 2 * clones[:, None] + rest)
     draws = np.broadcast_to(clones[:, None], above.shape)
-    values = (excess(draws, 0.5, above, sign=-1.0) * shares).sum(axis=1)
+    share = e * math.expm1(local - epsilon) / step
+    room = share * draws * (1 - _ROUNDING) - e1 / step * rest * (1 + _ROUNDING)
+    values = (excess(draws, 0.5, above, room=room, sign=-1.0) * shares).sum(axis=1)
     return step / size * float(mass @ values) * (1 - 1e-9)
 
 
@@ -66,11 +70,11 @@ def _others_at_one_end(local: float, apart: float, *, size: int, epsilon: float)
     hits, mass = _window(size, apart)
     left = size - hits
     chance = min(1.0, p * apart / (1 - apart))
-    enough = (p1 * hits - e1 * size) * p / p1
+    enough = (p1 * hits * (1 - _ROUNDING) - e1 * size * (1 + _ROUNDING)) * p / p1
     if chance > 1 - 1e-12:
         values = np.maximum(enough - left, 0.0)
     else:
-        values = excess(left, 1 - chance, left * chance - enough, sign=-1.0)
+        values = excess(left, 1 - chance, left * chance - enough, room=enough, sign=-1.0)
     return p1 / p / size * float(mass @ values) * (1 - 1e-9)
 
 
