@@ -248,12 +248,14 @@ def _join(invitation: Invitation, crowd: Crowd, entropy: Entropy) -> tuple[Ticke
 def _shuffle(uploads: Sequence[bytes], round_: Round, *, cast: Cast, entropy: Entropy) -> bytes:
     batch = b""
     for hop, keys in enumerate(cast.shufflers):
-        shuffler = Shuffler(round_, keys=keys, state=fresh_state(round_, entropy, simulated=True))
+        shuffler = Shuffler(round_, keys=keys, state=fresh_state(entropy, simulated=True))
         if hop:
             shuffler.accept(batch)
-        for upload in () if hop else uploads:
-            shuffler.receive(upload, now=OPENS)
-        batch = shuffler.release(now=CLOSES)
+        else:
+            for upload in uploads:
+                shuffler.receive(upload, now=OPENS)
+            shuffler.close(now=CLOSES)
+        batch = shuffler.release()
     return batch
 
 
