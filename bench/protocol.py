@@ -128,12 +128,13 @@ class _Round:
         shuffler = self._shuffler()
         for raw in self.uploads:
             shuffler.receive(raw, now=OPENS)
-        self.batch = shuffler.release(now=CLOSES)
+        shuffler.close(now=CLOSES)
+        self.batch = shuffler.release()
         raw = Server(self.round, keys=self.cast.server, task=Echo()).answer(self.batch)
         self.bulletin = Bulletin.decode(raw, self.round)
 
     def _shuffler(self) -> Shuffler:
-        state = fresh_state(self.round, system())
+        state = fresh_state(system())
         return Shuffler(self.round, keys=self.cast.shufflers[0], state=state)
 
     def measure(self) -> dict[str, float]:

@@ -186,11 +186,12 @@ def _compute(
 ) -> tuple[Row, bytes]:
     """Time the shuffler and the server, and return what the server publishes."""
     people = sum(map(len, tickets))
-    shuffler = Shuffler(round_, keys=cast.shufflers[0], state=fresh_state(round_, system()))
+    shuffler = Shuffler(round_, keys=cast.shufflers[0], state=fresh_state(system()))
     start = time.process_time()
     for ticket in itertools.chain(*tickets):
         shuffler.receive(ticket.upload, now=OPENS)
-    raw = shuffler.release(now=CLOSES)
+    shuffler.close(now=CLOSES)
+    raw = shuffler.release()
     shuffling = (time.process_time() - start) / people
     server = Server(round_, keys=cast.server, task=task)
     batch = Batch.decode(raw, round_)

@@ -16,7 +16,7 @@ from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey
 from coatcheck.protocol.messages import encode_letter
 from coatcheck.protocol.notices import Posting
 from coatcheck.protocol.server import Server
-from coatcheck.protocol.shuffler import Shuffler, fresh_state
+from coatcheck.protocol.shuffler import Phase, Shuffler, fresh_state
 from coatcheck.protocol.suites import suite_named
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
@@ -112,7 +112,7 @@ class Stage:
 
     def shuffler(self, hop: int = 0) -> Shuffler:
         """Start a shuffler."""
-        state = fresh_state(self.round, self.entropy, simulated=True)
+        state = fresh_state(self.entropy, simulated=True)
         return Shuffler(self.round, keys=self.cast.shufflers[hop], state=state)
 
     def server(self) -> Server:
@@ -132,8 +132,15 @@ class Stage:
                 shuffler.accept(raw)
             for ticket in tickets if hop == 0 else ():
                 shuffler.receive(ticket.upload, now=OPENS)
-            raw = shuffler.release(now=CLOSES)
+            raw = released(shuffler)
         return raw
+
+
+def released(shuffler: Shuffler, *, now: int = CLOSES) -> bytes:
+    """Close a round that is open and release it."""
+    if shuffler.phase is Phase.OPEN:
+        shuffler.close(now=now)
+    return shuffler.release()
 
 
 def signed_blindly(

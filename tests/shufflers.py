@@ -16,9 +16,9 @@ from coatcheck.services.cluster import Local
 from coatcheck.services.http.connections import Message
 from coatcheck.services.server.jobs import draft as drafted
 from coatcheck.services.settings import ServerSettings, ShufflerSettings, read_settings
-from coatcheck.services.shuffler.rounds import Live
+from coatcheck.services.shuffler.rounds import ShufflerLiveRound
 from coatcheck.services.shuffler.service import ShufflerService
-from coatcheck.stores.memory import MemoryShuffler
+from coatcheck.stores.shuffler import shuffler_store
 from evenings import LIMIT, draft
 
 
@@ -33,7 +33,7 @@ class Stage:
         config = folder / "shuffler-1.toml"
         settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
         clock = Clock(wall=lambda: self.wall, steady=lambda: self.steady)
-        self.service = ShufflerService(settings, store=MemoryShuffler(), clock=clock)
+        self.service = ShufflerService(settings, store=shuffler_store("memory:"), clock=clock)
         self.signed = self.terms(folder, minimum)
         self.round = settle(read_signed(self.signed))
         self.invitations = [self._invite(group, local) for group in ("riders", "drivers")]
@@ -64,7 +64,7 @@ class Stage:
         return examine(signed, group=group, trusted=local.trusted, limit=LIMIT, now=now)
 
     @property
-    def live(self) -> Live:
+    def live(self) -> ShufflerLiveRound:
         """The round as the shuffler holds it."""
         return self.service.rounds[self.round.digest]
 
@@ -98,8 +98,8 @@ class Stage:
         self.wall += seconds + step
         await self.service.refresh()
         # Delivery fails, for there is no server here: the phase is what counts.
-        await self.service.advance(self.live)
-        return self.live.stored.phase
+        await self.service.rounds.advance(self.live)
+        return self.live.stored.phase.value
 
 
 @asynccontextmanager

@@ -13,16 +13,16 @@ from coatcheck.protocol import client
 from coatcheck.protocol.drafting import GroupPlan, draft_groups
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.messages import PayloadFormat, encode_report
-from coatcheck.protocol.notices import REFUSED, Bulletin
+from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin
 from coatcheck.protocol.parcels import REASONS, Upload
-from coatcheck.protocol.server import Phase, Server, ServerState, _possible
+from coatcheck.protocol.server import Phase, Server, _possible
 from coatcheck.protocol.suites import CLASSICAL
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.tasks import Answers, Floats
-from rounds import SQUARE, Echo, Stage
+from rounds import SQUARE, Echo, Stage, released
 
 STAGE = Stage(minimum=3)
 HONEST = STAGE.crowd(4)
@@ -157,20 +157,25 @@ def test_a_batch_that_skipped_a_shuffler_is_refused() -> None:
     for mine in stage.crowd(3):
         first.receive(mine.upload, now=1_000)
     with pytest.raises((Malformed, BadSignature)):
-        stage.server().answer(first.release(now=2_000))
+        stage.server().answer(released(first))
 
 
 def test_a_failing_task_changes_nothing() -> None:
-    """The server still awaits the batch and may be started again with a mended task."""
+    """The server has its batch, and may be started again with a mended task."""
 
     class Broken(Echo):
         def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
             raise Misuse(f"not today, not for {len(estimates)} groups")
 
-    server = Server(STAGE.round, keys=STAGE.cast.server, task=Broken())
+    server, batch = (
+        Server(STAGE.round, keys=STAGE.cast.server, task=Broken()),
+        STAGE.batch(HONEST),
+    )
     with pytest.raises(Misuse, match="not today"):
-        server.answer(STAGE.batch(HONEST))
-    assert server.state == ServerState()
+        server.answer(batch)
+    assert (server.phase, server.state.bulletin) == (Phase.BATCHED, b"")
+    mended = Server(STAGE.round, keys=STAGE.cast.server, task=Echo(), state=server.state)
+    assert Bulletin.decode(mended.answer(batch), STAGE.round).heading.outcome == ANSWERED
 
 
 def test_terms_with_wrong_sizes_start_no_server() -> None:

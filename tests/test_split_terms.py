@@ -56,7 +56,7 @@ def test_even_careless_people_cannot_be_split() -> None:
             with pytest.raises(Malformed, match="other terms"):
                 shuffler.receive(ticket.upload, now=OPENS)
     with pytest.raises(Refused, match="5 of the 10"):
-        shuffler.release(now=CLOSES)
+        shuffler.close(now=CLOSES)
     shuffler.abandon()
     assert shuffler.phase is Phase.ABANDONED
 
@@ -73,8 +73,9 @@ def test_relabeled_uploads_do_not_open() -> None:
             raw = careless.join((0.5, 0.5), ledger=None, entropy=STAGE.entropy).upload
             shuffler.receive(raw[:4] + STAGE.round.digest + raw[36:], now=OPENS)
     assert shuffler.crowd == (10, 10)
+    shuffler.close(now=CLOSES)
     with pytest.raises(Refused, match="0 of the 10"):
-        shuffler.release(now=CLOSES)
+        shuffler.release()
 
 
 def test_a_ticket_remembers_which_terms_it_joined() -> None:

@@ -16,8 +16,8 @@ from coatcheck.services.http.deliveries import check_batch
 from coatcheck.services.person.visit import Offer, Visit
 from coatcheck.services.shuffler import service as of_shuffler
 from coatcheck.services.shuffler.jobs import release
-from coatcheck.stores import Parcel, Verdict
-from rounds import OPENS
+from coatcheck.stores.shuffler import Parcel, Verdict
+from rounds import OPENS, released
 from rounds import Stage as Protocol
 from shufflers import Stage, staged
 
@@ -74,10 +74,10 @@ def test_uploads_during_a_release_are_told_to_come_again(tmp_path: Path) -> None
             fence, digest = stage.service.frame.leadership.fence, stage.round.digest
             known = stage.invitations[0].join((0.5, 0.5), ledger=None).upload
             assert await stage.post(known) == 201
-            stage.service.store.close_round(digest, fence=fence)
+            stage.service.store.move(digest, "close", fence=fence)
             assert await stage.post(known) == 201
             assert set(await stage.upload(1)) == {425}
-            stage.service.store.reopen(digest, fence=fence)
+            stage.service.store.move(digest, "reopen", fence=fence)
             assert set(await stage.upload(2)) == {201}
             assert await stage.upload(1) == [201, 201]
             assert await stage.wait(100) == "released"
@@ -124,7 +124,7 @@ def test_a_batch_is_checked_before_it_is_kept() -> None:
     first = stage.shuffler()
     for ticket in stage.crowd(2):
         first.receive(ticket.upload, now=OPENS)
-    raw = first.release(now=stage.round.terms.closes)
+    raw = released(first)
     check_batch(raw, stage.round, hop=0)
     with pytest.raises(Malformed, match="another shuffler"):
         check_batch(raw, stage.round, hop=1)
@@ -167,7 +167,7 @@ def test_a_lost_receipt_is_given_while_the_round_is_released(tmp_path: Path) -> 
             mine, late = (stage.invitations[0].join((0.5, 0.5), ledger=None) for _ in range(2))
             assert await stage.post(mine.upload) == 201
             fence = stage.service.frame.leadership.fence
-            stage.service.store.close_round(stage.round.digest, fence=fence)
+            stage.service.store.move(stage.round.digest, "close", fence=fence)
             assert await stage.post(mine.upload) == 201
             assert await stage.post(late.upload) == 425
 

@@ -225,12 +225,14 @@ def _by_group(
 def _shuffle(uploads: Sequence[bytes], round_: Round, *, keys: RoleKeys, entropy: Entropy) -> bytes:
     batch = b""
     for hop, own in enumerate(keys.shufflers):
-        shuffler = Shuffler(round_, keys=own, state=fresh_state(round_, entropy, simulated=True))
+        shuffler = Shuffler(round_, keys=own, state=fresh_state(entropy, simulated=True))
         if hop:
             shuffler.accept(batch)
-        for upload in () if hop else uploads:
-            shuffler.receive(upload, now=OPENS)
-        batch = shuffler.release(now=CLOSES)
+        else:
+            for upload in uploads:
+                shuffler.receive(upload, now=OPENS)
+            shuffler.close(now=CLOSES)
+        batch = shuffler.release()
     return batch
 
 
