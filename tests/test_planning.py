@@ -11,6 +11,7 @@ from coatcheck.domains import Ball, Box, Categories, Product
 from coatcheck.errors import Misuse
 from coatcheck.planning import Group, plan
 from coatcheck.randomizers import Goal, MinkowskiResponse, from_params
+from coatcheck.randomizers.baselines import published_minkowski
 from coatcheck.tasks.matching import LeastCostMatching
 from coatcheck.tasks.neighbours import Neighbours
 
@@ -36,7 +37,7 @@ def paper(row: dict[str, float], domain: Box) -> MinkowskiResponse:
     local = calibrate(
         epsilon=row["epsilon"], crowd=crowd, delta=0.01 / crowd, method="closed-form"
     ).local_epsilon
-    return MinkowskiResponse.published(domain=domain, epsilon=local)
+    return published_minkowski(domain=domain, epsilon=local)
 
 
 def picked(every: int) -> list[dict[str, float]]:

@@ -25,7 +25,7 @@ from coatcheck.tasks.neighbours import Neighbours
 SIZE = 40
 SQUARE = Box((-1.0, -1.0), (1.0, 1.0))
 PLACES = MinkowskiResponse(domain=SQUARE, epsilon=6.0, radius=0.15)
-GRADIENTS = MinkowskiResponse(domain=Ball(radius=1.0, p=1, dimension=2), epsilon=6.0)
+GRADIENTS = MinkowskiResponse(domain=Ball(radius=1.0, p=1, dimension=2), epsilon=6.0, radius=0.3)
 LEARNING = Learning(dimension=9, sampled=2, wallet=4, share_mean=True).judged_by(np.ones(9))
 TASKS: list[Task] = [
     LeastCostMatching(capacity=(1, 2)),

@@ -25,7 +25,7 @@ from coatcheck.domains import Ball, Box, Domain
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse
 from coatcheck.planning.search import Design, Promise, designs
-from coatcheck.planning.serving import designs_for
+from coatcheck.planning.tuning import designs_for
 from coatcheck.planning.words import Aim, described, told_aim, told_error
 from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.randomizers import GridResponse

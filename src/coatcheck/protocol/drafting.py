@@ -11,13 +11,12 @@ from typing import Any
 
 from coatcheck import tasks
 from coatcheck.accounting.amplification import amplify
-from coatcheck.domains import domain_from_params
 from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.messages import PayloadFormat, answer_room
 from coatcheck.protocol.suites import Suite
 from coatcheck.protocol.terms import GroupTerms, Notary, Party, Promise, Terms, Work
-from coatcheck.randomizers import REGISTRY, Randomizer
+from coatcheck.randomizers import Randomizer, from_draft
 
 _FIELDS = {"round", "task", "groups", "letter_size"}
 USUAL_ANSWER = 128
@@ -170,16 +169,6 @@ def read_draft(plain: dict[str, Any]) -> Draft:
 def _group(plain: dict[str, Any]) -> GroupPlan:
     """Read a group as written by hand, or as `coatcheck plan` gives it."""
     try:
-        return GroupPlan(**{**plain, "randomizer": _mechanism(dict(plain["randomizer"]))})
+        return GroupPlan(**{**plain, "randomizer": from_draft(plain["randomizer"])})
     except (TypeError, KeyError) as error:
         raise Misuse(f"a group of the draft does not fit: {error}") from None
-
-
-def _mechanism(plain: dict[str, Any]) -> Randomizer:
-    """Make a mechanism of a draft; what the draft leaves open (a radius) is searched."""
-    name = plain.pop("name")
-    if name not in REGISTRY:
-        raise Misuse(f"a randomizer is one of {', '.join(sorted(REGISTRY))}, not {name!r}")
-    make: Any = REGISTRY[name]
-    made: Randomizer = make(domain=domain_from_params(plain.pop("domain")), **plain)
-    return made

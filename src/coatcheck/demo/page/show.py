@@ -15,7 +15,7 @@ from coatcheck.demo.plays import Play
 from coatcheck.domains import Box
 from coatcheck.errors import Misuse
 from coatcheck.protocol.drafting import GroupPlan
-from coatcheck.randomizers import BoundedResponse
+from coatcheck.randomizers import BoundedResponse, tuned
 
 
 def scattered(play: Play) -> Play:
@@ -35,7 +35,7 @@ def _placed(draft: GroupPlan, box: Box) -> GroupPlan:
     crowd, corrupted, delta = draft.minimum, draft.corrupted, draft.delta
     law = draft.randomizer.law
     promised = amplify(law, crowd=crowd, delta=delta, corrupted=corrupted).epsilon
-    radius = BoundedResponse(domain=box, epsilon=draft.randomizer.epsilon).radius
+    radius = tuned(BoundedResponse, domain=box, epsilon=draft.randomizer.epsilon).radius
     local = calibrate(
         lambda epsilon: BoundedResponse(domain=box, epsilon=epsilon, radius=radius).law,
         epsilon=promised,
