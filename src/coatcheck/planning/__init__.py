@@ -14,7 +14,7 @@ values)` tries it out.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -142,6 +142,9 @@ class Plan:
     goal: Aim
     groups: tuple[Recommendation, ...]
     task: Task | None = None
+
+    def __iter__(self) -> Iterator[Recommendation]:
+        return iter(self.groups)
 
     def __getitem__(self, name: str) -> Recommendation:
         """Give the plan of a group."""

@@ -43,17 +43,13 @@ from coatcheck.protocol.notices import REFUSED, Posting
 from coatcheck.protocol.parcels import ID_SIZE, Receipt, Upload
 from coatcheck.protocol.suites import ADDRESS_SIZE
 from coatcheck.protocol.terms import GroupTerms, Round
-from coatcheck.protocol.ticket import Ticket
+from coatcheck.protocol.ticket import Ticket, TicketStore
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedBulletin, VerifiedEntry
 from coatcheck.randomizers import Randomizer, from_params
 
-_SLACK = 1e-9
-"""How much above its promise a computed ε may lie: rounding of the two sides' last digits."""
-
-
-_WIDEST = 1024
-"""Numbers in a report of terms that are examined: the law of a wider one takes minutes."""
+_SLACK = 1e-9  # how far a computed ε may lie above its promise: rounding of the last digits
+_WIDEST = 1024  # numbers in a report that is examined: the law of a wider one takes minutes
 
 
 class Budget(Protocol):
@@ -61,19 +57,6 @@ class Budget(Protocol):
 
     def spend(self, guarantee: Guarantee, *, round_id: str, digest: bytes) -> object:
         """Record a round, or refuse it; the same report once more costs nothing."""
-
-
-class TicketStore(Protocol):
-    """Where a person keeps the ticket of one round."""
-
-    def load(self) -> Ticket | None:
-        """Return the ticket, or None if there is none yet."""
-
-    def keep(self, ticket: Ticket) -> None:
-        """Store a new ticket so that it survives a crash."""
-
-    def discard(self) -> None:
-        """Remove the ticket that was just kept: nothing of it has left."""
 
 
 @dataclass(frozen=True)
@@ -109,14 +92,11 @@ class Invitation:
         note: bytes = b"",
         clamp: bool = False,
     ) -> Ticket:
-        """Return the ticket whose bytes to send: the stored one, or a new one, stored and paid.
+        """Return the stored ticket, or randomize once and store a new one; then pay for it.
 
-        A ticket that is stored already is paid for (again costs nothing) and its bytes are sent
-        again: fresh noise would be a second report. Without a store the caller keeps the ticket
-        before it sends `ticket.upload`.
-
-        *Guarantee:* the ticket is stored before the ledger is asked, so that no crash loses what
-        was paid for. If the ledger refuses, a new ticket is removed and nothing was spent.
+        The caller sends `ticket.upload`, and after a failure the same bytes again: fresh noise
+        would be a second report. *Guarantee:* the ticket is stored before the ledger is asked, so
+        that no crash loses what was paid for; if the ledger refuses, a new ticket is removed.
         """
         kept = store.load() if store else None
         ticket = kept or self._ticket(value, entropy=entropy, note=note, clamp=clamp)
@@ -264,11 +244,7 @@ def keep_receipt(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
     _same_round(ticket, round_)
     receipt = Receipt.decode(raw)
     expected = Receipt.of(ticket.upload, Upload.decode(ticket.upload, round_))
-    if (receipt.digest, receipt.id, receipt.content) != (
-        expected.digest,
-        expected.id,
-        expected.content,
-    ):
+    if receipt.signed_part() != expected.signed_part():
         raise Malformed("this receipt is for other bytes than your upload")
     key = VerifyingKey(bytes.fromhex(round_.terms.shufflers[0].verifying))
     key.check(receipt.signature, receipt.signed_part())

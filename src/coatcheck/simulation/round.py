@@ -5,7 +5,7 @@ seeded, and the clients are told that it is a simulation. Also shows what an adv
 role sees. SPEC section 1, paper section "A Concrete Protocol".
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -17,7 +17,6 @@ from coatcheck import tasks
 from coatcheck.accounting.amplification import Guarantee
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse
-from coatcheck.planning import Plan
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import SettledTerms, SignedTerms, countersign, propose, settle
 from coatcheck.protocol.board import Board
@@ -133,7 +132,7 @@ class Outcome:
 
 
 def simulate(
-    plan: Plan | Sequence[GroupPlan],
+    plan: Iterable[GroupPlan],
     values: Mapping[str, Any] | Sequence[Any],
     *,
     task: tasks.Task | None = None,
@@ -147,7 +146,7 @@ def simulate(
     """Run a round of the real roles in memory and return what everybody got.
 
     Args:
-        plan: what is decided for each group, by `coatcheck.plan` or by hand.
+        plan: what is decided for each group: a plan of `coatcheck.plan`, or groups by hand.
         values: for each group, by its name or in the order of the plan, one row per person.
         task: what to compute; the task of the plan by default.
         notes: for each group one note per person, if the task reads notes.
@@ -157,8 +156,8 @@ def simulate(
         shufflers: how many shufflers stand in a row.
         name: the name of the round.
     """
-    groups = tuple(plan.groups if isinstance(plan, Plan) else plan)
-    work = task or (plan.task if isinstance(plan, Plan) else None)
+    groups = tuple(plan)
+    work: tasks.Task | None = task or getattr(plan, "task", None)
     if work is None:
         raise Misuse("say what to compute: give a task here, or to the plan")
     people = _by_group(groups, values)

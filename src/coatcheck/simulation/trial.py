@@ -35,12 +35,17 @@ from coatcheck.tasks.metric import scale_of
 Floats = NDArray[np.float64]
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
-LOCATION_TASKS: Final = ("least-cost-matching", "maximum-matching", "neighbours")
+_LOCATION_TASKS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
+    "least-cost-matching": (2, ()),
+    "maximum-matching": (2, ("radius",)),
+    "neighbours": (1, ("radius", "limit")),
+}
+"""Tasks on places: how many groups they have, and which options."""
 _MARGIN: Final = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
-class Service:
+class Quality:
     """How well people of the first group are served, by their true places.
 
     Attributes:
@@ -72,9 +77,9 @@ class Trial:
     outcome: Outcome
     box: Box
     errors: tuple[Floats, ...]
-    private: Service
-    plain: Service
-    random: Service
+    private: Quality
+    plain: Quality
+    random: Quality
 
 
 def box_around(groups: Mapping[str, Floats], *, degrees: bool) -> Box:
@@ -104,25 +109,22 @@ def make_task(
     limit: int | None = None,
 ) -> tasks.Task:
     """Make a task on places from what people say: names of groups, metres, how many."""
-    if name not in LOCATION_TASKS:
-        raise Misuse(f"places can be used by {' | '.join(LOCATION_TASKS)}, not by {name!r}")
-    needed = 1 if name == "neighbours" else 2
+    if name not in _LOCATION_TASKS:
+        raise Misuse(f"places can be used by {' | '.join(_LOCATION_TASKS)}, not by {name!r}")
+    needed, takes = _LOCATION_TASKS[name]
     if len(names) != needed:
         raise Misuse(
             f"{name} needs {needed} group{'s' * (needed > 1)} of people, the input has"
             f" {len(names)} ({', '.join(names)}): give one file per group, or --group-by a column"
         )
     asked = {"radius": radius, "limit": limit}
-    takes = {"least-cost-matching": (), "maximum-matching": ("radius",)}.get(
-        name, ("radius", "limit")
-    )
-    for option, value in asked.items():
-        if value is not None and option not in takes:
+    given = {option: value for option, value in asked.items() if value is not None}
+    for option in given:
+        if option not in takes:
             raise Misuse(f"{name} has no {option}: leave --{option} out, or choose another task")
     if "radius" in takes and radius is None:
         unit = "metres" if box.degrees else "the unit of the columns"
         raise Misuse(f"{name} needs a radius: say how near is near by --radius, in {unit}")
-    given = {option: value for option, value in asked.items() if value is not None}
     return tasks.from_params(
         {"name": name, "groups": list(names), "scale": list(scale_of(box)), **given}
     )
@@ -214,13 +216,13 @@ def distances(here: Floats, there: Floats, box: Box) -> Floats:
     return np.asarray(np.linalg.norm((here - there) * scale, axis=1))
 
 
-def measure(told: Pairs, values: Sequence[Floats], *, task: tasks.Task, box: Box) -> Service:
+def measure(told: Pairs, values: Sequence[Floats], *, task: tasks.Task, box: Box) -> Quality:
     """Judge who was told of whom by true places."""
     people, partners = told
     apart = distances(values[0][people], values[-1][partners], box)
     radius = getattr(task, "radius", None)
     some = len(apart) > 0
-    return Service(
+    return Quality(
         served=len(np.unique(people)),
         pairs=len(people),
         mean_distance=float(apart.mean()) if some else math.nan,
