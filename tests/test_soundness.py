@@ -14,6 +14,8 @@ from coatcheck.accounting import hockeystick
 from coatcheck.accounting.amplification import amplify, calibrate, delta_curve
 from coatcheck.accounting.attainable import lower
 from coatcheck.accounting.laws import AnyLdp, Clones, Law, OwnCoin, Pair, grid, minkowski, pair
+from coatcheck.domains import Ball
+from coatcheck.randomizers import BoundedResponse, MinkowskiResponse
 from crowds import Array, bounded_caps, grid_caps, law_of, minkowski_caps, two_level, worst_delta
 
 SHARES = st.floats(0.02, 0.98)
@@ -71,15 +73,17 @@ def test_cap_bounds_hold_for_every_data_set(
 def test_bound_holds_for_caps_of_any_shape(
     seed: int, epsilon: float, share: float, crowd: int
 ) -> None:
-    """No family of equal caps, however they overlap in twos and threes, exceeds ours."""
+    """No family of equal caps, however they overlap, exceeds ours, and each reaches the lower."""
     rng = np.random.default_rng(seed)
     reports, size = int(rng.integers(3, 7)), int(rng.integers(1, 4))
     size = min(size, reports - 1)
     caps = [frozenset(rng.permutation(reports)[:size].tolist()) for _ in range(3)]
     if len(set(caps)) == 1:
         return
+    law = law_of(caps, reports, epsilon)
     truth = worst_delta(two_level(caps, reports, epsilon), crowd, share * epsilon)
-    assert truth <= at(law_of(caps, reports, epsilon), crowd, share * epsilon) * (1 + 1e-12)
+    assert truth <= at(law, crowd, share * epsilon) * (1 + 1e-12)
+    assert lower(law, size=crowd, epsilon=share * epsilon) <= truth + 1e-15
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -127,6 +131,24 @@ def test_lower_bound_is_attained(cells: int, crowd: int, epsilon: float, share: 
     caps, reports = grid_caps(cells)
     truth = worst_delta(two_level(caps, reports, epsilon), crowd, share * epsilon)
     assert lower(grid(epsilon, cells=cells), size=crowd, epsilon=share * epsilon) <= truth + 1e-15
+
+
+@pytest.mark.parametrize("kind", [MinkowskiResponse, BoundedResponse])
+def test_no_lower_bound_is_claimed_where_none_is_known(
+    kind: type[MinkowskiResponse | BoundedResponse],
+) -> None:
+    """On an l2 lattice the part apart is overstated, so "no proof can go below" would be false."""
+    ball = kind(domain=Ball(radius=1.0, p=2, dimension=2), epsilon=4.0, radius=0.9)
+    for law in (ball.law, OwnCoin(law=ball.law, rate=0.5)):
+        told = amplify(law, crowd=1000, delta=1e-6, lower=True)
+        assert told.least is None
+        assert "no proof" not in str(told)
+        assert lower(law, size=1000, epsilon=0.1) == 0.0
+    cube = kind(domain=Ball(radius=1.0, dimension=2, p=math.inf), epsilon=4.0, radius=0.9)
+    told = amplify(cube.law, crowd=1000, delta=1e-6, lower=True)
+    assert told.least is not None
+    assert 0.7 * told.epsilon < told.least <= told.epsilon
+    assert "no proof can go below" in str(told)
 
 
 def sixty_digits(one: Pair, size: int, epsilon: float) -> float:

@@ -78,7 +78,7 @@ def amplify(
             `exposed_by_lists`). *Assumes:* who they are does not depend on the reports; otherwise
             only the local ε is proven.
         lost: people whose report does not arrive.
-        lower: also give an ε that some data set reaches.
+        lower: also give an ε that some data set reaches, if one is known for this law.
     """
     size = anonymous(crowd=crowd, corrupted=corrupted, exposed=exposed, lost=lost)
     _check(delta=delta, method=method)
@@ -96,7 +96,7 @@ def amplify(
         lost=lost,
         method=method,
         law=law,
-        least=_least(law, size, delta) if lower else None,
+        least=_least(law, size, delta) if lower and attainable.known(law) else None,
         amplified=epsilon < local,
     )
 

@@ -1,8 +1,8 @@
-"""How much privacy a crowd can lose at least: two data sets on which the loss is computed exactly.
+"""Bounds from below: how much privacy a crowd does lose on one of two data sets.
 
-An upper bound without a lower one says nothing about what it wastes. Here all other people hold
-one and the same value, so that the blanket identity is an equality; what is cut off or rounded is
-left out, so that the result is attained. Nothing in the product depends on this file.
+They tell how much an upper bound wastes. All other people hold one and the same value, so that the
+blanket identity is an equality. What is cut off or rounded is left out, so that the result is
+reached. No promise depends on this file.
 """
 
 import math
@@ -18,10 +18,16 @@ _ROUNDING = 1e-14
 _EDGES = np.linspace(-5.0, 5.0, 41)
 
 
-def lower(law: Law, *, size: int, epsilon: float) -> float:
-    """Give a δ(ε_c) that a crowd of `size` people does reach for some data set.
+def known(law: Law) -> bool:
+    """Say whether it is known which δ this law reaches."""
+    law = law.law if isinstance(law, OwnCoin) else law
+    return not isinstance(law, TwoLevel) or law.reached
 
-    Zero when nothing is known; a randomizer of which only ε is known is taken for binary response.
+
+def lower(law: Law, *, size: int, epsilon: float) -> float:
+    """Give a δ(ε_c) that a crowd of `size` people reaches for some data set; 0 if none is known.
+
+    A randomizer of which only ε is known may be binary response, so it is taken for that.
     """
     rate = 1.0
     if isinstance(law, OwnCoin):
@@ -32,8 +38,8 @@ def lower(law: Law, *, size: int, epsilon: float) -> float:
         law = AnyLdp(epsilon=law.epsilon)
     if isinstance(law, AnyLdp):
         apart = 1 / (math.exp(law.epsilon) + 1)
-        law = TwoLevel(epsilon=law.epsilon, cap=apart, apart=apart)
-    if law.apart <= 0:  # one cap for all values: a report tells nothing
+        law = TwoLevel(epsilon=law.epsilon, cap=apart, apart=apart, reached=True)
+    if not law.reached or law.apart <= 0:  # unknown, or one cap for all values
         return 0.0
     found = _others_at_one_end(law.epsilon, rate * law.apart, size=size, epsilon=epsilon)
     if law.third:

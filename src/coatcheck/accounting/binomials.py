@@ -18,6 +18,8 @@ Array: TypeAlias = NDArray[np.float64]
 _SMALL: Final = 16
 # Below this much room above t an excess has two terms at most.
 _TOP: Final = 2.0
+# Below this share of the draws, too many digits of it are lost by subtracting.
+_LOST: Final = 1e-4
 # ln k! - Stirling's formula, for small k exactly and from there on by its series (Loader 2000).
 _EXACT: Final = np.array(
     [0.0]
@@ -112,8 +114,8 @@ def combine(
     gain = np.maximum(k, 0.0) * (1 - chance) * mass
     loss = above * tail
     value, scale = np.maximum(gain - loss, 0.0), gain + np.abs(loss)
-    if (top := room < _TOP).any():
-        # Next to `draws`, gain and loss cancel, but the excess is a sum of two terms at most.
+    if (top := room < np.minimum(_TOP, _LOST * draws)).any():
+        # Here gain and loss cancel, but the excess is a sum of two terms at most.
         most = point(draws, chance, draws)
         less = most * draws * ((1 - chance) / chance)
         few = np.maximum(room, 0.0) * most + np.maximum(room - 1, 0.0) * less

@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from coatcheck.accounting.amplification import amplify, anonymous, any_ldp, delta_curve
+from coatcheck.accounting.amplification import (
+    amplify,
+    anonymous,
+    any_ldp,
+    central,
+    delta_curve,
+)
 from coatcheck.accounting.laws import Law, pair
 from coatcheck.accounting.limits import (
     EPSILON,
@@ -205,6 +211,8 @@ def _above(x: list[float], y: list[float], i: int, j: int, k: int) -> bool:
 def compose(law: Law, *, crowd: int, delta: float, rounds: int, sampled: float = 1.0) -> float:
     """Bound the ε of `rounds` equal rounds at a total δ; arguments are as for `losses`.
 
+    It is never above the plain sum, in which each round takes an equal part of δ.
+
     *Assumes:* the rounds are fixed in advance, and nobody in a sampled population is corrupted.
     """
     check_rounds(rounds)
@@ -214,7 +222,9 @@ def compose(law: Law, *, crowd: int, delta: float, rounds: int, sampled: float =
     # A thousandth of the sum, and well below what one round adds to it, if that is not nothing.
     step = min(one * math.sqrt(max(1, rounds)) / 1000, one / 40)
     step = max(step, pair(law).epsilon / 40_000, 1e-12)
-    return losses(law, crowd=crowd, step=step, sampled=sampled).times(rounds).epsilon(delta)
+    joint = losses(law, crowd=crowd, step=step, sampled=sampled).times(rounds).epsilon(delta)
+    part = central(law, size=crowd, delta=min(0.5, delta / (rounds * sampled)))
+    return min(joint, rounds * math.log1p(sampled * math.expm1(part)) * (1 + 1e-14))
 
 
 def calibrate_rounds(

@@ -41,7 +41,7 @@ class Guarantee:
         method: how the bound was found.
         law: what one report tells on its own.
         amplified: whether ε is below the local ε.
-        least: an ε that some data set reaches at this δ, if it was asked for.
+        least: an ε that some data set reaches at this δ, if it was asked for and is known.
         adjacency: what two neighboring worlds differ in.
     """
 

@@ -38,13 +38,16 @@ class TwoLevel:
         apart: a ≤ α, the largest part of a cap, under the lower level, that another input's cap
             can miss; equal to `cap` when two caps can be disjoint.
         kernel: k, the mass under the lower level of what all caps have in common.
-        third: whether three caps can be disjoint; only attainable lower bounds ask.
+        reached: whether two caps really miss each other by `apart`, and neither it nor `cap` is
+            overstated by more than rounding. Only bounds from below ask for this and for `third`.
+        third: whether, moreover, three caps can be disjoint.
     """
 
     epsilon: float
     cap: float
     apart: float
     kernel: float = 0.0
+    reached: bool = False
     third: bool = False
 
 
@@ -200,7 +203,7 @@ def grid(epsilon: float, *, cells: int) -> TwoLevel:
     if cells < 2:
         raise Misuse(f"k-ary response needs at least 2 cells, not {cells}")
     cap = 1 / (math.expm1(epsilon) + cells)
-    return TwoLevel(epsilon=epsilon, cap=cap, apart=cap, third=cells > 2)
+    return TwoLevel(epsilon=epsilon, cap=cap, apart=cap, reached=True, third=cells > 2)
 
 
 def _capped(
@@ -209,14 +212,20 @@ def _capped(
     """Turn volumes into masses: `share` of a cap in the reports, `offset` of centres in radii."""
     cap = share / (1 + share * math.expm1(epsilon))
     if offset >= 1:
-        return TwoLevel(epsilon=epsilon, cap=cap, apart=cap)
+        return TwoLevel(epsilon=epsilon, cap=cap, apart=cap, reached=True)
     common = (1 - offset) ** dimension
     overlap = common
     if norm == 2:
         from scipy.special import betainc  # noqa: PLC0415 - only here, and slow to load
 
         overlap = float(betainc((dimension + 1) / 2, 0.5, 1 - offset**2))
-    return TwoLevel(epsilon=epsilon, cap=cap, apart=cap * (1 - overlap), kernel=cap * common)
+    return TwoLevel(
+        epsilon=epsilon,
+        cap=cap,
+        apart=cap * (1 - overlap),
+        kernel=cap * common,
+        reached=dimension == 1 or norm in {2, math.inf},
+    )
 
 
 def _shape(epsilon: float, *, radius: float, dimension: int, norm: float) -> None:

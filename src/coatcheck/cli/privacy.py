@@ -139,9 +139,6 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 @_options
 def amplify(asked: _Asked, *, local_epsilon: float, lower: bool) -> None:
     """Say what a crowd guarantees: from the budget of one report to an epsilon for everybody."""
-    capped = asked.mechanism in {"minkowski", "bounded"}
-    if lower and capped and asked.norm != math.inf and asked.dimension > 1:
-        raise Misuse("--lower knows which epsilon is reached on the cube only: leave out --norm")
     found = amplified(
         asked.law()(local_epsilon),
         crowd=asked.crowd,
@@ -152,6 +149,8 @@ def amplify(asked: _Asked, *, local_epsilon: float, lower: bool) -> None:
         lost=asked.lost,
         lower=lower,
     )
+    if lower and found.least is None:
+        raise Misuse("which epsilon is reached is known on the cube only: leave out --lower")
     asked.tell(found, f"ε = {_up(found.epsilon)} from local ε = {local_epsilon:g}")
 
 

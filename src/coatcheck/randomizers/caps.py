@@ -129,6 +129,7 @@ class CapResponse(Randomizer):
             cap=above(blanket),
             apart=above(blanket - kernel),
             kernel=math.nextafter(float(kernel), 0.0),
+            reached=self._ball.p == math.inf or self.domain.dimension == 1,
             third=self._three_apart,
         )
 

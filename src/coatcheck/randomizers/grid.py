@@ -95,7 +95,8 @@ class GridResponse(Randomizer):
         blanket = Fraction(TOSSES - self.heads, TOSSES * self.total)
         if self.total == 1:
             return TwoLevel(epsilon=0.0, cap=1.0, apart=0.0, kernel=1.0)
-        return TwoLevel(epsilon=self.epsilon_spent, cap=above(blanket), apart=above(blanket))
+        cap = above(blanket)
+        return TwoLevel(epsilon=self.epsilon_spent, cap=cap, apart=cap, reached=True)
 
     @property
     def total_variation(self) -> float:
