@@ -76,10 +76,15 @@ class Stage:
             for invitation in self.invitations
         ]
 
-    async def post(self, raw: bytes) -> int:
+    async def post(self, raw: bytes, *, token: bytes = b"") -> int:
         """Send bytes as an upload; the status."""
+        return (await self.ask(raw, token=token))[0]
+
+    async def ask(self, raw: bytes, *, token: bytes = b"") -> tuple[int, bytes]:
+        """Send bytes as an upload; the status and what is answered."""
         path = f"/rounds/{self.round.digest.hex()}/uploads"
-        scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+        headers = [(b"coatcheck-token", token)] if token else []
+        scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
         said: list[Message] = []
 
         async def receive() -> Message:
@@ -90,7 +95,7 @@ class Stage:
 
         await self.service.frame(scope, receive, send)
         status: int = said[0]["status"]
-        return status
+        return status, b"".join(message.get("body", b"") for message in said)
 
     async def wait(self, seconds: float, *, step: float = 0.0) -> str:
         """Let time pass (and the wall's clock step), let the shuffler look, and give the phase."""

@@ -24,7 +24,7 @@ PLACES = tuple(
     sorted(
         {
             place
-            for file in _SOURCE.glob("*.py")
+            for file in _SOURCE.rglob("*.py")
             for place in re.findall(r'faults\.reach\("([a-z.]+)"\)', file.read_text())
         }
     )

@@ -99,8 +99,6 @@ class Intake:
             verdict = await self.commits.add(parcel)
         finally:
             live.coming[parcel.group] -= 1
-        if verdict is Verdict.CLOSED and await asyncio.to_thread(self._store.knows, parcel):
-            return  # in before it closed, when the receipt was lost: it is due all the same
         if verdict is Verdict.CLOSED and live.stored.phase in HOLDING:
             # It is being released, and opens again if its crowd was too small.
             raise Problem("releasing", "the round is being released: send the same bytes again")
