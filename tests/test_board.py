@@ -6,7 +6,7 @@ import pytest
 
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused, TwoFaces
 from coatcheck.protocol import client
-from coatcheck.protocol.board import Board
+from coatcheck.protocol.board import Board, Crowded
 from coatcheck.protocol.notices import Bulletin, Checkpoint
 from coatcheck.protocol.verification import follow, verify_bulletin, verify_entry, verify_heading
 from rounds import Stage, check
@@ -40,6 +40,25 @@ def test_a_bulletin_is_published_once() -> None:
     with pytest.raises(Refused, match="stays"):
         board.publish(OTHER, STAGE.round)
     assert board.bulletin(STAGE.round.digest) == BULLETIN
+
+
+def test_an_address_gets_so_many_letters() -> None:
+    """One more is refused, one sent again is known, and what was shown stays after a restart."""
+    first, second, more = letter(1), letter(2), letter(3)
+    board = shown()
+    board.letters_each = 2
+    assert [board.post(raw, STAGE.round) for raw in (first, second, first)] == [1, 2, 1]
+    with pytest.raises(Crowded):
+        board.post(more, STAGE.round)
+    ticket, to = CROWD[1], CROWD[0].keys.contact_raw
+    back = client.write(ticket, b"back", to=to, round_=STAGE.round)[0]
+    assert board.post(back, STAGE.round) == 3
+    history = [(STAGE.round, raw) for raw in (BULLETIN, first, second, back)]
+    sign = STAGE.cast.board.signing.sign
+    again = Board.restore(history, sign=sign, check=check, letters_each=1)
+    assert again.letters(STAGE.round.digest) == [first, second, back]
+    with pytest.raises(Crowded):
+        again.post(more, STAGE.round)
 
 
 def test_only_the_servers_bulletin_is_shown() -> None:

@@ -15,7 +15,7 @@ from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.messages import PayloadFormat, encode_report
 from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin
 from coatcheck.protocol.parcels import REASONS, Upload
-from coatcheck.protocol.server import Phase, Server, _possible
+from coatcheck.protocol.server import MOVES, Phase, Server, ServerState, _possible, refusal
 from coatcheck.protocol.suites import CLASSICAL
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
@@ -140,6 +140,32 @@ def test_the_same_batch_gives_the_same_bulletin() -> None:
     with pytest.raises(Refused, match="another batch"):
         server.answer(STAGE.batch(STAGE.crowd(3)))
     assert server.answer(batch) == first
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_batch_is_taken_in_its_phase_only(phase: Phase) -> None:
+    """A round that does not await its batch, or is over, takes none; and nothing changes."""
+    state = ServerState(phase)
+    server = Server(STAGE.round, keys=STAGE.cast.server, task=Echo(), state=state)
+    batch = STAGE.batch(HONEST)
+    if MOVES.allows(phase, "accept"):
+        server.accept(batch)
+        assert server.phase is MOVES.after(phase, "accept")
+        return
+    for move in (server.accept, server.answer):
+        with pytest.raises(Refused, match=f"that is {phase.value}"):
+            move(batch)
+    assert server.state == ServerState(phase)
+
+
+def test_a_refusal_counts_what_the_batch_says() -> None:
+    """A batch that its task cannot answer gives a signed bulletin without entries."""
+    batch = STAGE.batch(HONEST)
+    raw = refusal(batch, round_=STAGE.round, keys=STAGE.cast.server)
+    heading = Bulletin.decode(raw, STAGE.round).heading
+    STAGE.cast.server.signing.public.check(heading.signature, heading.signed_part())
+    assert (heading.outcome, heading.sizes) == (REFUSED, (0, 0))
+    assert [tally.kept for tally in heading.tallies] == [4, 4]
 
 
 def test_every_answer_of_a_group_has_one_size() -> None:

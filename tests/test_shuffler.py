@@ -1,5 +1,6 @@
 """The shuffler: receipts, crowds, layers, the order, and what it forgets."""
 
+import hashlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -197,6 +198,17 @@ def test_the_order_does_not_depend_on_arrival() -> None:
             shuffler.receive(CROWD[place].upload, now=OPENS)
         batches.add(released(shuffler))
     assert len(batches) == 1
+
+
+def test_the_rank_is_the_specs() -> None:
+    """SPEC section 10, computed by hand: 16 bytes under a secret of 32, by group and digest."""
+    shuffler = STAGE.shuffler()
+    secret, name = bytes(shuffler.state.secret), b"n" * 16
+    for group in (0, 1):
+        data = bytes([group]) + STAGE.round.digest + name
+        by_hand = hashlib.blake2b(data, key=secret, digest_size=16, person=b"coatcheck order\0")
+        assert shuffler._rank(group, name) == by_hand.digest()
+    assert (len(secret), GRACE) == (32, 24 * 60 * 60)
 
 
 def test_the_order_is_uniform() -> None:

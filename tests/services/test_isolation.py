@@ -60,7 +60,7 @@ def test_a_bad_round_in_the_store_stops_no_other(
             digest = settle(read_signed(signed)).digest
             fence = stage.service.frame.leadership.fence
             stage.service.store.begin(
-                ShufflerRound(digest, "strange", signed, b"s" * 32), fence=fence
+                ShufflerRound(digest, "strange", signed, secret=b"s" * 32), fence=fence
             )
             await stage.service.step()
             await stage.service.step()

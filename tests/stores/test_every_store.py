@@ -48,7 +48,7 @@ def shuffler(url: str) -> Iterator[ShufflerStore]:
     """A shuffler's store with one open round, led with token 1."""
     store = shuffler_store(url)
     assert store.lead("me", seconds=60) == 1
-    store.begin(ShufflerRound(DIGEST, "evening", b"signed", b"s" * 32), fence=1)
+    store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret=b"s" * 32), fence=1)
     yield store
     store.close()
 
@@ -192,7 +192,9 @@ def test_a_shufflers_store_asks_the_table(shuffler: ShufflerStore) -> None:
     assert set(SHUFFLER_PATHS) == set(of_shuffler.Phase)
     for number, (phase, move) in enumerate(itertools.product(of_shuffler.Phase, names)):
         digest = number.to_bytes(32, "big")
-        shuffler.begin(ShufflerRound(digest, f"round {number}", b"signed", b"s" * 32), fence=1)
+        shuffler.begin(
+            ShufflerRound(digest, f"round {number}", b"signed", secret=b"s" * 32), fence=1
+        )
         shuffler.put([parcel(1, digest=digest)], fence=1)
         for step in SHUFFLER_PATHS[phase]:
             shuffler_move(shuffler, digest, step)
@@ -250,7 +252,7 @@ def test_a_name_is_pledged_once(shuffler: ShufflerStore) -> None:
     """The digest that came first stays, and beginning a round again changes nothing."""
     assert shuffler.pledge("evening", DIGEST, fence=1) == DIGEST
     assert shuffler.pledge("evening", OTHER, fence=1) == DIGEST
-    shuffler.begin(ShufflerRound(DIGEST, "evening", b"other", b"z" * 32), fence=1)
+    shuffler.begin(ShufflerRound(DIGEST, "evening", b"other", secret=b"z" * 32), fence=1)
     assert shuffler.rounds()[0].secret == b"s" * 32
 
 
@@ -356,7 +358,7 @@ def test_secret_and_uploads_leave_the_disk(tmp_path: Path) -> None:
     store = shuffler_store(f"sqlite:{path}")
     store.lead("me", seconds=60)
     secret, body = b"the secret of the order, 32 byte", b"the body of one upload" * 4
-    store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret), fence=1)
+    store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret=secret), fence=1)
     store.put([parcel(n, body=body) for n in range(50)], fence=1)
 
     def on_disk(text: bytes) -> bool:
@@ -380,7 +382,7 @@ import os
 from coatcheck.stores.shuffler import Parcel, ShufflerRound, shuffler_store
 store = shuffler_store({url!r})
 store.lead("me", seconds=0)
-store.begin(ShufflerRound({DIGEST!r}, "evening", b"signed", {secret!r}), fence=1)
+store.begin(ShufflerRound({DIGEST!r}, "evening", b"signed", secret={secret!r}), fence=1)
 store.put([Parcel({DIGEST!r}, 0, bytes(16), {body!r})], fence=1)
 store.move({DIGEST!r}, "close", fence=1)
 store.database.scrub = lambda: os._exit(9)
@@ -407,7 +409,7 @@ def test_a_scrub_that_was_in_somebodys_way_says_so(tmp_path: Path) -> None:
     reader = sqlite3.connect(path, isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT * FROM shuffler_rounds").fetchall()
-    store.begin(ShufflerRound(DIGEST, "evening", b"signed", b"s" * 32), fence=1)
+    store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret=b"s" * 32), fence=1)
     begun = time.monotonic()
     assert not store.scrub()
     assert time.monotonic() - begun < 1
@@ -431,7 +433,7 @@ def test_a_full_disk_is_told_and_goes_on(tmp_path: Path) -> None:
     """With no room left nothing is kept and the store says so; with room again it goes on."""
     store = shuffler_store(f"sqlite:{tmp_path / 'store.db'}")
     store.lead("me", seconds=60)
-    store.begin(ShufflerRound(DIGEST, "evening", b"signed", b"s" * 32), fence=1)
+    store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret=b"s" * 32), fence=1)
     assert isinstance(store.database, SQLite)
     connection = store.database._connection
     assert connection is not None
@@ -448,7 +450,7 @@ def test_a_database_that_goes_comes_back(cluster: Cluster) -> None:
     """While PostgreSQL is gone every call is refused at once; afterwards nothing is missing."""
     store = shuffler_store(cluster.database())
     store.lead("me", seconds=60)
-    store.begin(ShufflerRound(DIGEST, "evening", b"signed", b"s" * 32), fence=1)
+    store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret=b"s" * 32), fence=1)
     store.put([parcel(1)], fence=1)
     cluster.stop(crash=True)
     try:

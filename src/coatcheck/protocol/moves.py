@@ -13,9 +13,14 @@ P = TypeVar("P", bound=Enum)
 
 
 class Moves(Generic[P]):
-    """Which moves a role allows in which phase, and the phase each one leads to."""
+    """Which moves a role allows in which phase, and the phase each one leads to.
 
-    def __init__(self, table: Mapping[tuple[P, str], P]) -> None:
+    Attributes:
+        phases: all the phases of the role.
+    """
+
+    def __init__(self, phases: type[P], table: Mapping[tuple[P, str], P]) -> None:
+        self.phases = phases
         self._table = dict(table)
 
     def __iter__(self) -> Iterator[tuple[P, str, P]]:

@@ -49,6 +49,7 @@ class Phase(Enum):
 
 
 MOVES: Final = Moves(
+    Phase,
     {
         (Phase.PROPOSED, "agree"): Phase.AWAITING,
         (Phase.AWAITING, "accept"): Phase.BATCHED,
@@ -56,7 +57,7 @@ MOVES: Final = Moves(
         (Phase.BATCHED, "refuse"): Phase.REFUSED,
         (Phase.ANSWERED, "publish"): Phase.PUBLISHED,
         (Phase.REFUSED, "publish"): Phase.PUBLISHED,
-    }
+    },
 )
 """Every move there is. To repeat one with the same bytes is no move: the first answer is given."""
 

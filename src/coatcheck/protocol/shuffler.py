@@ -42,6 +42,7 @@ class Phase(Enum):
 
 
 MOVES: Final = Moves(
+    Phase,
     {
         (Phase.OPEN, "receive"): Phase.OPEN,
         (Phase.OPEN, "accept"): Phase.CLOSED,
@@ -53,7 +54,7 @@ MOVES: Final = Moves(
         (Phase.CLOSED, "abandon"): Phase.ABANDONED,
         (Phase.CLOSED, "expire"): Phase.ABANDONED,
         (Phase.RELEASED, "forget"): Phase.DELIVERED,
-    }
+    },
 )
 """Every move there is. To repeat one with the same bytes is no move: the first answer is given."""
 

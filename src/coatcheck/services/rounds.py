@@ -9,9 +9,8 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
-from enum import Enum
 from functools import partial
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from coatcheck.errors import Fenced, Unavailable
 from coatcheck.protocol.moves import Moves
@@ -19,29 +18,11 @@ from coatcheck.protocol.terms import Round
 from coatcheck.services.http.app import Frame
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.log import log, place_of
-
-
-class Stored(Protocol):
-    """What the record of a round says, whichever role stores it."""
-
-    @property
-    def digest(self) -> bytes:
-        """The digest of the terms."""
-
-    @property
-    def name(self) -> str:
-        """The round's name."""
-
-    @property
-    def phase(self) -> Any:
-        """Where the round stands."""
-
-
-S = TypeVar("S", bound=Stored)
+from coatcheck.stores.store import R
 
 
 @dataclass(kw_only=True)
-class LiveRound(Generic[S]):
+class LiveRound(Generic[R]):
     """A round as this process holds it.
 
     Attributes:
@@ -52,12 +33,12 @@ class LiveRound(Generic[S]):
     """
 
     round: Round
-    stored: S
+    stored: R
     again: float = 0.0
     failed: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
-    def update(self, stored: S) -> None:
+    def update(self, stored: R) -> None:
         """Take over where the round stands now."""
         self.stored = stored
 
@@ -75,7 +56,7 @@ class LiveRound(Generic[S]):
 L = TypeVar("L", bound=LiveRound[Any])
 
 
-class Rounds(dict[bytes, L], Generic[S, L]):
+class Rounds(dict[bytes, L], Generic[R, L]):
     """The live rounds of a role by digest.
 
     Attributes:
@@ -86,16 +67,14 @@ class Rounds(dict[bytes, L], Generic[S, L]):
         self,
         frame: Frame,
         *,
-        phases: type[Enum],
         moves: Moves[Any],
-        read: Callable[[], list[S]],
-        hold: Callable[[S], L],
+        read: Callable[[], list[R]],
+        hold: Callable[[R], L],
         advance: Callable[[L], Awaitable[None]],
     ) -> None:
         super().__init__()
         self.faulty: set[bytes] = set()
         self._frame = frame
-        self._phases = phases
         self._moves = moves
         self._read = read
         self._hold = hold
@@ -116,10 +95,10 @@ class Rounds(dict[bytes, L], Generic[S, L]):
                 await self._take_up(stored)
         phases = Counter(live.stored.phase.value for live in self.values())
         phases["faulty"] = len(self.faulty)
-        for name in (*(phase.value for phase in self._phases), "faulty"):
+        for name in (*(phase.value for phase in self._moves.phases), "faulty"):
             self._frame.metrics.rounds.labels(name).set(phases[name])
 
-    async def _take_up(self, stored: S) -> None:
+    async def _take_up(self, stored: R) -> None:
         """Make a live round of its record; what is wrong with one never stops the others."""
         try:
             self.setdefault(stored.digest, await asyncio.to_thread(self._hold, stored))

@@ -100,30 +100,29 @@ class Lanes(Bulk):
         self, sealed: Sequence[bytes], *, key: OpeningKey, bounds: Sequence[bytes]
     ) -> list[bytes | None]:
         """Open each, in chunks, wherever there is a hand free."""
-        if self._count < 2 or len(sealed) < _FEW:
+        if self._is_little(sealed):
             return super().unseal_each(sealed, key=key, bounds=bounds)
         work = partial(_unseal, self._keys, key.public_raw.hex())
-        starts = range(0, len(sealed), _CHUNK)
-        chunks = _shared_pool(self._count).map(
-            work,
-            [list(sealed[at : at + _CHUNK]) for at in starts],
-            [list(bounds[at : at + _CHUNK]) for at in starts],
-        )
-        return [item for chunk in chunks for item in chunk]
+        return self._in_chunks(work, sealed, bounds)
 
     def seal_each(
         self, plain: Sequence[bytes], *, to: Sequence[SealingKey], bound: bytes
     ) -> list[bytes]:
         """Seal each, in chunks; only public keys travel."""
-        if self._count < 2 or len(plain) < _FEW:
+        if self._is_little(plain):
             return super().seal_each(plain, to=to, bound=bound)
         work = partial(_seal, to[0].suite.name, bound)
-        starts = range(0, len(plain), _CHUNK)
-        chunks = _shared_pool(self._count).map(
-            work,
-            [list(plain[at : at + _CHUNK]) for at in starts],
-            [[key.raw for key in to[at : at + _CHUNK]] for at in starts],
-        )
+        return self._in_chunks(work, plain, [key.raw for key in to])
+
+    def _is_little(self, items: Sequence[bytes]) -> bool:
+        return self._count < 2 or len(items) < _FEW
+
+    def _in_chunks(
+        self, work: Callable[..., list[_R]], first: Sequence[bytes], second: Sequence[bytes]
+    ) -> list[_R]:
+        starts = range(0, len(first), _CHUNK)
+        columns = ([list(of[at : at + _CHUNK]) for at in starts] for of in (first, second))
+        chunks = _shared_pool(self._count).map(work, *columns)
         return [item for chunk in chunks for item in chunk]
 
 

@@ -31,8 +31,7 @@ class BoardStore(Store):
     def rounds(self) -> dict[bytes, bytes]:
         """Give the signed terms by digest."""
         with self.database.transaction() as session:
-            found = session.rows("SELECT digest, signed FROM board_rounds")
-        return {bytes(digest): bytes(signed) for digest, signed in found}
+            return dict(session.rows("SELECT digest, signed FROM board_rounds"))
 
     def append(self, entries: Iterable[LogEntry], *, at: int, fence: int) -> None:
         """Add entries from this place of the log on, all or none."""
@@ -47,7 +46,7 @@ class BoardStore(Store):
         """Give everything on the board, in order."""
         with self.database.transaction() as session:
             found = session.rows("SELECT digest, raw FROM board_log ORDER BY place")
-        return [LogEntry(bytes(digest), bytes(raw)) for digest, raw in found]
+        return [LogEntry(digest, raw) for digest, raw in found]
 
 
 def board_store(url: str) -> BoardStore:

@@ -1,39 +1,25 @@
 """The server's store: one batch and one bulletin per round."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from dataclasses import dataclass
 
 from coatcheck.protocol.server import MOVES, Phase
-from coatcheck.stores.database import Database, Session
-from coatcheck.stores.store import RoundStore, open_database
-
-_ROUNDS: Final = "SELECT digest, name, signed, phase, accepted, outcome FROM server_rounds"
+from coatcheck.stores.database import Database
+from coatcheck.stores.store import RoundStore, StoredRound, open_database
 
 
 @dataclass(frozen=True)
-class ServerRound:
-    """A server's round as it is stored.
+class ServerRound(StoredRound[Phase]):
+    """A server's round as it is stored; its outcome is `answered` or `refused`, empty before."""
 
-    Attributes:
-        signed: the terms with the signatures there are so far.
-        accepted: the hash of the batch that the round is answered for.
-        outcome: how it ended, `answered` or `refused`; empty before.
-    """
-
-    digest: bytes
-    name: str
-    signed: bytes = field(repr=False)
     phase: Phase = Phase.PROPOSED
-    accepted: bytes = b""
     outcome: str = ""
 
 
-class ServerStore(RoundStore[Phase]):
+class ServerStore(RoundStore[Phase, ServerRound]):
     """What a server must not lose."""
 
     def __init__(self, database: Database) -> None:
-        super().__init__(database, role="server", phases=Phase, moves=MOVES)
+        super().__init__(database, role="server", moves=MOVES, record=ServerRound, column="outcome")
 
     def propose(self, round_: ServerRound, *, fence: int) -> ServerRound:
         """Keep a proposal; if one of this name is there, that one is given and nothing changes."""
@@ -43,7 +29,7 @@ class ServerStore(RoundStore[Phase]):
                 " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
                 (round_.digest, round_.name, round_.signed, round_.phase.value, b"", ""),
             )
-            return _rounds(session, " WHERE name = ?", (round_.name,))[0]
+            return self.found(session, "WHERE name = ?", round_.name)[0]
 
     def agree(self, digest: bytes, signed: bytes, *, fence: int) -> None:
         """Keep the terms with all signatures: the round awaits its batch."""
@@ -51,16 +37,6 @@ class ServerStore(RoundStore[Phase]):
             self.moved(session, digest, "agree")
             sql = "UPDATE server_rounds SET signed = ? WHERE digest = ?"
             session.run(sql, (signed, digest))
-
-    def rounds(self) -> list[ServerRound]:
-        """List all rounds."""
-        with self.database.transaction() as session:
-            return _rounds(session, " ORDER BY name")
-
-    def round(self, digest: bytes) -> ServerRound:
-        """Give one round."""
-        with self.database.transaction() as session:
-            return _rounds(session, " WHERE digest = ?", (digest,))[0]
 
     def answer(self, digest: bytes, move: str, bulletin: bytes, *, fence: int) -> str:
         """Keep the bulletin (move `answer` or `refuse`) and forget the batch; how it ended."""
@@ -85,10 +61,3 @@ class ServerStore(RoundStore[Phase]):
 def server_store(url: str) -> ServerStore:
     """Open the store of a server: `memory:`, `sqlite:FILE` or `postgresql://...`."""
     return ServerStore(open_database(url, role="server"))
-
-
-def _rounds(session: Session, where: str, values: Sequence[Any] = ()) -> list[ServerRound]:
-    return [
-        ServerRound(bytes(digest), name, bytes(signed), Phase(phase), bytes(accepted), outcome)
-        for digest, name, signed, phase, accepted, outcome in session.rows(_ROUNDS + where, values)
-    ]

@@ -11,9 +11,8 @@ from msgspec import Struct
 
 from coatcheck.protocol.shuffler import HOLDING, MOVES, SECRET_SIZE, Phase
 from coatcheck.stores.database import Database, Row, Session
-from coatcheck.stores.store import RoundStore, open_database
+from coatcheck.stores.store import RoundStore, StoredRound, open_database
 
-_ROUNDS: Final = "SELECT digest, name, signed, secret, phase, accepted FROM shuffler_rounds"
 _NUMBER: Final = "(SELECT number FROM shuffler_rounds WHERE digest = ?)"
 _COLUMNS: Final = ("round", "id", "kind", "body", "token")
 # The one phase that takes uploads, for the statement that inserts them without a look before.
@@ -47,28 +46,20 @@ class Parcel(Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class ShufflerRound:
-    """A shuffler's round as it is stored.
+class ShufflerRound(StoredRound[Phase]):
+    """A shuffler's round as it is stored; its secret is zeros once the round is over."""
 
-    Attributes:
-        signed: the terms with all signatures.
-        secret: the key of the order; zeros once the round is over.
-        accepted: the hash of the batch that came from the shuffler before, if one did.
-    """
-
-    digest: bytes
-    name: str
-    signed: bytes = field(repr=False)
-    secret: bytes = field(repr=False)
     phase: Phase = Phase.OPEN
-    accepted: bytes = b""
+    secret: bytes = field(default=bytes(SECRET_SIZE), repr=False)
 
 
-class ShufflerStore(RoundStore[Phase]):
+class ShufflerStore(RoundStore[Phase, ShufflerRound]):
     """What a shuffler must not lose."""
 
     def __init__(self, database: Database) -> None:
-        super().__init__(database, role="shuffler", phases=Phase, moves=MOVES)
+        super().__init__(
+            database, role="shuffler", moves=MOVES, record=ShufflerRound, column="secret"
+        )
 
     def pledge(self, name: str, digest: bytes, *, fence: int) -> bytes:
         """Remember the one digest signed under a name; the digest that came first."""
@@ -76,7 +67,8 @@ class ShufflerStore(RoundStore[Phase]):
             sql = "INSERT INTO shuffler_pledges (name, digest) VALUES (?, ?) ON CONFLICT DO NOTHING"
             session.run(sql, (name, digest))
             found = session.rows("SELECT digest FROM shuffler_pledges WHERE name = ?", (name,))
-            return bytes(found[0][0])
+            first: bytes = found[0][0]
+            return first
 
     def begin(self, round_: ShufflerRound, *, fence: int) -> None:
         """Keep a new round; again, nothing changes."""
@@ -91,16 +83,6 @@ class ShufflerStore(RoundStore[Phase]):
                     round_.phase.value, round_.accepted,
                 ),
             )  # fmt: skip
-
-    def rounds(self) -> list[ShufflerRound]:
-        """List all rounds."""
-        with self.database.transaction() as session:
-            return [_round(row) for row in session.rows(_ROUNDS + " ORDER BY number")]
-
-    def round(self, digest: bytes) -> ShufflerRound:
-        """Give one round."""
-        with self.database.transaction() as session:
-            return _round(session.rows(_ROUNDS + " WHERE digest = ?", (digest,))[0])
 
     def put(self, parcels: Sequence[Parcel], *, fence: int) -> list[Verdict]:
         """Keep uploads in one transaction; one verdict each, in the order given."""
@@ -159,7 +141,7 @@ class ShufflerStore(RoundStore[Phase]):
                 f"SELECT kind, body FROM shuffler_parcels WHERE round = {_NUMBER} AND id = ?",
                 (parcel.digest, parcel.id),
             )
-        return [(row[0], bytes(row[1])) for row in found] == [(parcel.group, parcel.body)]
+        return found == [(parcel.group, parcel.body)]
 
     def crowd(self, digest: bytes) -> dict[int, int]:
         """Count the uploads of each group."""
@@ -167,7 +149,7 @@ class ShufflerStore(RoundStore[Phase]):
             sql = (
                 f"SELECT kind, COUNT(*) FROM shuffler_parcels WHERE round = {_NUMBER} GROUP BY kind"
             )
-            return {int(group): int(count) for group, count in session.rows(sql, (digest,))}
+            return dict(session.rows(sql, (digest,)))
 
     def held(self, digest: bytes) -> dict[bytes, tuple[int, bytes]]:
         """Give group and body of all uploads of a round by their random ids."""
@@ -205,15 +187,8 @@ def shuffler_store(url: str) -> ShufflerStore:
     return ShufflerStore(open_database(url, role="shuffler"))
 
 
-def _round(row: Row) -> ShufflerRound:
-    digest, name, signed, secret, phase, accepted = row
-    return ShufflerRound(
-        bytes(digest), name, bytes(signed), bytes(secret), Phase(phase), bytes(accepted)
-    )
-
-
 def _by_id(rows: Sequence[Row]) -> dict[bytes, tuple[int, bytes]]:
-    return {bytes(row[0]): (int(row[1]), bytes(row[2])) for row in rows}
+    return {name: (group, body) for name, group, body in rows}
 
 
 def _known(
@@ -228,4 +203,4 @@ def _spent(session: Session, number: int, parcels: Sequence[Parcel]) -> set[byte
     if not tokens:
         return set()
     sql = "SELECT token FROM shuffler_parcels WHERE round = ? AND token IN"
-    return {bytes(row[0]) for row in session.among(sql, (number,), tokens)}
+    return {row[0] for row in session.among(sql, (number,), tokens)}

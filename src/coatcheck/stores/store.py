@@ -5,8 +5,9 @@
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Generic
+from typing import Any, Final, Generic, TypeVar
 
 from coatcheck.errors import Fenced, Misuse, Unavailable
 from coatcheck.protocol.moves import Moves, P
@@ -72,13 +73,58 @@ class Store:
             yield session
 
 
-class RoundStore(Store, Generic[P]):
-    """A store of rounds that go from phase to phase, as the role's table allows."""
+@dataclass(frozen=True)
+class StoredRound(Generic[P]):
+    """A round as it is stored.
 
-    def __init__(self, database: Database, *, role: str, phases: type[P], moves: Moves[P]) -> None:
+    Attributes:
+        signed: the terms with the signatures there are.
+        accepted: the hash of the batch that came from the shuffler before, if one did.
+    """
+
+    digest: bytes
+    name: str
+    signed: bytes = field(repr=False)
+    phase: P
+    accepted: bytes = b""
+
+
+R = TypeVar("R", bound=StoredRound[Any])
+
+
+class RoundStore(Store, Generic[P, R]):
+    """A store of rounds that go from phase to phase, as the role's table allows.
+
+    Attributes:
+        record: makes a round of its columns, of which the last one is the role's own.
+    """
+
+    def __init__(
+        self, database: Database, *, role: str, moves: Moves[P], record: type[R], column: str
+    ) -> None:
         super().__init__(database, role=role)
-        self._phases = phases
         self._moves = moves
+        self._record = record
+        self._select = f"SELECT digest, name, signed, phase, accepted, {column} FROM {role}_rounds"
+
+    def rounds(self) -> list[R]:
+        """List all rounds."""
+        with self.database.transaction() as session:
+            return self.found(session, "ORDER BY name")
+
+    def round(self, digest: bytes) -> R:
+        """Give one round."""
+        with self.database.transaction() as session:
+            return self.found(session, "WHERE digest = ?", digest)[0]
+
+    def found(self, session: Session, where: str, *values: Any) -> list[R]:
+        """Select rounds."""
+        return [
+            self._record(digest, name, signed, self._moves.phases(phase), *rest)
+            for digest, name, signed, phase, *rest in session.rows(
+                f"{self._select} {where}", values
+            )
+        ]
 
     def accept(self, digest: bytes, raw: bytes, *, fence: int) -> bool:
         """Keep the batch of the shuffler before; False if another one came first."""
@@ -87,7 +133,7 @@ class RoundStore(Store, Generic[P]):
             sql = f"SELECT accepted FROM {self.role}_rounds WHERE digest = ?"
             found = session.rows(sql, (digest,))
             if found and found[0][0]:
-                return bytes(found[0][0]) == content
+                return bool(found[0][0] == content)
             self.moved(session, digest, "accept")
             sql = f"UPDATE {self.role}_rounds SET accepted = ? WHERE digest = ?"
             session.run(sql, (content, digest))
@@ -104,7 +150,7 @@ class RoundStore(Store, Generic[P]):
         found = session.rows(f"SELECT phase FROM {table} WHERE digest = ?", (digest,))
         if not found:
             raise Misuse(f"this {self.role} has no such round")
-        before = self._phases(found[0][0])
+        before = self._moves.phases(found[0][0])
         after = self._moves.after(before, move)
         sql = f"UPDATE {table} SET phase = ? WHERE digest = ? AND phase = ? RETURNING phase"
         if not session.rows(sql, (after.value, digest, before.value)):
@@ -123,7 +169,8 @@ class RoundStore(Store, Generic[P]):
             found = session.rows(sql, (digest, kind))
         if not found:
             raise Misuse(f"there is no {kind} of this round: it was forgotten, or never came")
-        return bytes(found[0][0])
+        raw: bytes = found[0][0]
+        return raw
 
     def drop(self, session: Session, digest: bytes) -> None:
         """Forget the batches and bulletins of a round."""

@@ -12,12 +12,11 @@ from dataclasses import dataclass
 
 from coatcheck.errors import Refused
 from coatcheck.protocol.agreement import read_signed, settle, write_signed
-from coatcheck.protocol.board import Board
+from coatcheck.protocol.board import Board, Crowded
 from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.notices import posting_size
 from coatcheck.protocol.terms import Round
 from coatcheck.services import faults
-from coatcheck.services.board.mail import Crowded, Mail
 from coatcheck.services.board.routes import add_routes
 from coatcheck.services.clock import Clock
 from coatcheck.services.commit import GroupCommit
@@ -63,12 +62,11 @@ class BoardService:
         self.settings = settings
         self.store = store or board_store(settings.store_url)
         self.clock = clock or Clock()
-        self.mail = Mail(each=settings.letters_each)
         self.keyring = Keyring(key_files(settings))
         self.trusted = settings.trusted_keys()
         self.rounds: dict[bytes, Round] = {}
         self.lock = threading.Lock()
-        self.role = Board(sign=self._sign, check=_check)
+        self.role = Board(sign=self._sign, check=_check, letters_each=settings.letters_each)
         self.seen = Seen(0, self.role.checkpoint(), {})
         self._stale = False
         self.frame = Frame("board", settings, self.store, self.step, self.load)
@@ -119,7 +117,7 @@ class BoardService:
 
     async def _show(self, round_: Round, raw: bytes, *, letter: bool) -> int:
         """Have something shown; its place in the log."""
-        self.frame.leadership.fence  # noqa: B018 - a process that stands by shows nothing new
+        self.frame.leadership.check()
         found = await self.commits.add((round_, raw, letter))
         if isinstance(found, Crowded):
             raise Problem("refused", "this address has all the letters that a round allows it")
@@ -150,11 +148,9 @@ class BoardService:
         }
         history = [(rounds[one.digest], one.raw) for one in self.store.history()]
         with self.lock:
-            self.role = Board.restore(history, sign=self._sign, check=_check)
-        self.mail = Mail.of(history, each=self.settings.letters_each)
-        letters: Counter[bytes] = Counter()
-        for round_, _ in history:
-            letters[round_.digest] += 1
+            each = self.settings.letters_each
+            self.role = Board.restore(history, sign=self._sign, check=_check, letters_each=each)
+        letters = Counter(round_.digest for round_, _ in history)
         self.rounds = rounds
         # The first of each round is its bulletin.
         counts = {digest: count - 1 for digest, count in letters.items()}
@@ -173,7 +169,7 @@ class BoardService:
         with self.lock:
             for round_, raw, letter in items:
                 try:
-                    place = (self._deliver if letter else self.role.publish)(raw, round_)
+                    place = (self.role.post if letter else self.role.publish)(raw, round_)
                 except Refused as refused:
                     results.append(refused)
                     continue
@@ -184,13 +180,6 @@ class BoardService:
         if fresh:
             self._write(fresh)
         return results
-
-    def _deliver(self, raw: bytes, round_: Round) -> int:
-        """Show a letter, unless its address has too many."""
-        self.mail.check(raw, round_)
-        place = self.role.post(raw, round_)
-        self.mail.add(raw, round_)
-        return place
 
     def _write(self, fresh: Sequence[LogEntry]) -> None:
         # Until the store has it, the role is ahead of what may be seen.

@@ -59,7 +59,6 @@ class ServerService:
         self.frame = Frame("server", settings, self.store, self.step, self.load)
         self.rounds: Rounds[ServerRound, ServerLiveRound] = Rounds(
             self.frame,
-            phases=Phase,
             moves=MOVES,
             read=self.store.rounds,
             hold=_hold,

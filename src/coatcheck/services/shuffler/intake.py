@@ -42,8 +42,8 @@ _TOLD: Final = {
 class Intake:
     """Where uploads come in.
 
-    *Guarantee:* a receipt leaves after the upload is on the disk, and every upload on the disk is
-    counted, also one whose commit was told as failed.
+    *Guarantee:* a receipt leaves after the upload is on the disk. Every upload on the disk is
+    counted, also one whose commit was reported as failed.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Intake:
         self, live: ShufflerLiveRound, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Take an upload: check it, have it written, then acknowledge it with a receipt."""
-        self._frame.leadership.fence  # noqa: B018 - a process that stands by takes nothing
+        self._frame.leadership.check()
         raw = await read_body(scope, receive, limit=live.largest)
         role = live.role
         if role is None or live.stored.phase not in HOLDING:
@@ -116,7 +116,7 @@ class Intake:
         return given
 
     async def recount(self) -> None:
-        """Count anew where a commit may have been done although it was told as failed."""
+        """Count anew where a commit may have been done although it was reported as failed."""
         if self._doubtful:
             await self.commits.apart(self._recount)
 

@@ -107,7 +107,7 @@ def _for_the_server(service: "ShufflerService") -> None:
 
     @api.post("/rounds", responses=problems(400, 403, 409, 413, 422, 503, 507))
     async def sign(signed: SignedDocument) -> SignedDocument:
-        """Counter-sign terms of a known server, once a name."""
+        """Counter-sign terms of a known server, once per name."""
         return signed_document(await service.sign(document(signed.model_dump())))
 
     @api.put("/rounds/{digest}", responses=problems(400, 403, 404, 409, 413, 422, 503, 507))

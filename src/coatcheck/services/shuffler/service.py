@@ -66,7 +66,6 @@ class ShufflerService:
         self.frame = Frame("shuffler", settings, self.store, self.step, self.load)
         self.rounds: Rounds[ShufflerRound, ShufflerLiveRound] = Rounds(
             self.frame,
-            phases=Phase,
             moves=MOVES,
             read=self.store.rounds,
             hold=self._hold,
@@ -127,7 +126,7 @@ class ShufflerService:
         if await asyncio.to_thread(self.store.pledge, name, digest, fence=fence) != digest:
             raise TwoFaces("this name is pledged to other terms")
         secret = bytes(fresh_state(system()).secret)
-        fresh = ShufflerRound(digest, name, write_signed(signed), secret)
+        fresh = ShufflerRound(digest, name, write_signed(signed), secret=secret)
         await asyncio.to_thread(self.store.begin, fresh, fence=fence)
         faults.reach("shuffler.opened")
         await self.refresh()
