@@ -167,10 +167,11 @@ def test_every_shuffler_must_have_signed() -> None:
     signed, cast = STAGE.signed, STAGE.cast
     draft = propose(STAGE.round.terms, keys=cast.server)
     half = countersign(draft, keys=cast.shufflers[0], pledged={})
+    for early in (draft, half):
+        with pytest.raises(BadSignature, match="wait until all have"):
+            settle(early)
     one, two = signed.shufflers
     for wrong in (
-        draft,
-        half,
         SignedTerms(signed.document, signed.server, (two, one)),
         SignedTerms(signed.document, signed.server, (one,)),
         SignedTerms(signed.document, one or "", signed.shufflers),

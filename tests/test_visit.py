@@ -157,6 +157,13 @@ def test_the_terms_that_came_first_count(tmp_path: Path) -> None:
         join(path, peers)
 
 
+def test_nothing_is_prepared_before_the_offer_is_known(tmp_path: Path) -> None:
+    """Without the offer nobody knows whether the round takes reports, nor where the board is."""
+    with pytest.raises(Misuse, match="fetch the offer first"):
+        visit(tmp_path / "ticket", First()).prepare(STAGE.invitations[0], (0.5, 0.5), ledger=None)
+    assert not list(tmp_path.iterdir())
+
+
 def test_what_is_no_offer_is_refused(tmp_path: Path) -> None:
     """An address that is no round is told as one."""
 

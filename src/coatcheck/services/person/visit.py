@@ -2,6 +2,10 @@
 
 What is private stays in the ticket, which is stored before anything is sent. A retry sends the
 same bytes; whatever fails, no other and no less private way is tried. SPEC section 12.
+
+    async with Visit(url, path=Path("my.ticket"), trusted=trusted) as visit:
+        await visit.join((31.2, 121.4), group="riders", limit=Limit(1.0, 1e-6), ledger=ledger)
+        answer = await visit.collect()
 """
 
 import asyncio
@@ -152,11 +156,11 @@ class Visit:
         *Guarantee:* a round that takes no more reports costs nothing and leaves no ticket.
         """
         self._maybe_sent = self.path.exists()
-        if not self._maybe_sent and self._offer is not None:
-            phase = self._offer.status.get("phase", "open")
+        if not self._maybe_sent:
+            phase = self._known_offer.status.get("phase", "open")
             if phase != "open":
                 raise Refused(f"the round takes no reports now, it is {phase}: nothing was spent")
-            write_bytes(self._kept, document(self._offer), secret=True, replace=True)
+            write_bytes(self._kept, document(self._known_offer), secret=True, replace=True)
         try:
             return invitation.join(value, ledger=ledger, store=self._file, note=note, clamp=clamp)
         finally:
