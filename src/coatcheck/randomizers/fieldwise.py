@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coatcheck.accounting.laws import AnyLdp
-from coatcheck.domains import Floats, Points, Product
+from coatcheck.domains import Floats, Points, Product, side_by_side
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.contract import Decode, Randomizer, Reports
@@ -85,9 +85,7 @@ class FieldwiseResponse(Randomizer):
 
     @property
     def _columns(self) -> dict[str, slice]:
-        ends = np.cumsum([part.width for part in self.parts.values()]).tolist()
-        starts = [0, *ends[:-1]]
-        return {name: slice(a, b) for name, a, b in zip(self.parts, starts, ends, strict=True)}
+        return side_by_side({name: part.width for name, part in self.parts.items()})
 
     @property
     def _dtype(self) -> type[np.int64] | type[np.float64]:

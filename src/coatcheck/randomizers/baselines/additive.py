@@ -15,7 +15,7 @@ import numpy as np
 from scipy import special
 
 from coatcheck.domains import Floats, Points
-from coatcheck.randomizers.baselines.inverse import (
+from coatcheck.randomizers.baselines.floats import (
     InverseTransform,
     any_ldp_variation,
     direction_draws,

@@ -16,7 +16,7 @@ from scipy import special
 
 from coatcheck.domains import Floats
 from coatcheck.errors import Misuse
-from coatcheck.randomizers.baselines.sphere import GRAIN, Lifted, OnSphere
+from coatcheck.randomizers.baselines.floats import GRAIN, Lifted, OnSphere
 from coatcheck.randomizers.prediction import least
 
 Conditions = Literal["exact", "bhowmick"]
