@@ -54,6 +54,7 @@ def test_a_ratio_is_rounded_up_to_the_next_float(ratio: Fraction) -> None:
 
 def test_a_coin_for_no_budget_or_a_huge_one() -> None:
     """No cap needs no coin; at the largest ε the coin still falls tails now and then."""
+    assert TOSSES == 2**64  # which the coins of `entropy` are tossed of
     assert heads_for(1.0, cap=0, whole=9) == 0
     assert heads_for(64.0, cap=1, whole=1) < TOSSES
     assert heads_for(math.log(3), cap=1, whole=2) == pytest.approx(TOSSES / 2, rel=1e-15)
@@ -70,7 +71,7 @@ def test_a_coin_for_no_budget_or_a_huge_one() -> None:
         (MinkowskiResponse(domain=LINE, epsilon=1, radius=0.25), 2),
         (MinkowskiResponse(domain=LINE, epsilon=1, radius=1e30), 2**30 - 8),
         (BoundedResponse(domain=LINE, epsilon=1, radius=1e30), 8),
-        (BoundedResponse(domain=LINE, epsilon=1, radius=np.float32(0.5)), 4),
+        (BoundedResponse(domain=LINE, epsilon=1, radius=np.float32(0.5)), 4),  # type: ignore[arg-type]
     ],
     ids=str,
 )

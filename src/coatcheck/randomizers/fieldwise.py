@@ -24,6 +24,8 @@ class FieldwiseResponse(Randomizer):
     """A randomizer for every field of a `Product`, in the product's order."""
 
     name: ClassVar[str] = "fieldwise"
+    decode: ClassVar[Decode] = "raw"  # type: ignore[misc] # every field by its own part's decode
+    decodes: ClassVar[tuple[Decode, ...]] = ("raw",)
     domain: Product
     parts: Mapping[str, Randomizer]
 
@@ -52,16 +54,6 @@ class FieldwiseResponse(Randomizer):
     def epsilon_spent(self) -> float:
         """Return an upper bound on the ε that all fields together cost."""
         return _sum_above(part.epsilon_spent for part in self.parts.values())
-
-    @property
-    def decode(self) -> Decode:  # type: ignore[override] # each part has its own
-        """Return "raw": every field is read by its own part's usual decode."""
-        return "raw"
-
-    @property
-    def decodes(self) -> tuple[Decode, ...]:
-        """Return the one way to read it: each field by its own part."""
-        return ("raw",)
 
     @property
     def exact(self) -> bool:

@@ -35,6 +35,7 @@ class GridResponse(Randomizer):
     """
 
     name: ClassVar[str] = "grid"
+    exact: ClassVar[bool] = True
     domain: Box | Categories
     epsilon: float
     cells: tuple[int, ...] = ()
@@ -77,11 +78,6 @@ class GridResponse(Randomizer):
     def mixing(self) -> float:
         """Return β, the probability of an answer that is meant."""
         return self.heads / TOSSES
-
-    @property
-    def exact(self) -> bool:
-        """Return True: a report is drawn in integers."""
-        return True
 
     @property
     def epsilon_spent(self) -> float:

@@ -11,7 +11,7 @@ import math
 from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from scipy import special
@@ -30,6 +30,8 @@ GRAIN: Final = 1 << 20  # lattice steps of a report of `Lifted` in one unit of l
 class InverseTransform(Randomizer):
     """A baseline on the unit l_p ball, drawn in floats by inverting its distribution."""
 
+    exact: ClassVar[bool] = False
+    decodes: ClassVar[tuple[Decode, ...]] = ("unbiased", "project")
     domain: Box | Ball
     epsilon: float
     decode: Decode = "unbiased"
@@ -41,23 +43,17 @@ class InverseTransform(Randomizer):
         self._check_decode(self.decode)
 
     @property
-    def exact(self) -> bool:
-        """Return False: floats lie between value and report."""
-        return False
-
-    @property
     def law(self) -> AnyLdp:
         """Return that it is ε-LDP in real numbers, and nothing more."""
         return AnyLdp(epsilon=self.epsilon_spent)
 
     @property
-    def decodes(self) -> tuple[Decode, ...]:
-        """Return the ways to read a report: right on average, or the nearest possible place."""
-        return ("unbiased", "project")
-
-    @property
     def _dtype(self) -> type[np.int64] | type[np.float64]:
         return np.float64
+
+    @property
+    def _draws(self) -> int:
+        return self.domain.dimension
 
     @property
     def _ball(self) -> LatticeBall:

@@ -148,11 +148,7 @@ class PrivHS(OnSphere):
     """
 
     name: ClassVar[str] = "privhs"
-
-    @property
-    def threshold(self) -> float:
-        """Return 0: the cap is half of the sphere."""
-        return 0.0
+    threshold: ClassVar[float] = 0.0  # the cap is half of the sphere
 
     @property
     def chance(self) -> float:
