@@ -12,9 +12,8 @@ from scipy import special, stats
 from coatcheck.domains import Ball, Box, Floats, Points
 from coatcheck.entropy import seeded
 from coatcheck.randomizers.baselines.additive import Laplace, PlanarLaplace, SquareWave, Staircase
-from coatcheck.randomizers.baselines.inverse import InverseTransform
+from coatcheck.randomizers.baselines.floats import GRAIN, InverseTransform, Lifted
 from coatcheck.randomizers.baselines.privunit import PrivHS, PrivUnit, PrivUnitG
-from coatcheck.randomizers.baselines.sphere import GRAIN, Lifted
 
 LINE: Final = Box((-1,), (1,))
 SQUARE: Final = Box((-1, -1), (1, 1))

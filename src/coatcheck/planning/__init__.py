@@ -37,6 +37,7 @@ __all__ = ["Design", "Group", "GroupPlan", "Plan", "Promise", "Recommendation", 
 LOSSES: Final = (0.01, 0.05, 0.1, 0.2)
 # Far from saturation ε grows by half a percent when one percent of the crowd is lost.
 _FRAGILE: Final = 0.02
+_USELESS: Final = 0.99  # of the error of a constant answer
 
 
 @dataclass(frozen=True)
@@ -125,10 +126,10 @@ class Recommendation(GroupPlan):
             )
         if self.best.randomizer.epsilon < 1.001 * self.promise.epsilon:
             found.append("the crowd is too small to help: the local ε is the promised one")
-        if self.blind is not None and self.best.error >= self.blind:
+        if self.blind is not None and self.best.error >= _USELESS * self.blind:
             found.append(
                 f"answering the middle of the domain for everybody has an error of "
-                f"{self.blind:.3g}, no more than this; ask for a larger ε or a larger crowd"
+                f"{self.blind:.3g}, hardly more than this; ask for a larger ε or a larger crowd"
             )
         return tuple(found)
 

@@ -136,9 +136,8 @@ class CapResponse(Randomizer):
     @property
     def _three_apart(self) -> bool:
         """Return whether three caps can be disjoint; said of boxes only, where it is plain."""
-        if self.domain.dimension == 1:
-            return self._apart > 2 * self.reach
-        return self._ball.p == math.inf and self._apart > self.reach
+        line = self.domain.dimension == 1
+        return (line or self._ball.p == math.inf) and self._apart > self.reach * (1 + line)
 
     @property
     def total_variation(self) -> float:
@@ -150,15 +149,10 @@ class CapResponse(Randomizer):
         offsets = reports - self._centers(points)
         inside = self._ball.norms(offsets) <= self.reach
         possible = self._ball.norms(reports) <= self._whole
-        cap, whole = self._sizes
-        return possible * (np.where(inside, self.mixing / cap, 0.0) + (1 - self.mixing) / whole)
-
-    @property
-    def _sizes(self) -> tuple[float, float]:
-        ball = self._ball
-        if ball.countable(self._whole):
-            return float(ball.count(self.reach)), float(ball.count(self._whole))
-        return ball.volume(self.reach), ball.volume(self._whole)
+        ball, whole = self._ball, self._whole
+        size = ball.count if ball.countable(whole) else ball.volume
+        near = np.where(inside, self.mixing / size(self.reach), 0.0)
+        return possible * (near + (1 - self.mixing) / size(whole))
 
     def mass(self, report: Sequence[int], point: Sequence[int]) -> Fraction:
         """Return the exact probability of one report from one point."""

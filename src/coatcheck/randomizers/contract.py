@@ -7,7 +7,7 @@ the promise without trusting the sampler, and the accountant can amplify it.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from fractions import Fraction
 from typing import Any, ClassVar, Final, Literal
@@ -87,33 +87,28 @@ class Randomizer(ABC):
         _check_entropy(entropy)
         if not hasattr(values, "__getitem__") or not hasattr(values, "__len__"):
             values = np.asarray(values)
-        domain = self.domain
-        if isinstance(domain, Box | Ball) and len(values) > CHUNK:
-            return self._in_chunks(domain, np.asarray(values), entropy, clamp=clamp)
-        return self._respond(self.domain.snap(values, clamp=clamp), entropy)
-
-    def _in_chunks(
-        self, domain: Box | Ball, values: Floats, entropy: Entropy, *, clamp: bool
-    ) -> Reports:
-        reports = np.empty((len(values), self.width), dtype=self._dtype)
-        for start in range(0, len(values), CHUNK):
-            rows = slice(start, start + CHUNK)
-            try:
-                points = domain.snap(values[rows], clamp=clamp)
-            except Misuse:
-                domain.snap(values, clamp=clamp)  # names the place in the whole input
-                raise
-            reports[rows] = self._respond(points, entropy)
-        return reports
+        if not (isinstance(self.domain, Box | Ball) and len(values) > CHUNK):
+            return self._respond(self.domain.snap(values, clamp=clamp), entropy)
+        values = np.asarray(values)
+        try:
+            return self._in_chunks(
+                len(values), entropy, lambda rows: self.domain.snap(values[rows], clamp=clamp)
+            )
+        except Misuse:
+            self.domain.snap(values, clamp=clamp)  # names the place in the whole input
+            raise
 
     def respond(self, points: Points, entropy: Entropy) -> Reports:
         """Return one report per lattice point: what `randomize` does after snapping."""
         _check_entropy(entropy)
         self._check_points(points)
-        reports = np.empty((len(points), self.width), dtype=self._dtype)
-        for start in range(0, len(points), CHUNK):
+        return self._in_chunks(len(points), entropy, lambda rows: points[rows])
+
+    def _in_chunks(self, size: int, entropy: Entropy, points: Callable[[slice], Points]) -> Reports:
+        reports = np.empty((size, self.width), dtype=self._dtype)
+        for start in range(0, size, CHUNK):
             rows = slice(start, start + CHUNK)
-            reports[rows] = self._respond(points[rows], entropy)
+            reports[rows] = self._respond(points(rows), entropy)
         return reports
 
     def respond_one(self, point: tuple[int, ...], entropy: Entropy) -> tuple[Any, ...]:

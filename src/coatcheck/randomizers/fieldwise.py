@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coatcheck.accounting.laws import AnyLdp
-from coatcheck.domains import Floats, Points, Product
+from coatcheck.domains import Floats, Points, Product, side_by_side
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.contract import Decode, Randomizer, Reports
@@ -24,6 +24,8 @@ class FieldwiseResponse(Randomizer):
     """A randomizer for every field of a `Product`, in the product's order."""
 
     name: ClassVar[str] = "fieldwise"
+    decode: ClassVar[Decode] = "raw"  # type: ignore[misc] # every field by its own part's decode
+    decodes: ClassVar[tuple[Decode, ...]] = ("raw",)
     domain: Product
     parts: Mapping[str, Randomizer]
 
@@ -54,16 +56,6 @@ class FieldwiseResponse(Randomizer):
         return _sum_above(part.epsilon_spent for part in self.parts.values())
 
     @property
-    def decode(self) -> Decode:  # type: ignore[override] # each part has its own
-        """Return "raw": every field is read by its own part's usual decode."""
-        return "raw"
-
-    @property
-    def decodes(self) -> tuple[Decode, ...]:
-        """Return the one way to read it: each field by its own part."""
-        return ("raw",)
-
-    @property
     def exact(self) -> bool:
         """Return whether every part is exact."""
         return all(part.exact for part in self.parts.values())
@@ -85,9 +77,7 @@ class FieldwiseResponse(Randomizer):
 
     @property
     def _columns(self) -> dict[str, slice]:
-        ends = np.cumsum([part.width for part in self.parts.values()]).tolist()
-        starts = [0, *ends[:-1]]
-        return {name: slice(a, b) for name, a, b in zip(self.parts, starts, ends, strict=True)}
+        return side_by_side({name: part.width for name, part in self.parts.items()})
 
     @property
     def _dtype(self) -> type[np.int64] | type[np.float64]:

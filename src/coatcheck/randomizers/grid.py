@@ -4,8 +4,9 @@ The domain is cut into cells, the report is the true cell with probability e^ε/
 Few cells at a small ε (one cell costs nothing and says nothing), many at a large one.
 """
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -22,7 +23,7 @@ from coatcheck.randomizers.contract import Decode, Randomizer, check_epsilon
 from coatcheck.randomizers.mixing import TOSSES, above, heads_for, spent
 from coatcheck.randomizers.prediction import box_median
 
-MOST_CELLS: Final = 1 << 32
+_MOST_CELLS: Final = 1 << 32
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +35,7 @@ class GridResponse(Randomizer):
     """
 
     name: ClassVar[str] = "grid"
+    exact: ClassVar[bool] = True
     domain: Box | Categories
     epsilon: float
     cells: tuple[int, ...] = ()
@@ -51,12 +53,12 @@ class GridResponse(Randomizer):
     def _check_cells(self) -> None:
         cells = tuple(self.cells)
         if len(cells) != self.domain.dimension or not all(
-            isinstance(count, int) and count >= 1 for count in cells
+            type(count) is int and count >= 1 for count in cells
         ):
             raise Misuse(f"cells are one whole number per axis, at least 1, got {self.cells}")
         if isinstance(self.domain, Box) and max(cells) > self.domain.steps:
             raise Misuse(f"a grid cannot be finer than its lattice of {self.domain.steps} steps")
-        if math.prod(cells) > MOST_CELLS:
+        if math.prod(cells) > _MOST_CELLS:
             raise Misuse(f"a grid has at most 2^32 cells, got {math.prod(cells)}")
         object.__setattr__(self, "cells", cells)
 
@@ -76,11 +78,6 @@ class GridResponse(Randomizer):
     def mixing(self) -> float:
         """Return β, the probability of an answer that is meant."""
         return self.heads / TOSSES
-
-    @property
-    def exact(self) -> bool:
-        """Return True: a report is drawn in integers."""
-        return True
 
     @property
     def epsilon_spent(self) -> float:
@@ -223,3 +220,28 @@ class GridResponse(Randomizer):
         if isinstance(self.domain, Categories):
             return self.expected_error(how)
         return super().worst_error(how, power=power)
+
+
+def finer_grids(domain: Box) -> Iterator[tuple[int, ...]]:
+    """Yield grids with more and more cells, the longer axes cut first and alike axes in turn.
+
+    Up to two dimensions every small grid is also tried, such as three cells in a row.
+    """
+    longest = float(domain.scale.max())
+    shares = (domain.scale / longest).tolist()
+    lag = [axis / domain.dimension for axis in range(domain.dimension)]
+    seen: set[tuple[int, ...]] = set()
+    for count in itertools.count(1):
+        for part in range(domain.dimension):
+            fine = count + part / domain.dimension
+            cells = tuple(
+                max(1, int(fine * share + 1 - 1e-9 - later * share))
+                for share, later in zip(shares, lag, strict=True)
+            )
+            if max(cells) > domain.steps or math.prod(cells) > _MOST_CELLS:
+                return
+            if cells not in seen:
+                seen.add(cells)
+                yield cells
+        if count <= 3 and domain.dimension == 2:
+            yield from ((count + 1, 1), (1, count + 1))

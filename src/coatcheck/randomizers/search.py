@@ -8,7 +8,7 @@ those who measure otherwise, such as by trial rounds of a task.
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
@@ -22,7 +22,7 @@ from coatcheck.randomizers.baselines.privunit import PrivUnit
 from coatcheck.randomizers.caps import BoundedResponse, MinkowskiResponse
 from coatcheck.randomizers.contract import Decode, Goal, Randomizer, check_epsilon, check_goal
 from coatcheck.randomizers.fieldwise import FieldwiseResponse
-from coatcheck.randomizers.grid import MOST_CELLS, GridResponse
+from coatcheck.randomizers.grid import GridResponse, finer_grids
 from coatcheck.randomizers.prediction import Floats, least
 
 Shape: TypeAlias = Callable[..., Randomizer]
@@ -296,7 +296,7 @@ class _Search:
         if not isinstance(domain, Box):
             raise Misuse(f"grid response works on a Box or on Categories, not on {domain}")
         most = 16 + 8 * math.exp(min(20.0, self.budget(_any_ldp)))
-        every = itertools.islice(_ever_finer(domain), _MOST_GRIDS)
+        every = itertools.islice(finer_grids(domain), _MOST_GRIDS)
         finer = itertools.takewhile(lambda cells: math.prod(cells) <= most, every)
         shapes = [partial(GridResponse, domain=domain, cells=cells) for cells in finer]
         if not self.budget(lambda x: shapes[0](epsilon=x).law):
@@ -317,31 +317,6 @@ class _Search:
             if all(index in known for index in range(low, high + 1)):
                 return min(known.values(), key=_error)
             looks = sorted({looks[best], *range(low, high + 1, max(1, (high - low) // 12)), high})
-
-
-def _ever_finer(domain: Box) -> Iterator[tuple[int, ...]]:
-    """Yield grids with more and more cells, the longer axes cut first and alike axes in turn.
-
-    Up to two dimensions every small grid is also tried, such as three cells in a row.
-    """
-    longest = float(domain.scale.max())
-    shares = (domain.scale / longest).tolist()
-    lag = [axis / domain.dimension for axis in range(domain.dimension)]
-    seen: set[tuple[int, ...]] = set()
-    for count in itertools.count(1):
-        for part in range(domain.dimension):
-            fine = count + part / domain.dimension
-            cells = tuple(
-                max(1, int(fine * share + 1 - 1e-9 - later * share))
-                for share, later in zip(shares, lag, strict=True)
-            )
-            if max(cells) > domain.steps or math.prod(cells) > MOST_CELLS:
-                return
-            if cells not in seen:
-                seen.add(cells)
-                yield cells
-        if count <= 3 and domain.dimension == 2:
-            yield from ((count + 1, 1), (1, count + 1))
 
 
 # -- a fixed choice of shapes, for trial rounds

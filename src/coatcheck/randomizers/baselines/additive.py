@@ -7,6 +7,7 @@ value. Appendix "mechanisms" of the paper; sensitivities are those of the domain
 """
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Final
@@ -15,7 +16,7 @@ import numpy as np
 from scipy import special
 
 from coatcheck.domains import Floats, Points
-from coatcheck.randomizers.baselines.inverse import (
+from coatcheck.randomizers.baselines.floats import (
     InverseTransform,
     any_ldp_variation,
     direction_draws,
@@ -33,14 +34,14 @@ class Additive(InverseTransform):
     def _report(self, places: Floats, uniforms: Floats) -> Floats:
         return places + self._noise(uniforms)
 
+    @abstractmethod
     def _noise(self, uniforms: Floats) -> Floats:
         """Return the noise that belongs to these uniforms."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def _axis_variance(self) -> float:
         """Return the variance of the noise along one axis."""
-        raise NotImplementedError
 
     def _axis_errors(self, squares: Floats) -> Floats:
         return np.full(squares.shape, self._axis_variance)
@@ -81,10 +82,6 @@ class Laplace(Additive):
         exponents add up to ε/2 over the l1 diameter.
         """
         return -math.expm1(-self.epsilon / 2)
-
-    @property
-    def _draws(self) -> int:
-        return self.domain.dimension
 
     def _noise(self, uniforms: Floats) -> Floats:
         sides = 2 * uniforms - 1
@@ -198,10 +195,6 @@ class Staircase(Additive):
         product = 1 - (1 - within) ** self.domain.dimension
         return min(product, any_ldp_variation(self.epsilon))
 
-    @property
-    def _draws(self) -> int:
-        return self.domain.dimension
-
     def _noise(self, uniforms: Floats) -> Floats:
         b, rest, upper = self._falling
         sides = 2 * uniforms - 1
@@ -263,10 +256,6 @@ class SquareWave(InverseTransform):
         axis = self.mixing * min(1.0, 1 / self.radius)
         product = 1 - (1 - axis) ** self.domain.dimension
         return min(product, any_ldp_variation(self.epsilon))
-
-    @property
-    def _draws(self) -> int:
-        return self.domain.dimension
 
     def _report(self, places: Floats, uniforms: Floats) -> Floats:
         # One uniform decides and, stretched, places: below β it is the wave's.

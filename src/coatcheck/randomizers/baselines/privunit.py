@@ -16,7 +16,7 @@ from scipy import special
 
 from coatcheck.domains import Floats
 from coatcheck.errors import Misuse
-from coatcheck.randomizers.baselines.sphere import GRAIN, Lifted, OnSphere
+from coatcheck.randomizers.baselines.floats import GRAIN, Lifted, OnSphere
 from coatcheck.randomizers.prediction import least
 
 Conditions = Literal["exact", "bhowmick"]
@@ -148,11 +148,7 @@ class PrivHS(OnSphere):
     """
 
     name: ClassVar[str] = "privhs"
-
-    @property
-    def threshold(self) -> float:
-        """Return 0: the cap is half of the sphere."""
-        return 0.0
+    threshold: ClassVar[float] = 0.0  # the cap is half of the sphere
 
     @property
     def chance(self) -> float:
