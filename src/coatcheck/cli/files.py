@@ -11,7 +11,7 @@ import click
 
 from coatcheck.errors import Misuse
 from coatcheck.protocol.agreement import SignedTerms, read_signed
-from coatcheck.protocol.keyfiles import read_bytes, read_public, write_bytes
+from coatcheck.protocol.keyfiles import document, read_bytes, read_public, write_bytes
 from coatcheck.protocol.trust import ROLES, Trust
 
 
@@ -70,9 +70,9 @@ def read_hex(text: str, message: str) -> bytes:
 
 
 def show(value: dict[str, Any], *, as_json: bool) -> None:
-    """Print a result: one JSON document, or one line per field."""
+    """Print a result: one JSON document (NaN and infinity as null), or one line per field."""
     if as_json:
-        click.echo(json.dumps(value, indent=1))
+        click.echo(document(value), nl=False)
         return
     wide = max((len(name) for name in value), default=0)
     for name, field in value.items():

@@ -1,6 +1,5 @@
 """`coatcheck simulate`: a whole round in memory, on places from files."""
 
-import json
 import math
 import time
 from collections.abc import Sequence
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from coatcheck.cli.files import show
 from coatcheck.cli.numbers import length, numbers, only_positive
 from coatcheck.cli.options import JSON
 from coatcheck.errors import Misuse, OutsideDomain
@@ -94,7 +94,7 @@ def simulate(
         raise Misuse(str(error).replace("ask for clamp=True", "give --clamp")) from None
     document = {**_document(found), "seed": seed, "seconds": time.perf_counter() - started}
     if as_json:
-        click.echo(json.dumps(_plain(document), indent=1, ensure_ascii=False))
+        show(document, as_json=True)
     else:
         _print(found, document, stated=corners is not None)
 
@@ -195,15 +195,6 @@ def _warnings(found: "Rehearsal") -> list[str]:
             " or ask for a larger ε"
         )
     return told
-
-
-def _plain(value: Any) -> Any:
-    """Return a document that JSON can hold: NaN and infinity become null."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _print(found: "Rehearsal", document: dict[str, Any], *, stated: bool) -> None:
