@@ -29,7 +29,7 @@ def round() -> None:  # noqa: A001 - the word people type
     "--expires",
     default=7200,
     show_default=True,
-    help="Seconds until it gives up.",
+    help="Seconds until it ends unfilled.",
 )
 @CA
 @JSON

@@ -14,14 +14,14 @@ from coatcheck.protocol.client import Limit
 from coatcheck.services.person.verbs import Visit
 
 _ROUND = click.option("--round", "url", required=True, help="The round's address.")
-_TICKET = TICKET(help="Your ticket; if it exists already, it is used again.")
+_TICKET = TICKET(help="Your ticket.")
 _TRUST = TRUST(required=True)
 
 
 @click.command("take-part")
 @_ROUND
 @taking_part
-@_TICKET
+@TICKET(help="Where to keep your ticket; if it exists already, it is used again.")
 @click.option("--token", default="", help="An enrolment token, if the shuffler asks for one.")
 @click.option("--wait", default=600.0, show_default=True, help="Seconds to wait for the answer.")
 @CA

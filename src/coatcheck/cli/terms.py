@@ -67,7 +67,7 @@ def terms() -> None:
     type=FILE,
     multiple=True,
     required=True,
-    help="In order.",
+    help="A shuffler's public keys; give one option per shuffler, in order.",
 )
 @click.option("--board", type=FILE, required=True, help="The board's public keys.")
 @click.option("--opens", default="now", show_default=True, help="`now`, +10m or a Unix time.")
