@@ -1,7 +1,7 @@
 """The manual as a site: Sphinx over the pages of this folder, with the reference made from code.
 
 `make docs` builds it with warnings as errors. The parts of the reference that repeat the code
-(names, commands, routes) are written again for each build into build/docs-parts.
+(names, commands, routes) are written anew for each build into build/docs-parts.
 """
 
 import ast
@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 PARTS = ROOT / "build" / "docs-parts"
 sys.path.insert(0, str(ROOT / "src"))
-# click wraps help texts at the terminal's width.
+# click wraps help at the terminal's width; a page has its own.
 os.environ["COLUMNS"] = "88"
 
 import click  # noqa: E402 - after the path
@@ -32,7 +32,7 @@ html_title = "coatcheck"
 html_favicon = str(ROOT / "src/coatcheck/demo/page/static/icon.svg")
 exclude_patterns = ["_build"]
 myst_heading_anchors = 3
-# Pages link to files of the repository that are not pages, and included pages to each other.
+# Pages point to files of the repository that are no pages, and included ones to each other.
 suppress_warnings = ["myst.xref_missing"]
 pygments_style = "friendly"
 
@@ -107,10 +107,10 @@ def _help(command: click.Command, context: click.Context, level: int) -> list[st
 
 
 def _http() -> str:
-    """List the routes of each service, from its routes.py."""
+    """List the routes of each service, as its file of routes declares them."""
     lines = []
     for role in ("shuffler", "server", "board"):
-        source = (ROOT / f"src/coatcheck/services/{role}/routes.py").read_text(encoding="utf-8")
+        source = (ROOT / f"src/coatcheck/services/{role}_routes.py").read_text(encoding="utf-8")
         rows = [row for node in ast.walk(ast.parse(source)) for row in _routes(node)]
         lines += [f"## {role.capitalize()}", "", "| route | what it does |", "|---|---|"]
         lines += [*sorted(rows), ""]

@@ -43,7 +43,8 @@ def shuffle(
     Nothing is written unless every group has its minimum crowd.
     """
     round_ = settle(read_terms_file(terms_file))
-    shuffler = Shuffler(round_, keys=read_keys(key).pairs, state=fresh_state(round_, system()))
+    keys = read_keys(key).pairs
+    shuffler = Shuffler(round_, keys=keys, state=fresh_state(round_, system()))
     if batch is not None:
         shuffler.accept(read(batch))
     signed = {path.name: _receive(shuffler, path) for path in uploads}
