@@ -1,12 +1,14 @@
 """The board: append-only, and caught when it shows two faces."""
 
+from dataclasses import replace
+
 import pytest
 
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused, TwoFaces
 from coatcheck.protocol import client
 from coatcheck.protocol.board import Board
 from coatcheck.protocol.notices import Bulletin, Checkpoint
-from coatcheck.protocol.witness import check_bulletin, check_entry, check_heading, follow
+from coatcheck.protocol.verification import follow, verify_bulletin, verify_entry, verify_heading
 from rounds import Stage, check
 
 STAGE = Stage()
@@ -61,25 +63,29 @@ def test_unsorted_entries_are_refused() -> None:
     with pytest.raises(Malformed, match="sorted"):
         turned.check_order()
     with pytest.raises(Malformed):
-        check_bulletin(turned.encode(), STAGE.round)
+        verify_bulletin(turned.encode(), STAGE.round)
 
 
 def test_a_reader_checks_heading_and_single_entry() -> None:
     """One entry, its path, the heading and a checkpoint are all that a light reader needs."""
     board = shown(letter(1))
     point = follow(board.checkpoint(), board=KEY, before=None)
-    heading = Bulletin.decode(BULLETIN, STAGE.round).heading
+    signed = Bulletin.decode(BULLETIN, STAGE.round).heading
     place = board.place(STAGE.round.digest)
     path = board.inclusion(place, size=point.size)
-    check_heading(heading, STAGE.round, point=point, place=place, path=path)
+    heading = verify_heading(signed, STAGE.round, point=point, place=place, path=path)
     mine = CROWD[3]
     entry, at, steps = board.entry(STAGE.round.digest, group=mine.group, address=mine.keys.address)
-    check_entry(entry, group=mine.group, heading=heading, place=at, path=steps)
-    assert client.open_entry(mine, entry, STAGE.round).values
+    found = verify_entry(entry, group=mine.group, heading=heading, place=at, path=steps)
+    assert client.open_entry(mine, found).values
     with pytest.raises(TwoFaces):
-        check_entry(entry[:-1] + b"\0", group=mine.group, heading=heading, place=at, path=steps)
-    with pytest.raises(Malformed):
-        client.open_entry(CROWD[1], entry, STAGE.round)
+        verify_entry(entry[:-1] + b"\0", group=mine.group, heading=heading, place=at, path=steps)
+    with pytest.raises(Malformed, match="size"):
+        verify_entry(entry[:-1], group=mine.group, heading=heading, place=at, path=steps)
+    with pytest.raises(Malformed, match="not yours"):
+        client.open_entry(CROWD[1], found)
+    with pytest.raises(Malformed, match="not yours"):
+        client.open_entry(mine, replace(found, group=1 - mine.group))
 
 
 def test_a_growing_log_is_consistent() -> None:

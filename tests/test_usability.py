@@ -42,7 +42,7 @@ SIMULATE = [
     (("unclear.csv", "--columns", "a"), "--columns takes two names such as lat,lon"),
     (("unclear.csv", "--columns", "a,c"), "has no column 'c', its columns are a, b"),
     (("line.geojson",), "line.geojson feature 1 is a LineString, not a Point"),
-    (("riders.csv",), "give one file a group, or --group-by a column"),
+    (("riders.csv",), "give one file per group, or --group-by a column"),
     (("riders.csv", "riders.csv"), "two files are both group 'riders': name them by NAME=FILE"),
     (("sides.csv", "--group-by", "role"), "has no column 'role', its columns are lat, lon, side"),
     (("sides.csv", "--group-by", "side"), "needs 2 groups of people, the input has 3"),

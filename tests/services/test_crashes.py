@@ -14,7 +14,7 @@ import pytest
 
 from clusters import Cluster
 from coatcheck.protocol.parcels import Receipt
-from coatcheck.protocol.witness import check_bulletin
+from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.services.cluster import Local
 from coatcheck.services.http.client import Peers
 from evenings import QUICK, Crowd, draft, status
@@ -24,7 +24,7 @@ PLACES = tuple(
     sorted(
         {
             place
-            for file in _SOURCE.glob("*.py")
+            for file in _SOURCE.rglob("*.py")
             for place in re.findall(r'faults\.reach\("([a-z.]+)"\)', file.read_text())
         }
     )
@@ -81,7 +81,7 @@ async def check_everything(local: Local, crowd: Crowd, people: int) -> None:
     assert len(set(contacts)) == len(contacts)  # a matching: nobody is in it twice
     round_ = crowd.visits[0].round
     url = f"{local.url('board')}/rounds/{round_.digest.hex()}/bulletin"
-    bulletin = check_bulletin(httpx2.get(url).content, round_)
+    bulletin = verify_bulletin(httpx2.get(url).content, round_)
     assert [tally.received for tally in bulletin.heading.tallies] == [people, people]
     assert [tally.kept for tally in bulletin.heading.tallies] == [people, people]
     # Who was answered while the shuffler died, and came again after the release, has none: which

@@ -13,12 +13,11 @@ from coatcheck.cli.options import FILE, JSON
 from coatcheck.cli.shuffle_and_answer import count
 from coatcheck.cli.terms import describe
 from coatcheck.errors import Error, Misuse
-from coatcheck.protocol.agreement import read_signed, settle
+from coatcheck.protocol.agreement import SettledTerms, read_signed, settle
 from coatcheck.protocol.notices import Checkpoint, Posting
 from coatcheck.protocol.parcels import Batch, Receipt, Upload
-from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import read_ticket
-from coatcheck.protocol.witness import check_bulletin
+from coatcheck.protocol.verification import verify_bulletin
 
 
 @click.command(name="inspect")
@@ -63,22 +62,22 @@ def _checkpoint(raw: bytes) -> dict[str, Any]:
     return {"size": point.size, "root": point.root.hex()}
 
 
-def _upload(raw: bytes, round_: Round) -> dict[str, Any]:
+def _upload(raw: bytes, round_: SettledTerms) -> dict[str, Any]:
     upload = Upload.decode(raw, round_)
     return {"group": round_.terms.groups[upload.group].name, "id": upload.id.hex()}
 
 
-def _batch(raw: bytes, round_: Round) -> dict[str, Any]:
+def _batch(raw: bytes, round_: SettledTerms) -> dict[str, Any]:
     batch = Batch.decode(raw, round_)
     return {"hop": batch.hop, "reports": [len(group) for group in batch.items]}
 
 
-def _bulletin(raw: bytes, round_: Round) -> dict[str, Any]:
-    bulletin = check_bulletin(raw, round_)
+def _bulletin(raw: bytes, round_: SettledTerms) -> dict[str, Any]:
+    bulletin = verify_bulletin(raw, round_)
     return {**count(raw, round_), "root": bulletin.heading.root.hex()}
 
 
-def _letter(raw: bytes, round_: Round) -> dict[str, Any]:
+def _letter(raw: bytes, round_: SettledTerms) -> dict[str, Any]:
     return {"to": Posting.decode(raw, round_).recipient.hex()}
 
 

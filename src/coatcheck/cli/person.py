@@ -19,15 +19,14 @@ from coatcheck.cli.options import FILE, JSON, OUT, TERMS, TICKET, taking_part
 from coatcheck.domains import Categories, Product
 from coatcheck.errors import Error, Misuse, Refused
 from coatcheck.protocol import client
-from coatcheck.protocol.agreement import settle
+from coatcheck.protocol.agreement import SettledTerms, settle
 from coatcheck.protocol.client import Inbox, Invitation, Limit
-from coatcheck.protocol.keyfiles import read_secret
 from coatcheck.protocol.keys import Contact
 from coatcheck.protocol.messages import Answer, PayloadFormat
 from coatcheck.protocol.terms import Round
-from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
-from coatcheck.protocol.witness import check_bulletin
+from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.randomizers import from_params
+from coatcheck.services.person.tickets import TicketFile
 
 
 @click.command()
@@ -66,15 +65,14 @@ def join(
         now=now(),
     )
     hint_caveat(invitation.guarantee)
-    book = Ledger.open(ledger)
-    mine, fresh = _ticket(invitation, ticket, value=value, note=note, clamp=clamp)
-    try:
-        upload = invitation.pay(mine, book)
-    except Refused:
-        if fresh:
-            ticket.unlink()
-        raise
-    write_file(out, upload, replace=True)
+    book, store = Ledger.open(ledger), TicketFile(ticket)
+    stored = ticket.exists()
+    if stored:
+        hint("this ticket holds your report already: the same bytes are written again")
+    raw = read_hex(note, "--note is hexadecimal, such as 00ff")
+    own = None if stored else value_of(invitation, value)
+    mine = invitation.join(own, ledger=book, store=store, note=raw, clamp=clamp)
+    write_file(out, mine.upload, replace=True)
     promise = invitation.guarantee
     paid = {"epsilon": promise.epsilon, "delta": promise.delta, "crowd": promise.crowd}
     left = {"spent": book.spent, "left": book.left}
@@ -85,22 +83,6 @@ def hint_caveat(guarantee: Guarantee) -> None:
     """Say what the promise does not cover, before anything is sent."""
     if guarantee.caveat:
         hint(guarantee.caveat[0].lower() + guarantee.caveat[1:].removesuffix("."))
-
-
-def _ticket(
-    invitation: Invitation, path: Path, *, value: str, note: str, clamp: bool
-) -> tuple[Ticket, bool]:
-    """Return the stored ticket of this round, or join and store a new one."""
-    if path.exists():
-        mine = read_ticket(read_secret(path))
-        if (mine.digest, mine.group) != (invitation.round.digest, invitation.group):
-            raise Misuse(f"{path} is the ticket of another round or group: choose another name")
-        hint("this ticket holds your report already: the same bytes are written again")
-        return mine, False
-    raw = read_hex(note, "--note is hexadecimal, such as 00ff")
-    mine = invitation.join(value_of(invitation, value), ledger=None, note=raw, clamp=clamp)
-    write_file(path, write_ticket(mine), secret=True)
-    return mine, True
 
 
 def value_of(invitation: Invitation, text: str) -> Any:
@@ -133,11 +115,12 @@ def collect(
 ) -> None:
     """Find your own answer on the bulletin and open it."""
     round_ = _round(terms_file)
-    mine = read_ticket(read_secret(ticket))
+    store = TicketFile(ticket)
+    mine = store.read()
     if receipt is not None:
         mine = client.keep_receipt(mine, read_file(receipt), round_)
-        write_file(ticket, write_ticket(mine), secret=True, replace=True)
-    answer = client.collect(mine, check_bulletin(read_file(bulletin), round_), round_)
+        store.update(mine)
+    answer = client.collect(mine, verify_bulletin(read_file(bulletin), round_))
     show(told(answer, round_), as_json=as_json)
 
 
@@ -191,10 +174,10 @@ def write(*, terms_file: Path, ticket: Path, to: str, message: str, out: Path) -
         message = sys.stdin.read()
     raw = read_hex(to, "--to is a contact in hexadecimal, as `collect` prints it")
     contact = Contact.decode(round_.suite, raw)
-    mine = read_ticket(read_secret(ticket))
-    posting, after = client.write(mine, message.encode(), to=contact.raw, round_=round_)
+    store = TicketFile(ticket)
+    posting, after = client.write(store.read(), message.encode(), to=contact.raw, round_=round_)
     # The ticket is stored first: a counter must never be used twice.
-    write_file(ticket, write_ticket(after), secret=True, replace=True)
+    store.update(after)
     write_file(out, posting)
 
 
@@ -206,9 +189,9 @@ def write(*, terms_file: Path, ticket: Path, to: str, message: str, out: Path) -
 def read(*, postings: tuple[Path, ...], terms_file: Path, ticket: Path, as_json: bool) -> None:
     """Find and open the letters to you among POSTINGS; each is shown once."""
     round_ = _round(terms_file)
-    mine = read_ticket(read_secret(ticket))
-    inbox = client.read(mine, [read_file(path) for path in postings], round_)
-    write_file(ticket, write_ticket(inbox.ticket), secret=True, replace=True)
+    store = TicketFile(ticket)
+    inbox = client.read(store.read(), [read_file(path) for path in postings], round_)
+    store.update(inbox.ticket)
     show(letters_of(inbox), as_json=as_json)
 
 
@@ -226,7 +209,7 @@ def letters_of(inbox: Inbox) -> dict[str, Any]:
     return {"letters": letters, "refused": inbox.refused}
 
 
-def _round(path: Path) -> Round:
+def _round(path: Path) -> SettledTerms:
     """Read the terms of a ticket; it holds their digest, so no trusted key is needed."""
     try:
         return settle(read_terms_file(path))

@@ -10,7 +10,7 @@ import click
 from coatcheck.cli.privacy import WHOLE, plain
 from coatcheck.domains import Ball, Box, Categories, Domain
 from coatcheck.errors import Misuse
-from coatcheck.planning import Design, Group, GroupPlan, Plan
+from coatcheck.planning import Design, Group, Plan, Recommendation
 from coatcheck.planning import plan as planned
 from coatcheck.planning.words import GOALS, shape, told_aim, told_error, told_unit
 from coatcheck.tasks import Task, from_params
@@ -167,7 +167,7 @@ def _plain(found: Plan) -> dict[str, Any]:
             }
             for group in found.groups
         ],
-        "terms": found.groups_of_terms(),
+        "terms": [group.params() for group in found.groups],
     }
 
 
@@ -193,7 +193,7 @@ def _print(found: Plan) -> None:
         _print_rest(group, console.print)
 
 
-def _table(group: GroupPlan) -> "Table":
+def _table(group: Recommendation) -> "Table":
     from rich import box  # noqa: PLC0415 - only where a table is printed
     from rich.table import Table  # noqa: PLC0415 - only where a table is printed
 
@@ -210,7 +210,7 @@ def _table(group: GroupPlan) -> "Table":
     return table
 
 
-def _print_rest(group: GroupPlan, say: Any) -> None:
+def _print_rest(group: Recommendation, say: Any) -> None:
     best = group.best.guarantee
     say(
         f"At least {best.crowd:,} people, {best.anonymous:,} honest and anonymous: "

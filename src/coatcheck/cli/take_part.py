@@ -11,7 +11,7 @@ from coatcheck.cli.files import hint, read_hex, read_trust, show
 from coatcheck.cli.options import CA, JSON, TICKET, TRUST, taking_part
 from coatcheck.cli.person import hint_caveat, letters_of, told, value_of
 from coatcheck.protocol.client import Limit
-from coatcheck.services.person.verbs import Visit
+from coatcheck.services.person.visit import Visit
 
 _ROUND = click.option("--round", "url", required=True, help="The round's address.")
 _TICKET = TICKET(help="Your ticket.")

@@ -19,16 +19,10 @@ from coatcheck.cli.files import (
 from coatcheck.cli.options import FILE, JSON, KEY, TRUST
 from coatcheck.entropy import system
 from coatcheck.errors import Misuse
-from coatcheck.protocol.agreement import countersign, propose, settle, write_signed
-from coatcheck.protocol.keyfiles import (
-    PublicKeys,
-    SecretKeys,
-    document,
-    read_keys,
-    read_public,
-)
+from coatcheck.protocol.agreement import accept, countersign, propose, settle, write_signed
+from coatcheck.protocol.keyfiles import SecretKeys, document, read_keys, read_public
 from coatcheck.protocol.suites import SUITES, suite_named
-from coatcheck.protocol.terms import Notary, Party, Round, Terms
+from coatcheck.protocol.terms import Round
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -86,25 +80,16 @@ def propose_(
     out: Path,
 ) -> None:
     """Compute the sizes and promises of a DRAFT and sign it as the server."""
-    from coatcheck.protocol.drafting import read_plan  # noqa: PLC0415 - loads mechanisms and tasks
+    from coatcheck.protocol.drafting import read_draft  # noqa: PLC0415 - loads mechanisms and tasks
 
     keys = read_keys(key)
-    suite = suite_named(keys.suite)
-    plan = read_plan(read_object(draft), suite)
     begin = now()
-    notary = read_public(board)
-    made = Terms(
-        round=plan.round,
-        suite=suite.name,  # type: ignore[arg-type] # read_terms checks it
-        groups=plan.groups,
-        task=plan.task,
-        server=_party(keys.public),
-        shufflers=tuple(_party(read_public(path)) for path in shufflers),
-        board=Notary(notary.name, notary.verifying),
-        opens=_time(opens, begin),
-        closes=_time(closes, begin),
-        expires=_time(expires, begin),
-        letter_size=plan.letter_size,
+    made = read_draft(read_object(draft)).terms(
+        suite=suite_named(keys.suite),
+        server=keys.public.party,
+        shufflers=[read_public(path).party for path in shufflers],
+        board=read_public(board).notary,
+        times=(_time(opens, begin), _time(closes, begin), _time(expires, begin)),
     )
     write(out, write_signed(propose(made, keys=keys.pairs)))
     hint("next, every shuffler signs these terms: coatcheck terms sign")
@@ -131,8 +116,9 @@ def sign(*, file: Path, key: Path, pledges: Path, out: Path) -> None:
 @JSON
 def check(*, file: Path, trust: tuple[str, ...], as_json: bool) -> None:
     """Check every signature and print what the terms say."""
-    trusted = read_trust(trust) if trust else None
-    show(describe(settle(read_terms_file(file), trusted=trusted)), as_json=as_json)
+    signed = read_terms_file(file)
+    round_ = accept(signed, trusted=read_trust(trust)) if trust else settle(signed)
+    show(describe(round_), as_json=as_json)
 
 
 def describe(round_: Round) -> dict[str, Any]:
@@ -161,10 +147,6 @@ def describe(round_: Round) -> dict[str, Any]:
         "expires": made.expires,
         "groups": groups,
     }
-
-
-def _party(public: PublicKeys) -> Party:
-    return Party(public.name, public.verifying, public.sealing)
 
 
 def _time(text: str, begin: int) -> int:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from coatcheck.errors import Misuse
 from coatcheck.planning import Plan
 from coatcheck.planning.comparison import OURS, Row
-from coatcheck.planning.curves import against_crowd, against_epsilon
+from coatcheck.planning.search import against_crowd, against_epsilon
 from coatcheck.planning.words import told_unit
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Fieldwise response: one randomizer a field of a product, which share the budget.
+"""Fieldwise response: one randomizer per field of a product, which share the budget.
 
 The fields' reports stand side by side; the budgets add up (simple composition), so what each
 field says is ε_field-LDP and all together ε-LDP.
@@ -32,7 +32,9 @@ class FieldwiseResponse(Randomizer):
             raise Misuse(f"fieldwise response works on a Product, not on {self.domain}")
         parts = dict(self.parts)
         if list(parts) != list(self.domain.fields):
-            raise Misuse(f"give one randomizer a field, {list(self.domain.fields)}, in that order")
+            raise Misuse(
+                f"give one randomizer per field, {list(self.domain.fields)}, in that order"
+            )
         for name, part in parts.items():
             if part.domain != self.domain.fields[name]:
                 raise Misuse(f"the randomizer of {name!r} is made for another domain")
@@ -114,7 +116,7 @@ class FieldwiseResponse(Randomizer):
         return tuple(number for report in drawn for number in report)
 
     def estimate(self, reports: Reports, how: Decode | None = None) -> dict[str, Any]:
-        """Return estimates in the user's units, one entry a field."""
+        """Return estimates in the user's units, one entry per field."""
         self._check_decode(how)
         columns = self._columns
         return {name: part.estimate(reports[:, columns[name]]) for name, part in self.parts.items()}
@@ -140,11 +142,6 @@ class FieldwiseResponse(Randomizer):
     def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
         """Refuse: fields have different units; ask `parts[name].worst_error()`."""
         raise Misuse(f"fields have errors of their own (how={how}, power={power}): ask parts[...]")
-
-    def params(self) -> dict[str, Any]:
-        """Return plain data from which `from_params` makes an equal object."""
-        parts = {name: part.params() for name, part in self.parts.items()}
-        return {"name": self.name, "domain": self.domain.params(), "parts": parts}
 
 
 def _sum_above(numbers: Any) -> float:

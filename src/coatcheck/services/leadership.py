@@ -1,4 +1,4 @@
-"""One leader a database: the process that holds the lease writes, the others stand by."""
+"""One leader per database: the process that holds the lease writes, the others stand by."""
 
 import asyncio
 import contextlib
@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from coatcheck.entropy import system
 from coatcheck.errors import Error, Unavailable
 from coatcheck.services.log import log, place_of
-from coatcheck.stores import Leased
+from coatcheck.stores.store import Store
 
 Gained = Callable[[], Awaitable[None]]
 
@@ -20,7 +20,7 @@ class Leadership:
     ago, in which case the store refuses them.
     """
 
-    def __init__(self, store: Leased, *, seconds: float, gained: Gained) -> None:
+    def __init__(self, store: Store, *, seconds: float, gained: Gained) -> None:
         self._store = store
         self._seconds = seconds
         self._gained = gained

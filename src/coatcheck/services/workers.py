@@ -19,9 +19,12 @@ from coatcheck.errors import Unavailable
 from coatcheck.protocol.envelope import Bulk
 from coatcheck.protocol.keys import OpeningKey, SealingKey
 from coatcheck.protocol.suites import SUITES
-from coatcheck.services.keyring import Keyring
+from coatcheck.services.keyring import keyring_of
+from coatcheck.services.settings import Settings
+from coatcheck.stores.store import Store
 
 _R = TypeVar("_R")
+_S = TypeVar("_S", bound=Store)
 _CHUNK: Final = 500
 _FEW: Final = 2000
 
@@ -65,6 +68,22 @@ class Workers:
         finally:
             self._running -= 1
 
+    async def run_with_store(
+        self,
+        job: Callable[..., _R],
+        store: _S,
+        open_store: Callable[[str], _S],
+        settings: Settings,
+        *given: Any,
+    ) -> _R:
+        """Run a job whose first argument is the store, which its process opens by itself.
+
+        What is in memory cannot be opened twice: then the job runs in a thread, on this store.
+        """
+        if settings.store == "memory:":
+            return await asyncio.to_thread(job, store, settings, *given)
+        return await self.run(_with_store, job, open_store, settings, *given)
+
     def close(self) -> None:
         """End the workers; one in the middle of a job ends with the service, not before it."""
         self._jobs.shutdown(wait=not self._running, cancel_futures=True)
@@ -74,7 +93,7 @@ class Lanes(Bulk):
     """Opens and seals in several processes once there is enough to do."""
 
     def __init__(self, keys: Sequence[Path], *, count: int) -> None:
-        self._keys = tuple(str(path) for path in keys)
+        self._keys = tuple(keys)
         self._count = count or os.cpu_count() or 1
 
     def unseal_each(
@@ -114,14 +133,20 @@ def _shared_pool(count: int) -> ProcessPoolExecutor:
 
 
 @cache
-def _keyring(paths: tuple[str, ...]) -> Keyring:
-    return Keyring([Path(path) for path in paths])
+def _opened(open_store: Callable[[str], _S], url: str) -> _S:
+    return open_store(url)
+
+
+def _with_store(
+    job: Callable[..., _R], open_store: Callable[[str], _S], settings: Settings, *given: Any
+) -> _R:
+    return job(_opened(open_store, settings.store_url), settings, *given)
 
 
 def _unseal(
-    paths: tuple[str, ...], public: str, sealed: list[bytes], bounds: list[bytes]
+    paths: tuple[Path, ...], public: str, sealed: list[bytes], bounds: list[bytes]
 ) -> list[bytes | None]:
-    key = _keyring(paths).opening(public)
+    key = keyring_of(paths).opening(public)
     return Bulk().unseal_each(sealed, key=key, bounds=bounds)
 
 

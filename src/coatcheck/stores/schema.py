@@ -20,7 +20,7 @@ _SHUFFLER: Final = (
     (
         "CREATE TABLE shuffler_rounds (digest {bytes} PRIMARY KEY, number INTEGER UNIQUE NOT NULL,"
         " name TEXT NOT NULL, signed {bytes} NOT NULL, secret {bytes} NOT NULL,"
-        " phase TEXT NOT NULL, waiting INTEGER NOT NULL, accepted {bytes} NOT NULL)"
+        " phase TEXT NOT NULL, accepted {bytes} NOT NULL)"
     ),
     # Keyed by the upload's own random id: neither order nor time of arrival is kept.
     (
@@ -42,7 +42,7 @@ _SERVER: Final = (
     _LEASES,
     (
         "CREATE TABLE server_rounds (digest {bytes} PRIMARY KEY, name TEXT UNIQUE NOT NULL,"
-        " signed {bytes} NOT NULL, phase TEXT NOT NULL, batch {bytes} NOT NULL,"
+        " signed {bytes} NOT NULL, phase TEXT NOT NULL, accepted {bytes} NOT NULL,"
         " outcome TEXT NOT NULL)"
     ),
     (

@@ -18,7 +18,7 @@ from coatcheck.accounting.laws import AnyLdp
 from coatcheck.domains import Ball, Box, Floats, Points
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
-from coatcheck.randomizers import balls
+from coatcheck.randomizers.balls import LatticeBall
 from coatcheck.randomizers.contract import Decode, Randomizer, check_epsilon
 
 
@@ -56,8 +56,8 @@ class InverseTransform(Randomizer):
         return np.float64
 
     @property
-    def _ball(self) -> balls.Ball:
-        return balls.Ball(self.domain.p, self.domain.dimension)
+    def _ball(self) -> LatticeBall:
+        return LatticeBall(self.domain.p, self.domain.dimension)
 
     @property
     def _half_diameter(self) -> float:
@@ -73,7 +73,7 @@ class InverseTransform(Randomizer):
 
     @abstractmethod
     def _report(self, places: Floats, uniforms: Floats) -> Floats:
-        """Return one report a place of the unit ball: the inverse of the distribution."""
+        """Return one report per place of the unit ball: the inverse of the distribution."""
 
     def _frame(self, reports: Floats) -> Floats:
         return reports
@@ -93,11 +93,6 @@ class InverseTransform(Randomizer):
     def squared_error(self, place: Floats) -> float:
         """Return the mean squared error of the unbiased estimate at a place of the unit ball."""
         return float((self.domain.scale**2 * self._axis_errors(place**2)).sum())
-
-    def params(self) -> dict[str, Any]:
-        """Return plain data from which `from_params` makes an equal object."""
-        plain = {"name": self.name, "domain": self.domain.params(), "epsilon": self.epsilon}
-        return {**plain, "decode": self.decode}
 
 
 def any_ldp_variation(epsilon: float) -> float:

@@ -17,8 +17,8 @@ import numpy as np
 from scipy import special
 
 from coatcheck.domains import Floats, Points
+from coatcheck.randomizers.baselines.inverse import InverseTransform, direction_draws, directions
 from coatcheck.randomizers.contract import Decode
-from coatcheck.randomizers.inverse import InverseTransform, direction_draws, directions
 
 GRAIN: Final = 1 << 20  # lattice steps of a report in one unit of length
 
@@ -111,11 +111,6 @@ class Lifted(InverseTransform):
     @property
     def _dtype(self) -> type[np.int64] | type[np.float64]:
         return np.int64
-
-    @property
-    def low(self) -> Points:
-        """Return the least value of each number of a report."""
-        return -self.high
 
     @property
     def high(self) -> Points:
