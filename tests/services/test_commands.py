@@ -13,7 +13,7 @@ from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import main
 from coatcheck.services.cluster import Local
 from coatcheck.services.http.client import Peers
-from coatcheck.services.person.verbs import Visit
+from coatcheck.services.person.visit import Visit
 from evenings import LIMIT, QUICK, Crowd, draft
 
 

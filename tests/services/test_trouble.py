@@ -16,7 +16,7 @@ from coatcheck.errors import Refused
 from coatcheck.protocol.ticket import read_ticket
 from coatcheck.services.cluster import Local
 from coatcheck.services.http.client import Peers
-from coatcheck.services.person.verbs import Visit
+from coatcheck.services.person.visit import Visit
 from evenings import LIMIT, QUICK, Crowd, draft, evening, status
 
 

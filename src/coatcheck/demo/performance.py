@@ -24,7 +24,7 @@ from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.services.http.client import Peers
-from coatcheck.services.person.verbs import Visit
+from coatcheck.services.person.visit import Visit
 
 T = TypeVar("T")
 AT_ONCE: Final = 80

@@ -15,8 +15,8 @@ from coatcheck import tasks
 from coatcheck.demo import city, gradients
 from coatcheck.domains import Ball, Box
 from coatcheck.errors import Misuse
-from coatcheck.protocol.drafting import GroupDraft
-from coatcheck.simulation.rehearsal import box_around, draft_crowds, make_task, usual_delta
+from coatcheck.protocol.drafting import GroupPlan
+from coatcheck.simulation.trial import box_around, make_task, plan_groups, usual_delta
 from coatcheck.tasks.learning import Learning
 
 Floats = NDArray[np.float64]
@@ -42,7 +42,7 @@ class Play:
 
     name: str
     task: tasks.Task
-    drafts: tuple[GroupDraft, ...]
+    drafts: tuple[GroupPlan, ...]
     values: tuple[Floats, ...]
     box: Box | None
     heroes: tuple[str, str]
@@ -111,10 +111,10 @@ def _learning(people: int, epsilon: float) -> Play:
     known = gradients.lesson(people, seed=_SEED)
     ball = Ball(radius=gradients.CLIP, p=2, dimension=gradients.PARAMETERS)
     task = Learning(dimension=gradients.PARAMETERS, share_mean=True, groups=("learners",))
-    drafts = draft_crowds(
+    drafts = plan_groups(
         [people],
         task=task,
-        box=ball,
+        domain=ball,
         epsilon=epsilon,
         delta=usual_delta([people]),
         goal="unbiased",
@@ -153,7 +153,7 @@ def _located(
     lines: tuple[str, str],
 ) -> Play:
     sizes = [len(rows) for rows in groups.values()]
-    drafts = draft_crowds(sizes, task=task, box=box, epsilon=epsilon, delta=usual_delta(sizes))
+    drafts = plan_groups(sizes, task=task, domain=box, epsilon=epsilon, delta=usual_delta(sizes))
     return Play(
         name=name,
         task=task,

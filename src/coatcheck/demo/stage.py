@@ -122,10 +122,11 @@ class Scene:
         mixing, opening = (
             read_keys(self.folder / f"{name}.key").pairs for name in (first, "server")
         )
-        shuffler = Shuffler(round_, keys=mixing, state=fresh_state(round_, system()))
+        shuffler = Shuffler(round_, keys=mixing, state=fresh_state(system()))
         for upload in uploads:
             shuffler.receive(upload, now=round_.terms.opens)
-        batch = Batch.decode(shuffler.release(now=round_.terms.closes), round_)
+        shuffler.close(now=round_.terms.closes)
+        batch = Batch.decode(shuffler.release(), round_)
         server = Server(round_, keys=opening, task=play.task)
         return server.open(batch)
 

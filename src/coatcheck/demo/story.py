@@ -15,7 +15,7 @@ from coatcheck import tasks
 from coatcheck.demo import city, gradients
 from coatcheck.demo.performance import Performance
 from coatcheck.errors import Misuse
-from coatcheck.simulation.rehearsal import Floats, Pairs, distances, measure
+from coatcheck.simulation.trial import Floats, Pairs, distances, measure
 
 if TYPE_CHECKING:
     from coatcheck.randomizers import Decode

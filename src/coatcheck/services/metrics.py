@@ -20,7 +20,7 @@ class Metrics:
     """The counts of one service."""
 
     def __init__(self, role: str) -> None:
-        book = self._book = CollectorRegistry()
+        book = self.registry = CollectorRegistry()
         self.taken = self._counter("taken", "What came in, by verdict", "verdict")
         self.problems = self._counter("problems", "Problems told, by type", "type")
         self.steps = self._counter("steps", "Steps of rounds done, by step", "step")
@@ -36,8 +36,8 @@ class Metrics:
         kind.labels(role).set(1)
 
     def _counter(self, name: str, text: str, label: str) -> Counter:
-        return Counter(f"coatcheck_{name}", text, [label], registry=self._book)
+        return Counter(f"coatcheck_{name}", text, [label], registry=self.registry)
 
     def page(self) -> bytes:
         """Write the counts as Prometheus reads them."""
-        return generate_latest(self._book)
+        return generate_latest(self.registry)

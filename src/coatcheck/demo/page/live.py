@@ -18,16 +18,15 @@ from coatcheck.demo.page.score import Event, History, Pace
 from coatcheck.demo.page.stage import Stage
 from coatcheck.demo.plays import Floats, Play
 from coatcheck.errors import Error, Misuse, Refused
-from coatcheck.protocol import client, witness
+from coatcheck.protocol import client, verification
 from coatcheck.protocol.agreement import settle
 from coatcheck.protocol.client import Invitation, Limit
-from coatcheck.protocol.notices import Bulletin, Posting
+from coatcheck.protocol.notices import Posting
 from coatcheck.randomizers import Decode, Randomizer
 
 if TYPE_CHECKING:
     from coatcheck.domains import Box
     from coatcheck.protocol.messages import Answer
-    from coatcheck.protocol.terms import Round
     from coatcheck.protocol.ticket import Ticket
 
 _CHUNK: Final = 4
@@ -65,7 +64,7 @@ class Live:
         self.pace = pace or Pace()
         self.history = History()
         self.signed = stage.open(play)
-        self.round: Round = settle(self.signed)
+        self.round = settle(self.signed)
         self.tickets: dict[Person, Ticket] = {}
         self.answers: dict[Person, Answer] = {}
         self.published = threading.Event()
@@ -218,15 +217,15 @@ class Live:
             bytes=len(bulletin.encode()),
         )
 
-    def bulletin(self) -> Bulletin:
+    def bulletin(self) -> verification.VerifiedBulletin:
         """Fetch the bulletin and check it as a person does."""
-        return witness.check_bulletin(self.stage.bulletin(), self.round)
+        return verification.verify_bulletin(self.stage.bulletin(), self.round)
 
     def _collect(self) -> None:
         bulletin = self.bulletin()
         found: list[Event] = []
         for person, ticket in self.tickets.items():
-            answer = client.collect(ticket, bulletin, self.round)
+            answer = client.collect(ticket, bulletin)
             self.answers[person] = answer
             partners = [client.address(partner, self.round) for partner in answer.partners]
             found.append(

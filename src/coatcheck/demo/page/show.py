@@ -14,8 +14,8 @@ from coatcheck.demo.page.stage import Stage
 from coatcheck.demo.plays import Play
 from coatcheck.domains import Box
 from coatcheck.errors import Misuse
-from coatcheck.protocol.drafting import GroupDraft
-from coatcheck.randomizers import BoundedResponse
+from coatcheck.protocol.drafting import GroupPlan
+from coatcheck.randomizers import BoundedResponse, tuned
 
 
 def scattered(play: Play) -> Play:
@@ -31,11 +31,11 @@ def scattered(play: Play) -> Play:
     return replace(play, drafts=tuple(_placed(draft, box) for draft in play.drafts))
 
 
-def _placed(draft: GroupDraft, box: Box) -> GroupDraft:
+def _placed(draft: GroupPlan, box: Box) -> GroupPlan:
     crowd, corrupted, delta = draft.minimum, draft.corrupted, draft.delta
     law = draft.randomizer.law
     promised = amplify(law, crowd=crowd, delta=delta, corrupted=corrupted).epsilon
-    radius = BoundedResponse(domain=box, epsilon=draft.randomizer.epsilon).radius
+    radius = tuned(BoundedResponse, domain=box, epsilon=draft.randomizer.epsilon).radius
     local = calibrate(
         lambda epsilon: BoundedResponse(domain=box, epsilon=epsilon, radius=radius).law,
         epsilon=promised,

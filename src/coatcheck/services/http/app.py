@@ -35,7 +35,7 @@ from coatcheck.services.log import log, place_of
 from coatcheck.services.metrics import MEDIA as METRICS
 from coatcheck.services.metrics import Metrics
 from coatcheck.services.settings import Settings
-from coatcheck.stores import Leased
+from coatcheck.stores.store import Store
 
 _CONTROL_LIMIT: Final = 1 << 18
 
@@ -58,7 +58,7 @@ class Frame:
 
     role: str
     settings: Settings
-    store: Leased
+    store: Store
     step: Step
     loaded: Step
     loops: list[Step] = field(default_factory=list)

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any, Final
 from msgspec import Struct
 
 from coatcheck.protocol.agreement import SignedTerms, read_signed
+from coatcheck.protocol.server import Phase
 from coatcheck.protocol.terms import Second
 from coatcheck.services.http.connections import Wire
 from coatcheck.services.http.deliveries import delivery
 from coatcheck.services.http.routes import Digest, Route
 
 if TYPE_CHECKING:
-    from coatcheck.services.server.service import Live, ServerService
+    from coatcheck.services.server.service import ServerLiveRound, ServerService
 
 
 class Proposal(Struct, frozen=True, forbid_unknown_fields=True):
@@ -48,25 +49,22 @@ class RoundStatus(Struct, frozen=True):
     first_shuffler: str
 
 
-def _status(server: "ServerService", live: "Live") -> RoundStatus:
+def _status(server: "ServerService", live: "ServerLiveRound") -> RoundStatus:
     terms = live.round.terms
     return RoundStatus(
         round=terms.round,
         digest=live.round.digest.hex(),
-        phase=live.stored.phase,
+        phase=live.stored.phase.value,
         outcome=live.stored.outcome,
-        opened=live.opened or live.stored.phase not in {"proposed", "awaiting"},
+        opened=live.opened or live.stored.phase not in {Phase.PROPOSED, Phase.AWAITING},
         closes=terms.closes,
         expires=terms.expires,
         first_shuffler=server.settings.value(server.settings.shufflers[0]),
     )
 
 
-def _found(server: "ServerService", digest: str) -> "Live":
-    live = server.rounds.get(bytes.fromhex(digest))
-    if live is None:
-        raise server.frame.absent("this server has no such round")
-    return live
+def _found(server: "ServerService", digest: str) -> "ServerLiveRound":
+    return server.rounds.found(bytes.fromhex(digest))
 
 
 async def rounds(server: "ServerService") -> list[RoundStatus]:

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct
 
 from coatcheck.protocol.agreement import SignedTerms, read_signed, write_signed
+from coatcheck.protocol.shuffler import MOVES, Phase
 from coatcheck.services.http.connections import Wire
 from coatcheck.services.http.deliveries import delivery
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.http.routes import Digest, Header, Reply, Route
 
 if TYPE_CHECKING:
-    from coatcheck.services.shuffler.rounds import Live
+    from coatcheck.services.shuffler.rounds import ShufflerLiveRound
     from coatcheck.services.shuffler.service import ShufflerService
 
 
@@ -52,17 +53,17 @@ class Abandonment(Struct, frozen=True, forbid_unknown_fields=True):
     sure: bool
 
 
-def _found(shuffler: "ShufflerService", digest: str) -> "Live":
-    return shuffler.found(bytes.fromhex(digest))
+def _found(shuffler: "ShufflerService", digest: str) -> "ShufflerLiveRound":
+    return shuffler.rounds.found(bytes.fromhex(digest))
 
 
-def _status(live: "Live") -> RoundStatus:
+def _status(live: "ShufflerLiveRound") -> RoundStatus:
     terms = live.round.terms
     return RoundStatus(
         round=terms.round,
         digest=live.round.digest.hex(),
-        phase=live.stored.phase,
-        delivered=live.stored.phase == "released" and not live.stored.waiting,
+        phase=live.stored.phase.value,
+        delivered=live.stored.phase is Phase.DELIVERED,
         hop=live.hop,
         opens=terms.opens,
         closes=terms.closes,
@@ -121,8 +122,8 @@ async def abandon(shuffler: "ShufflerService", digest: Digest, body: Abandonment
     live = _found(shuffler, digest)
     if not body.sure:
         raise Problem("unprocessable", "say sure: true to give the round up for good")
-    if live.stored.phase not in {"open", "closed"}:
-        raise Problem("closed", f"the round is {live.stored.phase} already")
+    if not MOVES.allows(live.stored.phase, "abandon"):
+        raise Problem("closed", f"the round is {live.stored.phase.value} already")
     await shuffler.abandon(live)
     return _status(_found(shuffler, digest))
 
@@ -130,11 +131,11 @@ async def abandon(shuffler: "ShufflerService", digest: Digest, body: Abandonment
 async def close(shuffler: "ShufflerService", digest: Digest) -> RoundStatus:
     """Close a round whose time is over and whose crowd is there, without waiting for a look."""
     live = _found(shuffler, digest)
-    if live.stored.phase == "open" and shuffler.clock.now() < live.round.terms.closes:
+    if live.stored.phase is Phase.OPEN and shuffler.clock.now() < live.round.terms.closes:
         raise Problem("refused", "the terms keep this round open longer: wait, or abandon it")
-    if live.stored.phase == "open" and not shuffler.enough(live):
+    if live.stored.phase is Phase.OPEN and not shuffler.enough(live):
         raise Problem("refused", "a group is below its minimum crowd: wait, or abandon it")
-    await shuffler.advance(live)
+    await shuffler.rounds.advance(live)
     return _status(_found(shuffler, digest))
 
 

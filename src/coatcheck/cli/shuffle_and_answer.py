@@ -1,7 +1,6 @@
-"""The commands of those who run a round: `shuffle` and `answer`.
+"""`coatcheck shuffle` and `coatcheck answer`: a shuffler's and a server's step, over files.
 
-Each is one step over files; a role's machine needs its own key file, the signed terms and what
-the step before it wrote.
+Each needs its own key file, the signed terms, and the file that the step before it wrote.
 """
 
 from pathlib import Path
@@ -9,28 +8,26 @@ from typing import Any
 
 import click
 
-from coatcheck.cli.files import FILE, hint, now, read, read_keys, read_terms_file, show, write
+from coatcheck.cli.files import hint, now, read, read_terms_file, show, write
+from coatcheck.cli.options import FILE, JSON, KEY, OUT, TERMS
 from coatcheck.entropy import system
 from coatcheck.errors import Error
 from coatcheck.protocol.agreement import settle
+from coatcheck.protocol.keyfiles import read_keys
 from coatcheck.protocol.notices import ANSWERED, Heading, heading_size
 from coatcheck.protocol.parcels import REASONS
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
 from coatcheck.protocol.terms import Round
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-_TERMS = click.option("--terms", "terms_file", type=FILE, required=True, help="Signed terms.")
-_KEY = click.option("--key", type=FILE, required=True, help="Your own key file.")
-
 
 @click.command()
 @click.argument("uploads", type=FILE, nargs=-1)
-@_TERMS
-@_KEY
+@TERMS
+@KEY
 @click.option("--batch", type=FILE, help="The batch of the shuffler before you.")
 @click.option("--receipts", type=FILE, help="A folder for the receipts of the uploads.")
-@click.option("--out", type=FILE, required=True, help="The batch to pass on.")
-@_JSON
+@OUT(help="The batch to pass on.")
+@JSON
 def shuffle(
     *,
     uploads: tuple[Path, ...],
@@ -41,29 +38,31 @@ def shuffle(
     out: Path,
     as_json: bool,
 ) -> None:
-    """Gather uploads (or a batch), peel your layer, and release them in a secret order.
+    """Gather uploads or a batch, open your layer, and release the reports in a secret order.
 
     Nothing is written unless every group has its minimum crowd.
     """
     round_ = settle(read_terms_file(terms_file))
     keys = read_keys(key).pairs
-    shuffler = Shuffler(round_, keys=keys, state=fresh_state(round_, system()))
+    shuffler = Shuffler(round_, keys=keys, state=fresh_state(system()))
     if batch is not None:
         shuffler.accept(read(batch))
     signed = {path.name: _receive(shuffler, path) for path in uploads}
-    raw = shuffler.release(now=now())
+    if batch is None:
+        shuffler.close(now=now())
+    raw = shuffler.release()
     if receipts is not None:
         receipts.mkdir(parents=True, exist_ok=True)
-    for name, receipt in signed.items():
-        if receipts is not None and receipt is not None:
-            write(receipts / f"{name}.receipt", receipt, replace=True)
+        for name, receipt in signed.items():
+            if receipt is not None:
+                write(receipts / f"{name}.receipt", receipt, replace=True)
     write(out, raw)
     turned = sum(receipt is None for receipt in signed.values())
     show({"taken": len(signed) - turned, "turned_away": turned}, as_json=as_json)
 
 
 def _receive(shuffler: Shuffler, path: Path) -> bytes | None:
-    """Take one upload; a bad file costs itself only."""
+    """Take one upload; a bad file is left out and the others go on."""
     try:
         return shuffler.receive(read(path), now=now())
     except Error as error:
@@ -73,17 +72,16 @@ def _receive(shuffler: Shuffler, path: Path) -> bytes | None:
 
 @click.command()
 @click.argument("batch", type=FILE)
-@_TERMS
-@_KEY
-@click.option("--out", type=FILE, required=True, help="The bulletin to publish.")
-@_JSON
+@TERMS
+@KEY
+@OUT(help="The bulletin to publish.")
+@JSON
 def answer(*, batch: Path, terms_file: Path, key: Path, out: Path, as_json: bool) -> None:
     """Open a batch, run the task, and seal one answer to each address."""
     from coatcheck.protocol.server import Server  # noqa: PLC0415 - loads every mechanism and task
 
     round_ = settle(read_terms_file(terms_file))
-    server = Server(round_, keys=read_keys(key).pairs)
-    raw = server.answer(read(batch))
+    raw = Server(round_, keys=read_keys(key).pairs).answer(read(batch))
     write(out, raw)
     show(count(raw, round_), as_json=as_json)
 

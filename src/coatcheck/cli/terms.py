@@ -1,4 +1,4 @@
-"""The commands before a round: `keygen` and `terms` (propose, sign, check)."""
+"""`coatcheck keygen` and `coatcheck terms`: the keys of the roles, and terms that they sign."""
 
 from pathlib import Path
 from typing import Any
@@ -7,29 +7,23 @@ import click
 import msgspec
 
 from coatcheck.cli.files import (
-    FILE,
-    TRUST,
-    PublicKeys,
-    SecretKeys,
-    document,
     hint,
     now,
     read,
-    read_keys,
-    read_public,
+    read_object,
     read_terms_file,
     read_trust,
     show,
     write,
 )
+from coatcheck.cli.options import FILE, JSON, KEY, TRUST
 from coatcheck.entropy import system
 from coatcheck.errors import Misuse
-from coatcheck.protocol.agreement import countersign, propose, settle, write_signed
+from coatcheck.protocol.agreement import accept, countersign, propose, settle, write_signed
+from coatcheck.protocol.keyfiles import SecretKeys, document, read_keys, read_public
 from coatcheck.protocol.suites import SUITES, suite_named
-from coatcheck.protocol.terms import Notary, Party, Round, Terms
+from coatcheck.protocol.terms import Round
 
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-_KEY = click.option("--key", type=FILE, required=True, help="Your own key file.")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
@@ -40,18 +34,17 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 def keygen(*, name: str, out: Path, suite: str) -> None:
     """Make the keys of a server, shuffler or board; print the public ones.
 
-    Publish what is printed in a place that people trust: they need it to know you.
+    Publish what is printed in a place that people trust: they need it to recognise you.
     """
     try:
         keys = msgspec.convert(
             {"name": name, "suite": suite, "seed": system().token(32).hex()}, type=SecretKeys
         )
     except msgspec.ValidationError as error:
-        raise Misuse(f"choose a plain name: {error}") from None
-    public = document(keys.public)
+        raise Misuse(f"this name does not work: {error}") from None
     write(out, document(keys), secret=True)
-    click.echo(public.decode(), nl=False)
-    hint(f"keep {out} to yourself, give away what was printed")
+    click.echo(document(keys.public).decode(), nl=False)
+    hint(f"keep {out} secret; publish what was printed")
 
 
 @click.group()
@@ -61,12 +54,19 @@ def terms() -> None:
 
 @terms.command(name="propose")
 @click.argument("draft", type=FILE)
-@_KEY
-@click.option("--shuffler", "shufflers", type=FILE, multiple=True, required=True, help="In order.")
+@KEY
+@click.option(
+    "--shuffler",
+    "shufflers",
+    type=FILE,
+    multiple=True,
+    required=True,
+    help="A shuffler's public keys; give one option per shuffler, in order.",
+)
 @click.option("--board", type=FILE, required=True, help="The board's public keys.")
-@click.option("--opens", default="now", show_default=True, help="Seconds, `now` or like +10m.")
+@click.option("--opens", default="now", show_default=True, help="`now`, +10m or a Unix time.")
 @click.option("--closes", default="+1h", show_default=True, help="When a full round is released.")
-@click.option("--expires", default="+2h", show_default=True, help="When an unfilled one ends.")
+@click.option("--expires", default="+2h", show_default=True, help="When it ends without a crowd.")
 @click.option("--out", type=FILE, default=Path("-"), help="The signed terms.")
 def propose_(
     *,
@@ -79,43 +79,33 @@ def propose_(
     expires: str,
     out: Path,
 ) -> None:
-    """Compute a draft's sizes and promises and sign it as the server."""
-    from coatcheck.cli.drafts import read_draft  # noqa: PLC0415 - loads every mechanism and task
+    """Compute the sizes and promises of a DRAFT and sign it as the server."""
+    from coatcheck.protocol.drafting import read_draft  # noqa: PLC0415 - loads mechanisms and tasks
 
     keys = read_keys(key)
-    suite = suite_named(keys.suite)
-    plan = read_draft(draft, suite)
     begin = now()
-    listed = [read_public(path) for path in shufflers]
-    notary = read_public(board)
-    made = Terms(
-        round=plan.round,
-        suite=suite.name,  # type: ignore[arg-type] # read_terms checks it
-        groups=plan.groups,
-        task=plan.task,
-        server=_party(keys.public),
-        shufflers=tuple(_party(public) for public in listed),
-        board=Notary(notary.name, notary.verifying),
-        opens=_time(opens, begin),
-        closes=_time(closes, begin),
-        expires=_time(expires, begin),
-        letter_size=plan.letter_size,
+    made = read_draft(read_object(draft)).terms(
+        suite=suite_named(keys.suite),
+        server=keys.public.party,
+        shufflers=[read_public(path).party for path in shufflers],
+        board=read_public(board).notary,
+        times=(_time(opens, begin), _time(closes, begin), _time(expires, begin)),
     )
     write(out, write_signed(propose(made, keys=keys.pairs)))
-    hint("every shuffler has to sign these terms now: coatcheck terms sign")
+    hint("next, every shuffler signs these terms: coatcheck terms sign")
 
 
 @terms.command()
 @click.argument("file", type=FILE)
-@_KEY
-@click.option("--pledges", type=FILE, required=True, help="Your memory of what you signed.")
+@KEY
+@click.option("--pledges", type=FILE, required=True, help="A file that remembers what you signed.")
 @click.option("--out", type=FILE, default=Path("-"), help="The terms with your signature added.")
 def sign(*, file: Path, key: Path, pledges: Path, out: Path) -> None:
-    """Sign terms as a shuffler, one version a round: the pledge file remembers which."""
+    """Sign terms as a shuffler, once per round: the pledge file remembers which version."""
     known: dict[str, str] = msgspec.json.decode(read(pledges)) if pledges.exists() else {}
     pledged = {name: bytes.fromhex(digest) for name, digest in known.items()}
     signed = countersign(read_terms_file(file), keys=read_keys(key).pairs, pledged=pledged)
-    # Remembered before the signature leaves, so that a crash cannot make room for another one.
+    # Stored before the signature leaves: after a crash no other version can be signed.
     write(pledges, document({n: d.hex() for n, d in pledged.items()}), secret=True, replace=True)
     write(out, write_signed(signed), replace=out == file)
 
@@ -123,30 +113,30 @@ def sign(*, file: Path, key: Path, pledges: Path, out: Path) -> None:
 @terms.command()
 @click.argument("file", type=FILE)
 @TRUST()
-@_JSON
+@JSON
 def check(*, file: Path, trust: tuple[str, ...], as_json: bool) -> None:
     """Check every signature and print what the terms say."""
-    trusted = read_trust(trust) if trust else None
-    round_ = settle(read_terms_file(file), trusted=trusted)
+    signed = read_terms_file(file)
+    round_ = accept(signed, trusted=read_trust(trust)) if trust else settle(signed)
     show(describe(round_), as_json=as_json)
 
 
 def describe(round_: Round) -> dict[str, Any]:
-    """Return the terms in the words of a reader."""
+    """Return what the terms say, as a reader needs it."""
     made = round_.terms
-    groups = {}
-    for number, group in enumerate(made.groups):
-        promise = group.promise
-        groups[group.name] = {
+    groups = {
+        group.name: {
             "mechanism": group.randomizer.get("name"),
             "minimum": group.minimum,
-            "epsilon": promise.epsilon,
-            "delta": promise.delta,
-            "corrupted": promise.corrupted,
-            "exposed": promise.exposed,
+            "epsilon": group.promise.epsilon,
+            "delta": group.promise.delta,
+            "corrupted": group.promise.corrupted,
+            "exposed": group.promise.exposed,
             "upload_size": round_.upload_size(number),
             "entry_size": round_.entry_size(number),
         }
+        for number, group in enumerate(made.groups)
+    }
     return {
         "round": made.round,
         "digest": round_.digest.hex(),
@@ -159,12 +149,8 @@ def describe(round_: Round) -> dict[str, Any]:
     }
 
 
-def _party(public: PublicKeys) -> Party:
-    return Party(public.name, public.verifying, public.sealing)
-
-
 def _time(text: str, begin: int) -> int:
-    """Read seconds since 1970, `now`, or a distance from now such as +10m."""
+    """Read `now`, a time from now such as +10m, or seconds since 1970."""
     if text == "now":
         return begin
     try:
@@ -172,4 +158,4 @@ def _time(text: str, begin: int) -> int:
             return begin + int(text[:-1]) * _UNITS[text[-1]]
         return int(text)
     except (ValueError, KeyError, IndexError):
-        raise Misuse(f"{text!r} is no time: give seconds, `now`, or like +10m, -1h") from None
+        raise Misuse(f"{text!r} is not a time: write `now`, +10m, -1h or a Unix time") from None
