@@ -12,7 +12,7 @@ from coatcheck.domains import Box
 from coatcheck.protocol.client import Invitation, Limit, examine
 from coatcheck.protocol.messages import Answer
 from coatcheck.services.cluster import Local
-from coatcheck.services.http.client import Peers
+from coatcheck.services.http.client import HttpClient
 from coatcheck.services.person.visit import Offer, Visit
 
 SQUARE = Box(lo=(0.0, 0.0), hi=(1.0, 1.0)).params()
@@ -42,7 +42,7 @@ class Crowd:
         self.folder = local.folder / f"tickets-{url[-8:]}"
         self.folder.mkdir(exist_ok=True)
 
-    async def invitations(self, peers: Peers) -> tuple[Offer, list[Invitation]]:
+    async def invitations(self, peers: HttpClient) -> tuple[Offer, list[Invitation]]:
         """Examine the terms once for each group."""
         probe = Visit(self.url, path=self.folder / "none", trusted=self.local.trusted, peers=peers)
         offer = await probe.offer(patience=30)
@@ -52,7 +52,7 @@ class Crowd:
             for group in GROUPS
         ]
 
-    async def join(self, peers: Peers, *, people: int, patience: float = 30.0) -> None:
+    async def join(self, peers: HttpClient, *, people: int, patience: float = 30.0) -> None:
         """Let so many people of each group join at once; all are acknowledged."""
         offer, invitations = await self.invitations(peers)
 
@@ -77,7 +77,7 @@ class Crowd:
 async def evening(local: Local, name: str, *, people: int = 4, closes: int = 1) -> Crowd:
     """Run a whole round and check that everybody is answered."""
     url = await asyncio.to_thread(local.open_round, draft(name), closes=closes, expires=120)
-    peers = Peers()
+    peers = HttpClient()
     try:
         crowd = Crowd(local, url)
         await crowd.join(peers, people=people)

@@ -93,7 +93,7 @@ class Stage:
         async def send(message: Message) -> None:
             said.append(message)
 
-        await self.service.frame(scope, receive, send)
+        await self.service.app(scope, receive, send)
         status: int = said[0]["status"]
         return status, b"".join(message.get("body", b"") for message in said)
 
@@ -111,7 +111,7 @@ class Stage:
 async def staged(folder: Path, *, minimum: int = 3) -> AsyncIterator[Stage]:
     """Run a stage."""
     stage = Stage(folder, minimum=minimum)
-    await stage.service.frame.leadership.renew()
+    await stage.service.app.leadership.renew()
     await stage.service.open(stage.round.digest, stage.signed)
     writer = asyncio.create_task(stage.service.commits.run())
     try:

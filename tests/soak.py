@@ -18,7 +18,7 @@ from pathlib import Path
 
 from clusters import Cluster, installed
 from coatcheck.services.cluster import Local
-from coatcheck.services.http.client import Peers
+from coatcheck.services.http.client import HttpClient
 from evenings import QUICK, Crowd, draft
 
 PEOPLE = 10
@@ -56,7 +56,7 @@ class Soak:
                 plan = draft(name, minimum=PEOPLE)
                 url = await asyncio.to_thread(self.local.open_round, plan, closes=1, expires=3600)
             await asyncio.sleep(0.2)
-        async with Peers(timeout=10) as peers:
+        async with HttpClient(timeout=10) as peers:
             crowd = Crowd(self.local, url)
             await crowd.join(peers, people=PEOPLE, patience=300)
             answers = await crowd.collect(patience=300)

@@ -13,7 +13,7 @@ from coatcheck.accounting.ledger import Ledger
 from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol.client import Limit
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.services.http.client import Peers
+from coatcheck.services.http.client import HttpClient
 from coatcheck.services.person.tickets import TicketFile
 from coatcheck.services.person.visit import Visit
 from rounds import OPENS, Stage
@@ -23,7 +23,7 @@ LIMIT = Limit(epsilon=10.0, delta=1e-3)
 URL = "http://shuffler.example/rounds/1"
 
 
-class First(Peers):
+class First(HttpClient):
     """The first shuffler of the round, in this process."""
 
     def __init__(self, *, phase: str = "open", stage: Stage = STAGE) -> None:

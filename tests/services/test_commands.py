@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import main
 from coatcheck.services.cluster import Local
-from coatcheck.services.http.client import Peers
+from coatcheck.services.http.client import HttpClient
 from coatcheck.services.person.visit import Visit
 from evenings import LIMIT, QUICK, Crowd, draft
 
@@ -61,7 +61,7 @@ def test_a_round_by_commands(local: Local, tmp_path: Path) -> None:
     crowd = Crowd(local, url)
 
     async def others() -> None:
-        async with Peers() as peers:
+        async with HttpClient() as peers:
             await crowd.join(peers, people=2)
             path, trusted = tmp_path / "driver", local.trusted
             third = Visit(url, path=path, trusted=trusted, peers=peers)
@@ -69,7 +69,7 @@ def test_a_round_by_commands(local: Local, tmp_path: Path) -> None:
             crowd.visits.append(third)
 
     async def letters() -> list[bytes]:
-        async with Peers() as peers:
+        async with HttpClient() as peers:
             for visit in crowd.visits:
                 visit._peers = peers
             boxes = [await visit.read() for visit in crowd.visits]

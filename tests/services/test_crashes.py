@@ -16,7 +16,7 @@ from clusters import Cluster
 from coatcheck.protocol.parcels import Receipt
 from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.services.cluster import Local
-from coatcheck.services.http.client import Peers
+from coatcheck.services.http.client import HttpClient
 from evenings import QUICK, Crowd, draft, status
 
 _SOURCE = Path(__file__).parents[2] / "src" / "coatcheck" / "services"
@@ -102,7 +102,7 @@ def test_every_step_survives_a_kill(kind: str, cluster: Cluster, tmp_path: Path)
         with Local(tmp_path, stores=stores(kind, cluster), extra=QUICK) as local:
             async with nursed(local) as deaths:
                 url = await open_patiently(local, "evening", people=5)
-                peers = Peers(timeout=10)
+                peers = HttpClient(timeout=10)
                 crowd = Crowd(local, url)
                 await crowd.join(peers, people=5, patience=600)
                 await check_everything(local, crowd, people=5)
@@ -129,7 +129,7 @@ def test_uploads_survive_kills_at_random_times(kind: str, cluster: Cluster, tmp_
         with Local(tmp_path, stores=stores(kind, cluster), extra=QUICK) as local:
             async with nursed(local) as deaths:
                 url = await open_patiently(local, "storm", people=50)
-                peers = Peers(timeout=5)
+                peers = HttpClient(timeout=5)
                 crowd = Crowd(local, url)
 
                 async def kills() -> None:
@@ -158,7 +158,7 @@ def test_a_cascade_survives_its_second_shuffler(tmp_path: Path) -> None:
             async with nursed(local):
                 url = await open_patiently(local, "cascade", people=4)
                 local.kill("shuffler-2")
-                peers = Peers(timeout=5)
+                peers = HttpClient(timeout=5)
                 crowd = Crowd(local, url)
                 await crowd.join(peers, people=4)
                 for _ in range(3):
@@ -178,7 +178,7 @@ def test_two_shufflers_on_one_database(tmp_path: Path) -> None:
             url = await asyncio.to_thread(
                 local.open_round, draft("pair", minimum=4), closes=1, expires=120
             )
-            peers = Peers(timeout=5)
+            peers = HttpClient(timeout=5)
             crowd = Crowd(local, url)
             await crowd.join(peers, people=2)
             second = (tmp_path / "shuffler-1.toml").read_text()

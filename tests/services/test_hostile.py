@@ -20,7 +20,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.services.cluster import Local
-from coatcheck.services.http.client import Peers
+from coatcheck.services.http.client import HttpClient
 from coatcheck.services.http.problems import KINDS
 from coatcheck.services.person.visit import Visit
 from evenings import LIMIT, QUICK, Crowd, draft, evening, logs, status
@@ -159,7 +159,7 @@ def test_slow_and_half_sent_requests_harm_nobody(url: str, local: Local) -> None
         raw.sendall(halves[number % len(halves)])
 
     async def honest() -> None:
-        async with Peers() as peers:
+        async with HttpClient() as peers:
             await Crowd(local, url).join(peers, people=10)
 
     asyncio.run(honest())

@@ -14,7 +14,7 @@ from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.notices import heading_size
 from coatcheck.protocol.parcels import Receipt
 from coatcheck.protocol.trust import Trust
-from coatcheck.services.http.client import NotTaken, Peers
+from coatcheck.services.http.client import HttpClient, NotTaken
 from coatcheck.services.http.deliveries import check_batch
 from coatcheck.services.person.visit import Offer, Visit
 from coatcheck.services.shuffler import service as of_shuffler
@@ -75,7 +75,7 @@ def test_uploads_during_a_release_are_told_to_come_again(tmp_path: Path) -> None
 
     async def whole() -> None:
         async with staged(tmp_path) as stage:
-            fence, digest = stage.service.frame.leadership.fence, stage.round.digest
+            fence, digest = stage.service.app.leadership.fence, stage.round.digest
             known = stage.invitations[0].join((0.5, 0.5), ledger=None).upload
             assert await stage.post(known) == 201
             stage.service.store.move(digest, "close", fence=fence)
@@ -136,7 +136,7 @@ def test_a_batch_is_checked_before_it_is_kept() -> None:
         check_batch(raw[:-1] + bytes([raw[-1] ^ 1]), stage.round, hop=0)
 
 
-class _Telling(Peers):
+class _Telling(HttpClient):
     """A shuffler that says something else at every try."""
 
     def __init__(self, *told: Exception) -> None:
@@ -170,7 +170,7 @@ def test_a_lost_receipt_is_given_while_the_round_is_released(tmp_path: Path) -> 
         async with staged(tmp_path) as stage:
             mine, late = (stage.invitations[0].join((0.5, 0.5), ledger=None) for _ in range(2))
             assert await stage.post(mine.upload) == 201
-            fence = stage.service.frame.leadership.fence
+            fence = stage.service.app.leadership.fence
             stage.service.store.move(stage.round.digest, "close", fence=fence)
             assert await stage.post(mine.upload) == 201
             assert await stage.post(late.upload) == 425
@@ -180,7 +180,7 @@ def test_a_lost_receipt_is_given_while_the_round_is_released(tmp_path: Path) -> 
 
 def count(stage: Stage, verdict: str) -> float:
     """Give how many uploads were counted under a verdict."""
-    found = stage.service.frame.metrics.registry.get_sample_value(
+    found = stage.service.app.metrics.registry.get_sample_value(
         "coatcheck_taken_total", {"verdict": verdict}
     )
     return found or 0.0
@@ -208,7 +208,7 @@ def test_a_round_that_is_over_asks_neither_store_nor_token(end: str, tmp_path: P
             else:
                 assert await stage.wait(100) == "released"
             if end == "delivered":
-                fence = stage.service.frame.leadership.fence
+                fence = stage.service.app.leadership.fence
                 stage.service.store.move(stage.round.digest, "forget", fence=fence)
                 await stage.service.refresh()
             assert stage.live.stored.phase.value == end
@@ -267,7 +267,7 @@ def test_a_process_that_stands_by_reads_no_upload(tmp_path: Path) -> None:
     async def whole() -> None:
         async with staged(tmp_path) as stage:
             intake, live = stage.service.intake, stage.live
-            await stage.service.frame.leadership.end()
+            await stage.service.app.leadership.end()
             with pytest.raises(Unavailable, match="stands by"):
                 await intake.upload(live, {"headers": []}, unused, unused)  # type: ignore[arg-type]
 

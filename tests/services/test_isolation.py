@@ -58,7 +58,7 @@ def test_a_bad_round_in_the_store_stops_no_other(
         async with staged(tmp_path) as stage:
             signed = strange(stage)
             digest = settle(read_signed(signed)).digest
-            fence = stage.service.frame.leadership.fence
+            fence = stage.service.app.leadership.fence
             stage.service.store.begin(
                 ShufflerRound(digest, "strange", signed, secret=b"s" * 32), fence=fence
             )
@@ -69,10 +69,10 @@ def test_a_bad_round_in_the_store_stops_no_other(
             with pytest.raises(Problem) as told:
                 stage.service.rounds.found(digest)
             assert told.value.kind.status == 503
-            await stage.service.frame.leadership.end()
+            await stage.service.app.leadership.end()
             service = again(stage, "shuffler-1.key")
-            await service.frame.leadership.renew()
-            assert service.frame.leadership.leads
+            await service.app.leadership.renew()
+            assert service.app.leadership.leads
             await service.peers.close()
 
     with caplog.at_level(logging.ERROR):
@@ -89,10 +89,10 @@ def test_a_key_goes_when_its_rounds_are_over(tmp_path: Path) -> None:
         async with staged(tmp_path) as stage:
             make_keys(tmp_path / "fresh", name="shuffler-1")
             await stage.service.abandon(stage.live)
-            await stage.service.frame.leadership.end()
+            await stage.service.app.leadership.end()
             service = again(stage, "fresh.key")
-            await asyncio.wait_for(service.frame.leadership.renew(), 5)
-            assert service.frame.leadership.leads
+            await asyncio.wait_for(service.app.leadership.renew(), 5)
+            assert service.app.leadership.leads
             live = service.rounds.found(stage.round.digest)
             assert (live.stored.phase, live.hop) == (Phase.ABANDONED, None)
             await service.peers.close()
@@ -106,15 +106,15 @@ def test_a_key_that_goes_too_early_costs_its_round(tmp_path: Path) -> None:
     async def whole() -> None:
         async with staged(tmp_path) as stage:
             make_keys(tmp_path / "fresh", name="shuffler-1")
-            await stage.service.frame.leadership.end()
+            await stage.service.app.leadership.end()
             service = again(stage, "fresh.key")
-            await asyncio.wait_for(service.frame.leadership.renew(), 5)
-            assert service.frame.leadership.leads
+            await asyncio.wait_for(service.app.leadership.renew(), 5)
+            assert service.app.leadership.leads
             with pytest.raises(Problem, match="operator"):
                 service.rounds.found(stage.round.digest)
-            await service.frame.leadership.end()
+            await service.app.leadership.end()
             healed = again(stage, "fresh.key", "shuffler-1.key")
-            await healed.frame.leadership.renew()
+            await healed.app.leadership.renew()
             assert healed.rounds.found(stage.round.digest).stored.phase is Phase.OPEN
             await service.peers.close()
             await healed.peers.close()

@@ -15,7 +15,7 @@ from clusters import Cluster
 from coatcheck.errors import Refused
 from coatcheck.protocol.ticket import read_ticket
 from coatcheck.services.cluster import Local
-from coatcheck.services.http.client import Peers
+from coatcheck.services.http.client import HttpClient
 from coatcheck.services.person.visit import Visit
 from evenings import LIMIT, QUICK, Crowd, draft, evening, status
 
@@ -53,7 +53,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
         url = local.open_round(draft("full"), closes=3000, expires=6000)
 
         async def whole() -> None:
-            async with Peers() as peers:
+            async with HttpClient() as peers:
                 await Crowd(local, url).join(peers, people=5)
 
         asyncio.run(whole())
@@ -79,7 +79,7 @@ def test_a_database_that_goes_and_comes_back(cluster: Cluster, tmp_path: Path) -
     stores = {name: cluster.database() for name in ("shuffler-1", "server", "board")}
     with Local(tmp_path, stores=stores, extra=QUICK) as local:
         url = local.open_round(draft("gone", minimum=4), closes=1, expires=600)
-        peers = Peers()
+        peers = HttpClient()
         crowd = Crowd(local, url)
 
         async def join(people: int) -> None:
@@ -112,7 +112,7 @@ def test_a_partition_between_shuffler_and_server(how: signal.Signals, tmp_path: 
         url = local.open_round(draft("parted", minimum=3), closes=1, expires=600)
 
         async def whole() -> None:
-            async with Peers() as peers:
+            async with HttpClient() as peers:
                 crowd = Crowd(local, url)
                 await crowd.join(peers, people=3)
                 local.processes["server"].send_signal(how)
@@ -136,7 +136,7 @@ def test_a_round_below_its_crowd_is_abandoned(tmp_path: Path) -> None:
         url = local.open_round(draft("small", minimum=9), closes=1, expires=6)
 
         async def whole() -> None:
-            async with Peers() as peers:
+            async with HttpClient() as peers:
                 crowd = Crowd(local, url)
                 await crowd.join(peers, people=2)
                 with pytest.raises(Refused, match="abandoned"):
@@ -184,7 +184,7 @@ def test_keys_rotate_between_rounds(tmp_path: Path) -> None:
         keys = []
 
         async def whole() -> None:
-            async with Peers() as peers:
+            async with HttpClient() as peers:
                 for url in (before, after):
                     crowd = Crowd(local, url)
                     await crowd.join(peers, people=3)

@@ -23,7 +23,7 @@ from coatcheck.protocol.server import Opened
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
-from coatcheck.services.http.client import Peers
+from coatcheck.services.http.client import HttpClient
 from coatcheck.services.person.visit import Visit
 
 T = TypeVar("T")
@@ -154,7 +154,7 @@ async def _perform(show: Performance, scene: Scene, epsilon: float) -> None:
     with show.step("terms are drafted, signed, counter-signed, opened"):
         url = await asyncio.to_thread(scene.open, show.play)
         show.watcher.advance()
-    peers = Peers()
+    peers = HttpClient()
     try:
         show.visits = _people(show, scene, url, peers)
         with show.step("people join", parts=people, people=people):
@@ -173,7 +173,7 @@ async def _perform(show: Performance, scene: Scene, epsilon: float) -> None:
 
 
 def _people(
-    show: Performance, scene: Scene, url: str, peers: Peers
+    show: Performance, scene: Scene, url: str, peers: HttpClient
 ) -> tuple[tuple[Visit, ...], ...]:
     homes = scene.folder / "people"
     homes.mkdir(mode=0o700)

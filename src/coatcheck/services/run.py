@@ -15,7 +15,7 @@ import uvicorn
 
 from coatcheck.errors import Misuse
 from coatcheck.protocol.keyfiles import write_bytes
-from coatcheck.services.http.app import Frame
+from coatcheck.services.http.app import Application
 from coatcheck.services.http.connections import protocol
 from coatcheck.services.settings import (
     BoardSettings,
@@ -33,7 +33,7 @@ ROLES: Final[dict[str, tuple[str, type[Settings]]]] = {
 """The class of each role's service, and of its settings."""
 
 
-def build(role: str, config: Path) -> Frame:
+def build(role: str, config: Path) -> Application:
     """Make the application of a role from its settings."""
     if role not in ROLES:
         raise Misuse(f"a service is one of {', '.join(ROLES)}, not {role!r}")
@@ -41,8 +41,8 @@ def build(role: str, config: Path) -> Frame:
     module = import_module(f"coatcheck.services.{role}.service")
     name, kind = ROLES[role]
     service: Any = getattr(module, name)(read_settings(config, role=role, kind=kind))
-    frame: Frame = service.frame
-    return frame
+    app: Application = service.app
+    return app
 
 
 def serve(
@@ -64,8 +64,8 @@ def serve(
     # These would write a line per request, with addresses in it.
     for name in ("httpx2", "httpcore2", "httpx", "httpcore", "uvicorn.access"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    frame = build(role, config)
-    settings = frame.settings
+    app = build(role, config)
+    settings = app.settings
     bound = _bind(listen or settings.listen)
     host, port = bound.getsockname()[:2]
     if tls is None and settings.tls_certificate:
@@ -73,7 +73,7 @@ def serve(
     shown = f"[{host}]" if ":" in host else host
     url = settings.url or f"{'https' if tls else 'http'}://{shown}:{port}"
     made = uvicorn.Config(
-        frame,
+        app,
         http=protocol(deadline=settings.deadline, connections=settings.connections),
         loop="uvloop",
         ws="none",
@@ -88,7 +88,7 @@ def serve(
         ssl_certfile=tls[0] if tls else None,
         ssl_keyfile=tls[1] if tls else None,
     )
-    frame.started = lambda: _announce(settings, url)
+    app.started = lambda: _announce(settings, url)
     server = uvicorn.Server(made)
     # What is loaded by now stays: the collector need not look at it again while people wait.
     gc.collect()

@@ -73,7 +73,7 @@ def _shown(board: "BoardService", digest: str) -> bytes:
 
 def _check_size(board: "BoardService", size: int = 0) -> None:
     """Let only a leader speak of the log: an older one would look like one taken back."""
-    if not board.frame.leadership.leads:
+    if not board.app.leadership.leads:
         raise Problem("unavailable", "this process stands by, and does not know the log")
     if size > board.seen.size:
         raise Problem("not-found", f"the log has {board.seen.size} places")

@@ -43,8 +43,8 @@ Step = Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass
-class Frame:
-    """What surrounds a role.
+class Application:
+    """The application of a service: everything around its role.
 
     Attributes:
         step: one look at what is to be done for the rounds.
@@ -209,10 +209,10 @@ class Health(Struct, frozen=True):
 
 async def healthz(service: Any) -> Health:
     """Say whether the service leads and its store answers."""
-    frame: Frame = service.frame
-    if not frame.leadership.answers:
+    app: Application = service.app
+    if not app.leadership.answers:
         raise Problem("unavailable", "the store does not answer")
-    return Health(frame.role, frame.leadership.leads)
+    return Health(app.role, app.leadership.leads)
 
 
 async def key(service: Any) -> PublicKeys:
@@ -223,15 +223,15 @@ async def key(service: Any) -> PublicKeys:
 
 async def metrics(service: Any) -> Reply:
     """Give the counts as Prometheus reads them."""
-    frame: Frame = service.frame
-    frame.metrics.leads.set(frame.leadership.leads)
-    return Reply(frame.metrics.page())
+    app: Application = service.app
+    app.metrics.leads.set(app.leadership.leads)
+    return Reply(app.metrics.page())
 
 
 async def openapi(service: Any) -> dict[str, Any]:
     """Give this document."""
-    frame: Frame = service.frame
-    return frame.document
+    app: Application = service.app
+    return app.document
 
 
 COMMON: Final = (

@@ -47,7 +47,7 @@ class NotTaken(Unavailable):
     """The other side says that it took nothing, and that a later try is right."""
 
 
-class Peers:
+class HttpClient:
     """A pool of connections to services.
 
     *Guarantee:* an answer that is longer than allowed, or compressed, is refused before it is
@@ -168,7 +168,7 @@ class Blocking:
     """
 
     def __init__(self, *, ca: str = "", timeout: float = 30.0) -> None:
-        self._peers = Peers(ca=ca, timeout=timeout)
+        self._peers = HttpClient(ca=ca, timeout=timeout)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="http", daemon=True)
         self._thread.start()
@@ -186,7 +186,9 @@ class Blocking:
         self._thread.join()
         self._loop.close()
 
-    def wait(self, ask: Callable[[Peers], Coroutine[Any, Any, _T]], *, patience: float = 0.0) -> _T:
+    def wait(
+        self, ask: Callable[[HttpClient], Coroutine[Any, Any, _T]], *, patience: float = 0.0
+    ) -> _T:
         """Ask, patiently if told so, and wait for the answer."""
         return self._run(patiently(lambda: ask(self._peers), patience))
 

@@ -30,7 +30,7 @@ from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
 from coatcheck.services.board.view import BoardView
-from coatcheck.services.http.client import BULK, Absent, NotTaken, Peers, patiently
+from coatcheck.services.http.client import BULK, Absent, HttpClient, NotTaken, patiently
 from coatcheck.services.person.tickets import TicketFile
 
 _R = TypeVar("_R")
@@ -66,7 +66,7 @@ class Visit:
         *,
         path: Path,
         trusted: Trust,
-        peers: Peers | None = None,
+        peers: HttpClient | None = None,
         offer: Offer | None = None,
         ca: str = "",
     ) -> None:
@@ -75,7 +75,7 @@ class Visit:
         self._file = TicketFile(path)
         self._trusted = trusted
         self._own = peers is None
-        self._peers = peers or Peers(ca=ca)
+        self._peers = peers or HttpClient(ca=ca)
         self._offer = offer
         self._accepted: TrustedTerms | None = None
         self._kept = Path(f"{path}.offer")
