@@ -48,6 +48,15 @@ def test_amplify_knows_mechanisms_and_methods() -> None:
     assert 0 < silent["epsilon"] < generic["epsilon"]
 
 
+def test_amplify_knows_fields() -> None:
+    """Each field keeps its own law; the whole report is charged less than the worst of its ε."""
+    done = run("amplify", *LOCAL[2:], "--fields", "10:1,10:1,10:1,10:1", "--json")
+    found = json.loads(done.stdout)
+    assert found["mechanism"] == "fields"
+    assert found["local_epsilon"] == pytest.approx(4.0)
+    assert found["epsilon"] == pytest.approx(0.0729, abs=1e-4)
+
+
 def test_amplify_in_words() -> None:
     """Without --json it is a sentence, that rounds up."""
     done = run("amplify", *LOCAL, "--corrupted", "50")
@@ -146,7 +155,11 @@ def test_plan_draws(tmp_path: Path) -> None:
         (["amplify", *LOCAL, "--mechanism", "grid"], "--cells"),
         (["amplify", *LOCAL, "--method", "magic"], "choose one of"),
         (["amplify", *LOCAL, "--mechanism", "bounded", "--radius", "2"], "at most 1"),
-        (["amplify", *LOCAL, *BALL, "--lower"], "known on the cube only"),
+        (["amplify", *LOCAL, *BALL, "--lower"], "is not known"),
+        (["amplify", *LOCAL, "--fields", "10:1"], "either --local-epsilon or --fields"),
+        (["amplify", *LOCAL[2:]], "either --local-epsilon or --fields"),
+        (["amplify", *LOCAL[2:], "--fields", "10"], "LABELS:EPSILON"),
+        (["amplify", *LOCAL[2:], "--fields", "ten:1"], "LABELS:EPSILON"),
         (["calibrate", "--epsilon", "0", "--crowd", "9", "--delta", "0.1"], "positive epsilon"),
         (["plan", "--epsilon", "1", "--delta", "1e-6"], "--crowd"),
         (["plan", *SMALL, "--goal", "best"], "--goal"),

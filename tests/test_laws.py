@@ -9,8 +9,11 @@ from hypothesis import strategies as st
 
 from coatcheck.accounting.laws import (
     AnyLdp,
+    Channel,
+    Fieldwise,
     Law,
     OwnCoin,
+    Pair,
     TwoLevel,
     bounded,
     grid,
@@ -36,11 +39,18 @@ def test_amplification_variable_has_mean_one_minus_e(law: Law, share: float) -> 
     assert mean == pytest.approx(1 - math.exp(epsilon), abs=1e-9 * max(1.0, scale))
 
 
+def two_sided(law: Law) -> Pair:
+    """Give the pair of a law with two caps."""
+    found = pair(law)
+    assert isinstance(found, Pair)
+    return found
+
+
 def test_parts_above_the_whole_are_taken_to_the_safe_side() -> None:
     """Apart and kernel may exceed the cap by rounding; then the kernel gives way, or the cap."""
     fits = TwoLevel(epsilon=2.0, cap=0.1, apart=0.06, kernel=0.04)
     above = replace(fits, kernel=0.04 * (1 + 2e-9))
-    assert pair(above).flat <= pair(fits).flat + 1e-15
+    assert two_sided(above).flat <= two_sided(fits).flat + 1e-15
     wide = pair(replace(fits, apart=0.1 * (1 + 5e-10), kernel=0.0))
     mean = sum(value * chance for value, chance in wide.values(1.0))
     assert mean == pytest.approx(1 - math.e, abs=1e-14)
@@ -79,8 +89,9 @@ def test_ball_overlap_is_the_lens() -> None:
 
 def test_binary_grid_is_the_worst_case() -> None:
     """Two cells are binary randomized response, the worst randomizer of its ε."""
-    assert pair(grid(2.0, cells=2)).side == pytest.approx(pair(AnyLdp(epsilon=2.0)).side)
-    assert pair(grid(2.0, cells=2)).flat == pytest.approx(0, abs=1e-15)
+    binary = two_sided(grid(2.0, cells=2))
+    assert binary.side == pytest.approx(two_sided(AnyLdp(epsilon=2.0)).side)
+    assert binary.flat == pytest.approx(0, abs=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -94,6 +105,14 @@ def test_binary_grid_is_the_worst_case() -> None:
         lambda: pair(TwoLevel(epsilon=1.0, cap=0.1, apart=-0.1)),
         lambda: pair(OwnCoin(law=AnyLdp(epsilon=1.0), rate=1.1)),
         lambda: pair(AnyLdp(epsilon=65.0)),
+        lambda: pair(Fieldwise(laws=())),
+        lambda: Channel([[0.5, 0.5]]),
+        lambda: Channel([[0.5, 0.5], [0.5]]),
+        lambda: Channel([[0.5, 0.5], [0.7, 0.4]]),
+        lambda: Channel([[0.5, 0.5], [1.1, -0.1]]),
+        lambda: Channel([[0.5, 0.5], [1.0, 0.0]]),
+        lambda: Channel([[0.5, "half"], [0.5, 0.5]]),  # type: ignore[list-item]
+        lambda: Channel(3),  # type: ignore[arg-type]
         lambda: pair(TwoLevel(epsilon=1.0, cap=0.1, apart=0.2)),
         lambda: pair(OwnCoin(law=AnyLdp(epsilon=1.0), rate=0.0)),
         lambda: minkowski(1.0, radius=0.0, dimension=2),

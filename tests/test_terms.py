@@ -237,6 +237,15 @@ def test_a_shuffler_whose_keys_change_is_known_by_either() -> None:
         accept(STAGE.signed, trusted=apart)
 
 
+def test_a_key_without_a_role_may_stand_anywhere() -> None:
+    """An empty role is trust in any role, and no cascade needs such a key."""
+    known = STAGE.cast.trusted
+    keys = [*known.server, *known.board, *(key for each in known.shufflers for key in each)]
+    anywhere = Trust.of([("", keys)])
+    assert anywhere == Trust(anywhere=frozenset(keys))
+    assert accept(STAGE.signed, trusted=anywhere)
+
+
 def test_a_role_that_does_not_exist_is_misuse() -> None:
     """A misspelt role would otherwise be trust in nobody."""
     with pytest.raises(Misuse, match="'shufler' is no role"):

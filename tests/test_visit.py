@@ -11,9 +11,10 @@ import pytest
 
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
+from coatcheck.protocol import client
 from coatcheck.protocol.client import Limit
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.services.http.client import HttpClient
+from coatcheck.services.http.client import Absent, HttpClient
 from coatcheck.services.person.tickets import TicketFile
 from coatcheck.services.person.visit import Visit
 from rounds import OPENS, Stage
@@ -194,3 +195,71 @@ def test_a_ticket_file_is_written_once_and_kept_up(tmp_path: Path) -> None:
         file.load()
     file.discard()
     assert file.load() is None
+
+
+class AtBoard(First):
+    """A board that has no bulletin yet, shows one letter, and takes none."""
+
+    letter = b""
+
+    async def get(self, url: str, *, most: int = 0) -> bytes:
+        """Give the checkpoint, the letters page by page, or the offer."""
+        match url.rpartition("/")[2]:
+            case "checkpoint":
+                return self.stage.board().checkpoint()
+            case "letters?since=0":
+                return self.letter
+            case "letters?since=1":
+                return b""
+            case "bulletin":
+                raise Absent("nothing here")
+        return await super().get(url, most=most)
+
+    async def send(
+        self,
+        url: str,
+        body: bytes,
+        *,
+        headers: Mapping[str, str] | None = None,
+        method: str = "POST",
+    ) -> bytes:
+        """Refuse a letter."""
+        del url, body, headers, method
+        raise Refused("no letters today")
+
+
+def test_waiting_for_answers_ends(tmp_path: Path) -> None:
+    """Without a bulletin the person is told to come again; an abandoned round is told at once."""
+    path, peers = tmp_path / "ticket", AtBoard()
+    TicketFile(path).keep(STAGE.join(0))
+    with pytest.raises(Unavailable, match="not answered yet"):
+        asyncio.run(asyncio.wait_for(visit(path, peers).collect(patience=0.0), timeout=300))
+    peers.phase = "abandoned"
+    with pytest.raises(Refused, match="abandoned"):
+        asyncio.run(visit(path, peers).collect(patience=60.0))
+
+
+def test_letters_are_counted_before_they_leave_and_read_once(tmp_path: Path) -> None:
+    """A counter is used up though the board refuses, and a letter that was read stays read."""
+    path, peers, friend = tmp_path / "ticket", AtBoard(), STAGE.join(1)
+    file = TicketFile(path)
+    file.keep(STAGE.join(0))
+    with pytest.raises(Refused, match="no letters"):
+        asyncio.run(visit(path, peers).write(b"hi", to=friend.keys.contact_raw))
+    assert file.read().written == 1
+    to = file.read().keys.contact_raw
+    peers.letter, _ = client.write(friend, b"hello", to=to, round_=STAGE.round)
+    inbox = asyncio.run(visit(path, peers).read())
+    assert [letter.body for letter in inbox.letters] == [b"hello"]
+    assert asyncio.run(visit(path, peers).read()).refused == {"Replayed": 1}
+
+
+def test_a_ticket_of_other_terms_is_two_faces(tmp_path: Path) -> None:
+    """What the shuffler shows must be what the ticket was made for."""
+    path = tmp_path / "ticket"
+    mine = visit(path, First())
+    asyncio.run(mine.offer())
+    assert mine.round.digest == STAGE.round.digest
+    TicketFile(path).keep(Stage(name="morning").join(0))
+    with pytest.raises(TwoFaces, match="those you joined on"):
+        _ = mine.round

@@ -25,7 +25,7 @@ from coatcheck.accounting.guarantee import (
     exposed_by_lists,
     exposed_by_matching,
 )
-from coatcheck.accounting.laws import AnyLdp, Clones, Law, OwnCoin, Pair, pair
+from coatcheck.accounting.laws import AnyLdp, Atoms, Clones, Law, OwnCoin, Pair, pair
 from coatcheck.accounting.limits import EPSILON, check_delta, check_epsilon
 from coatcheck.accounting.roots import CLOSE, Excess, bisect, root
 from coatcheck.errors import Misuse
@@ -186,7 +186,9 @@ def _laws(law: Law, method: str) -> list[Law]:
     return found[{"mechanism": 0, "generic": 1, "clones-2021": 2}[method] :]
 
 
-def _log_excess(one: Pair, size: int, delta: float, *, epsilon: float, fine: bool = True) -> float:
+def _log_excess(
+    one: Pair | Atoms, size: int, delta: float, *, epsilon: float, fine: bool = True
+) -> float:
     """Give ln(δ(ε)/δ), finite so that a secant can be drawn through it."""
     tail = 25 - math.log(delta)
     found = hockeystick.upper(one, size=size, epsilon=epsilon, tail=tail, fine=fine)
@@ -201,7 +203,7 @@ def central(law: Law, *, size: int, delta: float, method: str = "mechanism") -> 
     first, *others = dict.fromkeys(map(pair, _laws(law, method)))
     for one in (first, *others):
 
-        def excess(x: float, *, fine: bool, one: Pair = one) -> float:
+        def excess(x: float, *, fine: bool, one: Pair | Atoms = one) -> float:
             return _log_excess(one, size, delta, epsilon=x, fine=fine)
 
         hopeless = best > 0.99 * law.epsilon
@@ -230,9 +232,9 @@ def _local(
     return best
 
 
-def _alike(close: Pair, coarse: Pair) -> bool:
+def _alike(close: Pair | Atoms, coarse: Pair | Atoms) -> bool:
     """Say whether two laws are so close that the coarser one may give the smaller bound."""
-    return coarse.scale**2 * coarse.side < 1.1 * close.scale**2 * close.side
+    return coarse.noise < 1.1 * close.noise
 
 
 def _wins(excess: Excess, best: float) -> bool:
@@ -240,10 +242,9 @@ def _wins(excess: Excess, best: float) -> bool:
     return excess(best, fine=False) < 0.2 and excess(best, fine=True) < -CLOSE
 
 
-def _guess(one: Pair, size: int, delta: float) -> float:
+def _guess(one: Pair | Atoms, size: int, delta: float) -> float:
     """Guess ε from the normal approximation of the clones."""
-    noise = one.scale * math.expm1(one.epsilon) * math.sqrt(2 * one.side / size)
-    return math.log1p(noise * math.sqrt(2 * math.log(1 / delta)))
+    return math.log1p(math.sqrt(one.noise / size * 2 * math.log(1 / delta)))
 
 
 def _least(law: Law, size: int, delta: float) -> float:

@@ -21,7 +21,7 @@ _EDGES = np.linspace(-5.0, 5.0, 41)
 def known(law: Law) -> bool:
     """Say whether it is known which δ this law reaches."""
     law = law.law if isinstance(law, OwnCoin) else law
-    return not isinstance(law, TwoLevel) or law.reached
+    return isinstance(law, AnyLdp | Clones) or (isinstance(law, TwoLevel) and law.reached)
 
 
 def lower(law: Law, *, size: int, epsilon: float) -> float:
@@ -39,7 +39,9 @@ def lower(law: Law, *, size: int, epsilon: float) -> float:
     if isinstance(law, AnyLdp):
         apart = 1 / (math.exp(law.epsilon) + 1)
         law = TwoLevel(epsilon=law.epsilon, cap=apart, apart=apart, reached=True)
-    if not law.reached or law.apart <= 0:  # unknown, or one cap for all values
+    if (
+        not isinstance(law, TwoLevel) or not law.reached or law.apart <= 0
+    ):  # unknown, or one cap for all values
         return 0.0
     found = _others_at_one_end(law.epsilon, rate * law.apart, size=size, epsilon=epsilon)
     if law.third:

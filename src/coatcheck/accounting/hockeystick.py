@@ -17,6 +17,7 @@ from typing import Final
 import numpy as np
 from scipy.special import gammaln, xlogy
 
+from coatcheck.accounting import convolution
 from coatcheck.accounting.binomials import (
     Array,
     Smear,
@@ -29,7 +30,7 @@ from coatcheck.accounting.binomials import (
     smear,
     spread,
 )
-from coatcheck.accounting.laws import Pair
+from coatcheck.accounting.laws import Atoms, Pair
 
 # More than what is lost where a point mass underflows: 2^-1074 times the largest value of G.
 _UNDERFLOW: Final = 1e-250
@@ -59,7 +60,9 @@ class _Rows:
     base: int
 
 
-def upper(pair: Pair, *, size: int, epsilon: float, tail: float = 50.0, fine: bool = True) -> float:
+def upper(
+    pair: Pair | Atoms, *, size: int, epsilon: float, tail: float = 50.0, fine: bool = True
+) -> float:
     """Bound δ(ε_c) of `size` people from above; a coarse bound is cheaper and looser, not lower.
 
     *Guarantee:* no data set of `size` people who use a randomizer with this pair law has a larger
@@ -72,6 +75,8 @@ def upper(pair: Pair, *, size: int, epsilon: float, tail: float = 50.0, fine: bo
         tail: minus the log of the chance that may be cut off each end of C; it is added back.
         fine: evaluate every number of clones, if they are not too many.
     """
+    if isinstance(pair, Atoms):
+        return convolution.upper(pair, size=size, epsilon=epsilon, fine=fine)
     if epsilon >= pair.epsilon or pair.side <= 0:
         return 0.0
     e, e1, p1 = math.exp(epsilon), math.expm1(epsilon), math.expm1(pair.epsilon)

@@ -9,7 +9,9 @@ in common. The derivations are in docs/explanation/amplification.md.
     0.0356
 """
 
+import itertools
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Final, TypeAlias
@@ -59,6 +61,51 @@ class Clones:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Fieldwise:
+    """A report of several fields, each drawn by a two-level mechanism of its own."""
+
+    laws: tuple[TwoLevel, ...]
+
+    @property
+    def epsilon(self) -> float:
+        """The local ε of the whole report: the sum over its fields, rounded up."""
+        return math.fsum(law.epsilon for law in self.laws) * (1 + 1e-15)
+
+
+@dataclass(frozen=True)
+class Channel:
+    """Any mechanism with finitely many values and reports, given by its probabilities.
+
+    Attributes:
+        matrix: one row per value, one column per report; each row sums to one.
+    """
+
+    matrix: Sequence[Sequence[float]]
+
+    def __post_init__(self) -> None:
+        """Check the probabilities, and leave out reports that never come."""
+        try:
+            rows = [[float(chance) for chance in row] for row in self.matrix]
+            columns = [column for column in zip(*rows, strict=True) if any(column)]
+        except (TypeError, ValueError):
+            raise Misuse("a channel is a table of chances: one row of numbers per value") from None
+        if len(rows) < 2 or not columns:
+            raise Misuse("a channel has at least 2 values and 1 report")
+        if not all(chance >= 0 and abs(sum(row) - 1) < 1e-9 for row in rows for chance in row):
+            raise Misuse("each row of a channel has chances from 0 to 1 that sum to 1")
+        if not all(map(all, columns)):
+            raise Misuse("a report that one value gives and another never does tells them apart")
+        kept = tuple(tuple(row) for row in zip(*columns, strict=True))
+        object.__setattr__(self, "matrix", kept)
+
+    @property
+    def epsilon(self) -> float:
+        """The local ε: the largest log of a ratio in any column, rounded up."""
+        ratio = max(max(column) / min(column) for column in zip(*self.matrix, strict=True))
+        return math.log(ratio) * (1 + 1e-14) + 1e-15
+
+
+@dataclass(frozen=True, kw_only=True)
 class OwnCoin:
     """A law in a crowd where each person reports with chance `rate` and otherwise sends silence.
 
@@ -66,7 +113,7 @@ class OwnCoin:
     like any other. The crowd to count is everybody who tossed a coin, not those who reported.
     """
 
-    law: "AnyLdp | TwoLevel | Clones"
+    law: "AnyLdp | TwoLevel | Clones | Fieldwise | Channel"
     rate: float
 
     @property
@@ -77,8 +124,11 @@ class OwnCoin:
 
 # How far rounding may take the stated masses of a mechanism from fitting together.
 _SLACK: Final = 1e-3
+# How many kinds of reports, and of pairs of values, are worked out one by one.
+_ATOMS: Final = 20_000
+_PAIRS: Final = 2_000
 
-Law: TypeAlias = AnyLdp | TwoLevel | Clones | OwnCoin
+Law: TypeAlias = AnyLdp | TwoLevel | Clones | Fieldwise | Channel | OwnCoin
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,9 +163,38 @@ class Pair:
             (0.0, rest),
         ]
 
+    @property
+    def noise(self) -> float:
+        """The variance of G at ε_c = 0."""
+        return 2 * self.side * (self.scale * math.expm1(self.epsilon)) ** 2
 
-def pair(law: Law) -> Pair:
-    """Give the worst pair of inputs of a law."""
+
+@dataclass(frozen=True, kw_only=True)
+class Atoms:
+    """The distribution of G for one or more pairs of values, one of which is the worst.
+
+    Attributes:
+        epsilon: no ratio of the two densities is above e^ε.
+        pairs: for each pair of values the (R0/m, R1/m, m) of all reports, alike ones together.
+    """
+
+    epsilon: float
+    pairs: tuple[tuple[tuple[float, float, float], ...], ...]
+
+    def values(self, epsilon: float) -> list[tuple[float, float]]:
+        """List the (value, chance) of G of the first pair at a central ε_c."""
+        atoms, e = self.pairs[0], math.exp(epsilon)
+        rest = max(0.0, 1 - math.fsum(mass for _, _, mass in atoms))
+        return [*((first - e * second, mass) for first, second, mass in atoms), (0.0, rest)]
+
+    @property
+    def noise(self) -> float:
+        """The largest variance of G at ε_c = 0."""
+        return max(sum(m * (x - y) ** 2 for x, y, m in atoms) for atoms in self.pairs)
+
+
+def pair(law: Law) -> Pair | Atoms:
+    """Give the worst pair of inputs of a law, or a few of which one is the worst."""
     if not isinstance(law, Law):
         raise Misuse(f"{law!r} is no law; a randomizer has one as its property `law`")
     check_epsilon(law.epsilon)
@@ -129,10 +208,18 @@ def pair(law: Law) -> Pair:
             return Pair(epsilon=law.epsilon, side=1 / (2 * p), scale=2 * p / (p + 1))
         case TwoLevel():
             return _two_level(law, p)
+        case Fieldwise():
+            return _product(law)
+        case Channel():
+            return _channel(law)
 
 
-def _silenced(pair: Pair, rate: float) -> Pair:
+def _silenced(pair: Pair | Atoms, rate: float) -> Pair | Atoms:
     check_share(rate, "the share of people who report")
+    if isinstance(pair, Atoms):
+        silence = (1.0, 1.0, 1 - rate)
+        kept = [[(x, y, rate * m) for x, y, m in atoms] for atoms in pair.pairs]
+        return replace(pair, pairs=tuple((*atoms, silence) for atoms in kept))
     return replace(
         pair, side=rate * pair.side, flat=rate * pair.flat + 1 - rate, deep=rate * pair.deep
     )
@@ -163,6 +250,44 @@ def _two_level(law: TwoLevel, p: float) -> Pair:
     if flat < 0:
         return Pair(epsilon=law.epsilon, side=1 / (p + 1))
     return Pair(epsilon=law.epsilon, side=law.apart, flat=flat, deep=deep)
+
+
+def _product(law: Fieldwise) -> Atoms:
+    """Multiply the fields: values that differ as far as they can in every field are the worst."""
+    if not law.laws:
+        raise Misuse("a report has at least 1 field")
+    whole = [(1.0, 1.0, 1.0)]
+    for field in law.laws:
+        p, one = math.exp(field.epsilon), pair(field)
+        assert isinstance(one, Pair)  # noqa: S101 - a field has a two-level law
+        parts = [(p, 1.0, one.side), (1.0, p, one.side), (1.0, 1.0, one.flat), (p, p, one.deep)]
+        joint = itertools.product(whole, (part for part in parts if part[2] > 0))
+        whole = list(_merged((x * a, y * b, m * c) for (x, y, m), (a, b, c) in joint))
+        if len(whole) > _ATOMS:
+            raise Misuse(f"so many different fields have more than {_ATOMS:,} kinds of reports")
+    return Atoms(epsilon=law.epsilon, pairs=(tuple(whole),))
+
+
+def _channel(law: Channel) -> Atoms:
+    """Take the least chance of each report as the blanket, and list all pairs of values."""
+    blanket = [min(column) for column in zip(*law.matrix, strict=True)]
+    found = {
+        _merged((x / m, y / m, m) for x, y, m in zip(one, two, blanket, strict=True))
+        for one, two in itertools.permutations(dict.fromkeys(law.matrix), 2)
+    }
+    if len(found) > _PAIRS:
+        raise Misuse(f"a channel may have at most {_PAIRS:,} pairs of values that differ in kind")
+    return Atoms(epsilon=law.epsilon, pairs=tuple(sorted(found)) or (((1.0, 1.0, 1.0),),))
+
+
+def _merged(
+    atoms: Iterable[tuple[float, float, float]],
+) -> tuple[tuple[float, float, float], ...]:
+    """Add up the masses of reports that have the same two ratios."""
+    masses: dict[tuple[float, float], list[float]] = {}
+    for first, second, mass in atoms:
+        masses.setdefault((first, second), []).append(mass)
+    return tuple((x, y, math.fsum(some)) for (x, y), some in sorted(masses.items()))
 
 
 def minkowski(epsilon: float, *, radius: float, dimension: int, norm: float = math.inf) -> TwoLevel:

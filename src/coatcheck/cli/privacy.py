@@ -13,7 +13,7 @@ from coatcheck.accounting import laws
 from coatcheck.accounting.amplification import METHODS, Guarantee, any_ldp
 from coatcheck.accounting.amplification import amplify as amplified
 from coatcheck.accounting.amplification import calibrate as calibrated
-from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin, TwoLevel
+from coatcheck.accounting.laws import AnyLdp, Fieldwise, Law, OwnCoin, TwoLevel
 from coatcheck.domains import Ball
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import BoundedResponse, MinkowskiResponse
@@ -75,6 +75,20 @@ class _Asked:
         make, rate = self._make(), self.rate
         return make if rate is None else lambda epsilon: OwnCoin(law=make(epsilon), rate=rate)
 
+    def fieldwise(self, fields: str) -> Law:
+        """Return the law of a report of several fields, each with a k-ary response of its own."""
+        try:
+            pairs = [field.split(":") for field in fields.split(",")]
+            each = [
+                laws.grid(float(budget), cells=WHOLE.convert(k, None, None)) for k, budget in pairs
+            ]
+        except ValueError as error:
+            raise Misuse(
+                f"--fields is LABELS:EPSILON by comma, such as 10:1,10:1 ({error})"
+            ) from None
+        law = Fieldwise(laws=tuple(each))
+        return law if self.rate is None else OwnCoin(law=law, rate=self.rate)
+
     def _make(self) -> Make:
         if self.mechanism not in MECHANISMS:
             raise Misuse(f"--mechanism is one of {_MECHANISMS}, not {self.mechanism!r}")
@@ -97,7 +111,9 @@ class _Asked:
     def tell(self, found: Guarantee, headline: str) -> None:
         """Print a guarantee."""
         if self.as_json:
-            click.echo(json.dumps({"mechanism": self.mechanism} | plain(found), indent=1))
+            several = isinstance(found.law, Fieldwise)
+            name = "fields" if several else self.mechanism
+            click.echo(json.dumps({"mechanism": name} | plain(found), indent=1))
             return
         click.echo(f"{headline} at δ = {found.delta:g}, {found.crowd:,} people ({found.method})\n")
         click.echo(str(found))
@@ -134,13 +150,17 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command()
-@click.option("--local-epsilon", type=float, required=True, help="Budget of one report.")
+@click.option("--local-epsilon", type=float, help="Budget of one report.")
+@click.option("--fields", help="Instead, labels and budget of each field: 10:1,10:1.")
 @click.option("--lower", is_flag=True, help="Also give an epsilon that some data set reaches.")
 @_options
-def amplify(asked: _Asked, *, local_epsilon: float, lower: bool) -> None:
+def amplify(asked: _Asked, *, local_epsilon: float | None, fields: str | None, lower: bool) -> None:
     """Say what a crowd guarantees: from the budget of one report to an epsilon for everybody."""
+    if (local_epsilon is None) == (fields is None):
+        raise Misuse("give either --local-epsilon or --fields")
+    law = asked.law()(local_epsilon or 0.0) if fields is None else asked.fieldwise(fields)
     found = amplified(
-        asked.law()(local_epsilon),
+        law,
         crowd=asked.crowd,
         delta=asked.delta,
         method=asked.method,
@@ -150,8 +170,8 @@ def amplify(asked: _Asked, *, local_epsilon: float, lower: bool) -> None:
         lower=lower,
     )
     if lower and found.least is None:
-        raise Misuse("which epsilon is reached is known on the cube only: leave out --lower")
-    asked.tell(found, f"ε = {_up(found.epsilon)} from local ε = {local_epsilon:g}")
+        raise Misuse("which epsilon is reached is not known for this mechanism: leave out --lower")
+    asked.tell(found, f"ε = {_up(found.epsilon)} from local ε = {_up(law.epsilon)}")
 
 
 @click.command()

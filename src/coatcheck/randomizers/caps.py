@@ -78,9 +78,9 @@ class CapResponse(Randomizer):
     def _apart(self) -> int:
         """Return how far from 0 the center of a cap can be, in lattice steps."""
 
-    @abstractmethod
     def _centers(self, points: Points) -> Points:
-        """Return the centers of the points' caps."""
+        """Return the centers of the points' caps: themselves, unless caps are moved."""
+        return points
 
     @cached_property
     def _counts(self) -> tuple[int, int]:
@@ -196,8 +196,7 @@ class CapResponse(Randomizer):
 
     def _center_one(self, point: tuple[int, ...]) -> Sequence[int]:
         """Return the center of one point's cap."""
-        center: list[int] = self._centers(np.array([point], dtype=np.int64))[0].tolist()
-        return center
+        return point
 
     # -- reading and predicting, in the frame where the domain is the unit ball
 
@@ -216,9 +215,9 @@ class CapResponse(Randomizer):
         near = self._unit_centers(places) + draws * self.radius
         return [(self.mixing, near), (1 - self.mixing, far)]
 
-    @abstractmethod
     def _unit_centers(self, places: Floats) -> Floats:
         """Return the centers of the caps of places of the unit ball."""
+        return places
 
     @property
     def _by_median(self) -> tuple[Decode, ...]:
@@ -263,15 +262,6 @@ class MinkowskiResponse(CapResponse):
     @property
     def _apart(self) -> int:
         return self._half
-
-    def _centers(self, points: Points) -> Points:
-        return points
-
-    def _center_one(self, point: tuple[int, ...]) -> Sequence[int]:
-        return point
-
-    def _unit_centers(self, places: Floats) -> Floats:
-        return places
 
     def _decode(self, reports: Floats, how: Decode) -> Floats:
         if how == "raw":
@@ -336,7 +326,8 @@ class BoundedResponse(CapResponse):
         edge = self._apart
         if self._ball.p == math.inf:  # without the cost of an array
             return [max(-edge, min(edge, i)) for i in point]
-        return super()._center_one(point)
+        center: list[int] = self._centers(np.array([point], dtype=np.int64))[0].tolist()
+        return center
 
     def _unit_centers(self, places: Floats) -> Floats:
         edge = self._apart / self._half

@@ -199,12 +199,11 @@ def _families(domain: Domain, goal: Goal) -> list[Any]:
 
 def _readings(decodes: tuple[Decode, ...], goal: Goal) -> list[Decode]:
     """Return the ways to read that can serve a goal."""
-    if goal == "unbiased":
-        return [how for how in decodes if how == "unbiased"]
-    # Projecting never hurts a raw report, and serves the worst place better than a median.
-    useless = {"unbiased"}
-    if "project" in decodes:
-        useless |= {"raw", "median"} if goal == "worst" else {"raw"}
+    best: dict[Goal, Decode] = {"mean": "median", "worst": "project", "unbiased": "unbiased"}
+    if best[goal] in decodes or goal == "unbiased":
+        return [how for how in decodes if how == best[goal]]
+    # Projecting never hurts a raw report.
+    useless = {"unbiased", "raw"} if "project" in decodes else {"unbiased"}
     return [how for how in decodes if how not in useless]
 
 
