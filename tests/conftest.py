@@ -4,12 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from clusters import Cluster
+from postgresql import Postgres
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
     """A PostgreSQL of the tests' own."""
-    cluster = Cluster(tmp_path_factory.mktemp("postgres"))
-    yield cluster
-    cluster.end()
+    postgres = Postgres(tmp_path_factory.mktemp("postgres"))
+    yield postgres
+    postgres.end()

@@ -12,14 +12,14 @@ from coatcheck.protocol.agreement import countersign, read_signed, settle, write
 from coatcheck.protocol.client import Invitation, examine
 from coatcheck.protocol.keyfiles import SecretKeys, read_keys
 from coatcheck.services.clock import Clock
-from coatcheck.services.cluster import Local
+from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.connections import Message
 from coatcheck.services.server.jobs import draft as drafted
 from coatcheck.services.settings import ServerSettings, ShufflerSettings, read_settings
 from coatcheck.services.shuffler.rounds import Live
 from coatcheck.services.shuffler.service import ShufflerService
 from coatcheck.stores.memory import MemoryShuffler
-from evenings import LIMIT, draft
+from service_rounds import LIMIT, draft
 
 
 class Stage:
@@ -29,7 +29,7 @@ class Stage:
         self.folder = folder
         self.start = self.wall = float(int(time.time()))
         self.steady = 0.0
-        local = Local(folder, stores={"shuffler-1": "memory:"})
+        local = Cluster(folder, stores={"shuffler-1": "memory:"})
         config = folder / "shuffler-1.toml"
         settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
         clock = Clock(wall=lambda: self.wall, steady=lambda: self.steady)
@@ -59,7 +59,7 @@ class Stage:
         raw = drafted(server, draft(name, minimum=minimum), times, [public], board)
         return write_signed(countersign(read_signed(raw), keys=pairs, pledged={}))
 
-    def _invite(self, group: str, local: Local) -> Invitation:
+    def _invite(self, group: str, local: Cluster) -> Invitation:
         signed, now = read_signed(self.signed), int(self.start)
         return examine(signed, group=group, trusted=local.trusted, limit=LIMIT, now=now)
 
