@@ -13,7 +13,6 @@ import pytest
 
 from coatcheck.errors import Error
 from coatcheck.protocol.parcels import Receipt
-from coatcheck.protocol.witness import check_bulletin
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import Peers
 from postgresql import Postgres
@@ -73,16 +72,14 @@ async def open_patiently(cluster: Cluster, name: str, *, people: int) -> str:
     raise AssertionError("the round did not open")
 
 
-async def check_everything(cluster: Cluster, crowd: Crowd, people: int) -> None:
+async def check_everything(crowd: Crowd, people: int) -> None:
     """Everybody acknowledged is answered once, receipts hold, and there is one bulletin."""
     answers = await crowd.collect()
     assert len(answers) == 2 * people
     assert all(len(answer.partners) == 1 for answer in answers)
     contacts = [answer.partners[0].contact for answer in answers]
     assert len(set(contacts)) == len(contacts)  # a matching: nobody is in it twice
-    round_ = crowd.visits[0].round
-    url = f"{cluster.url('board')}/rounds/{round_.digest.hex()}/bulletin"
-    bulletin = check_bulletin(httpx2.get(url).content, round_)
+    bulletin = await crowd.visits[0].bulletin(patience=PATIENCE)
     assert [tally.received for tally in bulletin.heading.tallies] == [people, people]
     assert [tally.kept for tally in bulletin.heading.tallies] == [people, people]
     # Who was answered while the shuffler died, and came again after the release, has none: which
@@ -106,7 +103,7 @@ def test_every_step_survives_a_kill(kind: str, postgres: Postgres, tmp_path: Pat
                 peers = Peers(timeout=10)
                 crowd = Crowd(cluster, url)
                 await crowd.join(peers, people=5)
-                await check_everything(cluster, crowd, people=5)
+                await check_everything(crowd, people=5)
                 await peers.close()
                 # People have their answers before the server has heard that they do.
                 with contextlib.suppress(AssertionError):
@@ -140,7 +137,7 @@ def test_uploads_survive_kills_at_random_times(
                     cluster.kill("shuffler-1")
                     await joins
                 await asyncio.to_thread(until, lambda: deaths["shuffler-1"] == 5)
-                await check_everything(cluster, crowd, people=50)
+                await check_everything(crowd, people=50)
                 await peers.close()
 
     asyncio.run(whole())
@@ -160,7 +157,7 @@ def test_a_cascade_survives_its_second_shuffler(tmp_path: Path) -> None:
                 for _ in range(3):
                     await asyncio.sleep(0.7)
                     cluster.kill("shuffler-2")
-                await check_everything(cluster, crowd, people=4)
+                await check_everything(crowd, people=4)
                 await peers.close()
 
     asyncio.run(whole())
@@ -193,7 +190,7 @@ def test_two_shufflers_on_one_database(tmp_path: Path) -> None:
                 await asyncio.to_thread(cluster.wait_until_leads, "shuffler-1b")
                 assert status(crowd.url)["groups"][0]["crowd"] == 2
                 await crowd.join(peers, people=2)
-                await check_everything(cluster, crowd, people=4)
+                await check_everything(crowd, people=4)
             finally:
                 await peers.close()
 

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Self
@@ -149,10 +149,9 @@ class Cluster:
         """
         if name in self.processes:
             self._reap(name)
-        address = self.folder / f"{name}.address"
-        if address.exists():
+        with suppress(Unavailable):
             self._places[name] = self.url(name).rpartition("//")[2]
-        address.unlink(missing_ok=True)
+        (self.folder / f"{name}.address").unlink(missing_ok=True)
         command = [sys.executable, "-m", "coatcheck.services.child", self.role(name)]
         command += [str(self.folder / f"{name}.toml"), listen or self._places.get(name, "")]
         faults = self.folder / "faults"
@@ -172,19 +171,16 @@ class Cluster:
 
     def wait(self, name: str) -> str:
         """Wait until a service answers, and give its address."""
-        path = self.folder / f"{name}.address"
-        end = time.monotonic() + PATIENCE
-        while not path.exists():
-            self.check(name)
-            if time.monotonic() > end:
-                raise Unavailable(f"the {name} did not start within {PATIENCE:g} s: read its log")
-            time.sleep(_GLANCE)
+        self._wait(name, (self.folder / f"{name}.address").exists)
         return self.url(name)
 
     def wait_until_leads(self, name: str) -> None:
         """Wait until a service is ready for requests."""
+        self._wait(name, lambda: self.leads(name))
+
+    def _wait(self, name: str, ready: Callable[[], bool]) -> None:
         end = time.monotonic() + PATIENCE
-        while not self.leads(name):
+        while not ready():
             self.check(name)
             if time.monotonic() > end:
                 raise Unavailable(f"the {name} was not ready within {PATIENCE:g} s: read its log")
@@ -192,8 +188,6 @@ class Cluster:
 
     def leads(self, name: str) -> bool:
         """Tell whether a service answers, its store too, and no other process leads that store."""
-        if not (self.folder / f"{name}.address").exists():
-            return False
         ca = self._extra.get("ca", "")
         try:
             found = ask("GET", f"{self.url(name)}/healthz", ca=ca and str(self.folder / ca))
@@ -219,8 +213,11 @@ class Cluster:
                 raise Refused(f"the {name} ended with code {code}: {told}")
 
     def url(self, name: str) -> str:
-        """Give the address of a running service."""
-        return (self.folder / f"{name}.address").read_text(encoding="ascii").strip()
+        """Give the address of a service that answers."""
+        try:
+            return (self.folder / f"{name}.address").read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            raise Unavailable(f"the {name} does not answer yet: try again") from None
 
     def kill(self, name: str) -> None:
         """End a service as a power failure would."""
