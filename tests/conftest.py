@@ -1,6 +1,8 @@
 """Fixtures that several test files share."""
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -8,8 +10,12 @@ from postgresql import Postgres
 
 
 @pytest.fixture(scope="session")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+def postgres() -> Iterator[Postgres]:
     """A PostgreSQL of the tests' own."""
-    postgres = Postgres(tmp_path_factory.mktemp("postgres"))
-    yield postgres
-    postgres.end()
+    # Not in pytest's folder, which every other session of pytest closes to the user postgres.
+    with tempfile.TemporaryDirectory(prefix="coatcheck-pg-", ignore_cleanup_errors=True) as folder:
+        made = Postgres(Path(folder))
+        try:
+            yield made
+        finally:
+            made.end()

@@ -12,6 +12,7 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -19,16 +20,12 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 
 from coatcheck.demo.events import Event, Letter, Pace, Person, Step
-from coatcheck.demo.scenarios import Scenario
-from coatcheck.entropy import system
+from coatcheck.demo.opened import open_uploads
 from coatcheck.errors import Refused, Unavailable
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import settle
 from coatcheck.protocol.client import Limit
-from coatcheck.protocol.keyfiles import read_keys, write_bytes
-from coatcheck.protocol.parcels import Batch
-from coatcheck.protocol.server import Opened, Server
-from coatcheck.protocol.shuffler import Shuffler, fresh_state
+from coatcheck.protocol.keyfiles import write_bytes
 from coatcheck.randomizers import Randomizer
 from coatcheck.services.cluster import PATIENCE, Cluster
 from coatcheck.services.http.client import BULK, Absent, Peers
@@ -36,9 +33,11 @@ from coatcheck.services.person.visit import Visit
 
 if TYPE_CHECKING:
     from coatcheck.accounting.amplification import Guarantee
+    from coatcheck.demo.scenarios import Scenario
     from coatcheck.protocol.agreement import SignedTerms
     from coatcheck.protocol.messages import Answer
     from coatcheck.protocol.notices import Bulletin
+    from coatcheck.protocol.server import Opened
     from coatcheck.protocol.terms import Round
     from coatcheck.protocol.ticket import Ticket
 
@@ -65,7 +64,7 @@ class Run:
 
     def __init__(
         self,
-        scenario: Scenario,
+        scenario: "Scenario",
         cluster: Cluster,
         *,
         observer: Callable[["Run", Event], object],
@@ -124,32 +123,25 @@ class Run:
         with self._step("starting", "shuffler, server and board start", parts=len(names)):
             self._write_insight()
             self.cluster.start_all()
-            end = time.monotonic() + PATIENCE
             for name in names:
-                while not await asyncio.to_thread(self.cluster.leads, name):
-                    self.cluster.check()
-                    if time.monotonic() > end:
-                        raise Refused(f"the {name} was not ready within {PATIENCE:g} s")
-                    await asyncio.sleep(_GLANCE)
+                await asyncio.to_thread(self.cluster.wait_until_leads, name)
                 self.tell("started")
         with self._step("opening", "terms are drafted, signed, counter-signed, opened", parts=1):
             # Everybody is the minimum, so the round closes when the last one has joined.
-            draft = self.scenario.draft()
-            self.url = await asyncio.to_thread(
-                self.cluster.open_round, draft, closes=1, expires=_EXPIRES
-            )
+            opened = partial(self.cluster.open_round, closes=1, expires=_EXPIRES)
+            self.url = await asyncio.to_thread(opened, self.scenario.draft())
             self._invite()
-            first = self.visits[self.people[0]]
-            self.signed = (await first.offer(patience=PATIENCE)).signed
+            self.signed = (await self.visits[0, 0].offer(patience=PATIENCE)).signed
             self.round = settle(self.signed, trusted=self.cluster.trusted)
             self.tell("terms")
 
     def _write_insight(self) -> None:
         """Write down what only the server knows."""
-        insight = self.scenario.insight
-        known = {} if insight is None else {"direction": insight.direction.tolist()}
-        raw = msgspec.json.encode({self.scenario.task.name: known} if known else {})
-        write_bytes(self.cluster.folder / _INSIGHT, raw, secret=True, replace=True)
+        known, insight = {}, self.scenario.insight
+        if insight is not None:
+            known = {self.scenario.task.name: {"direction": insight.direction.tolist()}}
+        path = self.cluster.folder / _INSIGHT
+        write_bytes(path, msgspec.json.encode(known), secret=True, replace=True)
 
     def _invite(self) -> None:
         homes = self.cluster.folder / "people"
@@ -184,10 +176,12 @@ class Run:
         await self._rest()
         with self._step("closing", "the roles shuffle, compute, seal and publish", parts=2):
             await self._published()
-        self.seen = await asyncio.to_thread(self._open_uploads)
+        uploads = [*(ticket.upload for ticket in self.tickets.values()), *self.relayed]
+        opened = partial(open_uploads, cluster=self.cluster, task=self.scenario.task)
+        self.seen = await asyncio.to_thread(opened, uploads, self.round)
         self.tell("opened")
         await self._rest()
-        self.bulletin = await self.visits[self.people[0]].bulletin(patience=PATIENCE)
+        self.bulletin = await self.visits[0, 0].bulletin(patience=PATIENCE)
         self.tell("published")
         await self._rest()
         with self._step(
@@ -246,23 +240,6 @@ class Run:
         """The round's address at the board."""
         return f"{self.cluster.url('board')}/rounds/{self.round.digest.hex()}"
 
-    def _open_uploads(self) -> Sequence[Opened]:
-        """Open the uploads with both keys, as only whoever holds the two files can.
-
-        The server has deleted its batch and the shuffler its order, so the uploads are shuffled
-        once more: as good an order as the one that is forgotten.
-        """
-        folder, round_ = self.cluster.folder, self.round
-        mixing, opening = (
-            read_keys(folder / f"{name}.key").pairs
-            for name in (self.cluster.shufflers[0], "server")
-        )
-        shuffler = Shuffler(round_, keys=mixing, state=fresh_state(round_, system()))
-        for upload in [*(ticket.upload for ticket in self.tickets.values()), *self.relayed]:
-            shuffler.receive(upload, now=round_.terms.opens)
-        batch = Batch.decode(shuffler.release(now=round_.terms.closes), round_)
-        return Server(round_, keys=opening, task=self.scenario.task).open(batch)
-
     async def _collect(self, who: Person) -> None:
         """Let a person fetch the whole bulletin, check it and open their own entry."""
         self.answers[who] = await self.visits[who].collect(patience=PATIENCE)
@@ -274,7 +251,7 @@ class Run:
         """Let people of the first group write to their nearest partner, and the partner reply."""
         told = (self.partners(who)[0] for who in writers)
         readers = list(dict.fromkeys(partner for partner in told if partner is not None))
-        again = [self.people[0]] if self.pace is None else list(writers)
+        again = [(0, 0)] if self.pace is None else list(writers)
         parts = len(writers) + len(readers)
         name = "letters between partners"
         with self._step("writing", name, parts=parts + len(again), people=parts):
@@ -331,7 +308,7 @@ def demo_cluster(folder: Path) -> Cluster:
 
 @asynccontextmanager
 async def started(
-    scenario: Scenario,
+    scenario: "Scenario",
     cluster: Cluster,
     *,
     observer: Callable[[Run, Event], object],

@@ -14,20 +14,20 @@ import numpy as np
 from coatcheck import tasks
 from coatcheck.demo import city, gradients
 from coatcheck.demo.events import Person
-from coatcheck.demo.run import Run
-from coatcheck.demo.scenarios import Scenario
 from coatcheck.domains import Box
 from coatcheck.errors import Misuse
 from coatcheck.simulation.rehearsal import Floats, Pairs, distances, measure
 
 if TYPE_CHECKING:
+    from coatcheck.demo.run import Run
+    from coatcheck.demo.scenarios import Scenario
     from coatcheck.randomizers import Decode
 
 _SHOWN = 4
 _HEROES = ("Ada", "Bo")
 
 
-def summarize(run: Run) -> dict[str, Any]:
+def summarize(run: "Run") -> dict[str, Any]:
     """Write down what happened in a run that is complete."""
     estimates = _estimates(run)
     document: dict[str, Any] = {
@@ -49,7 +49,7 @@ def summarize(run: Run) -> dict[str, Any]:
     return document
 
 
-def _estimates(run: Run) -> list[Floats]:
+def _estimates(run: "Run") -> list[Floats]:
     """Return what the server made of each report, in the order in which it saw them."""
     return [
         draft.randomizer.estimate(opened.reports, cast("Decode", draft.decode))
@@ -57,7 +57,7 @@ def _estimates(run: Run) -> list[Floats]:
     ]
 
 
-def _groups(run: Run) -> list[dict[str, Any]]:
+def _groups(run: "Run") -> list[dict[str, Any]]:
     return [
         {
             "name": draft.name,
@@ -75,18 +75,18 @@ def _groups(run: Run) -> list[dict[str, Any]]:
     ]
 
 
-def _heroes(run: Run, estimates: Sequence[Floats]) -> list[dict[str, Any]]:
+def _heroes(run: "Run", estimates: Sequence[Floats]) -> list[dict[str, Any]]:
     """Tell of the first person of the first group and of whom they meet."""
     met = [(0, 1)] if run.scenario.insight is not None else _partners(run, (0, 0))
     chosen = zip(_HEROES, [(0, 0), *met], strict=False)
     return [_hero(run, name, who, estimates) for name, who in chosen]
 
 
-def _partners(run: Run, who: Person) -> list[Person]:
+def _partners(run: "Run", who: Person) -> list[Person]:
     return [partner for partner in run.partners(who) if partner is not None]
 
 
-def _hero(run: Run, name: str, who: Person, estimates: Sequence[Floats]) -> dict[str, Any]:
+def _hero(run: "Run", name: str, who: Person, estimates: Sequence[Floats]) -> dict[str, Any]:
     group, row = who
     ticket, answer = run.tickets[who], run.answers[who]
     seen = [contact.address for contact in run.seen[group].contacts].index(ticket.keys.address)
@@ -116,13 +116,13 @@ def _hero(run: Run, name: str, who: Person, estimates: Sequence[Floats]) -> dict
     }
 
 
-def _box(scenario: Scenario) -> Box:
+def _box(scenario: "Scenario") -> Box:
     if scenario.box is None:
         raise Misuse(f"the scenario {scenario.name} has no places")
     return scenario.box
 
 
-def _server(run: Run, estimates: Sequence[Floats]) -> dict[str, Any]:
+def _server(run: "Run", estimates: Sequence[Floats]) -> dict[str, Any]:
     """Show the first rows of the batch as the server opened it: addresses and noisy values."""
     rows = [
         {"address": contact.address.hex(), "noisy": np.round(value, 5).tolist()}
@@ -136,7 +136,7 @@ def _server(run: Run, estimates: Sequence[Floats]) -> dict[str, Any]:
     }
 
 
-def _board(run: Run) -> dict[str, Any]:
+def _board(run: "Run") -> dict[str, Any]:
     groups = range(len(run.scenario.drafts))
     if run.bulletin is None:
         raise Misuse("the round is not on the board yet: complete the run first")
@@ -148,7 +148,7 @@ def _board(run: Run) -> dict[str, Any]:
     }
 
 
-def _service(run: Run) -> dict[str, Any]:
+def _service(run: "Run") -> dict[str, Any]:
     """Measure how well people were served, beside true places and beside chance."""
     scenario, box = run.scenario, _box(run.scenario)
     first = range(len(scenario.values[0]))
@@ -169,7 +169,7 @@ def _service(run: Run) -> dict[str, Any]:
     }
 
 
-def _learning(run: Run, known: gradients.Lesson) -> dict[str, Any]:
+def _learning(run: "Run", known: gradients.Lesson) -> dict[str, Any]:
     """Measure what the crowd taught the model, and whether wrong labels cost rewards."""
     shared = np.array(run.answers[0, 0].shared)
     truth = known.gradients.mean(axis=0)

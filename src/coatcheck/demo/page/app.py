@@ -11,7 +11,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 import uvicorn
@@ -29,11 +29,13 @@ from coatcheck.demo.events import Pace
 from coatcheck.demo.page import adversaries, explorer
 from coatcheck.demo.page.history import History, known_partners
 from coatcheck.demo.run import OCTETS, Run, started
-from coatcheck.demo.scenarios import Scenario
 from coatcheck.errors import Error, Misuse, Unavailable
 from coatcheck.protocol.notices import Checkpoint, Posting, posting_size
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import BULK
+
+if TYPE_CHECKING:
+    from coatcheck.demo.scenarios import Scenario
 
 STATIC: Final = Path(__file__).parent / "static"
 _BODY_LIMIT: Final = 1 << 16
@@ -223,7 +225,7 @@ def create_app(run: Run, history: History, pace: Pace) -> ASGIApp:
 
 
 async def serve_page(
-    scenario: Scenario,
+    scenario: "Scenario",
     cluster: Cluster,
     *,
     announce: Callable[[str, Run], object],

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from coatcheck.demo.events import Event, Person
-from coatcheck.demo.run import Run
 from coatcheck.domains import Box
 from coatcheck.errors import Misuse
 from coatcheck.protocol import client
 
 if TYPE_CHECKING:
+    from coatcheck.demo.run import Run
     from coatcheck.randomizers import Decode
 
 Entry = dict[str, Any]
@@ -29,7 +29,7 @@ class History:
         self.entries: list[Entry] = []
         self._changed = asyncio.Event()
 
-    def __call__(self, run: Run, event: Event) -> None:
+    def __call__(self, run: "Run", event: Event) -> None:
         """Keep an event."""
         describe = _DESCRIBED.get(event.kind)
         self.add(event.kind, **(describe(run, event) if describe else {}))
@@ -58,13 +58,13 @@ def unit(box: Box | None, places: Any) -> list[list[float]]:
     return found
 
 
-def _places(run: Run, group: int, reports: Any, how: str) -> list[list[float]]:
+def _places(run: "Run", group: int, reports: Any, how: str) -> list[list[float]]:
     """Return reports as places, read in some way."""
     randomizer = run.scenario.drafts[group].randomizer
     return unit(run.scenario.box, randomizer.estimate(np.array(reports), cast("Decode", how)))
 
 
-def _terms(run: Run, _: Event) -> Entry:
+def _terms(run: "Run", _: Event) -> Entry:
     terms, scenario = run.round.terms, run.scenario
     both = zip(terms.groups, scenario.drafts, scenario.values, strict=True)
     return {
@@ -91,7 +91,7 @@ def _terms(run: Run, _: Event) -> Entry:
     }
 
 
-def _joined(run: Run, event: Event) -> Entry:
+def _joined(run: "Run", event: Event) -> Entry:
     group, report = event.who[0], run.reports[event.who]
     person = {
         "who": event.who,
@@ -103,7 +103,7 @@ def _joined(run: Run, event: Event) -> Entry:
     return {"people": [person]}
 
 
-def _opened(run: Run, _: Event) -> Entry:
+def _opened(run: "Run", _: Event) -> Entry:
     return {
         "groups": [
             {
@@ -116,7 +116,7 @@ def _opened(run: Run, _: Event) -> Entry:
     }
 
 
-def _published(run: Run, _: Event) -> Entry:
+def _published(run: "Run", _: Event) -> Entry:
     if run.bulletin is None:
         raise Misuse("the round is not on the board yet")
     heading = run.bulletin.heading
@@ -124,7 +124,7 @@ def _published(run: Run, _: Event) -> Entry:
     return {"entries": heading.sizes, "root": heading.root.hex(), "bytes": size}
 
 
-def _collected(run: Run, event: Event) -> Entry:
+def _collected(run: "Run", event: Event) -> Entry:
     answer = run.answers[event.who]
     person = {
         "who": event.who,
@@ -134,7 +134,7 @@ def _collected(run: Run, event: Event) -> Entry:
     return {"people": [person]}
 
 
-def _letters(_: Run, event: Event) -> Entry:
+def _letters(_: "Run", event: Event) -> Entry:
     return {
         "letters": [
             {"to": one.reader, "from": one.sender, "body": one.body} for one in event.letters
@@ -153,6 +153,6 @@ _DESCRIBED = {
 }
 
 
-def known_partners(run: Run) -> dict[Person, list[Person]]:
+def known_partners(run: "Run") -> dict[Person, list[Person]]:
     """Tell whom each person was given, as far as they are of the scenario, too."""
     return {who: [one for one in run.partners(who) if one] for who in list(run.answers)}
