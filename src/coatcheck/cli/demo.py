@@ -228,7 +228,7 @@ def _print(document: dict[str, Any]) -> None:
         console.print(f"  [bold]{group['name']}[/]: {group['guarantee']}")
     _title(console, "Time")
     for step in document["steps"]:
-        rate = f"  ({step['people'] / step['seconds']:,.0f} a second)" if step["people"] else ""
+        rate = f"  ({step['people'] / step['seconds']:,.0f} per second)" if step["people"] else ""
         console.print(f"  {step['seconds']:7.2f} s  {step['name']}{rate}")
     console.print(f"  {document['seconds']:7.2f} s  all of it")
     if "kept" in document:
