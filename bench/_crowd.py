@@ -23,11 +23,11 @@ from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.suites import CLASSICAL
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
-from coatcheck.protocol.witness import check_bulletin
+from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import Peers
-from coatcheck.services.person.verbs import Offer, Visit
+from coatcheck.services.person.visit import Offer, Visit
 
 _CLIENTS = 32
 
@@ -52,8 +52,8 @@ def round_of(folder: Path, *, people: int) -> list[Figure]:
         steps |= waited
         begun = time.perf_counter()
         round_ = settle(offer.signed)
-        bulletin = check_bulletin(raw, round_)
-        answers = [client.collect(ticket, bulletin, round_) for ticket in tickets[::20]]
+        bulletin = verify_bulletin(raw, round_)
+        answers = [client.collect(ticket, bulletin) for ticket in tickets[::20]]
         steps["check, and open every 20th answer (people)"] = time.perf_counter() - begun
         assert all(len(answer.partners) == 1 for answer in answers)  # noqa: S101 - a bench checks
     steps["  of it matching alone"] = _matching(each)

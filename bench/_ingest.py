@@ -18,14 +18,17 @@ import uvicorn
 from coatcheck.services.http.connections import protocol
 from coatcheck.services.settings import ShufflerSettings, read_settings
 from coatcheck.services.shuffler.service import ShufflerService
-from coatcheck.stores import Parcel, Verdict
-from coatcheck.stores.memory import MemoryShuffler
+from coatcheck.stores.shuffler import Parcel, ShufflerStore, Verdict
+from coatcheck.stores.store import open_database
 
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
-class Nowhere(MemoryShuffler):
+class Nowhere(ShufflerStore):
     """A store that keeps rounds and forgets uploads at once: the same server with no store."""
+
+    def __init__(self) -> None:
+        super().__init__(open_database("memory:", role="shuffler"))
 
     def put(self, parcels: Sequence[Parcel], *, fence: int) -> list[Verdict]:
         """Keep nothing."""

@@ -64,11 +64,9 @@ def _default(value: object) -> str:
 
 def _api() -> str:
     """List the public names by module, with a call and the first sentence."""
-    modules: dict[str, list[str]] = {}
-    for name, module in coatcheck._CONTENTS.items():  # noqa: SLF001 - the table is the contents
-        modules.setdefault(f"coatcheck.{module}", []).append(name)
     lines = []
-    for module, names in sorted(modules.items()):
+    for short, names in coatcheck._CONTENTS.items():  # noqa: SLF001 - the table is the contents
+        module = f"coatcheck.{short}"
         lines += [f"## {module}", "", _sentence(import_module(module)), ""]
         for name in sorted(names):
             thing = getattr(coatcheck, name)

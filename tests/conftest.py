@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from made_data import made
 from postgresql import Postgres
+from study import datasets
 
 
 @pytest.fixture(scope="session")
@@ -14,8 +16,17 @@ def postgres() -> Iterator[Postgres]:
     """A PostgreSQL of the tests' own."""
     # Not in pytest's folder, which every other session of pytest closes to the user postgres.
     with tempfile.TemporaryDirectory(prefix="coatcheck-pg-", ignore_cleanup_errors=True) as folder:
-        made = Postgres(Path(folder))
+        started = Postgres(Path(folder))
         try:
-            yield made
+            yield started
         finally:
-            made.end()
+            started.end()
+
+
+@pytest.fixture
+def data_sets(monkeypatch: pytest.MonkeyPatch) -> bool:
+    """The real data sets where they are (True); elsewhere small made-up ones of the same shape."""
+    real = datasets.is_there()
+    if not real:
+        monkeypatch.setattr(datasets, "load", made)
+    return real

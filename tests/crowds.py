@@ -38,7 +38,13 @@ def law_of(caps: Sequence[frozenset[int]], reports: int, epsilon: float) -> TwoL
     total = size * math.exp(epsilon) + reports - size
     apart = max(len(a - b) for a in caps for b in caps)
     kernel = len(frozenset.intersection(*caps))
-    return TwoLevel(epsilon=epsilon, cap=size / total, apart=apart / total, kernel=kernel / total)
+    return TwoLevel(
+        epsilon=epsilon,
+        cap=size / total,
+        apart=apart / total,
+        kernel=kernel / total,
+        reached=True,
+    )
 
 
 def minkowski_caps(steps: int, radius: int, dimension: int) -> tuple[list[frozenset[int]], int]:

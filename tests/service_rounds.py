@@ -13,13 +13,13 @@ from coatcheck.protocol.client import Invitation, Limit, examine
 from coatcheck.protocol.messages import Answer
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import Peers
-from coatcheck.services.person.verbs import Offer, Visit
+from coatcheck.services.person.visit import Offer, Visit
 
 SQUARE = Box(lo=(0.0, 0.0), hi=(1.0, 1.0)).params()
 RANDOMIZER = {"name": "minkowski", "domain": SQUARE, "epsilon": 2.0, "radius": 0.5}
 LIMIT = Limit(epsilon=10.0, delta=1e-3)
 GROUPS = ("riders", "drivers")
-PATIENCE = 300.0
+PATIENCE = 600.0
 """Seconds for what takes a moment on a quiet machine: a limit, never a time that is waited for."""
 QUICK = {"tick": 0.05, "lease": 0.6, "peer_timeout": 3.0}
 

@@ -16,9 +16,9 @@ from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.connections import Message
 from coatcheck.services.server.jobs import draft as drafted
 from coatcheck.services.settings import ServerSettings, ShufflerSettings, read_settings
-from coatcheck.services.shuffler.rounds import Live
+from coatcheck.services.shuffler.rounds import ShufflerLiveRound
 from coatcheck.services.shuffler.service import ShufflerService
-from coatcheck.stores.memory import MemoryShuffler
+from coatcheck.stores.shuffler import shuffler_store
 from service_rounds import LIMIT, draft
 
 
@@ -33,7 +33,7 @@ class Stage:
         config = folder / "shuffler-1.toml"
         settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
         clock = Clock(wall=lambda: self.wall, steady=lambda: self.steady)
-        self.service = ShufflerService(settings, store=MemoryShuffler(), clock=clock)
+        self.service = ShufflerService(settings, store=shuffler_store("memory:"), clock=clock)
         self.signed = self.terms(folder, minimum)
         self.round = settle(read_signed(self.signed))
         self.invitations = [self._invite(group, local) for group in ("riders", "drivers")]
@@ -64,7 +64,7 @@ class Stage:
         return examine(signed, group=group, trusted=local.trusted, limit=LIMIT, now=now)
 
     @property
-    def live(self) -> Live:
+    def live(self) -> ShufflerLiveRound:
         """The round as the shuffler holds it."""
         return self.service.rounds[self.round.digest]
 
@@ -76,10 +76,15 @@ class Stage:
             for invitation in self.invitations
         ]
 
-    async def post(self, raw: bytes) -> int:
+    async def post(self, raw: bytes, *, token: bytes = b"") -> int:
         """Send bytes as an upload; the status."""
+        return (await self.ask(raw, token=token))[0]
+
+    async def ask(self, raw: bytes, *, token: bytes = b"") -> tuple[int, bytes]:
+        """Send bytes as an upload; the status and what is answered."""
         path = f"/rounds/{self.round.digest.hex()}/uploads"
-        scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+        headers = [(b"coatcheck-token", token)] if token else []
+        scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
         said: list[Message] = []
 
         async def receive() -> Message:
@@ -90,7 +95,7 @@ class Stage:
 
         await self.service.frame(scope, receive, send)
         status: int = said[0]["status"]
-        return status
+        return status, b"".join(message.get("body", b"") for message in said)
 
     async def wait(self, seconds: float, *, step: float = 0.0) -> str:
         """Let time pass (and the wall's clock step), let the shuffler look, and give the phase."""
@@ -98,8 +103,8 @@ class Stage:
         self.wall += seconds + step
         await self.service.refresh()
         # Delivery fails, for there is no server here: the phase is what counts.
-        await self.service.advance(self.live)
-        return self.live.stored.phase
+        await self.service.rounds.advance(self.live)
+        return self.live.stored.phase.value
 
 
 @asynccontextmanager

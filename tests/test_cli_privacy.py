@@ -146,7 +146,7 @@ def test_plan_draws(tmp_path: Path) -> None:
         (["amplify", *LOCAL, "--mechanism", "grid"], "--cells"),
         (["amplify", *LOCAL, "--method", "magic"], "choose one of"),
         (["amplify", *LOCAL, "--mechanism", "bounded", "--radius", "2"], "at most 1"),
-        (["amplify", *LOCAL, *BALL, "--lower"], "on the cube only"),
+        (["amplify", *LOCAL, *BALL, "--lower"], "known on the cube only"),
         (["calibrate", "--epsilon", "0", "--crowd", "9", "--delta", "0.1"], "positive epsilon"),
         (["plan", "--epsilon", "1", "--delta", "1e-6"], "--crowd"),
         (["plan", *SMALL, "--goal", "best"], "--goal"),

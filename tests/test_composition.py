@@ -128,6 +128,20 @@ def test_corrupted_people_tell_the_share_of_a_secret_sample() -> None:
         assert "corrupted" in (function.__doc__ or "")
 
 
+@pytest.mark.parametrize("sampled", [1.0, 0.3])
+@pytest.mark.parametrize(("crowd", "rounds"), [(1, 1), (1, 3), (3, 2), (500, 1), (500, 2)])
+def test_no_sum_is_above_the_plain_one(crowd: int, rounds: int, sampled: float) -> None:
+    """Neither the rounds' own ε, each with its part of δ, nor the local ε add up to less."""
+    law, delta = AnyLdp(epsilon=2.0), 1e-6
+    found = compose(law, crowd=crowd, delta=delta, rounds=rounds, sampled=sampled)
+    parts = amplify(law, crowd=crowd, delta=delta / rounds / sampled).epsilon
+    for one in (parts, 2.0):
+        assert found <= rounds * math.log1p(sampled * math.expm1(one)) * (1 + 1e-12)
+    if rounds == 1:
+        exact = math.log1p(sampled * math.expm1(parts))
+        assert found == pytest.approx(exact, rel=2e-5)
+
+
 def test_rounds_that_cost_nothing_add_up_to_little() -> None:
     """A round whose ε is zero at this δ can still be composed, many times."""
     law = AnyLdp(epsilon=0.5)
@@ -151,6 +165,13 @@ def test_mistakes_get_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
         one.then(replace(one, step=one.step * (1 + 1e-10)))
     with pytest.raises(Misuse, match="at least 1 round"):
         one.times(0)
+    for rounds in (2.5, "3", math.nan):
+        with pytest.raises(Misuse, match="whole number"):
+            one.times(rounds)  # type: ignore[arg-type]
+        with pytest.raises(Misuse, match="whole number"):
+            compose(AnyLdp(epsilon=1.0), crowd=10, delta=1e-6, rounds=rounds)  # type: ignore[arg-type]
+        with pytest.raises(Misuse, match="whole number"):
+            calibrate_rounds(epsilon=1.0, crowd=10, delta=1e-6, rounds=rounds)  # type: ignore[arg-type]
     with pytest.raises(Misuse, match="sampled share"):
         losses(AnyLdp(epsilon=1.0), crowd=10, step=0.1, sampled=0.0)
     with pytest.raises(Misuse, match="positive step"):

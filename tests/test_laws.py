@@ -89,6 +89,11 @@ def test_binary_grid_is_the_worst_case() -> None:
         lambda: pair(AnyLdp(epsilon=-1.0)),
         lambda: pair(AnyLdp(epsilon=math.nan)),
         lambda: pair(TwoLevel(epsilon=1.0, cap=0.7, apart=0.7)),
+        lambda: pair(TwoLevel(epsilon=1.0, cap="0.1", apart=0.1)),  # type: ignore[arg-type]
+        lambda: pair(TwoLevel(epsilon=1.0, cap=math.nan, apart=0.1)),
+        lambda: pair(TwoLevel(epsilon=1.0, cap=0.1, apart=-0.1)),
+        lambda: pair(OwnCoin(law=AnyLdp(epsilon=1.0), rate=1.1)),
+        lambda: pair(AnyLdp(epsilon=65.0)),
         lambda: pair(TwoLevel(epsilon=1.0, cap=0.1, apart=0.2)),
         lambda: pair(OwnCoin(law=AnyLdp(epsilon=1.0), rate=0.0)),
         lambda: minkowski(1.0, radius=0.0, dimension=2),

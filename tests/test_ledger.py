@@ -228,5 +228,5 @@ def test_mistakes_get_a_sentence(tmp_path: Path) -> None:
         Ledger.open(tmp_path / "mine", epsilon=2.0)
     with pytest.raises(Misuse, match="name"):
         book.spend(promise(), round_id="")
-    with pytest.raises(Misuse, match="oneself"):
+    with pytest.raises(Misuse, match="yourself"):
         book.spend(promise(), round_id="r", together=0)

@@ -1,16 +1,21 @@
 """Tries to refute the proofs: every bound against full enumeration of small shuffled crowds."""
 
+import itertools
 import math
 from collections.abc import Sequence
+from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coatcheck.accounting.amplification import delta_curve
+from coatcheck.accounting import hockeystick
+from coatcheck.accounting.amplification import amplify, calibrate, delta_curve
 from coatcheck.accounting.attainable import lower
-from coatcheck.accounting.laws import AnyLdp, Clones, Law, grid, minkowski
+from coatcheck.accounting.laws import AnyLdp, Clones, Law, OwnCoin, Pair, grid, minkowski, pair
+from coatcheck.domains import Ball
+from coatcheck.randomizers import BoundedResponse, MinkowskiResponse
 from crowds import Array, bounded_caps, grid_caps, law_of, minkowski_caps, two_level, worst_delta
 
 SHARES = st.floats(0.02, 0.98)
@@ -68,15 +73,17 @@ def test_cap_bounds_hold_for_every_data_set(
 def test_bound_holds_for_caps_of_any_shape(
     seed: int, epsilon: float, share: float, crowd: int
 ) -> None:
-    """No family of equal caps, however they overlap in twos and threes, exceeds ours."""
+    """No family of equal caps, however they overlap, exceeds ours, and each reaches the lower."""
     rng = np.random.default_rng(seed)
     reports, size = int(rng.integers(3, 7)), int(rng.integers(1, 4))
     size = min(size, reports - 1)
     caps = [frozenset(rng.permutation(reports)[:size].tolist()) for _ in range(3)]
     if len(set(caps)) == 1:
         return
+    law = law_of(caps, reports, epsilon)
     truth = worst_delta(two_level(caps, reports, epsilon), crowd, share * epsilon)
-    assert truth <= at(law_of(caps, reports, epsilon), crowd, share * epsilon) * (1 + 1e-12)
+    assert truth <= at(law, crowd, share * epsilon) * (1 + 1e-12)
+    assert lower(law, size=crowd, epsilon=share * epsilon) <= truth + 1e-15
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -124,3 +131,93 @@ def test_lower_bound_is_attained(cells: int, crowd: int, epsilon: float, share: 
     caps, reports = grid_caps(cells)
     truth = worst_delta(two_level(caps, reports, epsilon), crowd, share * epsilon)
     assert lower(grid(epsilon, cells=cells), size=crowd, epsilon=share * epsilon) <= truth + 1e-15
+
+
+@pytest.mark.parametrize("kind", [MinkowskiResponse, BoundedResponse])
+def test_no_lower_bound_is_claimed_where_none_is_known(
+    kind: type[MinkowskiResponse | BoundedResponse],
+) -> None:
+    """On an l2 lattice the part apart is overstated, so "no proof can go below" would be false."""
+    ball = kind(domain=Ball(radius=1.0, p=2, dimension=2), epsilon=4.0, radius=0.9)
+    for law in (ball.law, OwnCoin(law=ball.law, rate=0.5)):
+        told = amplify(law, crowd=1000, delta=1e-6, lower=True)
+        assert told.least is None
+        assert "no proof" not in str(told)
+        assert lower(law, size=1000, epsilon=0.1) == 0.0
+    cube = kind(domain=Ball(radius=1.0, dimension=2, p=math.inf), epsilon=4.0, radius=0.9)
+    told = amplify(cube.law, crowd=1000, delta=1e-6, lower=True)
+    assert told.least is not None
+    assert 0.7 * told.epsilon < told.least <= told.epsilon
+    assert "no proof can go below" in str(told)
+
+
+def sixty_digits(one: Pair, size: int, epsilon: float) -> float:
+    """Give (1/n) E[(G_1 + ... + G_n)_+] by summing every outcome with 60 digits."""
+    with localcontext() as digits:
+        digits.prec = 60
+        p, e = Decimal(one.epsilon).exp(), Decimal(epsilon).exp()
+        scale, side, flat, deep = map(Decimal, (one.scale, one.side, one.flat, one.deep))
+        none = max(Decimal(0), 1 - 2 * side - flat - deep)
+        values = [scale * (p - e), scale * (1 - p * e), 1 - e, p * (1 - e)]
+        found = Decimal(0)
+        for counts in itertools.product(range(size + 1), repeat=4):
+            rest = size - sum(counts)
+            total = sum(n * value for n, value in zip(counts, values, strict=True))
+            if rest < 0 or total <= 0:
+                continue
+            ways = math.factorial(size) // math.prod(map(math.factorial, (*counts, rest)))
+            chances = zip((*counts, rest), (side, side, flat, deep, none), strict=True)
+            found += ways * total * math.prod((x**n for n, x in chances if n), start=Decimal(1))
+        return float(found / size)
+
+
+def any_range(seed: int) -> tuple[Pair, int, float]:
+    """Draw a law of any local ε up to 64, a few people, and any ε_c, also next to the local one."""
+    rng = np.random.default_rng(seed)
+    epsilon = float(np.exp(rng.uniform(-5, math.log(64))))
+    laws: list[Law] = [
+        AnyLdp(epsilon=epsilon),
+        Clones(epsilon=epsilon),
+        grid(epsilon, cells=int(rng.integers(2, 2000))),
+        minkowski(epsilon, radius=math.exp(rng.uniform(-2, 1.5)), dimension=3, norm=2),
+        OwnCoin(law=AnyLdp(epsilon=epsilon), rate=float(rng.uniform(0.01, 1))),
+    ]
+    law = laws[rng.integers(5)]
+    share = rng.uniform() if rng.uniform() < 0.5 else 1 - 10 ** -rng.uniform(0, 14)
+    return pair(law), int(rng.integers(2, 6)), float(share * epsilon)
+
+
+@pytest.mark.parametrize("exactly", [True, False])
+def test_no_bound_is_below_sixty_digits(monkeypatch: pytest.MonkeyPatch, *, exactly: bool) -> None:
+    """Over the whole range, e^-ε_c below 2^-53 included, floats do not lose any of δ.
+
+    Small crowds are summed exactly, and are also put through the spreads made for large ones.
+    """
+    if not exactly:
+        monkeypatch.setattr(hockeystick, "_EXACT", 0)
+    for seed in range(150):
+        one, size, epsilon = any_range(seed)
+        truth = min(1.0, sixty_digits(one, size, epsilon)) * (1 - 1e-14)
+        found = hockeystick.upper(one, size=size, epsilon=epsilon)
+        assert truth <= found, (seed, one)
+        assert truth <= hockeystick.upper(one, size=size, epsilon=epsilon, tail=39, fine=False)
+        if exactly:
+            assert found <= truth * (1 + 1e-8) + 1e-200, (seed, one)
+
+
+def test_a_large_promise_is_no_flip_to_nothing() -> None:
+    """Where e^-ε_c is lost beside one, δ is almost one and not zero (ε = 38 once allowed 48.9)."""
+    assert calibrate(epsilon=38.0, crowd=1000, delta=1e-6).local_epsilon < 38.01
+    for law in (AnyLdp(epsilon=48.9), grid(48.9, cells=10)):
+        below, above = (
+            delta_curve(law, epsilons=[36.0, 37.0, 38.0], crowd=1000, lower=low)
+            for low in (True, False)
+        )
+        assert np.all(0.98 < below)
+        assert np.all(below <= above)
+        assert np.all(above <= 1)
+    for local in (10.0, 20.0, 40.0):
+        near = local * (1 - 1e-12)
+        assert at(AnyLdp(epsilon=local), 1000, near) > 0
+        found = amplify(AnyLdp(epsilon=local), crowd=2, delta=1e-9)
+        assert at(AnyLdp(epsilon=local), 2, found.epsilon) <= 1e-9

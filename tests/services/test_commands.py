@@ -13,7 +13,7 @@ from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import main
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import Peers
-from coatcheck.services.person.verbs import Visit
+from coatcheck.services.person.visit import Visit
 from service_rounds import LIMIT, QUICK, Crowd, draft
 
 

@@ -66,7 +66,7 @@ async def open_patiently(cluster: Cluster, name: str, *, people: int) -> str:
     while time.monotonic() < end:
         with contextlib.suppress(Error):
             return await asyncio.to_thread(
-                cluster.open_round, draft(name, minimum=people), closes=1, expires=3600
+                cluster.open_round, draft(name, minimum=people), closes=1, expires=6000
             )
         await asyncio.sleep(0.1)
     raise AssertionError("the round did not open")
@@ -169,7 +169,7 @@ def test_two_shufflers_on_one_database(tmp_path: Path) -> None:
     async def whole() -> None:
         with Cluster(tmp_path, extra=QUICK) as cluster:
             url = await asyncio.to_thread(
-                cluster.open_round, draft("pair", minimum=4), closes=1, expires=3600
+                cluster.open_round, draft("pair", minimum=4), closes=1, expires=6000
             )
             peers = Peers(timeout=5)
             crowd = Crowd(cluster, url)

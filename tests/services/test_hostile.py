@@ -22,7 +22,7 @@ from coatcheck.protocol.ticket import Ticket
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import Peers
 from coatcheck.services.http.problems import KINDS
-from coatcheck.services.person.verbs import Visit
+from coatcheck.services.person.visit import Visit
 from service_rounds import LIMIT, QUICK, Crowd, draft, logs, status, whole_round
 
 DEADLINE = 2.0

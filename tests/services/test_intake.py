@@ -1,6 +1,7 @@
 """Uploads under bad luck and bad will: counted, bounded, and never refused for good too early."""
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,15 +10,18 @@ import pytest
 from msgspec.structs import replace
 
 from coatcheck.errors import BadSignature, Malformed, Refused, Unavailable
+from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.notices import heading_size
+from coatcheck.protocol.parcels import Receipt
 from coatcheck.protocol.trust import Trust
 from coatcheck.services.http.client import NotTaken, Peers
 from coatcheck.services.http.deliveries import check_batch
 from coatcheck.services.person.visit import Offer, Visit
 from coatcheck.services.shuffler import service as of_shuffler
+from coatcheck.services.shuffler.intake import _tokens as enrolled
 from coatcheck.services.shuffler.jobs import release
-from coatcheck.stores import Parcel, Verdict
-from rounds import OPENS
+from coatcheck.stores.shuffler import Parcel, Verdict
+from rounds import OPENS, released
 from rounds import Stage as Protocol
 from shufflers import Stage, staged
 
@@ -74,10 +78,10 @@ def test_uploads_during_a_release_are_told_to_come_again(tmp_path: Path) -> None
             fence, digest = stage.service.frame.leadership.fence, stage.round.digest
             known = stage.invitations[0].join((0.5, 0.5), ledger=None).upload
             assert await stage.post(known) == 201
-            stage.service.store.close_round(digest, fence=fence)
+            stage.service.store.move(digest, "close", fence=fence)
             assert await stage.post(known) == 201
             assert set(await stage.upload(1)) == {425}
-            stage.service.store.reopen(digest, fence=fence)
+            stage.service.store.move(digest, "reopen", fence=fence)
             assert set(await stage.upload(2)) == {201}
             assert await stage.upload(1) == [201, 201]
             assert await stage.wait(100) == "released"
@@ -124,7 +128,7 @@ def test_a_batch_is_checked_before_it_is_kept() -> None:
     first = stage.shuffler()
     for ticket in stage.crowd(2):
         first.receive(ticket.upload, now=OPENS)
-    raw = first.release(now=stage.round.terms.closes)
+    raw = released(first)
     check_batch(raw, stage.round, hop=0)
     with pytest.raises(Malformed, match="another shuffler"):
         check_batch(raw, stage.round, hop=1)
@@ -167,8 +171,179 @@ def test_a_lost_receipt_is_given_while_the_round_is_released(tmp_path: Path) -> 
             mine, late = (stage.invitations[0].join((0.5, 0.5), ledger=None) for _ in range(2))
             assert await stage.post(mine.upload) == 201
             fence = stage.service.frame.leadership.fence
-            stage.service.store.close_round(stage.round.digest, fence=fence)
+            stage.service.store.move(stage.round.digest, "close", fence=fence)
             assert await stage.post(mine.upload) == 201
             assert await stage.post(late.upload) == 425
+
+    asyncio.run(whole())
+
+
+def count(stage: Stage, verdict: str) -> float:
+    """Give how many uploads were counted under a verdict."""
+    found = stage.service.frame.metrics.registry.get_sample_value(
+        "coatcheck_taken_total", {"verdict": verdict}
+    )
+    return found or 0.0
+
+
+def ticket(stage: Stage) -> bytes:
+    """Make the upload of somebody new."""
+    return stage.invitations[0].join((0.5, 0.5), ledger=None).upload
+
+
+def unused(*given: object, **named: object) -> list[Verdict]:
+    """Stand for a store that must not be asked."""
+    raise AssertionError((given, named))
+
+
+@pytest.mark.parametrize("end", ["released", "delivered", "abandoned"])
+def test_a_round_that_is_over_asks_neither_store_nor_token(end: str, tmp_path: Path) -> None:
+    """Whatever comes is told that the round takes nothing more, and costs no transaction."""
+
+    async def whole() -> None:
+        async with staged(tmp_path) as stage:
+            assert await stage.upload(3) == [201] * 6
+            if end == "abandoned":
+                await stage.service.abandon(stage.live)
+            else:
+                assert await stage.wait(100) == "released"
+            if end == "delivered":
+                fence = stage.service.frame.leadership.fence
+                stage.service.store.move(stage.round.digest, "forget", fence=fence)
+                await stage.service.refresh()
+            assert stage.live.stored.phase.value == end
+            stage.service.store.put = unused  # type: ignore[method-assign]
+            stage.service.intake._tokens = frozenset({bytes(32)})
+            for raw in (ticket(stage), b"rubbish"):
+                status, body = await stage.ask(raw)
+                assert (status, b"no more uploads" in body) == (409, True)
+
+    asyncio.run(whole())
+
+
+def test_a_receipt_is_signed_for_these_very_bytes(tmp_path: Path) -> None:
+    """The receipt names the upload; the same bytes again get the same one and count once."""
+
+    async def whole() -> None:
+        async with staged(tmp_path) as stage:
+            raw = ticket(stage)
+            status, body = await stage.ask(raw)
+            assert status == 201
+            receipt = Receipt.decode(body)
+            assert receipt.content == hashlib.sha256(raw).digest()
+            key = bytes.fromhex(stage.round.terms.shufflers[0].verifying)
+            VerifyingKey(key).check(receipt.signature, receipt.signed_part())
+            assert await stage.ask(raw) == (201, body)
+            assert stage.live.crowd == {0: 1}
+            assert (count(stage, "new"), count(stage, "known")) == (1, 1)
+            assert await stage.post(raw[:-1] + bytes([raw[-1] ^ 1])) == 409
+            assert count(stage, "conflict") == 1
+            assert sum(stage.live.coming.values()) == 0
+
+    asyncio.run(whole())
+
+
+def test_what_is_no_upload_of_the_round_is_told_so(tmp_path: Path) -> None:
+    """Wrong bytes are malformed, a wrong time is closed; neither comes to the store."""
+
+    async def whole() -> None:
+        async with staged(tmp_path) as stage:
+            raw = ticket(stage)
+            stage.service.store.put = unused  # type: ignore[method-assign]
+            assert await stage.post(raw[:-1]) == 400
+            assert await stage.post(raw + b"x") == 413
+            stage.steady, stage.wall = -1.0, stage.start - 1
+            assert await stage.post(raw) == 409
+            stage.steady, stage.wall = 1000.0, stage.start + 1000
+            status, body = await stage.ask(raw)
+            assert (status, b"at this time" in body) == (409, True)
+
+    asyncio.run(whole())
+
+
+def test_a_process_that_stands_by_reads_no_upload(tmp_path: Path) -> None:
+    """Before the body is read it says that it cannot take it."""
+
+    async def whole() -> None:
+        async with staged(tmp_path) as stage:
+            intake, live = stage.service.intake, stage.live
+            await stage.service.frame.leadership.end()
+            with pytest.raises(Unavailable, match="stands by"):
+                await intake.upload(live, {"headers": []}, unused, unused)  # type: ignore[arg-type]
+
+    asyncio.run(whole())
+
+
+def test_an_enrolment_token_is_listed_and_serves_once(tmp_path: Path) -> None:
+    """Only the hash is kept: an upload without a listed token does not come in."""
+
+    async def whole() -> None:
+        async with staged(tmp_path) as stage:
+            listed = [hashlib.sha256(token).digest() for token in (b"one", b"two")]
+            (tmp_path / "tokens").write_text("\n".join(one.hex() for one in listed))
+            settings = replace(stage.service.settings, enrolment="tokens")
+            assert enrolled(stage.service.settings) == frozenset()
+            stage.service.intake._tokens = enrolled(settings)
+            first, second = ticket(stage), ticket(stage)
+            assert await stage.post(first) == 403
+            assert await stage.post(first, token=b"three") == 403
+            assert await stage.post(first, token=b"one") == 201
+            assert await stage.post(first, token=b"one") == 201
+            assert await stage.post(second, token=b"one") == 403
+            assert await stage.post(second, token=b"two") == 201
+            assert stage.live.crowd == {0: 2}
+
+    asyncio.run(whole())
+
+
+def test_what_waits_for_the_disk_counts_until_it_is_there(tmp_path: Path) -> None:
+    """An upload on its way takes room in the batch; one that failed gives it back."""
+
+    async def whole() -> None:
+        async with staged(tmp_path) as stage:
+            real, seen = stage.service.store.put, []
+
+            def put(parcels: Sequence[Parcel], *, fence: int) -> list[Verdict]:
+                seen.append(dict(stage.live.coming))
+                raise Unavailable(f"no disk for {len(parcels)} under {fence}")
+
+            stage.service.store.put = put  # type: ignore[method-assign]
+            assert await stage.post(ticket(stage)) == 503
+            assert seen == [{0: 1}]
+            assert stage.live.coming == {0: 0}
+            stage.service.store.put = real  # type: ignore[method-assign]
+            assert stage.live.crowd == {}
+            assert stage.service.intake._doubtful == {stage.round.digest}
+            await stage.service.refresh()
+            assert stage.service.intake._doubtful == set()
+
+    asyncio.run(whole())
+
+
+def test_a_recount_is_for_rounds_that_hold_uploads(tmp_path: Path) -> None:
+    """What a released round had is still told, and a round that is gone is no matter."""
+
+    async def whole() -> None:
+        async with staged(tmp_path) as stage:
+            assert await stage.upload(3) == [201] * 6
+            assert await stage.wait(100) == "released"
+            intake = stage.service.intake
+            intake._doubtful |= {stage.round.digest, bytes(32)}
+            await intake.recount()
+            assert (stage.live.crowd, intake._doubtful) == ({0: 3, 1: 3}, set())
+
+    asyncio.run(whole())
+
+
+def test_an_upload_of_a_round_that_was_just_dropped_is_kept(tmp_path: Path) -> None:
+    """The rounds are read anew when leadership changes; a commit between finds none to count."""
+
+    async def whole() -> None:
+        async with staged(tmp_path) as stage:
+            one = Parcel(stage.round.digest, 0, bytes(16), b"body")
+            stage.service.rounds.clear()
+            assert stage.service.intake._commit([one]) == [Verdict.NEW]
+            await stage.service.refresh()
+            assert stage.live.crowd == {0: 1}
 
     asyncio.run(whole())

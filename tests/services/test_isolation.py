@@ -9,13 +9,13 @@ import pytest
 from coatcheck.errors import Misuse
 from coatcheck.protocol.agreement import read_signed, settle
 from coatcheck.protocol.keyfiles import read_keys
+from coatcheck.protocol.shuffler import Phase
 from coatcheck.services.cluster import make_keys
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.leadership import Leadership
 from coatcheck.services.shuffler.service import ShufflerService
-from coatcheck.stores import Gathering
-from coatcheck.stores.memory import MemoryShuffler
+from coatcheck.stores.shuffler import ShufflerRound, shuffler_store
 from shufflers import Stage, staged
 
 
@@ -59,13 +59,15 @@ def test_a_bad_round_in_the_store_stops_no_other(
             signed = strange(stage)
             digest = settle(read_signed(signed)).digest
             fence = stage.service.frame.leadership.fence
-            stage.service.store.begin(Gathering(digest, "strange", signed, b"s" * 32), fence=fence)
+            stage.service.store.begin(
+                ShufflerRound(digest, "strange", signed, secret=b"s" * 32), fence=fence
+            )
             await stage.service.step()
             await stage.service.step()
             assert set(await stage.upload(3)) == {201}
             assert await stage.wait(100) == "released"
             with pytest.raises(Problem) as told:
-                stage.service.found(digest)
+                stage.service.rounds.found(digest)
             assert told.value.kind.status == 503
             await stage.service.frame.leadership.end()
             service = again(stage, "shuffler-1.key")
@@ -91,8 +93,8 @@ def test_a_key_goes_when_its_rounds_are_over(tmp_path: Path) -> None:
             service = again(stage, "fresh.key")
             await asyncio.wait_for(service.frame.leadership.renew(), 5)
             assert service.frame.leadership.leads
-            live = service.found(stage.round.digest)
-            assert (live.stored.phase, live.hop) == ("abandoned", None)
+            live = service.rounds.found(stage.round.digest)
+            assert (live.stored.phase, live.hop) == (Phase.ABANDONED, None)
             await service.peers.close()
 
     asyncio.run(whole())
@@ -109,11 +111,11 @@ def test_a_key_that_goes_too_early_costs_its_round(tmp_path: Path) -> None:
             await asyncio.wait_for(service.frame.leadership.renew(), 5)
             assert service.frame.leadership.leads
             with pytest.raises(Problem, match="operator"):
-                service.found(stage.round.digest)
+                service.rounds.found(stage.round.digest)
             await service.frame.leadership.end()
             healed = again(stage, "fresh.key", "shuffler-1.key")
             await healed.frame.leadership.renew()
-            assert healed.found(stage.round.digest).stored.phase == "open"
+            assert healed.rounds.found(stage.round.digest).stored.phase is Phase.OPEN
             await service.peers.close()
             await healed.peers.close()
 
@@ -159,7 +161,7 @@ def test_renewal_outlives_whatever_goes_wrong(caplog: pytest.LogCaptureFixture) 
             raise KeyError("5f3a9c")
 
     async def whole() -> None:
-        leadership = Leadership(MemoryShuffler(), seconds=5, gained=gained)
+        leadership = Leadership(shuffler_store("memory:"), seconds=5, gained=gained)
         await leadership.renew()
         assert not leadership.leads
         await leadership.renew()

@@ -40,7 +40,7 @@ def test_a_round_that_stays_small_is_abandoned(tmp_path: Path) -> None:
             await stage.upload(2)
             assert await stage.wait(999) == "open"
             assert await stage.wait(1) == "abandoned"
-            assert stage.service.store.parcels(stage.round.digest) == []
+            assert stage.service.store.held(stage.round.digest) == {}
             assert stage.live.stored.secret == bytes(32)
 
     asyncio.run(whole())

@@ -15,9 +15,10 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from coatcheck.errors import Misuse, Unavailable
+from coatcheck.protocol.messages import Answer
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import Peers, ask
-from coatcheck.services.person import verbs as client
+from coatcheck.services.person.visit import Visit, visit_once
 from service_rounds import QUICK, Crowd, draft
 
 
@@ -69,7 +70,12 @@ def test_a_round_over_tls(tmp_path: Path) -> None:
         asyncio.run(whole())
         with pytest.raises(httpx2.ConnectError):
             httpx2.get(f"{server}/healthz")
-        mine = partial(client.collect, url, ticket=crowd.visits[0].path, trusted=local.trusted)
+
+        def mine(*, ca: str = "", patience: float = 600.0) -> Answer:
+            path = crowd.visits[0].path
+            act = partial(Visit.collect, patience=patience)
+            return visit_once(url, act, ticket=path, trusted=local.trusted, ca=ca)
+
         assert mine(ca=ca).partners
         with pytest.raises(Unavailable, match="certificate"):
             mine(patience=0)

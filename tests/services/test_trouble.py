@@ -15,7 +15,7 @@ from coatcheck.errors import Refused
 from coatcheck.protocol.ticket import read_ticket
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import Peers
-from coatcheck.services.person.verbs import Visit
+from coatcheck.services.person.visit import Visit
 from postgresql import Postgres
 from service_rounds import LIMIT, PATIENCE, QUICK, Crowd, draft, status, until, whole_round
 

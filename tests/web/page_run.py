@@ -23,7 +23,7 @@ from coatcheck.demo.events import Pace
 from coatcheck.demo.page.app import serve_page
 from coatcheck.demo.run import Run, demo_cluster
 from coatcheck.demo.scenarios import make_scenario, with_places
-from coatcheck.protocol.notices import Bulletin
+from coatcheck.protocol.verification import VerifiedBulletin
 from web.browser import ROOT, needed
 
 PATIENCE = 300.0
@@ -76,7 +76,7 @@ class PageRun:
         return made
 
     @property
-    def bulletin(self) -> Bulletin:
+    def bulletin(self) -> VerifiedBulletin:
         """The bulletin, as a person has checked it."""
         assert self.run.bulletin is not None
         return self.run.bulletin

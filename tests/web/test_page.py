@@ -123,7 +123,7 @@ def test_a_clicked_person_sees_what_the_ticket_opens(
     expect(shown.locator("#who")).to_have_value(f"{chosen[0]},{chosen[1]}")
     ticket = run.tickets[chosen]
     expect(shown.locator("#fact-ticket")).to_contain_text(ticket.keys.address.hex())
-    answer = client.collect(ticket, live.bulletin, run.round)
+    answer = client.collect(ticket, live.bulletin)
     for partner in answer.partners:
         told = client.address(partner, run.round).hex()
         expect(shown.locator("#fact-answer")).to_contain_text(told)
@@ -212,7 +212,7 @@ def test_the_browsers_answer_opens_here_and_in_python(live: PageRun, answered: P
     answered.locator("#collect").click()
     expect(answered.locator("#answer")).to_contain_text("shows this bulletin to everybody")
     ticket = read_ticket(answered.evaluate(_TICKET).encode())
-    answer = client.collect(ticket, live.bulletin, live.run.round)
+    answer = client.collect(ticket, live.bulletin)
     for partner in answer.partners:
         address = client.address(partner, live.run.round).hex()
         expect(answered.locator("#answer")).to_contain_text(address)

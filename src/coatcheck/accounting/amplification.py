@@ -1,9 +1,9 @@
-"""What shuffling a crowd's reports guarantees, and which local ε meets a target.
+"""What shuffling a crowd's reports guarantees, and which local ε keeps a promise.
 
-`amplify` goes from a local budget to the crowd's guarantee, `calibrate` back, `delta_curve` gives
-the whole trade-off. All three are upper bounds in floating point (`hockeystick`), and roots are
-taken on the private side. This file knows laws, not mechanisms; the paper's own equation is
-here as the method `closed-form`. Proofs: docs/explanation/amplification.md.
+`amplify` goes from a local ε to the crowd's guarantee, `calibrate` goes back, and `delta_curve`
+gives δ at every ε. All three give upper bounds on what is lost, floating point included
+(`hockeystick`), and searches end on the private side (`roots`). The paper's own equation is the
+method `closed-form`. Proofs: docs/explanation/amplification.md.
 
     >>> from coatcheck.accounting.laws import AnyLdp
     >>> print(f"{amplify(AnyLdp(epsilon=4.0), crowd=10_000, delta=1e-6).epsilon:.4f}")
@@ -26,7 +26,8 @@ from coatcheck.accounting.guarantee import (
     exposed_by_matching,
 )
 from coatcheck.accounting.laws import AnyLdp, Clones, Law, OwnCoin, Pair, pair
-from coatcheck.accounting.roots import CLOSE, Excess, root
+from coatcheck.accounting.limits import EPSILON, check_delta, check_epsilon
+from coatcheck.accounting.roots import CLOSE, Excess, bisect, root
 from coatcheck.errors import Misuse
 
 __all__ = [
@@ -41,14 +42,12 @@ __all__ = [
     "exposed_by_matching",
 ]
 
-# No local budget above this is ever handed out: e^-50 is below any δ worth the name.
-_MOST: Final = 50.0
-# A little of δ is kept back from a local budget, so that `amplify` finds the promise kept.
+# `calibrate` keeps a little of δ back, so that `amplify` confirms what it gives.
 _MARGIN: Final = math.exp(-2 * CLOSE)
 
 
 def any_ldp(epsilon: float) -> AnyLdp:
-    """Give the law of a randomizer of which only ε is known; `calibrate`'s default."""
+    """Give the law of a randomizer of which only ε is known; the default of `calibrate`."""
     return AnyLdp(epsilon=epsilon)
 
 
@@ -67,28 +66,27 @@ def amplify(
 
     *Guarantee:* replacing one person's value is (ε, δ)-indistinguishable to everybody but that
     person, the shuffler and the corrupted, if the returned assumptions hold. One of them fails
-    where answers choose whom they give away by the reports: see `Guarantee.caveat`.
+    where the reports decide whom the answers give away: see `Guarantee.caveat`.
 
     Args:
         law: what one report tells, from `laws` or from a randomizer's `law`.
-        crowd: the people in the person's group whose reports were released, the person included.
-        delta: the chance that the promise may fail; fix it before the round.
+        crowd: the people in the person's group, the person included.
+        delta: the chance with which the promise may fail; fix it before the round.
         method: closed-form, clones-2021, generic or mechanism.
         corrupted: people of the same group who tell the server which report is theirs.
-        exposed: people whose report the answers give away (`exposed_by_*`), whoever they are.
-            *Assumes:* who it is does not depend on the reports; else only the local ε is proven.
-        lost: people whose report did not arrive.
-        lower: also give an ε that some data set does reach.
+        exposed: people whose report the answers give away (see `exposed_by_matching` and
+            `exposed_by_lists`). *Assumes:* who they are does not depend on the reports; otherwise
+            only the local ε is proven.
+        lost: people whose report does not arrive.
+        lower: also give an ε that some data set reaches, if one is known for this law.
     """
     size = anonymous(crowd=crowd, corrupted=corrupted, exposed=exposed, lost=lost)
     _check(delta=delta, method=method)
     local = pair(law).epsilon
     if method == "closed-form":
         epsilon = _closed_form(local, size, delta)
-    elif size == 1:
-        epsilon = local
     else:
-        epsilon = _central(law, method, size, delta)
+        epsilon = central(law, size=size, delta=delta, method=method)
     return Guarantee(
         epsilon=epsilon,
         delta=delta,
@@ -98,7 +96,7 @@ def amplify(
         lost=lost,
         method=method,
         law=law,
-        least=_least(law, size, delta) if lower else None,
+        least=_least(law, size, delta) if lower and attainable.known(law) else None,
         amplified=epsilon < local,
     )
 
@@ -118,8 +116,8 @@ def calibrate(
 
     Args:
         make: the law at a local ε, such as `lambda x: replace(randomizer, epsilon=x).law`.
-            *Assumes:* a smaller ε is never less private, as it is for every fixed cap or grid.
-        epsilon: the promise to everybody; the rest is as for `amplify`.
+            *Assumes:* a smaller ε is never less private, as is true of any fixed cap or grid.
+        epsilon: the ε promised to everybody.
         crowd: as for `amplify`.
         delta: as for `amplify`.
         method: as for `amplify`.
@@ -129,11 +127,10 @@ def calibrate(
     """
     size = anonymous(crowd=crowd, corrupted=corrupted, exposed=exposed, lost=lost)
     _check(delta=delta, method=method)
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise Misuse(f"a promise needs a positive epsilon, not {epsilon}; 0.1 to 3 is usual")
+    check_epsilon(epsilon, "a promised epsilon", positive=True)
     if method == "closed-form":
         local = _closed_form_inverse(epsilon, size, delta)
-    elif size == 1 or epsilon >= _MOST:
+    elif size == 1 or epsilon == EPSILON:
         local = epsilon
     else:
         local = _local(make, method, epsilon, size, delta * _MARGIN)
@@ -153,22 +150,24 @@ def calibrate(
 def delta_curve(
     law: Law, *, epsilons: Iterable[float], crowd: int, lower: bool = False
 ) -> NDArray[np.float64]:
-    """Give δ at each ε for a crowd of honest, anonymous people, from above (or attained)."""
+    """Give an upper bound on δ at each ε for a crowd of honest, anonymous people.
+
+    With `lower` give a δ that some data set reaches instead.
+    """
     size = anonymous(crowd=crowd)
+    bounds = [pair(law), pair(_coarser(law, AnyLdp(epsilon=law.epsilon)))]
+    epsilons = list(epsilons)
+    for x in epsilons:
+        check_epsilon(x, "an epsilon of the curve")
     if lower:
         return np.array([attainable.lower(law, size=size, epsilon=x) for x in epsilons])
-    bounds = [pair(law), pair(_coarser(law, AnyLdp(epsilon=law.epsilon)))]
     return np.array(
         [min(hockeystick.upper(one, size=size, epsilon=x) for one in bounds) for x in epsilons]
     )
 
 
 def _check(*, delta: float, method: str) -> None:
-    if not 0 < delta < 1:
-        raise Misuse(
-            f"delta must lie between 0 and 1, not {delta}; "
-            "one over a hundred times the crowd is a usual choice"
-        )
+    check_delta(delta)
     if method not in METHODS:
         raise Misuse(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
 
@@ -178,7 +177,7 @@ def _coarser(law: Law, instead: AnyLdp | Clones) -> Law:
 
 
 def _laws(law: Law, method: str) -> list[Law]:
-    """List the laws that bound this one, the closest first; each of them is enough alone."""
+    """List the laws that bound this one, the closest first. Each is enough on its own."""
     found = [
         law,
         _coarser(law, AnyLdp(epsilon=law.epsilon)),
@@ -194,10 +193,11 @@ def _log_excess(one: Pair, size: int, delta: float, *, epsilon: float, fine: boo
     return max(-700.0, math.log(max(found, 1e-320)) - math.log(delta))
 
 
-def _central(law: Law, method: str, size: int, delta: float) -> float:
+def central(law: Law, *, size: int, delta: float, method: str = "mechanism") -> float:
+    """Bound the ε of `size` honest, anonymous people at any δ, however small."""
     best = law.epsilon
-    if best <= 0:
-        return 0.0
+    if best <= 0 or size == 1:
+        return best
     first, *others = dict.fromkeys(map(pair, _laws(law, method)))
     for one in (first, *others):
 
@@ -215,7 +215,7 @@ def _local(
     make: Callable[[float], Law], method: str, epsilon: float, size: int, delta: float
 ) -> float:
     best = epsilon
-    most = min(_MOST, epsilon + math.log(size) + 4)
+    most = min(EPSILON, epsilon + math.log(size) + 4)
     start = epsilon + math.log1p(size * epsilon**2 / (5 * math.log(1 / delta)))
     for turn in range(len(_laws(make(epsilon), method))):
 
@@ -231,12 +231,12 @@ def _local(
 
 
 def _alike(close: Pair, coarse: Pair) -> bool:
-    """Say whether two laws are so near each other that what bounds waste could change the order."""
+    """Say whether two laws are so close that the coarser one may give the smaller bound."""
     return coarse.scale**2 * coarse.side < 1.1 * close.scale**2 * close.side
 
 
 def _wins(excess: Excess, best: float) -> bool:
-    """Say whether a coarser law does better: only by what bounds waste, so look cheaply first."""
+    """Say whether a coarser law gives a smaller bound; ask cheaply first, it seldom does."""
     return excess(best, fine=False) < 0.2 and excess(best, fine=True) < -CLOSE
 
 
@@ -269,13 +269,9 @@ def _closed_form_inverse(epsilon: float, size: int, delta: float) -> float:
     valid = math.log(size) - math.log(16 * math.log(2 / delta))
     if valid <= epsilon:
         return epsilon
-    good, bad = epsilon, valid
-    if _closed_form(math.nextafter(bad, 0.0), size, delta) <= epsilon:
-        return math.nextafter(bad, 0.0)
-    while bad - good > 1e-12 * bad:
-        middle = (good + bad) / 2
-        if _closed_form(middle, size, delta) <= epsilon:
-            good = middle
-        else:
-            bad = middle
-    return good
+    last = math.nextafter(valid, 0.0)
+
+    def kept(local: float) -> bool:
+        return _closed_form(local, size, delta) <= epsilon
+
+    return last if kept(last) else bisect(kept, good=epsilon, bad=last)

@@ -1,8 +1,8 @@
-"""How much privacy a crowd can lose at least: two data sets on which the loss is computed exactly.
+"""Bounds from below: how much privacy a crowd does lose on one of two data sets.
 
-An upper bound without a lower one says nothing about what it wastes. Here all other people hold
-one and the same value, so that the blanket identity is an equality; what is cut off or rounded is
-left out, so that the result is attained. Nothing in the product depends on this file.
+They tell how much an upper bound wastes. All other people hold one and the same value, so that the
+blanket identity is an equality. What is cut off or rounded is left out, so that the result is
+reached. No promise depends on this file.
 """
 
 import math
@@ -13,13 +13,21 @@ from coatcheck.accounting.binomials import Array, at_least, excess, point
 from coatcheck.accounting.laws import AnyLdp, Clones, Law, OwnCoin, TwoLevel
 
 _MOST = 20_000
+# More than the relative rounding errors of a few products.
+_ROUNDING = 1e-14
 _EDGES = np.linspace(-5.0, 5.0, 41)
 
 
-def lower(law: Law, *, size: int, epsilon: float) -> float:
-    """Give a δ(ε_c) that a crowd of `size` people does reach for some data set.
+def known(law: Law) -> bool:
+    """Say whether it is known which δ this law reaches."""
+    law = law.law if isinstance(law, OwnCoin) else law
+    return not isinstance(law, TwoLevel) or law.reached
 
-    Zero when nothing is known; a randomizer of which only ε is known is taken for binary response.
+
+def lower(law: Law, *, size: int, epsilon: float) -> float:
+    """Give a δ(ε_c) that a crowd of `size` people reaches for some data set; 0 if none is known.
+
+    A randomizer of which only ε is known may be binary response, so it is taken for that.
     """
     rate = 1.0
     if isinstance(law, OwnCoin):
@@ -30,8 +38,8 @@ def lower(law: Law, *, size: int, epsilon: float) -> float:
         law = AnyLdp(epsilon=law.epsilon)
     if isinstance(law, AnyLdp):
         apart = 1 / (math.exp(law.epsilon) + 1)
-        law = TwoLevel(epsilon=law.epsilon, cap=apart, apart=apart)
-    if law.apart <= 0:  # one cap for all values: a report tells nothing
+        law = TwoLevel(epsilon=law.epsilon, cap=apart, apart=apart, reached=True)
+    if not law.reached or law.apart <= 0:  # unknown, or one cap for all values
         return 0.0
     found = _others_at_one_end(law.epsilon, rate * law.apart, size=size, epsilon=epsilon)
     if law.third:
@@ -52,7 +60,9 @@ def _others_apart(local: float, cap: float, *, size: int, epsilon: float) -> flo
     rest = (size - clones)[:, None] - p1 / (p1 + 1) * means
     above = (e1 / step) * ((p1 + 2) / 2 * clones[:, None] + rest)
     draws = np.broadcast_to(clones[:, None], above.shape)
-    values = (excess(draws, 0.5, above, sign=-1.0) * shares).sum(axis=1)
+    share = e * math.expm1(local - epsilon) / step
+    room = share * draws * (1 - _ROUNDING) - e1 / step * rest * (1 + _ROUNDING)
+    values = (excess(draws, 0.5, above, room=room, sign=-1.0) * shares).sum(axis=1)
     return step / size * float(mass @ values) * (1 - 1e-9)
 
 
@@ -66,11 +76,11 @@ def _others_at_one_end(local: float, apart: float, *, size: int, epsilon: float)
     hits, mass = _window(size, apart)
     left = size - hits
     chance = min(1.0, p * apart / (1 - apart))
-    enough = (p1 * hits - e1 * size) * p / p1
+    enough = (p1 * hits * (1 - _ROUNDING) - e1 * size * (1 + _ROUNDING)) * p / p1
     if chance > 1 - 1e-12:
         values = np.maximum(enough - left, 0.0)
     else:
-        values = excess(left, 1 - chance, left * chance - enough, sign=-1.0)
+        values = excess(left, 1 - chance, left * chance - enough, room=enough, sign=-1.0)
     return p1 / p / size * float(mass @ values) * (1 - 1e-9)
 
 

@@ -16,6 +16,10 @@ from scipy.special import betainc
 Array: TypeAlias = NDArray[np.float64]
 
 _SMALL: Final = 16
+# Below this much room above t an excess has two terms at most.
+_TOP: Final = 2.0
+# Below this share of the draws, too many digits of it are lost by subtracting.
+_LOST: Final = 1e-4
 # ln k! - Stirling's formula, for small k exactly and from there on by its series (Loader 2000).
 _EXACT: Final = np.array(
     [0.0]
@@ -78,11 +82,21 @@ def doubt(draws: Array, chance: float, k: Array) -> Array:
     return 1e-13 + 1e-15 * np.abs(k - draws * chance)
 
 
-def excess(draws: Array, chance: float, above: Array, *, sign: float = 1.0) -> Array:
-    """Give E[(Bin(draws, chance) - (draws·chance + above))_+], rounded up, or with sign -1 down."""
-    k = np.floor(draws * chance + above) + 1
+def excess(draws: Array, chance: float, above: Array, *, room: Array, sign: float = 1.0) -> Array:
+    """Give E[(B - t)_+] for B ~ Bin(draws, chance), t = draws·chance + above = draws - room.
+
+    It is rounded up, or with sign -1 down, and so must `room` be. Callers know `room` without
+    subtracting; where the float t is next to `draws`, it is what counts.
+    """
+    k = first_above(draws, chance, above, room)
     tail, mass = at_least(draws, chance, k), point(draws, chance, k)
-    return combine(draws, chance, above, k=k, tail=tail, mass=mass, sign=sign)
+    return combine(draws, chance, above, room=room, k=k, tail=tail, mass=mass, sign=sign)
+
+
+def first_above(draws: Array, chance: float, above: Array, room: Array) -> Array:
+    """Give the least whole number above t; at most `draws` if there is room, however little."""
+    k: Array = np.floor(draws * chance + above) + 1
+    return np.where(room > 0, np.minimum(k, draws), k)
 
 
 def combine(
@@ -90,6 +104,7 @@ def combine(
     chance: float,
     above: Array,
     *,
+    room: Array,
     k: Array,
     tail: Array,
     mass: Array,
@@ -98,8 +113,14 @@ def combine(
     """Put the excess together from P[>= k] and P[= k], widened by what those may be off."""
     gain = np.maximum(k, 0.0) * (1 - chance) * mass
     loss = above * tail
-    doubts = doubt(draws, chance, k) * (gain + np.abs(loss))
-    return np.maximum(np.maximum(gain - loss, 0.0) + sign * doubts, 0.0)
+    value, scale = np.maximum(gain - loss, 0.0), gain + np.abs(loss)
+    if (top := room < np.minimum(_TOP, _LOST * draws)).any():
+        # Here gain and loss cancel, but the excess is a sum of two terms at most.
+        most = point(draws, chance, draws)
+        less = most * draws * ((1 - chance) / chance)
+        few = np.maximum(room, 0.0) * most + np.maximum(room - 1, 0.0) * less
+        value, scale = np.where(top, few, value), np.where(top, few, scale)
+    return np.maximum(value + sign * doubt(draws, chance, k) * scale, 0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,10 +174,10 @@ def _around(draws: int, chance: float, *, reach: float, nodes: int) -> Array:
 
 def _time_value(draws: int, chance: float, at: Array) -> Array:
     """Give E[(at - N)_+] below the mean of N and E[(N - at)_+] above it, rounded up."""
-    off = at - draws * chance
-    many = np.full_like(at, draws)
-    calls = excess(many, chance, np.maximum(off, 0.0))
-    puts = excess(many, 1 - chance, np.maximum(-off, 0.0))
+    mean = draws * chance
+    off, many = at - mean, np.full_like(at, draws)
+    calls = excess(many, chance, np.maximum(off, 0.0), room=draws - np.maximum(at, mean))
+    puts = excess(many, 1 - chance, np.maximum(-off, 0.0), room=np.minimum(at, mean))
     return np.where(off > 0, calls, puts)
 
 

@@ -1,9 +1,9 @@
-"""Whether one more round fits a limit, even if its terms were chosen by what earlier ones gave.
+"""Whether one more round fits a limit, even if its terms depend on what earlier rounds gave.
 
-Adding up privacy losses (`composition`) needs each round's law and crowd fixed beforehand. A
-server may choose them by what it has seen, so a person's ledger asks this file instead: each
-round is a stretch of one Brownian motion, whose drift is the person's value, and the limit says
-how long the motion may be watched. Proof: docs/explanation/repeated-rounds.md.
+Adding up privacy losses (`composition`) needs each round's law and crowd fixed in advance. A
+server may choose them by what it has seen, so a person's ledger asks this file instead. Each
+round is treated as a stretch of one Brownian motion whose drift is the person's value; the limit
+says how long the motion may be watched. Proof: docs/explanation/repeated-rounds.md.
 
     >>> from coatcheck.accounting.laws import AnyLdp
     >>> budget = Budget(epsilon=3.0, delta=1e-6)
@@ -20,16 +20,18 @@ from typing import Final
 import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
 
-from coatcheck.accounting.amplification import amplify
+from coatcheck.accounting.amplification import central
 from coatcheck.accounting.composition import Array, losses
 from coatcheck.accounting.laws import Law
+from coatcheck.accounting.limits import EPSILON
+from coatcheck.accounting.roots import bisect, doubled
 
-# Share of the limit's δ that is kept for what no Gaussian bounds, such as far tails.
+# Share of the limit's δ that is set aside for what no Gaussian bounds, such as far tails.
 _KEPT: Final = 0.05
-# Points of a round's curve, and the share of δ below which its tail is one with "anything".
+# Points of a round's curve, and the share of δ at which the curve ends.
 _POINTS: Final = 120
 _FAR: Final = 1e-8
-# Far more than the rounding errors of what is called here.
+# Far more than the rounding errors of SciPy's normal distribution.
 _DOUBT: Final = 1e-12
 
 
@@ -37,8 +39,8 @@ _DOUBT: Final = 1e-12
 class Budget:
     """A limit (ε, δ), fixed before the first round, and how much of it a round takes.
 
-    *Guarantee:* rounds whose stretches sum up to at most `whole` are (ε, δ)-indistinguishable
-    together, whoever chooses the next one's law and crowd by whatever earlier ones gave.
+    *Guarantee:* rounds whose stretches add up to at most `whole` are (ε, δ)-indistinguishable
+    together, even if each round's law and crowd are chosen by what earlier rounds gave.
     """
 
     epsilon: float
@@ -48,43 +50,38 @@ class Budget:
     def whole(self) -> float:
         """How long the motion may be watched: the μ² at which a Gaussian has the limit's (ε, δ)."""
         target = (1 - _KEPT) * self.delta
-        good, bad = 0.0, 1.0
-        while _gaussian(bad, self.epsilon) <= target:
-            good, bad = bad, 2 * bad
-        while bad - good > 1e-12 * bad:
-            middle = (good + bad) / 2
-            if _gaussian(middle, self.epsilon) <= target:
-                good = middle
-            else:
-                bad = middle
-        return good * good
+
+        def fits(mu: float) -> bool:
+            return _gaussian(mu, self.epsilon) <= target
+
+        good, bad = doubled(lambda mu: not fits(mu))
+        return bisect(fits, good=good, bad=bad) ** 2
 
     def stretch(self, law: Law, *, crowd: int) -> float:
-        """Give μ² of one round in a crowd of honest, anonymous people, rounded up."""
-        return _stretch(self, law, crowd)
+        """Give μ² of one round in a crowd of honest, anonymous people, rounded up.
+
+        It is infinite if the local ε is so large that no crowd hides the report.
+        """
+        return _stretch(self, law, crowd) if law.epsilon <= EPSILON else math.inf
 
     def kept(self, watched: float) -> float:
-        """Give the chance of anything that so long a stretch is allowed."""
+        """Give the chance of an unbounded loss that a stretch of this length may have."""
         return _KEPT * self.delta * watched / self.whole if self.whole > 0 else math.inf
 
     def spent(self, watched: float) -> float:
-        """Give the ε, at the limit's δ, of a limit that so much uses up; rounded up."""
+        """Give the ε, at the limit's δ, that stretches of this total length cost; rounded up."""
         target = self.delta - self.kept(watched)
         if not (target > 0 and math.isfinite(watched)):
             return math.inf
         mu = math.sqrt(watched)
-        bad, good = 0.0, 1.0
-        if _gaussian(mu, bad) <= target:
-            return bad
-        while _gaussian(mu, good) > target:
-            bad, good = good, 2 * good
-        while good - bad > 1e-10 * good:
-            middle = (good + bad) / 2
-            if _gaussian(mu, middle) <= target:
-                good = middle
-            else:
-                bad = middle
-        return good
+
+        def enough(epsilon: float) -> bool:
+            return _gaussian(mu, epsilon) <= target
+
+        if enough(0.0):
+            return 0.0
+        bad, good = doubled(enough)
+        return bisect(enough, good=good, bad=bad, close=1e-10)
 
 
 def _gaussian(mu: float, epsilon: float) -> float:
@@ -98,28 +95,22 @@ def _gaussian(mu: float, epsilon: float) -> float:
 
 @lru_cache(maxsize=256)
 def _stretch(budget: Budget, law: Law, crowd: int) -> float:
-    """Find the least μ whose Gaussian, or anything with chance `kept`, is above the curve."""
+    """Find the least μ whose Gaussian, with an unbounded loss at chance `kept`, is enough."""
     sizes, powers = _tests(law, crowd, budget.delta)
-    good, bad = 1.0, 0.0
-    while _needed(sizes, powers, budget.kept(good * good)) > good:
-        if good > 1e3:
-            return math.inf
-        good, bad = 2 * good, good
-    while good - bad > 1e-9 * good:
-        middle = (good + bad) / 2
-        if _needed(sizes, powers, budget.kept(middle * middle)) <= middle:
-            good = middle
-        else:
-            bad = middle
-    return good * good
+
+    def enough(mu: float) -> bool:
+        return _needed(sizes, powers, budget.kept(mu * mu)) <= mu
+
+    bad, good = doubled(enough, most=1e3)
+    return bisect(enough, good=good, bad=bad, close=1e-9) ** 2 if good < math.inf else math.inf
 
 
 def _tests(law: Law, crowd: int, delta: float) -> tuple[Array, Array]:
-    """Write the round's curve as a maximum of lines, b - a e: a test of size a and power b each.
+    """Write the round's curve as a maximum of lines b - a e, each a test of size a and power b.
 
-    The last line is flat, of size none: what lies beyond the curve's last point.
+    The line of size 0 is flat: it stands for what lies beyond the curve's last point.
     """
-    reach = max(1e-6, amplify(law, crowd=crowd, delta=_FAR * delta).epsilon)
+    reach = max(1e-6, central(law, size=crowd, delta=_FAR * delta))
     one = losses(law, crowd=crowd, step=reach / _POINTS, reach=reach)
     mass = one.mass[1 - one.first :]
     loss = one.step * np.arange(1, mass.size + 1)
@@ -129,7 +120,7 @@ def _tests(law: Law, crowd: int, delta: float) -> tuple[Array, Array]:
 
 
 def _needed(sizes: Array, powers: Array, kept: float) -> float:
-    """Give the μ whose Gaussian, or anything with chance `kept`, has tests of these powers."""
+    """Give the μ whose Gaussian, with an unbounded loss at chance `kept`, has such tests."""
     if kept >= 1:
         return 0.0
     hard = powers > kept

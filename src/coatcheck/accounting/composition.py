@@ -1,24 +1,37 @@
 """What many rounds cost together: the privacy loss of a round as a distribution, and its sums.
 
-A round's curve δ(ε) is that of one pair of distributions, so rounds compose by adding privacy
-losses, whoever else takes part: values and reports may depend on earlier rounds, each round's law
-and crowd must not. Where they may, `budget` decides (the ledger does). Losses are kept on a grid,
-made from points of the curve by connecting the dots and summed by plain convolution: each step
-raises δ, none cancels. Nothing but numpy is needed; `to_dp_accounting` hands a round over to users
-of that library.
+A round's curve δ(ε) belongs to one pair of distributions, so rounds compose by adding privacy
+losses. Values and reports may depend on earlier rounds; each round's law and crowd must not. Where
+they may, use `budget`, as the ledger does. Losses are kept on a grid. They are made from points of
+the curve by connecting the dots and are added by plain convolution, and each step can only raise δ.
+`Losses.to_dp_accounting` hands a round to users of that library.
 """
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coatcheck.accounting.amplification import amplify, anonymous, any_ldp, delta_curve
+from coatcheck.accounting.amplification import (
+    amplify,
+    anonymous,
+    any_ldp,
+    central,
+    delta_curve,
+)
 from coatcheck.accounting.laws import Law, pair
-from coatcheck.accounting.roots import root
+from coatcheck.accounting.limits import (
+    EPSILON,
+    check_delta,
+    check_epsilon,
+    check_rounds,
+    check_share,
+)
+from coatcheck.accounting.roots import bisect, root
 from coatcheck.errors import Misuse
 
 if TYPE_CHECKING:
@@ -28,21 +41,21 @@ Array = NDArray[np.float64]
 
 # Mass that may be moved to an infinite loss whenever a distribution is cut; far below any δ.
 _CUT: Final = 1e-18
-# Mass at the low end that may be given a larger loss, which is no event of interest.
+# Mass at the low end that may be given a larger loss, which hardly changes δ.
 _LOW: Final = 1e-13
 _DENSE: Final = 320
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Losses:
-    """A distribution of privacy losses that is no more private than what it stands for.
+    """A distribution of privacy losses, at least as bad as the truth.
 
     Attributes:
         step: the grid; a loss is a whole number of steps.
         first: the least loss, in steps.
         mass: the chance of each loss from there on.
-        infinite: the chance that no finite loss bounds.
-        reach: losses above this count as infinite: safe, and quicker where they do not matter.
+        infinite: the chance of an unbounded loss.
+        reach: losses above this count as infinite, which is safe and quicker.
     """
 
     step: float
@@ -59,21 +72,13 @@ class Losses:
 
     def epsilon(self, delta: float) -> float:
         """Find the least ε whose δ is not above the given one, rounded up; infinite if none is."""
-        if not 0 < delta < 1:
-            raise Misuse(f"delta must lie between 0 and 1, not {delta}")
+        check_delta(delta)
         good = max(0.0, (self.first + self.mass.size) * self.step)
         if self.delta(good) > delta:
             return math.inf
-        bad = 0.0
-        if self.delta(bad) <= delta:
-            return bad
-        while good - bad > 1e-9 * good:
-            middle = (good + bad) / 2
-            if self.delta(middle) <= delta:
-                good = middle
-            else:
-                bad = middle
-        return good
+        if self.delta(0.0) <= delta:
+            return 0.0
+        return bisect(lambda x: self.delta(x) <= delta, good=good, bad=0.0, close=1e-9)
 
     def then(self, other: Self) -> Self:
         """Compose with another distribution on the same grid."""
@@ -89,8 +94,8 @@ class Losses:
 
     def times(self, rounds: int) -> Self:
         """Compose with itself, `rounds` times in all."""
-        if rounds < 1:
-            raise Misuse(f"there is at least 1 round, not {rounds}")
+        check_rounds(rounds)
+        rounds = int(rounds)
         whole, power = None, self
         while rounds:
             if rounds & 1:
@@ -100,7 +105,7 @@ class Losses:
         return self if whole is None else whole
 
     def _cut(self) -> Self:
-        """Drop the tails: a very large loss becomes infinite, a very small one the least kept."""
+        """Cut the tails: very large losses become infinite, very small ones the least one kept."""
         below = np.cumsum(self.mass)
         above = np.cumsum(self.mass[::-1])
         low = int(np.searchsorted(below, _LOW, side="right"))
@@ -137,23 +142,22 @@ def losses(
     """Give the privacy loss of one round in a crowd of honest, anonymous people.
 
     Args:
-        law: what one report tells; wrap it in `OwnCoin` if people stay silent by their own coin.
-        crowd: n', the person included; with own coins, all who tossed one.
+        law: what one report tells; wrap it in `OwnCoin` if each person tosses a coin first.
+        crowd: n', the person included; with coins, everybody who tossed one.
         step: the grid of losses; a hundredth of the round's ε is fine, a coarser one is safe.
-        sampled: share of a population from which the crowd was drawn without replacement.
-            *Assumes:* it is drawn afresh and independently each round, nobody of the population
-            is corrupted (the corrupted know whether they were drawn, which tells the share of
-            the honest), and nobody but the sampler and the sampled learns who was drawn. If not,
-            leave it at 1 and compose only the rounds that a person was in.
+        sampled: the crowd as a share of the population from which it is drawn, without
+            replacement. *Assumes:* it is drawn afresh and independently for each round, nobody in
+            the population is corrupted (corrupted people know whether they were drawn, which tells
+            the share of the honest), and nobody but the sampler and the sampled learns who was
+            drawn. If not, leave it at 1 and compose only the rounds that a person was in.
         reach: the largest loss to tell from an infinite one.
     """
-    if not 0 < sampled <= 1:
-        raise Misuse(f"a sampled share must be in (0, 1], not {sampled}")
-    if not (math.isfinite(step) and step > 0):
+    check_share(sampled, "a sampled share")
+    if not (isinstance(step, Real) and math.isfinite(step) and step > 0):
         raise Misuse(f"a grid of losses needs a positive step, not {step}")
     anonymous(crowd=crowd)
     local = pair(law).epsilon
-    most = math.log1p(sampled * math.expm1(local)) if local < 500 else local
+    most = math.log1p(sampled * math.expm1(local))
     at: list[int] = []
     deltas: list[float] = []
     for knot in _knots(math.ceil(min(most, reach) / step)):
@@ -167,7 +171,7 @@ def losses(
 
 
 def _knots(last: int) -> list[int]:
-    """Choose grid points: all near zero, where rounds add up, fewer and fewer farther out."""
+    """Choose grid points: every one near zero, fewer and fewer farther out."""
     knots = list(range(min(last, _DENSE)))
     while not knots or knots[-1] < last:
         knots.append(min(last, max(knots[-1] + 1, math.ceil(1.01 * knots[-1])) if knots else 0))
@@ -207,14 +211,20 @@ def _above(x: list[float], y: list[float], i: int, j: int, k: int) -> bool:
 def compose(law: Law, *, crowd: int, delta: float, rounds: int, sampled: float = 1.0) -> float:
     """Bound the ε of `rounds` equal rounds at a total δ; arguments are as for `losses`.
 
-    *Assumes:* the rounds are fixed beforehand, and of a sampled population nobody is corrupted.
+    It is never above the plain sum, in which each round takes an equal part of δ.
+
+    *Assumes:* the rounds are fixed in advance, and nobody in a sampled population is corrupted.
     """
+    check_rounds(rounds)
+    check_share(sampled, "a sampled share")
     one = max(1e-9, amplify(law, crowd=crowd, delta=delta).epsilon)
-    one = math.log1p(sampled * math.expm1(min(one, 500.0)))
+    one = math.log1p(sampled * math.expm1(one))
     # A thousandth of the sum, and well below what one round adds to it, if that is not nothing.
     step = min(one * math.sqrt(max(1, rounds)) / 1000, one / 40)
     step = max(step, pair(law).epsilon / 40_000, 1e-12)
-    return losses(law, crowd=crowd, step=step, sampled=sampled).times(rounds).epsilon(delta)
+    joint = losses(law, crowd=crowd, step=step, sampled=sampled).times(rounds).epsilon(delta)
+    part = central(law, size=crowd, delta=min(0.5, delta / (rounds * sampled)))
+    return min(joint, rounds * math.log1p(sampled * math.expm1(part)) * (1 + 1e-14))
 
 
 def calibrate_rounds(
@@ -226,20 +236,20 @@ def calibrate_rounds(
     rounds: int,
     sampled: float = 1.0,
 ) -> float:
-    """Find the largest local ε a round with which `rounds` of them keep a total (ε, δ).
+    """Find the largest local ε per round with which `rounds` of them keep a total (ε, δ).
 
-    *Assumes:* as `compose` does; nobody of a sampled population is corrupted.
+    *Assumes:* the same as `compose`: nobody in a sampled population is corrupted.
     """
-    if not (math.isfinite(epsilon) and epsilon > 0):
-        raise Misuse(f"a promise needs a positive epsilon, not {epsilon}")
-    if not 0 < delta < 1:
-        raise Misuse(f"delta must lie between 0 and 1, not {delta}")
+    check_epsilon(epsilon, "a promised epsilon", positive=True)
+    check_delta(delta)
+    check_rounds(rounds)
+    anonymous(crowd=crowd)
 
     def excess(point: float, /, *, fine: bool) -> float:
         step = epsilon / (600 if fine else 150)
         one = losses(make(point), crowd=crowd, step=step, sampled=sampled, reach=epsilon + 6)
         return max(-700.0, math.log(one.times(rounds).delta(epsilon) / delta + 1e-320))
 
-    most = epsilon + math.log(crowd) + 4
+    most = min(EPSILON, epsilon + math.log(crowd) + 4)
     start = math.log1p(math.expm1(most - 4) / rounds)
     return root(excess, good=epsilon / rounds, bad=most, start=start)

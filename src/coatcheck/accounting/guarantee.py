@@ -1,13 +1,14 @@
-"""A promise as a value: who is protected against whom, how well, and if what holds.
+"""The promise to each member of a crowd: how private, against whom, and under which assumptions.
 
-Also who is left to hide among: colluding people, people whom the answers give away and people
-whose report never came do not hide anybody (paper, Theorem 1 and its proof).
+This file also counts the people that a person hides among. Corrupted people, people whom the
+answers give away and people whose report never came hide nobody (paper, Theorem 1 and its proof).
 """
 
 from dataclasses import dataclass
 from typing import Final
 
 from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin
+from coatcheck.accounting.limits import check_count
 from coatcheck.errors import Misuse
 
 METHODS: Final = ("closed-form", "clones-2021", "generic", "mechanism")
@@ -15,15 +16,13 @@ ADJACENCY: Final = "replacing one person's value"
 _ALWAYS: Final = (
     "every honest person draws a report once, with the same randomizer and fresh one-time keys",
     "nobody but an honest shuffler learns who sent which report",
-)
-_UNCHOSEN: Final = (
-    "who is given away does not depend on what anybody reported, and is not the person"
+    "who takes part, whose report is lost and who is corrupted is settled before anybody reports",
 )
 _PROOF: Final = {
     "closed-form": "the printed equation of Feldman, McMillan and Talwar (2021)",
-    "clones-2021": "numerically, every report a clone with chance e^-ε",
-    "generic": "numerically, for the worst randomizer of this local ε",
-    "mechanism": "numerically, for this randomizer's own law",
+    "clones-2021": "computed for reports that are clones with chance e^-ε",
+    "generic": "computed for the worst randomizer of this local ε",
+    "mechanism": "computed for this randomizer's own law",
 }
 
 
@@ -36,13 +35,13 @@ class Guarantee:
         delta: the chance with which it may be larger.
         crowd: people in the group, the person included.
         corrupted: of these, how many work for the adversary.
-        exposed: of these, how many the answers may give away to the adversary, whoever they are:
-            only if who it is does not depend on the reports is ε proven (`caveat`).
+        exposed: of these, how many the answers may give away to the adversary. ε is proven only
+            if who they are does not depend on the reports (see `caveat`).
         lost: of these, how many did not report.
         method: how the bound was found.
         law: what one report tells on its own.
-        amplified: whether the crowd helps at all.
-        least: an ε that some data set reaches at this δ, if it was asked for.
+        amplified: whether ε is below the local ε.
+        least: an ε that some data set reaches at this δ, if it was asked for and is known.
         adjacency: what two neighboring worlds differ in.
     """
 
@@ -60,7 +59,7 @@ class Guarantee:
 
     @property
     def local_epsilon(self) -> float:
-        """The loss if there were no crowd at all."""
+        """The ε of one report on its own, without a crowd."""
         return self.law.epsilon
 
     @property
@@ -72,19 +71,25 @@ class Guarantee:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What has to hold for the promise to hold, in words."""
-        people = (
-            f"at most {self.corrupted:,} of them are corrupted, the answers give away at most "
-            f"{self.exposed:,} and at least {self.crowd - self.lost:,} report"
-        )
-        coin: tuple[str, ...] = ()
+        """What the promise relies on, one clause each; a count of zero has no clause."""
+        told = list(_ALWAYS)
         if isinstance(self.law, OwnCoin):
-            coin = (f"each reports with chance {self.law.rate:g} of their own, else sends silence",)
-        return (*_ALWAYS, people, *((_UNCHOSEN,) if self.exposed else ()), *coin)
+            rate = f"{self.law.rate:g}"
+            told.append(f"each person reports with chance {rate}, by a coin of their own")
+        if self.corrupted:
+            told.append(f"at most {self.corrupted:,} of them are corrupted")
+        if self.lost:
+            told.append(f"at least {self.crowd - self.lost:,} of them report")
+        if self.exposed:
+            told.append(
+                f"the answers give away at most {self.exposed:,} of them; who that is "
+                "does not depend on what anybody reported, and is not the person"
+            )
+        return tuple(told)
 
     @property
     def caveat(self) -> str:
-        """What is left where answers choose by the reports whom they give away; else nothing."""
+        """What holds if the reports decide whom the answers give away; empty if nobody is."""
         if not self.exposed:
             return ""
         return (
@@ -99,26 +104,31 @@ class Guarantee:
         return _PROOF["generic" if unknown else self.method]
 
     def __str__(self) -> str:
+        hidden = "all" if self.anonymous == self.crowd else f"{self.anonymous:,}"
         least = "" if self.least is None else f"; no proof can go below ε = {self.least:.4g}"
-        help_ = "" if self.amplified else " The crowd adds nothing here: ε is the local one."
-        return (
+        promise = (
             f"{self.adjacency.capitalize()} changes the chance of anything others see by a factor "
             f"of at most e^ε with ε = {_up(self.epsilon)}, up to δ = {_up(self.delta)}: "
-            f"one of {self.crowd:,} people, {self.anonymous:,} of them honest and anonymous, "
-            f"each with local ε = {_up(self.local_epsilon)} ({self._proof}{least}).{help_} "
-            f"Assumes: {'; '.join(self.assumptions)}.{' ' * bool(self.caveat)}{self.caveat}"
+            f"one of {self.crowd:,} people, {hidden} of them honest and anonymous, "
+            f"each with local ε = {_up(self.local_epsilon)} ({self._proof}{least})."
         )
+        sentences = [
+            promise,
+            "" if self.amplified else "The crowd adds nothing here: ε is the local one.",
+            f"Assumes: {'; '.join(self.assumptions)}.",
+            self.caveat,
+        ]
+        return " ".join(filter(None, sentences))
 
 
 def anonymous(*, crowd: int, corrupted: int = 0, exposed: int = 0, lost: int = 0) -> int:
-    """Count the people one hides among: n' = |G| - |C| - |U| - lost, and oneself at least.
+    """Count the people a person hides among, the person included: n' = |G| - |C| - |U| - lost.
 
     *Assumes:* who is exposed does not depend on the reports (docs/explanation/exposure.md).
     """
     counts = {"crowd": crowd, "corrupted": corrupted, "exposed": exposed, "lost": lost}
     for name, count in counts.items():
-        if not float(count).is_integer() or count < 0:
-            raise Misuse(f"{name} must be a whole number of people, zero or more, not {count}")
+        check_count(count, name)
     if crowd < 1:
         raise Misuse("a crowd has at least 1 person: the one whom it is to hide")
     if corrupted >= crowd:
@@ -127,12 +137,12 @@ def anonymous(*, crowd: int, corrupted: int = 0, exposed: int = 0, lost: int = 0
 
 
 def exposed_by_matching(*, corrupted_elsewhere: int) -> int:
-    """Bound the people given away by a one-to-one matching: partners of the *other* group's bad."""
+    """Bound the people given away by a matching: one partner per corrupted person elsewhere."""
     return anonymous(crowd=corrupted_elsewhere + 1) - 1
 
 
 def exposed_by_lists(*, corrupted: int, longest: int) -> int:
-    """Bound the people given away by lists of neighbours: each corrupted one reads a whole list.
+    """Bound the people given away by lists of neighbours: one list per corrupted person.
 
     Args:
         corrupted: people, of any group, who show their answer to the adversary.
@@ -142,6 +152,6 @@ def exposed_by_lists(*, corrupted: int, longest: int) -> int:
 
 
 def _up(value: float) -> str:
-    """Round up to four digits, so that what is read is not more private than what holds."""
+    """Round up to four digits: what is printed must not look more private than it is."""
     text = f"{value:.4g}"
     return text if float(text) >= value else f"{value * (1 + 5e-4):.4g}"

@@ -15,6 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
+from scipy.special import gammaln, xlogy
 
 from coatcheck.accounting.binomials import (
     Array,
@@ -23,14 +24,19 @@ from coatcheck.accounting.binomials import (
     at_least,
     combine,
     excess,
+    first_above,
     point,
     smear,
     spread,
 )
 from coatcheck.accounting.laws import Pair
 
-# Above this a report is unique in any crowd that fits on Earth, and e^(2ε) would overflow.
-_HOPELESS: Final = 60.0
+# More than what is lost where a point mass underflows: 2^-1074 times the largest value of G.
+_UNDERFLOW: Final = 1e-250
+# More than the relative rounding errors of a few products.
+_ROUNDING: Final = 1e-14
+# Terms up to which a small crowd is summed exactly, without any of the spreads below.
+_EXACT: Final = 6000
 # Rows of C to evaluate; past twice as many, blocks of rows are bounded by their chord.
 _COARSE: Final = 120
 _FINE: Final = 900
@@ -68,29 +74,60 @@ def upper(pair: Pair, *, size: int, epsilon: float, tail: float = 50.0, fine: bo
     """
     if epsilon >= pair.epsilon or pair.side <= 0:
         return 0.0
-    if pair.epsilon > _HOPELESS:
-        return 1.0
     e, e1, p1 = math.exp(epsilon), math.expm1(epsilon), math.expm1(pair.epsilon)
     # sum G = step (A - t), where t = C/2 + drift C + unit N and N is the weight of `_rest`.
+    # C - t = share C - unit N is computed by itself: for a large ε_c the float t is equal to C.
     step = pair.scale * p1 * (1 + e)
     unit = e1 / step
     side = pair.scale * (p1 + 2) / 2
+    best = e * math.expm1(pair.epsilon - epsilon)
+    share = best / (p1 * (1 + e))
+    if _small(pair, size):
+        draws, hidden, mass = _every(pair, size)
+        room = share * draws * (1 + _ROUNDING) - unit * hidden * (1 - _ROUNDING)
+        some = room > 0
+        above = unit * (side * draws + hidden)
+        found = excess(draws[some], 0.5, above[some], room=room[some])
+        return min(1.0, step / size * float(mass[some] @ found) * (1 + 1e-9) + _UNDERFLOW)
     kept = 0.0
     wide = _wide(pair, size, unit)
     groups = _GROUPS if fine and not wide and pair.flat + pair.deep > 0 else 1
-    most = _fine(2 * pair.side * size) if fine and not wide else _COARSE
-    for rows in _rows(2 * pair.side, size, tail, most=most, groups=groups):
+    lines = _fine(2 * pair.side * size) if fine and not wide else _COARSE
+    for rows in _rows(2 * pair.side, size, tail, most=lines, groups=groups):
         rest = _rest(pair, size - rows.base, tail)
         weight = rest.mean / max(1, size - rows.base)
-        above = unit * (side * rows.anchor - weight * (rows.anchor - rows.base) + rest.mean)
-        kept += float(rows.mass @ _excesses(rows.draws, above, rest, unit))
+        drift = unit * (rest.mean - weight * (rows.anchor - rows.base))
+        above = unit * side * rows.anchor + drift
+        most = (rows.draws - rows.anchor) / 2 + share * rows.anchor
+        room = most * (1 + _ROUNDING) - drift * (1 - _ROUNDING)
+        kept += float(rows.mass @ _excesses(rows.draws, above, room, rest, unit))
     kept *= step / size
-    cut = (
-        pair.scale * e * math.expm1(pair.epsilon - epsilon) * _window(2 * pair.side, size, tail)[2]
-    )
+    cut = pair.scale * best * _window(2 * pair.side, size, tail)[2]
     if fine and tail < 1600 and cut > 1e-10 * kept:
         return upper(pair, size=size, epsilon=epsilon, tail=2 * tail)
-    return min(1.0, kept * (1 + 1e-9) + cut)
+    return min(1.0, kept * (1 + 1e-9) + cut + _UNDERFLOW)
+
+
+def _small(pair: Pair, size: int) -> bool:
+    """Say whether `size` draws fall on the sides, flat, deep or zero in few enough ways."""
+    others = (pair.flat > 0) + (pair.deep > 0)
+    return others > 0 and size < _EXACT and math.comb(size + others + 1, others + 1) <= _EXACT
+
+
+@lru_cache(maxsize=64)
+def _every(pair: Pair, size: int) -> tuple[Array, Array, Array]:
+    """List the draws on the sides and the weight of the rest in all ways, with their chances."""
+    last = np.arange(size + 1.0)
+    flat, deep = (last if chance > 0 else np.zeros(1) for chance in (pair.flat, pair.deep))
+    counts = np.stack(np.meshgrid(last, flat, deep), axis=-1).reshape(-1, 3)
+    counts = counts[counts.sum(axis=1) <= size]
+    counts = np.column_stack([counts, size - counts.sum(axis=1)])
+    chances = [2 * pair.side, pair.flat, pair.deep]
+    chances.append(max(0.0, 1 - sum(chances)))
+    log = gammaln(size + 1) - gammaln(counts + 1).sum(axis=1) + xlogy(counts, chances).sum(axis=1)
+    weight = counts[:, 1] + math.exp(pair.epsilon) * counts[:, 2]
+    some = log > -math.inf
+    return counts[some, 0], weight[some], np.exp(log[some])
 
 
 def _fine(clones: float) -> int:
@@ -201,15 +238,18 @@ def _sum(shallow: Smear, sunk: Weights, depth: float) -> Smear:
     return Smear(mean=mean, at=u, value=value)
 
 
-def _excesses(draws: Array, above: Array, rest: Smear, unit: float) -> Array:
-    """Give E[(A - draws/2 - above - unit (N - E N))_+], A ~ Bin(draws, 1/2), for each row."""
+def _excesses(draws: Array, above: Array, room: Array, rest: Smear, unit: float) -> Array:
+    """Give E[(A - t - unit (N - E N))_+] for A ~ Bin(draws, 1/2), t = draws/2 + above.
+
+    `room` is draws - t, rounded up.
+    """
     low = math.ceil(unit * (rest.mean - rest.at[0])) + 1
     high = math.ceil(unit * (rest.at[-1] - rest.mean)) + 1
     if low + high > _KINKS:
-        return _by_nodes(draws, above, rest, unit)
-    k = np.floor(draws / 2 + above) + 1
-    mass = point(draws, 0.5, k)
-    value = combine(draws, 0.5, above, k=k, tail=at_least(draws, 0.5, k), mass=mass)
+        return _by_nodes(draws, above, room, rest, unit)
+    k = first_above(draws, 0.5, above, room)
+    mass, tail = point(draws, 0.5, k), at_least(draws, 0.5, k)
+    value = combine(draws, 0.5, above, room=room, k=k, tail=tail, mass=mass)
     if rest.at.size == 1 or unit == 0:
         return value
     # In t the excess is linear but for a kink at each integer, where N's randomness adds its
@@ -220,16 +260,18 @@ def _excesses(draws: Array, above: Array, rest: Smear, unit: float) -> Array:
     base = mass if (start == k).all() else point(draws, 0.5, start)
     rise = base * np.cumprod((draws - up) / (up + 1), axis=0)
     fall = base * np.cumprod(np.maximum(down, 0) / (draws - down + 1), axis=0)
-    centre = rest.mean - (draws / 2 + above) / unit
-    added = base * rest(start / unit + centre)
-    added += (rise * rest((up + 1) / unit + centre)).sum(axis=0)
-    added += (fall * rest((down - 1) / unit + centre)).sum(axis=0)
+    # start - t, by whichever of the two numbers is the smaller and so the more precise.
+    off = np.where(room < above, room - (draws - start), start - draws / 2 - above)
+    added = base * rest(rest.mean + off / unit)
+    added += (rise * rest(rest.mean + (off + (up + 1 - start)) / unit)).sum(axis=0)
+    added += (fall * rest(rest.mean + (off - (start + 1 - down)) / unit)).sum(axis=0)
     return np.asarray(value + unit * (added + rest.value[0] + rest.value[-1]))
 
 
-def _by_nodes(draws: Array, above: Array, rest: Smear, unit: float) -> Array:
+def _by_nodes(draws: Array, above: Array, room: Array, rest: Smear, unit: float) -> Array:
     """Do the same with N spread over a few nodes, where it reaches too many kinks."""
     nodes = rest.nodes(_FEW)
-    shifts = above[:, None] + unit * (nodes.at - rest.mean)[None, :]
-    wide = np.broadcast_to(draws[:, None], shifts.shape)
-    return np.asarray(excess(wide, 0.5, shifts) @ nodes.mass + unit * rest.value[0])
+    moved = unit * (nodes.at - rest.mean)[None, :]
+    wide = np.broadcast_to(draws[:, None], (draws.size, nodes.at.size))
+    found = excess(wide, 0.5, above[:, None] + moved, room=room[:, None] - moved)
+    return np.asarray(found @ nodes.mass + unit * rest.value[0])

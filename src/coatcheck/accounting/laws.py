@@ -1,9 +1,9 @@
-"""What one report says about two people: the pair laws that the accountant works on.
+"""Laws: what one report tells about the value behind it.
 
-A randomizer states its law as a few numbers; the accountant (`amplification`) turns them into
-what a crowd guarantees. This file knows no data and no mechanism, only how likely a report is
-under one input, under the other, and under the blanket that everybody's report dominates. The
-derivations are in docs/explanation/amplification.md.
+A randomizer states its law as a few numbers. The accountant (`amplification`) turns them into what
+a crowd guarantees. This file knows no data and no mechanism. It knows how likely a report is under
+one value, under another, and under the blanket: the part of its distribution that every value has
+in common. The derivations are in docs/explanation/amplification.md.
 
     >>> round(minkowski(3.0, radius=0.5, dimension=2).cap, 4)
     0.0356
@@ -11,14 +11,16 @@ derivations are in docs/explanation/amplification.md.
 
 import math
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Final, TypeAlias
 
+from coatcheck.accounting.limits import check_epsilon, check_share
 from coatcheck.errors import Misuse
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnyLdp:
-    """Nothing is known but that the randomizer is ε-LDP: the worst case of all of them."""
+    """Any randomizer that is ε-LDP: the worst case over all of them."""
 
     epsilon: float
 
@@ -36,29 +38,32 @@ class TwoLevel:
         apart: a ≤ α, the largest part of a cap, under the lower level, that another input's cap
             can miss; equal to `cap` when two caps can be disjoint.
         kernel: k, the mass under the lower level of what all caps have in common.
-        third: whether three caps can be disjoint; only attainable lower bounds ask.
+        reached: whether two caps really miss each other by `apart`, and neither it nor `cap` is
+            overstated by more than rounding. Only bounds from below ask for this and for `third`.
+        third: whether, moreover, three caps can be disjoint.
     """
 
     epsilon: float
     cap: float
     apart: float
     kernel: float = 0.0
+    reached: bool = False
     third: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clones:
-    """The coarser worst case of the 2021 clone bound: every report is a clone with chance e^-ε."""
+    """The clone bound of 2021, a coarser worst case: a report is a clone with chance e^-ε."""
 
     epsilon: float
 
 
 @dataclass(frozen=True, kw_only=True)
 class OwnCoin:
-    """A law seen by a crowd in which each person reports with chance `rate`, and else is silent.
+    """A law in a crowd where each person reports with chance `rate` and otherwise sends silence.
 
-    *Assumes:* the coin is the person's own, and silence reaches the shuffler as a message like
-    any other. The crowd to count is then all who tossed a coin, not those who reported.
+    *Assumes:* each person tosses a coin of their own, and silence reaches the shuffler as a message
+    like any other. The crowd to count is everybody who tossed a coin, not those who reported.
     """
 
     law: "AnyLdp | TwoLevel | Clones"
@@ -66,11 +71,11 @@ class OwnCoin:
 
     @property
     def epsilon(self) -> float:
-        """The local budget of a report, which silence does not raise."""
+        """The local ε of a report; silence does not raise it."""
         return self.law.epsilon
 
 
-# How far the stated masses of a mechanism may be from fitting together, by rounding.
+# How far rounding may take the stated masses of a mechanism from fitting together.
 _SLACK: Final = 1e-3
 
 Law: TypeAlias = AnyLdp | TwoLevel | Clones | OwnCoin
@@ -111,8 +116,10 @@ class Pair:
 
 def pair(law: Law) -> Pair:
     """Give the worst pair of inputs of a law."""
-    _positive(law.epsilon, "the local epsilon")
-    p = math.exp(min(law.epsilon, 700.0))
+    if not isinstance(law, Law):
+        raise Misuse(f"{law!r} is no law; a randomizer has one as its property `law`")
+    check_epsilon(law.epsilon)
+    p = math.exp(law.epsilon)
     match law:
         case OwnCoin():
             return _silenced(pair(law.law), law.rate)
@@ -125,8 +132,7 @@ def pair(law: Law) -> Pair:
 
 
 def _silenced(pair: Pair, rate: float) -> Pair:
-    if not 0 < rate <= 1:
-        raise Misuse(f"a share of people who report must be in (0, 1], not {rate}")
+    check_share(rate, "the share of people who report")
     return replace(
         pair, side=rate * pair.side, flat=rate * pair.flat + 1 - rate, deep=rate * pair.deep
     )
@@ -135,21 +141,21 @@ def _silenced(pair: Pair, rate: float) -> Pair:
 def _two_level(law: TwoLevel, p: float) -> Pair:
     """Lay out two caps, what they share, and the rest, in masses of the blanket.
 
-    A cap that is stated too large, as randomizers do to be safe, only spreads G; should nothing
-    be left for the rest, the law of any ε-LDP randomizer holds as well.
+    Randomizers round their caps up, which only spreads G. If nothing is left for the rest, the
+    law of any ε-LDP randomizer holds as well.
     """
-    shares = (law.cap, law.apart, law.kernel)
-    # Parts that exceed the whole by rounding: a larger cap and a smaller kernel are the safe side.
+    if not all(isinstance(x, Real) and 0 <= x <= 1 for x in (law.cap, law.apart, law.kernel)):
+        raise Misuse(f"no mechanism has the law {law}: its masses are not from 0 to 1")
+    # Rounding may make the parts exceed the whole: a larger cap and a smaller kernel are safe.
     cap = max(law.cap, law.apart)
     kernel = min(law.kernel, cap - law.apart)
     blanket = 1 - math.expm1(law.epsilon) * cap
-    # What two caps share outside the kernel; taking it smaller than it is would be safe, too.
+    # What two caps share outside the kernel; to understate it is safe.
     deep = max(0.0, cap - law.apart - kernel)
     deep = 0.0 if deep <= 1e-9 * cap else deep
     flat = blanket - 2 * law.apart - deep - kernel + p * kernel
     if not (
-        all(math.isfinite(share) and share >= 0 for share in shares)
-        and law.apart + law.kernel <= law.cap * (1 + 1e-9)
+        law.apart + law.kernel <= law.cap * (1 + 1e-9)
         and blanket >= -_SLACK
         and -_SLACK <= flat <= 1 - 2 * law.apart - deep + _SLACK
     ):
@@ -162,9 +168,9 @@ def _two_level(law: TwoLevel, p: float) -> Pair:
 def minkowski(epsilon: float, *, radius: float, dimension: int, norm: float = math.inf) -> TwoLevel:
     """Give the law of Minkowski response: caps of `radius` in a domain of radius 1 + `radius`.
 
-    The continuous mechanism; on a lattice, where caps are a little larger, use `randomizer.law`.
-    On the cube (`norm` inf) and the l2 ball the overlap of caps is exact; in any other norm it is
-    bounded on the private side.
+    This is the continuous mechanism. On a lattice caps are a little larger: use `randomizer.law`.
+    The overlap of caps is exact on the cube (`norm` inf) and the l2 ball; in any other norm it is
+    understated, which is safe.
     """
     _shape(epsilon, radius=radius, dimension=dimension, norm=norm)
     share = math.exp(-dimension * math.log1p(1 / radius))
@@ -179,7 +185,7 @@ def minkowski(epsilon: float, *, radius: float, dimension: int, norm: float = ma
 def bounded(epsilon: float, *, radius: float, dimension: int, norm: float = math.inf) -> TwoLevel:
     """Give the law of Bounded response: caps of `radius` pushed inside the domain of radius 1.
 
-    The continuous mechanism; on a lattice, where caps are a little larger, use `randomizer.law`.
+    This is the continuous mechanism. On a lattice caps are a little larger: use `randomizer.law`.
     """
     _shape(epsilon, radius=radius, dimension=dimension, norm=norm)
     if radius > 1:
@@ -192,12 +198,12 @@ def bounded(epsilon: float, *, radius: float, dimension: int, norm: float = math
 
 
 def grid(epsilon: float, *, cells: int) -> TwoLevel:
-    """Give the law of k-ary response on `cells` cells: a cap is a cell, and cells are apart."""
-    _positive(epsilon, "the local epsilon")
+    """Give the law of k-ary response on `cells` cells: each cap is one cell."""
+    check_epsilon(epsilon)
     if cells < 2:
         raise Misuse(f"k-ary response needs at least 2 cells, not {cells}")
     cap = 1 / (math.expm1(epsilon) + cells)
-    return TwoLevel(epsilon=epsilon, cap=cap, apart=cap, third=cells > 2)
+    return TwoLevel(epsilon=epsilon, cap=cap, apart=cap, reached=True, third=cells > 2)
 
 
 def _capped(
@@ -206,26 +212,27 @@ def _capped(
     """Turn volumes into masses: `share` of a cap in the reports, `offset` of centres in radii."""
     cap = share / (1 + share * math.expm1(epsilon))
     if offset >= 1:
-        return TwoLevel(epsilon=epsilon, cap=cap, apart=cap)
+        return TwoLevel(epsilon=epsilon, cap=cap, apart=cap, reached=True)
     common = (1 - offset) ** dimension
     overlap = common
     if norm == 2:
         from scipy.special import betainc  # noqa: PLC0415 - only here, and slow to load
 
         overlap = float(betainc((dimension + 1) / 2, 0.5, 1 - offset**2))
-    return TwoLevel(epsilon=epsilon, cap=cap, apart=cap * (1 - overlap), kernel=cap * common)
+    return TwoLevel(
+        epsilon=epsilon,
+        cap=cap,
+        apart=cap * (1 - overlap),
+        kernel=cap * common,
+        reached=dimension == 1 or norm in {2, math.inf},
+    )
 
 
 def _shape(epsilon: float, *, radius: float, dimension: int, norm: float) -> None:
-    _positive(epsilon, "the local epsilon")
+    check_epsilon(epsilon)
     if not (math.isfinite(radius) and radius > 0):
         raise Misuse(f"a cap needs a positive radius, not {radius}")
     if dimension < 1:
         raise Misuse(f"a domain has at least 1 dimension, not {dimension}")
     if not norm >= 1:
         raise Misuse(f"a norm is a number from 1 to infinity, not {norm}")
-
-
-def _positive(value: float, name: str) -> None:
-    if not (math.isfinite(value) and value >= 0):
-        raise Misuse(f"{name} must be a finite number, zero or more, not {value}")

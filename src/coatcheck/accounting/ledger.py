@@ -1,9 +1,9 @@
-"""What one person has spent over all rounds, in a file of their own; says no in time.
+"""The ledger: a person's own file of the rounds they took part in, with a limit on all of them.
 
-Each entry is a round taken part in: what its report tells and how many people hid it, not what
-was reported. Entries are added up so that terms may depend on what earlier rounds gave (`budget`),
-which sums of privacy losses do not allow for. `spend` writes, safely against crashes and against a
-second program, before anything may leave; whoever sends first and writes later has no ledger.
+An entry says what a round's report tells and how many people hid it, not what was reported. The
+sum allows for terms that depend on what earlier rounds gave (`budget`). `spend` must return before
+a report is sent: it writes the entry to disk, safely against crashes and against other programs,
+or refuses.
 """
 
 import contextlib
@@ -12,14 +12,16 @@ import math
 import os
 from collections import Counter
 from collections.abc import Iterator
+from numbers import Real
 from pathlib import Path
 from typing import Literal, Self
 
 import msgspec
 
-from coatcheck.accounting.amplification import Guarantee, amplify
+from coatcheck.accounting.amplification import Guarantee, central
 from coatcheck.accounting.budget import Budget
 from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin, TwoLevel, pair
+from coatcheck.accounting.limits import EPSILON, check_delta
 from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.files import replace_file
 
@@ -58,7 +60,7 @@ class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def spent(self) -> float:
         """Bound the ε of all entries together at the limit's δ, from above.
 
-        Whichever of the sums is smaller: one needs no δ at all, so it takes none from the other.
+        The smaller of two sums counts. The plain sum of local budgets needs no δ at all.
         """
         counts = _counts(self.entries)
         if not counts:
@@ -66,19 +68,19 @@ class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         budget = Budget(epsilon=self.epsilon, delta=self.delta)
         watched = sum(n * budget.stretch(law, crowd=crowd) for (law, crowd), n in counts.items())
         total = min(budget.spent(watched), sum(n * law.epsilon for (law, _), n in counts.items()))
-        if counts.total() > 1:
-            return total
-        # One round alone may take the limit as a whole: nothing can be added to it then.
         law, crowd = next(iter(counts))
-        return min(total, amplify(law, crowd=crowd, delta=self.delta).epsilon)
+        if counts.total() > 1 or law.epsilon > EPSILON:
+            return total
+        # A single round may use up the whole limit: nothing can be added to it then.
+        return min(total, central(law, size=crowd, delta=self.delta))
 
 
 class Ledger:
     """A person's file of rounds, with a limit (ε, δ) on all of them together.
 
     *Guarantee:* all rounds together keep the limit, even if a server chooses the terms of the next
-    one by what earlier ones gave. *Assumes:* all programs of this person that send reports share
-    this one file; each round's own promise holds (`Guarantee.assumptions`).
+    round by what earlier ones gave. *Assumes:* all programs that send this person's reports use
+    this one file, and each round's own promise holds (`Guarantee.assumptions`).
     """
 
     def __init__(self, path: Path, book: _Book) -> None:
@@ -89,7 +91,7 @@ class Ledger:
     def open(cls, path: Path | str, *, epsilon: float | None = None, delta: float = 1e-6) -> Self:
         """Open a ledger, or begin one if a limit `epsilon` (and `delta`) is given.
 
-        Opening one that exists with another limit is refused: a limit is not raised in passing.
+        A ledger that exists cannot be opened with another limit.
         """
         path = Path(path)
         if path.exists():
@@ -103,11 +105,9 @@ class Ledger:
             return cls(path, book)
         if epsilon is None:
             raise Misuse(f"there is no ledger at {path}; give a limit epsilon to begin one")
-        if not (0 < epsilon < math.inf and 0 < delta < 1):
-            raise Misuse(
-                f"a limit needs a positive epsilon and a delta between 0 and 1, "
-                f"not {epsilon} and {delta}"
-            )
+        check_delta(delta)
+        if not (isinstance(epsilon, Real) and 0 < epsilon < math.inf):
+            raise Misuse(f"a limit needs a positive epsilon, not {epsilon!r}")
         book = _Book(version=1, epsilon=float(epsilon), delta=float(delta))
         with _alone(path):
             _write(path, book, new=True)
@@ -120,17 +120,21 @@ class Ledger:
 
     @property
     def rounds(self) -> tuple[str, ...]:
-        """The rounds that were paid for, in order."""
+        """The rounds that were entered, in order."""
         return tuple(entry.round for entry in self._book.entries)
 
     @property
     def spent(self) -> float:
-        """An upper bound on the ε of all rounds so far, at the limit's δ."""
+        """An upper bound on the ε of all rounds so far at the limit's δ.
+
+        *Assumes:* the rounds were not chosen so as to stop here. Under any choice only the limit
+        is proven.
+        """
         return self._book.spent()
 
     @property
     def left(self) -> float:
-        """What is left of the limit; rounds do not add up linearly, so it only says so much."""
+        """The limit less what is spent; as rounds do not add up linearly, this is a rough guide."""
         return max(0.0, self._book.epsilon - self.spent)
 
     def spend(
@@ -149,15 +153,15 @@ class Ledger:
 
         Args:
             guarantee: what the round promises; its law and its anonymous people are entered.
-            round_id: names the round, once and for all.
-            digest: of the sealed report. The same report sent again costs nothing; another one
-                for the same round is refused, because it would be a second draw of noise.
+            round_id: the name of the round.
+            digest: of the sealed report. Sending the same report again costs nothing. Another
+                report for the same round is refused, because it would be a second draw of noise.
             key: the one-time address, if it may have been used before. Rounds under one key are
-                linked, so they are counted as a single report of all their budgets.
+                linked, so they count as a single report with the sum of their budgets.
                 *Assumes:* which rounds share a key does not depend on what earlier ones gave.
             together: the honest, anonymous people who reuse their keys over the same rounds,
-                oneself included; nobody corrupted or exposed. *Assumes*, if more than oneself,
-                that the terms of those rounds are fixed beforehand.
+                yourself included; nobody corrupted or exposed. *Assumes*, if above 1, that the
+                terms of those rounds are fixed in advance.
         """
         entry = _entry(guarantee, round_id, digest, key, together)
         with _alone(self._path):
@@ -188,7 +192,7 @@ def _entry(guarantee: Guarantee, round_id: str, digest: bytes, key: bytes, toget
     if not round_id:
         raise Misuse("a round needs a name to be entered under")
     if together < 1:
-        raise Misuse(f"at least oneself reuses a key, not {together} people")
+        raise Misuse(f"at least 1 person, yourself, reuses a key, not {together}")
     law, rate = guarantee.law, 1.0
     if isinstance(law, OwnCoin):
         rate, law = law.rate, law.law
@@ -210,7 +214,7 @@ def _entry(guarantee: Guarantee, round_id: str, digest: bytes, key: bytes, toget
 
 
 def _counts(entries: tuple[_Entry, ...]) -> Counter[tuple[Law, int]]:
-    """Count rounds by law and crowd; those under one key are one report of all their budgets."""
+    """Count rounds by law and crowd; those under one key are one report with all their budgets."""
     linked: dict[str, list[_Entry]] = {}
     for entry in entries:
         linked.setdefault(entry.key or f"round {entry.round}", []).append(entry)
@@ -225,9 +229,9 @@ def _counts(entries: tuple[_Entry, ...]) -> Counter[tuple[Law, int]]:
 
 
 def _read(path: Path) -> _Book:
-    """Read the file strictly: an unknown field, a missing one or a wrong mode is no ledger."""
+    """Read the file strictly: an unknown or missing field or a wrong mode is refused."""
     if path.stat().st_mode & 0o077:
-        raise Refused(f"others may read {path}, which tells where you took part; chmod 600 it")
+        raise Refused(f"other users may read {path}, which tells where you took part; chmod 600 it")
     try:
         book = msgspec.json.decode(path.read_bytes(), type=_Book, strict=True)
         for entry in book.entries:
@@ -249,14 +253,14 @@ def _write(path: Path, book: _Book, *, new: bool = False) -> None:
         replace_file(path, msgspec.json.format(msgspec.json.encode(book)) + b"\n", mode=0o600)
     except OSError as error:
         raise Unavailable(
-            f"cannot write {path}: {error.strerror or error}; no report may leave before it is"
-            " entered: make room, then try again with the same ticket"
+            f"cannot write {path}: {error.strerror or error}; a report must be entered before it"
+            " is sent: make room, then try again with the same ticket"
         ) from error
 
 
 @contextlib.contextmanager
 def _alone(path: Path) -> Iterator[None]:
-    """Keep other programs of this person out while the file is read, judged and replaced."""
+    """Keep other programs of this person out while the file is read and replaced."""
     lock = os.open(path.with_name(path.name + ".lock"), os.O_WRONLY | os.O_CREAT, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)

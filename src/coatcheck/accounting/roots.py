@@ -1,9 +1,16 @@
-"""Where a bound crosses its target: a root that never leaves the private side.
+"""Where a bound crosses its target: every search of the accountant ends on the side it names.
 
-The function is the log of a δ over the δ that was asked for, so that at most zero is good. A
-cheap and looser version of it finds the neighborhood, the close one finishes.
+`bisect` is for a yes or no that is cheap to ask. `root` is for a bound that is dear: it is given
+the log of a δ over the δ that was asked for, so that at most zero is good; a cheap and looser
+version of the bound finds the neighborhood, the close one finishes. Both return the end called
+`good`, or a point that was itself seen to be good, and never a point between the two.
+
+    >>> bisect(lambda x: x * x <= 2, good=0.0, bad=2.0) ** 2 <= 2
+    True
 """
 
+import math
+from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 
@@ -18,6 +25,42 @@ class Excess(Protocol):
 # The result is good by at most this much, in logs of δ.
 CLOSE: Final = 2e-6
 _NEARBY: Final = 0.05
+
+
+def bisect(
+    holds: Callable[[float], bool], *, good: float, bad: float, close: float = 1e-12
+) -> float:
+    """Find the point nearest `bad`, seen from `good`, at which a condition still holds.
+
+    *Guarantee:* the result is `good` or a point at which `holds` was seen to be true. With `good`
+    below `bad` it is rounded down, with `good` above `bad` it is rounded up.
+
+    Args:
+        holds: the condition, true near `good` and false near `bad`.
+        good: where it is known to hold, and is not asked.
+        bad: where it is known to fail, and is not asked.
+        close: how near the two ends come, as a share of the larger.
+    """
+    while abs(bad - good) > close * max(abs(good), abs(bad)):
+        middle = (good + bad) / 2
+        if holds(middle):
+            good = middle
+        else:
+            bad = middle
+    return good
+
+
+def doubled(holds: Callable[[float], bool], *, most: float = 1e300) -> tuple[float, float]:
+    """Double 1 until a condition holds; give the last point of failure and the first of success.
+
+    The former is 0 if it holds at once, the latter is infinite if it does not hold up to `most`.
+    """
+    before, now = 0.0, 1.0
+    while not holds(now):
+        if now > most:
+            return now, math.inf
+        before, now = now, 2 * now
+    return before, now
 
 
 def root(excess: Excess, *, good: float, bad: float, start: float) -> float:

@@ -7,14 +7,14 @@ import msgspec
 
 from coatcheck.cli.files import read
 from coatcheck.errors import Misuse
-from coatcheck.protocol.drafting import Draft, read_plan
-from coatcheck.protocol.suites import Suite
+from coatcheck.protocol.drafting import Draft
+from coatcheck.protocol.drafting import read_draft as read_plain
 
 
-def read_draft(path: Path, suite: Suite) -> Draft:
-    """Read a draft and compute its sizes, exposure and promises."""
+def read_draft(path: Path) -> Draft:
+    """Read a draft from its file."""
     try:
-        plan = msgspec.json.decode(read(path), type=dict[str, Any])
+        plain = msgspec.json.decode(read(path), type=dict[str, Any])
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Misuse(f"{path} is no JSON object: {error}") from None
-    return read_plan(plan, suite)
+    return read_plain(plain)

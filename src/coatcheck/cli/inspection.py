@@ -11,12 +11,11 @@ from coatcheck.cli.files import FILE, hint, read, read_terms_file, show
 from coatcheck.cli.papers import describe
 from coatcheck.cli.roles import count
 from coatcheck.errors import Error, Misuse
-from coatcheck.protocol.agreement import read_signed, settle
+from coatcheck.protocol.agreement import SettledTerms, read_signed, settle
 from coatcheck.protocol.notices import Checkpoint, Posting
 from coatcheck.protocol.parcels import Batch, Receipt, Upload
-from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import read_ticket
-from coatcheck.protocol.witness import check_bulletin
+from coatcheck.protocol.verification import verify_bulletin
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
@@ -38,18 +37,18 @@ def inspect(*, file: Path, terms_file: Path | None, as_json: bool) -> None:
     raise Misuse(f"{file} is nothing that this version knows{more}")
 
 
-def _need(round_: Round | None) -> Round:
+def _need(round_: SettledTerms | None) -> SettledTerms:
     if round_ is None:
         raise Misuse("records of a round need --terms")
     return round_
 
 
-def _signed(raw: bytes, round_: Round | None) -> dict[str, Any]:
+def _signed(raw: bytes, round_: SettledTerms | None) -> dict[str, Any]:
     del round_
     return describe(settle(read_signed(raw)))
 
 
-def _ticket(raw: bytes, round_: Round | None) -> dict[str, Any]:
+def _ticket(raw: bytes, round_: SettledTerms | None) -> dict[str, Any]:
     del round_
     ticket = read_ticket(raw)
     return {
@@ -62,40 +61,40 @@ def _ticket(raw: bytes, round_: Round | None) -> dict[str, Any]:
     }
 
 
-def _upload(raw: bytes, round_: Round | None) -> dict[str, Any]:
+def _upload(raw: bytes, round_: SettledTerms | None) -> dict[str, Any]:
     made = _need(round_)
     upload = Upload.decode(raw, made)
     return {"group": made.terms.groups[upload.group].name, "id": upload.id.hex()}
 
 
-def _receipt(raw: bytes, round_: Round | None) -> dict[str, Any]:
+def _receipt(raw: bytes, round_: SettledTerms | None) -> dict[str, Any]:
     del round_
     receipt = Receipt.decode(raw)
     return {"digest": receipt.digest.hex(), "id": receipt.id.hex(), "of": receipt.content.hex()}
 
 
-def _batch(raw: bytes, round_: Round | None) -> dict[str, Any]:
+def _batch(raw: bytes, round_: SettledTerms | None) -> dict[str, Any]:
     batch = Batch.decode(raw, _need(round_))
     return {"hop": batch.hop, "reports": [len(group) for group in batch.items]}
 
 
-def _bulletin(raw: bytes, round_: Round | None) -> dict[str, Any]:
+def _bulletin(raw: bytes, round_: SettledTerms | None) -> dict[str, Any]:
     made = _need(round_)
-    bulletin = check_bulletin(raw, made)
+    bulletin = verify_bulletin(raw, made)
     return {**count(raw, made), "root": bulletin.heading.root.hex()}
 
 
-def _posting(raw: bytes, round_: Round | None) -> dict[str, Any]:
+def _posting(raw: bytes, round_: SettledTerms | None) -> dict[str, Any]:
     return {"to": Posting.decode(raw, _need(round_)).recipient.hex()}
 
 
-def _checkpoint(raw: bytes, round_: Round | None) -> dict[str, Any]:
+def _checkpoint(raw: bytes, round_: SettledTerms | None) -> dict[str, Any]:
     del round_
     point = Checkpoint.decode(raw)
     return {"size": point.size, "root": point.root.hex()}
 
 
-_LOOKS: dict[str, Callable[[bytes, Round | None], dict[str, Any]]] = {
+_LOOKS: dict[str, Callable[[bytes, SettledTerms | None], dict[str, Any]]] = {
     "signed terms": _signed,
     "ticket": _ticket,
     "upload": _upload,

@@ -9,7 +9,6 @@ import msgspec
 from coatcheck.cli.files import (
     FILE,
     TRUST,
-    PublicKeys,
     SecretKeys,
     document,
     hint,
@@ -24,9 +23,9 @@ from coatcheck.cli.files import (
 )
 from coatcheck.entropy import system
 from coatcheck.errors import Misuse
-from coatcheck.protocol.agreement import countersign, propose, settle, write_signed
+from coatcheck.protocol.agreement import accept, countersign, propose, settle, write_signed
 from coatcheck.protocol.suites import SUITES, suite_named
-from coatcheck.protocol.terms import Notary, Party, Round, Terms
+from coatcheck.protocol.terms import Round
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 _KEY = click.option("--key", type=FILE, required=True, help="Your own key file.")
@@ -83,23 +82,13 @@ def propose_(
     from coatcheck.cli.drafts import read_draft  # noqa: PLC0415 - loads every mechanism and task
 
     keys = read_keys(key)
-    suite = suite_named(keys.suite)
-    plan = read_draft(draft, suite)
     begin = now()
-    listed = [read_public(path) for path in shufflers]
-    notary = read_public(board)
-    made = Terms(
-        round=plan.round,
-        suite=suite.name,  # type: ignore[arg-type] # read_terms checks it
-        groups=plan.groups,
-        task=plan.task,
-        server=_party(keys.public),
-        shufflers=tuple(_party(public) for public in listed),
-        board=Notary(notary.name, notary.verifying),
-        opens=_time(opens, begin),
-        closes=_time(closes, begin),
-        expires=_time(expires, begin),
-        letter_size=plan.letter_size,
+    made = read_draft(draft).terms(
+        suite=suite_named(keys.suite),
+        server=keys.public.party,
+        shufflers=[read_public(path).party for path in shufflers],
+        board=read_public(board).notary,
+        times=(_time(opens, begin), _time(closes, begin), _time(expires, begin)),
     )
     write(out, write_signed(propose(made, keys=keys.pairs)))
     hint("every shuffler has to sign these terms now: coatcheck terms sign")
@@ -126,8 +115,8 @@ def sign(*, file: Path, key: Path, pledges: Path, out: Path) -> None:
 @_JSON
 def check(*, file: Path, trust: tuple[str, ...], as_json: bool) -> None:
     """Check every signature and print what the terms say."""
-    trusted = read_trust(trust) if trust else None
-    round_ = settle(read_terms_file(file), trusted=trusted)
+    signed = read_terms_file(file)
+    round_ = accept(signed, trusted=read_trust(trust)) if trust else settle(signed)
     show(describe(round_), as_json=as_json)
 
 
@@ -157,10 +146,6 @@ def describe(round_: Round) -> dict[str, Any]:
         "expires": made.expires,
         "groups": groups,
     }
-
-
-def _party(public: PublicKeys) -> Party:
-    return Party(public.name, public.verifying, public.sealing)
 
 
 def _time(text: str, begin: int) -> int:

@@ -17,7 +17,6 @@ from coatcheck.cli.files import (
     TRUST,
     hint,
     now,
-    read_secret,
     read_terms_file,
     read_trust,
     show,
@@ -27,14 +26,14 @@ from coatcheck.cli.files import write as write_file
 from coatcheck.domains import Categories, Product
 from coatcheck.errors import Error, Misuse, Refused
 from coatcheck.protocol import client
-from coatcheck.protocol.agreement import SignedTerms, settle
+from coatcheck.protocol.agreement import SettledTerms, SignedTerms, settle
 from coatcheck.protocol.client import Invitation, Limit
 from coatcheck.protocol.keys import Contact
 from coatcheck.protocol.messages import Answer, PayloadFormat
 from coatcheck.protocol.terms import Round
-from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
-from coatcheck.protocol.witness import check_bulletin
+from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.randomizers import from_params
+from coatcheck.services.person.tickets import TicketFile
 
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 _TERMS = click.option("--terms", "terms_file", type=FILE, required=True, help="Signed terms.")
@@ -86,15 +85,17 @@ def join(
         now=now(),
     )
     hint_caveat(invitation.guarantee)
-    book = Ledger.open(ledger)
-    mine, fresh = _ticket(invitation, ticket, value=value, note=note, clamp=clamp)
+    book, store = Ledger.open(ledger), TicketFile(ticket)
+    stored = ticket.exists()
+    if stored:
+        hint("this ticket holds your report already: the same bytes are written again")
     try:
-        upload = invitation.pay(mine, book)
-    except Refused:
-        if fresh:
-            ticket.unlink()
-        raise
-    write_file(out, upload, replace=True)
+        raw = bytes.fromhex(note)
+    except ValueError:
+        raise Misuse("--note is hexadecimal, such as 00ff") from None
+    own = None if stored else value_of(invitation, value)
+    mine = invitation.join(own, ledger=book, store=store, note=raw, clamp=clamp)
+    write_file(out, mine.upload, replace=True)
     show(
         {
             "address": mine.keys.address.hex(),
@@ -112,25 +113,6 @@ def hint_caveat(guarantee: Guarantee) -> None:
     """Tell a person, before anything is sent, what the promise does not cover."""
     if guarantee.caveat:
         hint(guarantee.caveat[0].lower() + guarantee.caveat[1:].removesuffix("."))
-
-
-def _ticket(
-    invitation: Invitation, path: Path, *, value: str, note: str, clamp: bool
-) -> tuple[Ticket, bool]:
-    """Return the stored ticket of this round, or join and store a new one."""
-    if path.exists():
-        mine = read_ticket(read_secret(path))
-        if (mine.digest, mine.group) != (invitation.round.digest, invitation.group):
-            raise Misuse(f"{path} is the ticket of another round or group: choose another name")
-        hint("this ticket holds your report already: the same bytes are written again")
-        return mine, False
-    try:
-        raw = bytes.fromhex(note)
-    except ValueError:
-        raise Misuse("--note is hexadecimal, such as 00ff") from None
-    mine = invitation.join(value_of(invitation, value), ledger=None, note=raw, clamp=clamp)
-    write_file(path, write_ticket(mine), secret=True)
-    return mine, True
 
 
 def value_of(invitation: Invitation, text: str) -> Any:
@@ -163,11 +145,12 @@ def collect(
 ) -> None:
     """Find your own answer on the bulletin and open it."""
     round_ = _round(terms_file)
-    mine = read_ticket(read_secret(ticket))
+    store = TicketFile(ticket)
+    mine = store.read()
     if receipt is not None:
         mine = client.keep_receipt(mine, read_file(receipt), round_)
-        write_file(ticket, write_ticket(mine), secret=True, replace=True)
-    answer = client.collect(mine, check_bulletin(read_file(bulletin), round_), round_)
+        store.update(mine)
+    answer = client.collect(mine, verify_bulletin(read_file(bulletin), round_))
     show(told(answer, round_), as_json=as_json)
 
 
@@ -223,10 +206,10 @@ def write(*, terms_file: Path, ticket: Path, to: str, message: str, out: Path) -
         contact = Contact.decode(round_.suite, bytes.fromhex(to))
     except ValueError:
         raise Misuse("--to is a contact in hexadecimal, as `collect` prints it") from None
-    mine = read_ticket(read_secret(ticket))
-    posting, after = client.write(mine, message.encode(), to=contact.raw, round_=round_)
+    store = TicketFile(ticket)
+    posting, after = client.write(store.read(), message.encode(), to=contact.raw, round_=round_)
     # The ticket first: a counter that was used must never be used again.
-    write_file(ticket, write_ticket(after), secret=True, replace=True)
+    store.update(after)
     write_file(out, posting)
 
 
@@ -238,9 +221,9 @@ def write(*, terms_file: Path, ticket: Path, to: str, message: str, out: Path) -
 def read(*, postings: tuple[Path, ...], terms_file: Path, ticket: Path, as_json: bool) -> None:
     """Read the letters to you among all that are posted; each is read once."""
     round_ = _round(terms_file)
-    mine = read_ticket(read_secret(ticket))
-    inbox = client.read(mine, [read_file(path) for path in postings], round_)
-    write_file(ticket, write_ticket(inbox.ticket), secret=True, replace=True)
+    store = TicketFile(ticket)
+    inbox = client.read(store.read(), [read_file(path) for path in postings], round_)
+    store.update(inbox.ticket)
     letters = [
         {
             "from": letter.sender.address.hex(),
@@ -253,7 +236,7 @@ def read(*, postings: tuple[Path, ...], terms_file: Path, ticket: Path, as_json:
     show({"letters": letters, "refused": inbox.refused}, as_json=as_json)
 
 
-def _round(path: Path) -> Round:
+def _round(path: Path) -> SettledTerms:
     """Read the terms one joined with; the ticket knows their digest, so no trust is needed."""
     signed: SignedTerms = read_terms_file(path)
     try:

@@ -3,13 +3,14 @@
 import json
 import math
 from collections.abc import Callable
-from functools import partial
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from dataclasses import dataclass, fields
+from functools import partial, wraps
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
 from coatcheck.accounting import laws
-from coatcheck.accounting.amplification import METHODS, Guarantee
+from coatcheck.accounting.amplification import METHODS, Guarantee, any_ldp
 from coatcheck.accounting.amplification import amplify as amplified
 from coatcheck.accounting.amplification import calibrate as calibrated
 from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin, TwoLevel
@@ -18,9 +19,7 @@ from coatcheck.errors import Misuse
 from coatcheck.randomizers import BoundedResponse, MinkowskiResponse
 
 MECHANISMS: Final = ("any", "minkowski", "bounded", "grid")
-Command = TypeVar("Command", bound=Callable[..., Any])
 Make: TypeAlias = Callable[[float], AnyLdp | TwoLevel]
-
 
 if TYPE_CHECKING:
     _Type = click.ParamType[int]
@@ -53,151 +52,124 @@ _MECHANISMS: Final = " | ".join(MECHANISMS)
 _METHODS: Final = " | ".join(METHODS)
 
 
-def _options(command: Command) -> Command:
-    """Add the options that `amplify` and `calibrate` share."""
-    for option in reversed(
-        [
-            click.option("--crowd", type=WHOLE, required=True, help="People, oneself included."),
-            click.option("--delta", type=float, required=True, help="Chance of failure."),
-            click.option("--mechanism", default="any", show_default=True, help=_MECHANISMS),
-            click.option("--radius", type=float, help="Of a cap; the domain has radius 1."),
-            click.option("--dimension", type=WHOLE, default=2, show_default=True),
-            click.option("--norm", type=float, default=math.inf, help="2 ball, inf (usual) cube."),
-            click.option("--cells", type=WHOLE, help="Of a grid, or labels."),
-            click.option("--method", default="mechanism", show_default=True, help=_METHODS),
-            click.option("--rate", type=float, help="Each reports with this chance, else silence."),
-            click.option("--corrupted", type=WHOLE, default=0, help="Of the crowd."),
-            click.option("--exposed", type=WHOLE, default=0, help="Given away by answers."),
-            click.option("--lost", type=WHOLE, default=0, help="Who do not report."),
-            click.option("--json", "as_json", is_flag=True, help="Print one object instead."),
-        ]
-    ):
-        command = option(command)
-    return command
+@dataclass(frozen=True, kw_only=True)
+class _Asked:
+    """What `amplify` and `calibrate` are both told: the people, the mechanism and the method."""
+
+    crowd: int
+    delta: float
+    mechanism: str
+    radius: float | None
+    dimension: int
+    norm: float
+    cells: int | None
+    method: str
+    rate: float | None
+    corrupted: int
+    exposed: int
+    lost: int
+    as_json: bool
+
+    def law(self) -> Callable[[float], Law]:
+        """Return the law that the options describe, as a function of the local epsilon."""
+        make, rate = self._make(), self.rate
+        return make if rate is None else lambda epsilon: OwnCoin(law=make(epsilon), rate=rate)
+
+    def _make(self) -> Make:
+        if self.mechanism not in MECHANISMS:
+            raise Misuse(f"--mechanism is one of {_MECHANISMS}, not {self.mechanism!r}")
+        if self.mechanism == "any":
+            return any_ldp
+        if self.mechanism == "grid":
+            if self.cells is None:
+                raise Misuse("grid needs --cells; `coatcheck plan` finds how many")
+            return partial(laws.grid, cells=self.cells)
+        radius = self.radius
+        if radius is None:
+            raise Misuse(f"{self.mechanism} needs --radius; `coatcheck plan` finds the best one")
+        if self.mechanism == "bounded" and radius > 1:
+            raise Misuse(f"a cap inside the domain has a radius of at most 1, not {radius}")
+        domain = Ball(radius=1.0, p=self.norm, dimension=self.dimension)
+        kind = MinkowskiResponse if self.mechanism == "minkowski" else BoundedResponse
+        # The law of the randomizer that a round would use: on its lattice caps are a little larger.
+        return lambda epsilon: kind(domain=domain, epsilon=epsilon, radius=radius).law
+
+    def tell(self, found: Guarantee, headline: str) -> None:
+        """Print a guarantee."""
+        if self.as_json:
+            click.echo(json.dumps({"mechanism": self.mechanism} | plain(found), indent=1))
+            return
+        click.echo(f"{headline} at δ = {found.delta:g}, {found.crowd:,} people ({found.method})\n")
+        click.echo(str(found))
+
+
+def _options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add the options that `amplify` and `calibrate` share, and hand them over as one value."""
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        shared = {field.name: given.pop(field.name) for field in fields(_Asked)}
+        command(_Asked(**shared), **given)
+
+    options = [
+        click.option("--crowd", type=WHOLE, required=True, help="People, yourself included."),
+        click.option("--delta", type=float, required=True, help="Chance of failure."),
+        click.option("--mechanism", default="any", show_default=True, help=_MECHANISMS),
+        click.option("--radius", type=float, help="Of a cap; the domain has radius 1."),
+        click.option("--dimension", type=WHOLE, default=2, show_default=True),
+        click.option(
+            "--norm", type=float, default=math.inf, help="2: a ball; inf (usual): a cube."
+        ),
+        click.option("--cells", type=WHOLE, help="Of a grid, or labels."),
+        click.option("--method", default="mechanism", show_default=True, help=_METHODS),
+        click.option("--rate", type=float, help="Chance with which each person reports."),
+        click.option("--corrupted", type=WHOLE, default=0, help="People who help the server."),
+        click.option("--exposed", type=WHOLE, default=0, help="People the answers give away."),
+        click.option("--lost", type=WHOLE, default=0, help="People who do not report."),
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead."),
+    ]
+    for option in reversed(options):
+        run = option(run)
+    return run
 
 
 @click.command()
 @click.option("--local-epsilon", type=float, required=True, help="Budget of one report.")
-@click.option("--lower", is_flag=True, help="Also an epsilon that some data set does reach.")
+@click.option("--lower", is_flag=True, help="Also give an epsilon that some data set reaches.")
 @_options
-def amplify(
-    *,
-    local_epsilon: float,
-    lower: bool,
-    crowd: int,
-    delta: float,
-    mechanism: str,
-    radius: float | None,
-    dimension: int,
-    norm: float,
-    cells: int | None,
-    method: str,
-    rate: float | None,
-    corrupted: int,
-    exposed: int,
-    lost: int,
-    as_json: bool,
-) -> None:
+def amplify(asked: _Asked, *, local_epsilon: float, lower: bool) -> None:
     """Say what a crowd guarantees: from the budget of one report to an epsilon for everybody."""
-    if lower and mechanism in {"minkowski", "bounded"} and norm != math.inf and dimension > 1:
-        raise Misuse("--lower knows on the cube only which epsilon is reached: leave out --norm")
-    make = _law(mechanism, radius=radius, dimension=dimension, norm=norm, cells=cells, rate=rate)
     found = amplified(
-        make(local_epsilon),
-        crowd=crowd,
-        delta=delta,
-        method=method,
-        corrupted=corrupted,
-        exposed=exposed,
-        lost=lost,
+        asked.law()(local_epsilon),
+        crowd=asked.crowd,
+        delta=asked.delta,
+        method=asked.method,
+        corrupted=asked.corrupted,
+        exposed=asked.exposed,
+        lost=asked.lost,
         lower=lower,
     )
-    headline = f"ε = {_up(found.epsilon)} from local ε = {local_epsilon:g}"
-    _print(found, mechanism, headline, as_json=as_json)
+    if lower and found.least is None:
+        raise Misuse("which epsilon is reached is known on the cube only: leave out --lower")
+    asked.tell(found, f"ε = {_up(found.epsilon)} from local ε = {local_epsilon:g}")
 
 
 @click.command()
 @click.option("--epsilon", type=float, required=True, help="The promise to everybody.")
 @_options
-def calibrate(
-    *,
-    epsilon: float,
-    crowd: int,
-    delta: float,
-    mechanism: str,
-    radius: float | None,
-    dimension: int,
-    norm: float,
-    cells: int | None,
-    method: str,
-    rate: float | None,
-    corrupted: int,
-    exposed: int,
-    lost: int,
-    as_json: bool,
-) -> None:
+def calibrate(asked: _Asked, *, epsilon: float) -> None:
     """Find the largest budget of one report that keeps a promise to everybody."""
     found = calibrated(
-        _law(mechanism, radius=radius, dimension=dimension, norm=norm, cells=cells, rate=rate),
+        asked.law(),
         epsilon=epsilon,
-        crowd=crowd,
-        delta=delta,
-        method=method,
-        corrupted=corrupted,
-        exposed=exposed,
-        lost=lost,
+        crowd=asked.crowd,
+        delta=asked.delta,
+        method=asked.method,
+        corrupted=asked.corrupted,
+        exposed=asked.exposed,
+        lost=asked.lost,
     )
-    headline = f"local ε = {_down(found.local_epsilon)} for ε = {epsilon:g}"
-    _print(found, mechanism, headline, as_json=as_json)
-
-
-def _law(
-    mechanism: str,
-    *,
-    radius: float | None,
-    dimension: int,
-    norm: float,
-    cells: int | None,
-    rate: float | None,
-) -> Callable[[float], Law]:
-    """Find the law that the options describe, as a function of the local epsilon."""
-    if mechanism not in MECHANISMS:
-        raise Misuse(f"--mechanism is one of {_MECHANISMS}, not {mechanism!r}")
-    make: Make = _any
-    if mechanism == "grid":
-        if cells is None:
-            raise Misuse("grid needs --cells; `coatcheck plan` finds how many")
-        make = partial(laws.grid, cells=cells)
-    elif mechanism != "any":
-        if radius is None:
-            raise Misuse(f"{mechanism} needs --radius; `coatcheck plan` finds the best one")
-        if mechanism == "bounded" and radius > 1:
-            raise Misuse(f"a cap inside the domain has a radius of at most 1, not {radius}")
-        domain = Ball(radius=1.0, p=norm, dimension=dimension)
-        make = partial(_on_lattice, mechanism, domain, radius)
-    return make if rate is None else partial(_silent, make, rate)
-
-
-def _any(epsilon: float) -> AnyLdp:
-    return AnyLdp(epsilon=epsilon)
-
-
-def _on_lattice(mechanism: str, domain: Ball, radius: float, epsilon: float) -> TwoLevel:
-    """Give the law of the randomizer that a round would use: its caps are a little larger."""
-    kind = MinkowskiResponse if mechanism == "minkowski" else BoundedResponse
-    return kind(domain=domain, epsilon=epsilon, radius=radius).law
-
-
-def _silent(make: Make, rate: float, epsilon: float) -> OwnCoin:
-    return OwnCoin(law=make(epsilon), rate=rate)
-
-
-def _print(found: Guarantee, mechanism: str, headline: str, *, as_json: bool) -> None:
-    if as_json:
-        click.echo(json.dumps({"mechanism": mechanism} | plain(found), indent=1))
-        return
-    click.echo(f"{headline} at δ = {found.delta:g}, {found.crowd:,} people ({found.method})\n")
-    click.echo(str(found))
+    asked.tell(found, f"local ε = {_down(found.local_epsilon)} for ε = {epsilon:g}")
 
 
 def plain(found: Guarantee) -> dict[str, Any]:

@@ -47,11 +47,13 @@ def shuffle(
     """
     round_ = settle(read_terms_file(terms_file))
     keys = read_keys(key).pairs
-    shuffler = Shuffler(round_, keys=keys, state=fresh_state(round_, system()))
+    shuffler = Shuffler(round_, keys=keys, state=fresh_state(system()))
     if batch is not None:
         shuffler.accept(read(batch))
     signed = {path.name: _receive(shuffler, path) for path in uploads}
-    raw = shuffler.release(now=now())
+    if batch is None:
+        shuffler.close(now=now())
+    raw = shuffler.release()
     if receipts is not None:
         receipts.mkdir(parents=True, exist_ok=True)
     for name, receipt in signed.items():

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from coatcheck.domains import Box
     from coatcheck.simulation.places import Floats
-    from coatcheck.simulation.rehearsal import Rehearsal
+    from coatcheck.simulation.trial import Trial
 
 _WIDTH = 100  # columns that the widest table needs
 _HELP = 1.1  # a crowd that helps less than this is told of
@@ -65,21 +65,21 @@ def simulate(
     coatcheck simulate day.geojson --group-by role --task maximum-matching --radius 800
     coatcheck simulate members.csv --task neighbours --radius 500 --limit 8 --json
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
-    from coatcheck.simulation import rehearsal  # noqa: PLC0415 - loads scipy, unlike --help
+    from coatcheck.simulation import trial  # noqa: PLC0415 - loads scipy, unlike --help
 
     only_positive(epsilon, "--epsilon")
     groups, degrees = _groups(files, columns=columns, group_by=group_by)
-    box = _box(corners, degrees=degrees) or rehearsal.box_around(groups, degrees=degrees)
-    work = rehearsal.make_task(task, names=tuple(groups), box=box, radius=radius, limit=limit)
+    box = _box(corners, degrees=degrees) or trial.box_around(groups, degrees=degrees)
+    work = trial.make_task(task, names=tuple(groups), box=box, radius=radius, limit=limit)
     sizes = [len(places) for places in groups.values()]
     started = time.perf_counter()
     try:
-        found = rehearsal.rehearse(
+        found = trial.run_trial(
             groups,
             task=work,
             box=box,
             epsilon=epsilon,
-            delta=rehearsal.usual_delta(sizes) if delta is None else delta,
+            delta=trial.usual_delta(sizes) if delta is None else delta,
             corrupted=_helpers(corrupted, sizes),
             seed=seed,
             clamp=clamp,
@@ -137,23 +137,23 @@ def _helpers(text: str, sizes: Sequence[int]) -> tuple[int, ...]:
     return found * len(sizes) if len(found) == 1 else found
 
 
-def _document(found: "Rehearsal") -> dict[str, Any]:
+def _document(found: "Trial") -> dict[str, Any]:
     terms, outcome = found.outcome.round.terms, found.outcome
     groups = []
-    for of, draft, errors, promise in zip(
-        terms.groups, found.drafts, found.errors, outcome.guarantees, strict=True
+    for of, made, errors, promise in zip(
+        terms.groups, outcome.groups, found.errors, outcome.guarantees, strict=True
     ):
         groups.append(
             {
                 "name": of.name,
-                "people": draft.minimum,
+                "people": made.minimum,
                 "randomizer": of.randomizer["name"],
                 "decode": of.decode,
-                "local_epsilon": draft.randomizer.epsilon,
+                "local_epsilon": made.randomizer.epsilon,
                 "epsilon": promise.epsilon,
                 "delta": promise.delta,
                 "anonymous": promise.anonymous,
-                "expected_error": draft.randomizer.expected_error(draft.decode),  # type: ignore[arg-type] # the terms' decode is one of the randomizer's
+                "expected_error": made.randomizer.expected_error(made.decode),  # type: ignore[arg-type] # the terms' decode is one of the randomizer's
                 "mean_error": float(errors.mean()),
                 "guarantee": str(promise),
             }
@@ -171,13 +171,13 @@ def _document(found: "Rehearsal") -> dict[str, Any]:
     }
 
 
-def _warnings(found: "Rehearsal") -> list[str]:
+def _warnings(found: "Trial") -> list[str]:
     """Say what somebody who reads only the last line should know."""
     told = []
-    for guarantee, draft in zip(found.outcome.guarantees, found.drafts, strict=True):
+    for guarantee, group in zip(found.outcome.guarantees, found.outcome.groups, strict=True):
         if guarantee.local_epsilon < _HELP * guarantee.epsilon:
             told.append(
-                f"the crowd of {draft.name} is too small to help: ε is hardly less than the local"
+                f"the crowd of {group.name} is too small to help: ε is hardly less than the local"
                 " one; find more people"
             )
     private, plain, chance = (
@@ -200,7 +200,7 @@ def _plain(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _print(found: "Rehearsal", document: dict[str, Any], *, stated: bool) -> None:
+def _print(found: "Trial", document: dict[str, Any], *, stated: bool) -> None:
     from rich.console import Console  # noqa: PLC0415 - only where a table is printed
 
     console = Console(highlight=False)

@@ -12,7 +12,7 @@ from coatcheck.cli.files import CA, FILE, TRUST, hint, read_trust, show
 from coatcheck.cli.person import hint_caveat, told, value_of
 from coatcheck.errors import Misuse
 from coatcheck.protocol.client import Limit
-from coatcheck.services.person.verbs import Visit
+from coatcheck.services.person.visit import Visit
 
 _R = TypeVar("_R")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

@@ -26,8 +26,9 @@ def open_uploads(
     mixing, opening = (
         read_keys(cluster.folder / f"{name}.key").pairs for name in (cluster.shufflers[0], "server")
     )
-    shuffler = Shuffler(round_, keys=mixing, state=fresh_state(round_, system()))
+    shuffler = Shuffler(round_, keys=mixing, state=fresh_state(system()))
     for upload in uploads:
         shuffler.receive(upload, now=round_.terms.opens)
-    batch = Batch.decode(shuffler.release(now=round_.terms.closes), round_)
+    shuffler.close(now=round_.terms.closes)
+    batch = Batch.decode(shuffler.release(), round_)
     return Server(round_, keys=opening, task=task).open(batch)

@@ -23,7 +23,7 @@ from coatcheck.demo.events import Event, Letter, Pace, Person, Step
 from coatcheck.demo.opened import open_uploads
 from coatcheck.errors import Refused, Unavailable
 from coatcheck.protocol import client
-from coatcheck.protocol.agreement import settle
+from coatcheck.protocol.agreement import accept
 from coatcheck.protocol.client import Limit
 from coatcheck.protocol.keyfiles import write_bytes
 from coatcheck.randomizers import Randomizer
@@ -34,12 +34,11 @@ from coatcheck.services.person.visit import Visit
 if TYPE_CHECKING:
     from coatcheck.accounting.amplification import Guarantee
     from coatcheck.demo.scenarios import Scenario
-    from coatcheck.protocol.agreement import SignedTerms
+    from coatcheck.protocol.agreement import SignedTerms, TrustedTerms
     from coatcheck.protocol.messages import Answer
-    from coatcheck.protocol.notices import Bulletin
     from coatcheck.protocol.server import Opened
-    from coatcheck.protocol.terms import Round
     from coatcheck.protocol.ticket import Ticket
+    from coatcheck.protocol.verification import VerifiedBulletin
 
 AT_ONCE: Final = 80
 """How many people are busy at the same moment."""
@@ -75,8 +74,8 @@ class Run:
         self.peers = Peers()
         self.url = ""
         self.signed: SignedTerms
-        self.round: Round
-        self.bulletin: Bulletin | None = None
+        self.round: TrustedTerms
+        self.bulletin: VerifiedBulletin | None = None
         self.seen: Sequence[Opened] = ()
         self.steps: list[Step] = []
         self.visits: dict[Person, Visit] = {}
@@ -132,7 +131,7 @@ class Run:
             self.url = await asyncio.to_thread(opened, self.scenario.draft())
             self._invite()
             self.signed = (await self.visits[0, 0].offer(patience=PATIENCE)).signed
-            self.round = settle(self.signed, trusted=self.cluster.trusted)
+            self.round = accept(self.signed, trusted=self.cluster.trusted)
             self.tell("terms")
 
     def _write_insight(self) -> None:

@@ -16,9 +16,9 @@ from coatcheck.accounting.amplification import amplify, calibrate
 from coatcheck.demo import city, gradients
 from coatcheck.domains import Ball, Box
 from coatcheck.errors import Misuse
-from coatcheck.protocol.drafting import GroupDraft
-from coatcheck.randomizers import BoundedResponse
-from coatcheck.simulation.rehearsal import box_around, draft_crowds, make_task, usual_delta
+from coatcheck.protocol.drafting import GroupPlan
+from coatcheck.randomizers import BoundedResponse, tuned
+from coatcheck.simulation.trial import box_around, make_task, plan_groups, usual_delta
 from coatcheck.tasks.learning import Learning
 
 Floats = NDArray[np.float64]
@@ -50,7 +50,7 @@ class Scenario:
     name: str
     epsilon: float
     task: tasks.Task
-    drafts: tuple[GroupDraft, ...]
+    drafts: tuple[GroupPlan, ...]
     values: tuple[Floats, ...]
     box: Box | None
     lines: tuple[str, str] = ("", "")
@@ -66,16 +66,7 @@ class Scenario:
         return {
             "round": f"demo {self.name}",
             "task": self.task.params(),
-            "groups": [
-                {
-                    "name": draft.name,
-                    "randomizer": draft.randomizer.params(),
-                    "minimum": draft.minimum,
-                    "delta": draft.delta,
-                    "decode": draft.decode,
-                }
-                for draft in self.drafts
-            ],
+            "groups": [draft.params() for draft in self.drafts],
         }
 
 
@@ -109,7 +100,7 @@ def make_scenario(
         name=name,
         epsilon=epsilon,
         task=task,
-        drafts=draft_crowds(sizes, task=task, box=box, epsilon=epsilon, delta=usual_delta(sizes)),
+        drafts=plan_groups(sizes, task=task, domain=box, epsilon=epsilon, delta=usual_delta(sizes)),
         values=tuple(groups.values()),
         box=box,
         lines=_LINES[name],
@@ -148,8 +139,8 @@ def _learning(people: int, epsilon: float) -> Scenario:
         name="learning",
         epsilon=epsilon,
         task=task,
-        drafts=draft_crowds(
-            [people], task=task, box=ball, epsilon=epsilon, delta=delta, goal="unbiased"
+        drafts=plan_groups(
+            [people], task=task, domain=ball, epsilon=epsilon, delta=delta, goal="unbiased"
         ),
         values=(known.gradients,),
         box=None,
@@ -170,11 +161,11 @@ def with_places(scenario: Scenario) -> Scenario:
     return replace(scenario, drafts=tuple(_placed(draft, box) for draft in scenario.drafts))
 
 
-def _placed(draft: GroupDraft, box: Box) -> GroupDraft:
+def _placed(draft: GroupPlan, box: Box) -> GroupPlan:
     crowd, corrupted, delta = draft.minimum, draft.corrupted, draft.delta
     law = draft.randomizer.law
     promised = amplify(law, crowd=crowd, delta=delta, corrupted=corrupted).epsilon
-    radius = BoundedResponse(domain=box, epsilon=draft.randomizer.epsilon).radius
+    radius = tuned(BoundedResponse, domain=box, epsilon=draft.randomizer.epsilon).radius
     local = calibrate(
         lambda epsilon: BoundedResponse(domain=box, epsilon=epsilon, radius=radius).law,
         epsilon=promised,

@@ -16,7 +16,7 @@ from coatcheck.demo import city, gradients
 from coatcheck.demo.events import Person
 from coatcheck.domains import Box
 from coatcheck.errors import Misuse
-from coatcheck.simulation.rehearsal import Floats, Pairs, distances, measure
+from coatcheck.simulation.trial import Floats, Pairs, distances, measure
 
 if TYPE_CHECKING:
     from coatcheck.demo.run import Run

@@ -12,23 +12,22 @@ from dataclasses import dataclass
 
 from coatcheck.errors import Refused
 from coatcheck.protocol.agreement import read_signed, settle, write_signed
-from coatcheck.protocol.board import Board
+from coatcheck.protocol.board import Board, Crowded
 from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.notices import posting_size
 from coatcheck.protocol.terms import Round
 from coatcheck.services import faults
-from coatcheck.services.board.mail import Crowded, Mail
 from coatcheck.services.board.routes import add_routes
 from coatcheck.services.clock import Clock
+from coatcheck.services.commit import GroupCommit
 from coatcheck.services.http.app import Frame
 from coatcheck.services.http.connections import Receive, Scope, Send, read_body, respond
 from coatcheck.services.http.deliveries import read_delivery
 from coatcheck.services.http.problems import Problem
-from coatcheck.services.keyring import Keyring
+from coatcheck.services.keyring import Keyring, key_files
 from coatcheck.services.log import log
 from coatcheck.services.settings import BoardSettings
-from coatcheck.services.shuffler.commit import GroupCommit
-from coatcheck.stores import BoardStore, Shown, board_store
+from coatcheck.stores.board import BoardStore, LogEntry, board_store
 
 Item = tuple[Round, bytes, bool]
 Placed = tuple[int, bool]
@@ -63,15 +62,14 @@ class BoardService:
         self.settings = settings
         self.store = store or board_store(settings.store_url)
         self.clock = clock or Clock()
-        self.mail = Mail(each=settings.letters_each)
-        self.keyring = Keyring([settings.path(name) for name in settings.keys])
+        self.keyring = Keyring(key_files(settings))
         self.trusted = settings.trusted_keys()
         self.rounds: dict[bytes, Round] = {}
         self.lock = threading.Lock()
-        self.role = Board(sign=self._sign, check=_check)
+        self.role = Board(sign=self._sign, check=_check, letters_each=settings.letters_each)
         self.seen = Seen(0, self.role.checkpoint(), {})
         self._stale = False
-        self.frame = Frame("board", settings, self.store, self._look, self.load)
+        self.frame = Frame("board", settings, self.store, self.step, self.load)
         self.commits = GroupCommit(self._commit, queue=settings.queue, group=200)
         self.frame.loops += [self.commits.run]
         self.frame.bare |= {"bulletin": self.publish, "letters": self.post}
@@ -119,7 +117,7 @@ class BoardService:
 
     async def _show(self, round_: Round, raw: bytes, *, letter: bool) -> int:
         """Have something shown; its place in the log."""
-        self.frame.leadership.fence  # noqa: B018 - a process that stands by shows nothing new
+        self.frame.leadership.check()
         found = await self.commits.add((round_, raw, letter))
         if isinstance(found, Crowded):
             raise Problem("refused", "this address has all the letters that a round allows it")
@@ -135,7 +133,8 @@ class BoardService:
         """Build the board again from its disk, when this process begins to lead."""
         await asyncio.to_thread(self._restore)
 
-    async def _look(self) -> None:
+    async def step(self) -> None:
+        """Count what is here; a board does nothing by itself."""
         self.frame.metrics.waiting.set(self.commits.waiting)
         self.frame.metrics.rounds.labels("admitted").set(len(self.rounds))
         self.frame.metrics.rounds.labels("shown").set(len(self.seen.letters))
@@ -144,14 +143,14 @@ class BoardService:
 
     def _restore(self) -> None:
         signed = self.store.rounds()
-        rounds = {digest: settle(read_signed(raw)) for digest, raw in signed.items()}
+        rounds: dict[bytes, Round] = {
+            digest: settle(read_signed(raw)) for digest, raw in signed.items()
+        }
         history = [(rounds[one.digest], one.raw) for one in self.store.history()]
         with self.lock:
-            self.role = Board.restore(history, sign=self._sign, check=_check)
-        self.mail = Mail.of(history, each=self.settings.letters_each)
-        letters: Counter[bytes] = Counter()
-        for round_, _ in history:
-            letters[round_.digest] += 1
+            each = self.settings.letters_each
+            self.role = Board.restore(history, sign=self._sign, check=_check, letters_each=each)
+        letters = Counter(round_.digest for round_, _ in history)
         self.rounds = rounds
         # The first of each round is its bulletin.
         counts = {digest: count - 1 for digest, count in letters.items()}
@@ -165,31 +164,24 @@ class BoardService:
         """
         if self._stale:
             self._restore()
-        fresh: list[Shown] = []
+        fresh: list[LogEntry] = []
         results: list[Placed | Refused] = []
         with self.lock:
             for round_, raw, letter in items:
                 try:
-                    place = (self._deliver if letter else self.role.publish)(raw, round_)
+                    place = (self.role.post if letter else self.role.publish)(raw, round_)
                 except Refused as refused:
                     results.append(refused)
                     continue
                 new = place == self.seen.size + len(fresh)
                 results.append((place, new))
                 if new:
-                    fresh.append(Shown(round_.digest, raw))
+                    fresh.append(LogEntry(round_.digest, raw))
         if fresh:
             self._write(fresh)
         return results
 
-    def _deliver(self, raw: bytes, round_: Round) -> int:
-        """Show a letter, unless its address has too many."""
-        self.mail.check(raw, round_)
-        place = self.role.post(raw, round_)
-        self.mail.add(raw, round_)
-        return place
-
-    def _write(self, fresh: Sequence[Shown]) -> None:
+    def _write(self, fresh: Sequence[LogEntry]) -> None:
         # Until the store has it, the role is ahead of what may be seen.
         self._stale = True
         faults.reach("board.write")

@@ -34,7 +34,7 @@ from coatcheck.services.log import log, place_of
 from coatcheck.services.metrics import MEDIA as METRICS_MEDIA
 from coatcheck.services.metrics import Metrics
 from coatcheck.services.settings import Settings
-from coatcheck.stores import Leased
+from coatcheck.stores.store import Store
 
 _CONTROL_LIMIT: Final = 1 << 18
 _BARE: Final = re.compile(r"^/rounds/([0-9a-f]{64})/([a-z]+)$")
@@ -56,7 +56,7 @@ class Frame:
 
     role: str
     settings: Settings
-    store: Leased
+    store: Store
     step: Step
     loaded: Step
     loops: list[Step] = field(default_factory=list)

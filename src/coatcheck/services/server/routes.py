@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import Depends, Path
 from pydantic import BaseModel, ConfigDict, Field
 
+from coatcheck.protocol.server import Phase
 from coatcheck.services.http.app import problems
 from coatcheck.services.http.documents import Key, SignedDocument, key_of, signed_document
 
 if TYPE_CHECKING:
-    from coatcheck.services.server.service import Live, ServerService
+    from coatcheck.services.server.service import ServerLiveRound, ServerService
 
 Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The digest of the terms.")]
 Time = Annotated[int, Field(ge=0, le=2**48)]
@@ -54,24 +55,18 @@ def add_routes(service: "ServerService") -> None:
     """Add the server's routes."""
     api = service.frame.api
 
-    def status(live: "Live") -> RoundStatus:
+    def status(live: "ServerLiveRound") -> RoundStatus:
         terms = live.round.terms
         return RoundStatus(
             round=terms.round,
             digest=live.round.digest.hex(),
-            phase=live.stored.phase,
+            phase=live.stored.phase.value,
             outcome=live.stored.outcome,
-            opened=live.opened or live.stored.phase not in {"proposed", "awaiting"},
+            opened=live.opened or live.stored.phase not in {Phase.PROPOSED, Phase.AWAITING},
             closes=terms.closes,
             expires=terms.expires,
             first_shuffler=service.settings.value(service.settings.shufflers[0]),
         )
-
-    def found(digest: str) -> "Live":
-        live = service.rounds.get(bytes.fromhex(digest))
-        if live is None:
-            raise service.frame.absent("this server has no such round")
-        return live
 
     @api.get("/key")
     async def key() -> Key:
@@ -86,12 +81,12 @@ def add_routes(service: "ServerService") -> None:
     @api.get("/rounds/{digest}", responses=problems(404, 422, 503))
     async def round_(digest: Digest) -> RoundStatus:
         """Say where a round stands."""
-        return status(found(digest))
+        return status(service.rounds.found(bytes.fromhex(digest)))
 
     @api.get("/rounds/{digest}/terms", responses=problems(404, 422))
     async def terms(digest: Digest) -> SignedDocument:
         """Give the terms with the signatures there are so far."""
-        return signed_document(found(digest).stored.signed)
+        return signed_document(service.rounds.found(bytes.fromhex(digest)).stored.signed)
 
     @api.post(
         "/rounds",

@@ -6,12 +6,13 @@ from fastapi import Body, Depends, Path
 from pydantic import BaseModel
 
 from coatcheck.protocol.keyfiles import document
+from coatcheck.protocol.shuffler import MOVES, Phase
 from coatcheck.services.http.app import problems
 from coatcheck.services.http.documents import Key, SignedDocument, key_of, signed_document
 from coatcheck.services.http.problems import Problem
 
 if TYPE_CHECKING:
-    from coatcheck.services.shuffler.rounds import Live
+    from coatcheck.services.shuffler.rounds import ShufflerLiveRound
     from coatcheck.services.shuffler.service import ShufflerService
 
 Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The digest of the terms.")]
@@ -48,14 +49,14 @@ class Offer(BaseModel):
     status: RoundStatus
 
 
-def status(live: "Live") -> RoundStatus:
+def status(live: "ShufflerLiveRound") -> RoundStatus:
     """Tell where a round stands."""
     terms = live.round.terms
     return RoundStatus(
         round=terms.round,
         digest=live.round.digest.hex(),
-        phase=live.stored.phase,
-        delivered=live.stored.phase == "released" and not live.stored.waiting,
+        phase=live.stored.phase.value,
+        delivered=live.stored.phase is Phase.DELIVERED,
         hop=live.hop,
         opens=terms.opens,
         closes=terms.closes,
@@ -75,8 +76,8 @@ def add_routes(service: "ShufflerService") -> None:
     _describe_uploads(service)
 
 
-def _found(service: "ShufflerService", digest: str) -> "Live":
-    return service.found(bytes.fromhex(digest))
+def _found(service: "ShufflerService", digest: str) -> "ShufflerLiveRound":
+    return service.rounds.found(bytes.fromhex(digest))
 
 
 def _for_everybody(service: "ShufflerService") -> None:
@@ -106,7 +107,7 @@ def _for_the_server(service: "ShufflerService") -> None:
 
     @api.post("/rounds", responses=problems(400, 403, 409, 413, 422, 503, 507))
     async def sign(signed: SignedDocument) -> SignedDocument:
-        """Counter-sign terms of a known server, once a name."""
+        """Counter-sign terms of a known server, once per name."""
         return signed_document(await service.sign(document(signed.model_dump())))
 
     @api.put("/rounds/{digest}", responses=problems(400, 403, 404, 409, 413, 422, 503, 507))
@@ -130,8 +131,8 @@ def _for_the_operator(service: "ShufflerService") -> None:
         live = _found(service, digest)
         if not sure:
             raise Problem("unprocessable", "say sure: true to give the round up for good")
-        if live.stored.phase not in {"open", "closed"}:
-            raise Problem("closed", f"the round is {live.stored.phase} already")
+        if not MOVES.allows(live.stored.phase, "abandon"):
+            raise Problem("closed", f"the round is {live.stored.phase.value} already")
         await service.abandon(live)
         return status(_found(service, digest))
 
@@ -143,11 +144,11 @@ def _for_the_operator(service: "ShufflerService") -> None:
     async def close(digest: Digest) -> RoundStatus:
         """Close a round whose time is over and whose crowd is there, without waiting for a look."""
         live = _found(service, digest)
-        if live.stored.phase == "open" and service.clock.now() < live.round.terms.closes:
+        if live.stored.phase is Phase.OPEN and service.clock.now() < live.round.terms.closes:
             raise Problem("refused", "the terms keep this round open longer: wait, or abandon it")
-        if live.stored.phase == "open" and not service.enough(live):
+        if live.stored.phase is Phase.OPEN and not service.enough(live):
             raise Problem("refused", "a group is below its minimum crowd: wait, or abandon it")
-        await service.advance(live)
+        await service.rounds.advance(live)
         return status(_found(service, digest))
 
 

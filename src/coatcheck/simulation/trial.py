@@ -1,16 +1,16 @@
-"""A rehearsal: what a round would be worth to people at given places, before anybody is asked.
+"""A trial: what a round would be worth to people at given places, before anybody is asked.
 
-Drafts a round for a promise, runs the real roles in memory, and measures how well people are
+Plans a round for a promise, runs the real roles in memory, and measures how well people are
 served beside the same task without noise and beside partners drawn at random. Knows every value,
 as a simulation does, so nothing here serves people. Paper, sections on utility experiments.
 
     >>> import numpy as np
-    >>> from coatcheck.simulation.rehearsal import box_around, make_task, rehearse
+    >>> from coatcheck.simulation.trial import box_around, make_task, run_trial
     >>> places = np.random.default_rng(1).uniform(size=(2, 60, 2))
     >>> groups = {"riders": places[0], "drivers": places[1]}
     >>> box = box_around(groups, degrees=False)
     >>> task = make_task("least-cost-matching", names=tuple(groups), box=box)
-    >>> found = rehearse(groups, task=task, box=box, epsilon=2.0, delta=1e-4, seed=1)
+    >>> found = run_trial(groups, task=task, box=box, epsilon=2.0, delta=1e-4, seed=1)
     >>> found.private.served, found.plain.mean_distance < found.private.mean_distance
     (60, True)
 """
@@ -27,20 +27,25 @@ from coatcheck import tasks
 from coatcheck.domains import Ball, Box
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse, OutsideDomain
-from coatcheck.planning import Design, Group, plan
-from coatcheck.protocol.drafting import GroupDraft
+from coatcheck.planning import Group, Recommendation, plan
 from coatcheck.randomizers import Goal
-from coatcheck.simulation.round import Crowd, Outcome, simulate, view
+from coatcheck.simulation.round import Outcome, simulate, view
+from coatcheck.tasks.metric import scale_of
 
 Floats = NDArray[np.float64]
 Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
-LOCATION_TASKS: Final = ("least-cost-matching", "maximum-matching", "neighbours")
+_LOCATION_TASKS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
+    "least-cost-matching": (2, ()),
+    "maximum-matching": (2, ("radius",)),
+    "neighbours": (1, ("radius", "limit")),
+}
+"""Tasks on places: how many groups they have, and which options."""
 _MARGIN: Final = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
-class Service:
+class Quality:
     """How well people of the first group are served, by their true places.
 
     Attributes:
@@ -59,7 +64,7 @@ class Service:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rehearsal:
+class Trial:
     """A simulated round, and how useful it was.
 
     Attributes:
@@ -70,18 +75,17 @@ class Rehearsal:
     """
 
     outcome: Outcome
-    drafts: tuple[GroupDraft, ...]
     box: Box
     errors: tuple[Floats, ...]
-    private: Service
-    plain: Service
-    random: Service
+    private: Quality
+    plain: Quality
+    random: Quality
 
 
 def box_around(groups: Mapping[str, Floats], *, degrees: bool) -> Box:
     """Return the box of all places with a little room.
 
-    *Assumes:* a rehearsal. A real round states its box before it sees a place, for the edges of
+    *Assumes:* a trial. A real round states its box before it sees a place, for the edges of
     this one are somebody's coordinates.
     """
     places = np.concatenate(list(groups.values()))
@@ -96,12 +100,6 @@ def box_around(groups: Mapping[str, Floats], *, degrees: bool) -> Box:
     return Box.geographic(south=south, west=west, north=north, east=east)
 
 
-def unit_scale(box: Box) -> tuple[float, ...]:
-    """Return the factor an axis that turns the box's values into its unit: metres for degrees."""
-    spans = np.array(box.hi) - np.array(box.lo)
-    return tuple((2 * box.scale / spans).tolist()) if box.degrees else ()
-
-
 def make_task(
     name: str,
     *,
@@ -111,27 +109,24 @@ def make_task(
     limit: int | None = None,
 ) -> tasks.Task:
     """Make a task on places from what people say: names of groups, metres, how many."""
-    if name not in LOCATION_TASKS:
-        raise Misuse(f"places can be used by {' | '.join(LOCATION_TASKS)}, not by {name!r}")
-    needed = 1 if name == "neighbours" else 2
+    if name not in _LOCATION_TASKS:
+        raise Misuse(f"places can be used by {' | '.join(_LOCATION_TASKS)}, not by {name!r}")
+    needed, takes = _LOCATION_TASKS[name]
     if len(names) != needed:
         raise Misuse(
             f"{name} needs {needed} group{'s' * (needed > 1)} of people, the input has"
-            f" {len(names)} ({', '.join(names)}): give one file a group, or --group-by a column"
+            f" {len(names)} ({', '.join(names)}): give one file per group, or --group-by a column"
         )
     asked = {"radius": radius, "limit": limit}
-    takes = {"least-cost-matching": (), "maximum-matching": ("radius",)}.get(
-        name, ("radius", "limit")
-    )
-    for option, value in asked.items():
-        if value is not None and option not in takes:
+    given = {option: value for option, value in asked.items() if value is not None}
+    for option in given:
+        if option not in takes:
             raise Misuse(f"{name} has no {option}: leave --{option} out, or choose another task")
     if "radius" in takes and radius is None:
         unit = "metres" if box.degrees else "the unit of the columns"
         raise Misuse(f"{name} needs a radius: say how near is near by --radius, in {unit}")
-    given = {option: value for option, value in asked.items() if value is not None}
     return tasks.from_params(
-        {"name": name, "groups": list(names), "scale": list(unit_scale(box)), **given}
+        {"name": name, "groups": list(names), "scale": list(scale_of(box)), **given}
     )
 
 
@@ -140,16 +135,16 @@ def usual_delta(sizes: Sequence[int]) -> float:
     return float(10.0 ** -math.ceil(math.log10(100 * max(sizes))))
 
 
-def draft_crowds(
+def plan_groups(
     sizes: Sequence[int],
     *,
     task: tasks.Task,
-    box: Box | Ball,
+    domain: Box | Ball,
     epsilon: float,
     delta: float,
     corrupted: Sequence[int] = (),
     goal: Goal = "mean",
-) -> tuple[GroupDraft, ...]:
+) -> tuple[Recommendation, ...]:
     """Choose each group's mechanism so that its crowd keeps the promise (ε, δ).
 
     *Guarantee:* every group keeps (ε, δ) if all of it comes, less the corrupted and those whom
@@ -157,36 +152,18 @@ def draft_crowds(
     """
     bad = tuple(corrupted) or (0,) * len(sizes)
     asked = {
-        name: Group(box, crowd=size, corrupted=helpers)
+        name: Group(domain, crowd=size, corrupted=helpers)
         for name, size, helpers in zip(task.groups, sizes, bad, strict=True)
     }
     made = plan(asked, epsilon=epsilon, delta=delta, goal=goal, task=task)
-    return tuple(
-        GroupDraft(
-            name=group.name,
-            randomizer=design.randomizer,
-            minimum=group.group.crowd,
-            delta=delta,
-            decode=design.how,
-            corrupted=group.group.corrupted,
-        )
-        for group in made.groups
-        for design in (_suitable(group.designs, task),)
-    )
-
-
-def _suitable(designs: Sequence[Design], task: tasks.Task) -> Design:
-    """Take the least error; neighbours need places that differ, which a grid's few do not.
-
-    Everybody whose report names the same cell would be told of the same few people, who would
-    then hear from all of them.
-    """
     if task.name == "neighbours":
-        designs = [one for one in designs if one.randomizer.name != "grid"]
-    return designs[0]
+        # Everybody whose report names the same cell would be told of the same few people, who
+        # would then hear from all of them: neighbours need places that differ.
+        return tuple(group.without("grid") for group in made.groups)
+    return made.groups
 
 
-def rehearse(
+def run_trial(
     groups: Mapping[str, Floats],
     *,
     task: tasks.Task,
@@ -196,7 +173,7 @@ def rehearse(
     corrupted: Sequence[int] = (),
     seed: int = 0,
     clamp: bool = False,
-) -> Rehearsal:
+) -> Trial:
     """Run a round of everybody in memory and measure how well they are served."""
     values = [np.asarray(groups[name], dtype=np.float64) for name in task.groups]
     for name, rows in zip(task.groups, values, strict=True):
@@ -205,23 +182,21 @@ def rehearse(
         _check_inside(rows, name, box=box, clamp=clamp)
     if clamp:
         values = [np.clip(rows, box.lo, box.hi) for rows in values]
-    drafts = draft_crowds(
+    plans = plan_groups(
         [len(rows) for rows in values],
         task=task,
-        box=box,
+        domain=box,
         epsilon=epsilon,
         delta=delta,
         corrupted=corrupted,
     )
-    crowds = [Crowd(draft=d, values=rows) for d, rows in zip(drafts, values, strict=True)]
     entropy = seeded(seed)
-    outcome = simulate(crowds, task=task, entropy=entropy, name="rehearsal")
+    outcome = simulate(plans, values, task=task, entropy=entropy, name="trial")
     told = _told(outcome)
-    return Rehearsal(
+    return Trial(
         outcome=outcome,
-        drafts=drafts,
         box=box,
-        errors=_errors(outcome, values, drafts=drafts, box=box),
+        errors=_errors(outcome, values, box=box),
         private=measure(told, values, task=task, box=box),
         plain=measure(_plain(task, values), values, task=task, box=box),
         random=measure(_at_random(told, values[-1], entropy), values, task=task, box=box),
@@ -237,17 +212,17 @@ def _check_inside(rows: Floats, name: str, *, box: Box, clamp: bool) -> None:
 
 def distances(here: Floats, there: Floats, box: Box) -> Floats:
     """Return how far rows are apart, in the box's unit."""
-    scale = np.array(unit_scale(box) or (1.0,) * box.dimension)
+    scale = np.array(scale_of(box) or (1.0,) * box.dimension)
     return np.asarray(np.linalg.norm((here - there) * scale, axis=1))
 
 
-def measure(told: Pairs, values: Sequence[Floats], *, task: tasks.Task, box: Box) -> Service:
+def measure(told: Pairs, values: Sequence[Floats], *, task: tasks.Task, box: Box) -> Quality:
     """Judge who was told of whom by true places."""
     people, partners = told
     apart = distances(values[0][people], values[-1][partners], box)
     radius = getattr(task, "radius", None)
     some = len(apart) > 0
-    return Service(
+    return Quality(
         served=len(np.unique(people)),
         pairs=len(people),
         mean_distance=float(apart.mean()) if some else math.nan,
@@ -273,14 +248,12 @@ def _at_random(told: Pairs, others: Floats, entropy: Entropy) -> Pairs:
     return told[0], entropy.below(len(others), len(told[0]))
 
 
-def _errors(
-    outcome: Outcome, values: Sequence[Floats], *, drafts: Sequence[GroupDraft], box: Box
-) -> tuple[Floats, ...]:
-    chair = view(outcome, "server")
+def _errors(outcome: Outcome, values: Sequence[Floats], *, box: Box) -> tuple[Floats, ...]:
+    seen = view(outcome, "server")
     found = []
-    for group, (rows, draft) in enumerate(zip(values, drafts, strict=True)):
-        owners = [outcome.whose[address][1] for address in chair.addresses[group]]
+    for group, (rows, made) in enumerate(zip(values, outcome.groups, strict=True)):
+        owners = [outcome.whose[address][1] for address in seen.addresses[group]]
         how = outcome.round.terms.groups[group].decode
-        estimates = draft.randomizer.estimate(chair.reports[group], how)  # type: ignore[arg-type] # the terms' decode is one of the randomizer's
+        estimates = made.randomizer.estimate(seen.reports[group], how)  # type: ignore[arg-type] # the terms' decode is one of the randomizer's
         found.append(distances(rows[owners], estimates, box))
     return tuple(found)

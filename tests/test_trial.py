@@ -1,4 +1,4 @@
-"""Rehearsals: the figures are those of the round, and the command prints them."""
+"""Trials: the figures are those of the round, and the command prints them."""
 
 import json
 import math
@@ -11,14 +11,14 @@ from click.testing import CliRunner
 
 from coatcheck.cli import main
 from coatcheck.errors import Misuse, OutsideDomain
-from coatcheck.simulation.rehearsal import (
+from coatcheck.simulation.trial import (
     Floats,
-    Rehearsal,
+    Trial,
     box_around,
     distances,
-    draft_crowds,
     make_task,
-    rehearse,
+    plan_groups,
+    run_trial,
     usual_delta,
 )
 
@@ -34,13 +34,13 @@ BOX = box_around(GROUPS, degrees=True)
 
 
 @pytest.fixture(scope="module")
-def evening() -> Rehearsal:
-    """Rehearse a taxi round of two hundred."""
+def evening() -> Trial:
+    """Try a taxi round of two hundred."""
     task = make_task("least-cost-matching", names=tuple(GROUPS), box=BOX)
-    return rehearse(GROUPS, task=task, box=BOX, epsilon=2.0, delta=1e-4, seed=5)
+    return run_trial(GROUPS, task=task, box=BOX, epsilon=2.0, delta=1e-4, seed=5)
 
 
-def test_the_promise_is_at_most_what_was_asked_for(evening: Rehearsal) -> None:
+def test_the_promise_is_at_most_what_was_asked_for(evening: Trial) -> None:
     """Both groups get their ε from their own crowd."""
     for guarantee in evening.outcome.guarantees:
         assert 0.5 < guarantee.epsilon <= 2.0
@@ -56,7 +56,7 @@ def test_distances_are_metres() -> None:
     assert distances(here, east, box)[0] == pytest.approx(926, rel=2e-3)
 
 
-def test_the_service_is_that_of_the_answers(evening: Rehearsal) -> None:
+def test_the_service_is_that_of_the_answers(evening: Trial) -> None:
     """Everyone on the smaller side is matched; noise costs distance but beats no plan at all."""
     told = [partners for partners in evening.outcome.partners(0) if partners]
     assert evening.private.served == evening.private.pairs == len(told) == 80
@@ -71,13 +71,13 @@ def test_the_service_is_that_of_the_answers(evening: Rehearsal) -> None:
     assert math.isnan(evening.private.within)
 
 
-def test_errors_are_near_what_the_mechanism_predicts(evening: Rehearsal) -> None:
+def test_errors_are_near_what_the_mechanism_predicts(evening: Trial) -> None:
     """The mean error over 120 uniform people is within 40 % of the predicted one.
 
     The seed is fixed; over 2,000 seeds the ratio had a mean of 0.97 and a standard deviation of
     0.09 and never left 0.68 to 1.40, so a right program fails with probability below 2e-3.
     """
-    draft = evening.drafts[0]
+    draft = evening.outcome.groups[0]
     how: Any = draft.decode
     predicted = draft.randomizer.expected_error(how)
     assert evening.errors[0].mean() == pytest.approx(predicted, rel=0.4)
@@ -86,8 +86,8 @@ def test_errors_are_near_what_the_mechanism_predicts(evening: Rehearsal) -> None
 def test_helpers_of_the_server_cost_local_budget() -> None:
     """Corrupted people, and those they expose, are taken out of the crowd before choosing."""
     task = make_task("neighbours", names=("people",), box=BOX, radius=400.0, limit=5)
-    (calm,) = draft_crowds([500], task=task, box=BOX, epsilon=1.0, delta=1e-5)
-    (wary,) = draft_crowds([500], task=task, box=BOX, epsilon=1.0, delta=1e-5, corrupted=[40])
+    (calm,) = plan_groups([500], task=task, domain=BOX, epsilon=1.0, delta=1e-5)
+    (wary,) = plan_groups([500], task=task, domain=BOX, epsilon=1.0, delta=1e-5, corrupted=[40])
     assert wary.randomizer.epsilon < calm.randomizer.epsilon - 0.1
 
 
@@ -96,8 +96,8 @@ def test_places_outside_a_stated_box_are_refused_or_clamped() -> None:
     box = box_around({"riders": city(30, seed=1)[:5]}, degrees=True)
     task = make_task("least-cost-matching", names=tuple(GROUPS), box=box)
     with pytest.raises(OutsideDomain, match="widen the box"):
-        rehearse(GROUPS, task=task, box=box, epsilon=2.0, delta=1e-4)
-    found = rehearse(GROUPS, task=task, box=box, epsilon=2.0, delta=1e-4, clamp=True)
+        run_trial(GROUPS, task=task, box=box, epsilon=2.0, delta=1e-4)
+    found = run_trial(GROUPS, task=task, box=box, epsilon=2.0, delta=1e-4, clamp=True)
     assert found.private.served == 80
 
 
@@ -106,7 +106,7 @@ def test_one_person_is_no_crowd() -> None:
     groups = {"riders": GROUPS["riders"], "drivers": GROUPS["drivers"][:1]}
     task = make_task("least-cost-matching", names=tuple(groups), box=BOX)
     with pytest.raises(Misuse, match="nobody hides in a crowd of one"):
-        rehearse(groups, task=task, box=BOX, epsilon=1.0, delta=1e-4)
+        run_trial(groups, task=task, box=BOX, epsilon=1.0, delta=1e-4)
 
 
 def test_the_usual_delta_is_a_power_of_ten_below_a_hundredth_of_a_person() -> None:

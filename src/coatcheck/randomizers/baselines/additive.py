@@ -1,4 +1,4 @@
-"""Noise added to the value: Laplace, planar Laplace and staircase, the paper's baselines.
+"""The paper's baselines that add noise: Laplace, planar Laplace, staircase and square wave.
 
 Reports are floats in the frame where the domain is the unit l_p ball; densities are with respect
 to volume in that frame. The error of the unbiased estimate is the noise itself and depends on no
@@ -7,6 +7,7 @@ value. Appendix "mechanisms" of the paper; sensitivities are those of the domain
 """
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Final
@@ -15,13 +16,13 @@ import numpy as np
 from scipy import special
 
 from coatcheck.domains import Floats, Points
-from coatcheck.randomizers.contract import Decode
-from coatcheck.randomizers.inverse import (
+from coatcheck.randomizers.baselines.floats import (
     InverseTransform,
     any_ldp_variation,
     direction_draws,
     directions,
 )
+from coatcheck.randomizers.contract import Decode
 
 _PLANE: Final = 1 + math.asinh(1) / math.sqrt(2)  # E|(X, Y)| of two Laplace variables of scale 1
 
@@ -33,14 +34,14 @@ class Additive(InverseTransform):
     def _report(self, places: Floats, uniforms: Floats) -> Floats:
         return places + self._noise(uniforms)
 
+    @abstractmethod
     def _noise(self, uniforms: Floats) -> Floats:
         """Return the noise that belongs to these uniforms."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def _axis_variance(self) -> float:
         """Return the variance of the noise along one axis."""
-        raise NotImplementedError
 
     def _axis_errors(self, squares: Floats) -> Floats:
         return np.full(squares.shape, self._axis_variance)
@@ -81,10 +82,6 @@ class Laplace(Additive):
         exponents add up to ε/2 over the l1 diameter.
         """
         return -math.expm1(-self.epsilon / 2)
-
-    @property
-    def _draws(self) -> int:
-        return self.domain.dimension
 
     def _noise(self, uniforms: Floats) -> Floats:
         sides = 2 * uniforms - 1
@@ -198,10 +195,6 @@ class Staircase(Additive):
         product = 1 - (1 - within) ** self.domain.dimension
         return min(product, any_ldp_variation(self.epsilon))
 
-    @property
-    def _draws(self) -> int:
-        return self.domain.dimension
-
     def _noise(self, uniforms: Floats) -> Floats:
         b, rest, upper = self._falling
         sides = 2 * uniforms - 1
@@ -231,3 +224,60 @@ class Staircase(Additive):
         place = upper * ledge / 2 + (1 - upper) * (1 + ledge) / 2
         squared = upper * ledge**2 / 3 + (1 - upper) * (1 + ledge + ledge**2) / 3
         return 4 * (steps_squared + 2 * steps * place + squared)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SquareWave(InverseTransform):
+    """A wave of one width around every coordinate, or anywhere in reach (Li et al. 2020).
+
+    Each coordinate spends ε/d. The wave's half width b of the original, on [0, 1], is r = 2b on
+    [-1, 1]. The original is read as a histogram; here a single report is, so it is debiased.
+    """
+
+    name: ClassVar[str] = "square-wave"
+
+    @property
+    def radius(self) -> float:
+        """Return r = 2b: b = (εe^ε - e^ε + 1)/(2e^ε(e^ε - 1 - ε)), with ε/d for ε."""
+        share = self.epsilon / self.domain.dimension
+        if share < 1e-4:
+            return 1 - 2 * share / 3  # the ratio of two differences that floats cannot take
+        return (share + math.expm1(-share)) / (math.expm1(share) - share)
+
+    @property
+    def mixing(self) -> float:
+        """Return β, the probability of an answer near the value; any radius keeps e^ε with it."""
+        gain = math.expm1(self.epsilon / self.domain.dimension)
+        return 1 / (1 + (1 + 1 / self.radius) / gain)
+
+    @property
+    def total_variation(self) -> float:
+        """Return an upper bound: the overlap is at least the product of those of the axes."""
+        axis = self.mixing * min(1.0, 1 / self.radius)
+        product = 1 - (1 - axis) ** self.domain.dimension
+        return min(product, any_ldp_variation(self.epsilon))
+
+    def _report(self, places: Floats, uniforms: Floats) -> Floats:
+        # One uniform decides and, stretched, places: below β it is the wave's.
+        beta, radius = self.mixing, self.radius
+        near = places + radius * (2 * uniforms / beta - 1)
+        miss = max(1 - beta, np.finfo(np.float64).tiny)
+        far = (1 + radius) * (2 * (uniforms - beta) / miss - 1)
+        return np.where(uniforms < beta, near, far)
+
+    def density(self, reports: Floats, points: Points) -> Floats:
+        """Return the density of each report from each point, by volume of the unit frame."""
+        beta, radius = self.mixing, self.radius
+        near = np.abs(reports - self._unit(points)) <= radius
+        axes = np.where(near, beta / (2 * radius), 0.0) + (1 - beta) / (2 + 2 * radius)
+        density: Floats = (axes * (np.abs(reports) <= 1 + radius)).prod(axis=1)
+        return density
+
+    def _decode(self, reports: Floats, how: Decode) -> Floats:
+        return reports / self.mixing if how == "unbiased" else self._ball.project(reports)
+
+    def _axis_errors(self, squares: Floats) -> Floats:
+        beta, radius = self.mixing, self.radius
+        noise = (beta * radius**2 + (1 - beta) * (1 + radius) ** 2) / (3 * beta**2)
+        errors: Floats = noise + squares * (1 / beta - 1)
+        return errors
