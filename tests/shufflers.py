@@ -22,7 +22,7 @@ from coatcheck.stores.shuffler import shuffler_store
 from service_rounds import LIMIT, draft
 
 
-class Stage:
+class LoneShuffler:
     """A shuffler without a socket, whose clocks a test moves, and people with tickets."""
 
     def __init__(self, folder: Path, *, minimum: int) -> None:
@@ -108,14 +108,14 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(folder: Path, *, minimum: int = 3) -> AsyncIterator[Stage]:
-    """Run a stage."""
-    stage = Stage(folder, minimum=minimum)
-    await stage.service.frame.leadership.renew()
-    await stage.service.open(stage.round.digest, stage.signed)
-    writer = asyncio.create_task(stage.service.commits.run())
+async def lone_shuffler(folder: Path, *, minimum: int = 3) -> AsyncIterator[LoneShuffler]:
+    """Run one, with a round open."""
+    lone = LoneShuffler(folder, minimum=minimum)
+    await lone.service.frame.leadership.renew()
+    await lone.service.open(lone.round.digest, lone.signed)
+    writer = asyncio.create_task(lone.service.commits.run())
     try:
-        yield stage
+        yield lone
     finally:
         writer.cancel()
-        await stage.service.peers.close()
+        await lone.service.peers.close()
