@@ -20,7 +20,7 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.user
 demo: $(VENV)/.user  ## a whole round of real processes on this machine
 	$(BIN)/coatcheck demo taxi
 
-page: $(VENV)/.user  ## the same round live on a page, from two chairs
+page: $(VENV)/.user  ## the same round live on a page: what a person sees, what the server sees
 	$(BIN)/coatcheck demo taxi --page --people 600 --epsilon 2
 
 docs: $(VENV)/.user  ## the manual as a site in build/docs; warnings are errors

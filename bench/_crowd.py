@@ -25,7 +25,7 @@ from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.randomizers import MinkowskiResponse
-from coatcheck.services.cluster import Local
+from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient
 from coatcheck.services.person.visit import Offer, Visit
 
@@ -38,7 +38,7 @@ def round_of(folder: Path, *, people: int) -> list[Figure]:
 
     each = people // 2
     # Tickets take longer than a minute to make on two cores: the crowd decides when it closes.
-    with Local(folder / "round") as local:
+    with Cluster(folder / "round") as local:
         url = local.open_round(plan("crowd", minimum=each), closes=1, expires=86_000)
         offer = asyncio.run(_offer(url, local))
         steps: dict[str, float] = {}
@@ -79,7 +79,7 @@ def _told(people: int, steps: dict[str, float]) -> list[Figure]:
     ]
 
 
-async def _offer(url: str, local: Local) -> Offer:
+async def _offer(url: str, local: Cluster) -> Offer:
     async with Visit(url, path=local.folder / "none", trusted=local.trusted) as visit:
         return await visit.offer()
 
@@ -118,7 +118,7 @@ async def _send(url: str, uploads: list[bytes]) -> None:
         await asyncio.gather(*(one(peers) for _ in range(_CLIENTS)))
 
 
-def _wait(url: str, local: Local) -> tuple[bytes, dict[str, float]]:
+def _wait(url: str, local: Cluster) -> tuple[bytes, dict[str, float]]:
     """Wait for each step as its service tells it."""
     digest = url.rpartition("/")[2]
     begun = time.perf_counter()

@@ -12,24 +12,24 @@ from coatcheck.protocol.agreement import countersign, read_signed, settle, write
 from coatcheck.protocol.client import Invitation, examine
 from coatcheck.protocol.keyfiles import SecretKeys, read_keys
 from coatcheck.services.clock import Clock
-from coatcheck.services.cluster import Local
+from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.connections import Message
 from coatcheck.services.server.jobs import draft as drafted
 from coatcheck.services.settings import ServerSettings, ShufflerSettings, read_settings
 from coatcheck.services.shuffler.rounds import ShufflerLiveRound
 from coatcheck.services.shuffler.service import ShufflerService
 from coatcheck.stores.shuffler import shuffler_store
-from evenings import LIMIT, draft
+from service_rounds import LIMIT, draft
 
 
-class Stage:
+class LoneShuffler:
     """A shuffler without a socket, whose clocks a test moves, and people with tickets."""
 
     def __init__(self, folder: Path, *, minimum: int) -> None:
         self.folder = folder
         self.start = self.wall = float(int(time.time()))
         self.steady = 0.0
-        local = Local(folder, stores={"shuffler-1": "memory:"})
+        local = Cluster(folder, stores={"shuffler-1": "memory:"})
         config = folder / "shuffler-1.toml"
         settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
         clock = Clock(wall=lambda: self.wall, steady=lambda: self.steady)
@@ -59,7 +59,7 @@ class Stage:
         raw = drafted(server, draft(name, minimum=minimum), times, [public], board)
         return write_signed(countersign(read_signed(raw), keys=pairs, pledged={}))
 
-    def _invite(self, group: str, local: Local) -> Invitation:
+    def _invite(self, group: str, local: Cluster) -> Invitation:
         signed, now = read_signed(self.signed), int(self.start)
         return examine(signed, group=group, trusted=local.trusted, limit=LIMIT, now=now)
 
@@ -108,14 +108,14 @@ class Stage:
 
 
 @asynccontextmanager
-async def staged(folder: Path, *, minimum: int = 3) -> AsyncIterator[Stage]:
-    """Run a stage."""
-    stage = Stage(folder, minimum=minimum)
-    await stage.service.app.leadership.renew()
-    await stage.service.open(stage.round.digest, stage.signed)
-    writer = asyncio.create_task(stage.service.commits.run())
+async def lone_shuffler(folder: Path, *, minimum: int = 3) -> AsyncIterator[LoneShuffler]:
+    """Run one, with a round open."""
+    lone = LoneShuffler(folder, minimum=minimum)
+    await lone.service.app.leadership.renew()
+    await lone.service.open(lone.round.digest, lone.signed)
+    writer = asyncio.create_task(lone.service.commits.run())
     try:
-        yield stage
+        yield lone
     finally:
         writer.cancel()
-        await stage.service.peers.close()
+        await lone.service.peers.close()

@@ -261,6 +261,41 @@ def test_laws_at_their_ends_have_a_bound() -> None:
     assert (found.epsilon, found.least) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [
+        ("corrupted", "at most 7 of them are corrupted"),
+        ("lost", "at least 93 of them report"),
+        ("exposed", "give away at most 7 of them"),
+    ],
+)
+def test_only_what_is_not_zero_is_told(count: str, told: str) -> None:
+    """A count has its clause, a count of zero has none; what is always assumed is always told."""
+    law = AnyLdp(epsilon=1.0)
+    plain = amplify(law, crowd=100, delta=1e-6)
+    some = amplify(law, crowd=100, delta=1e-6, **{count: 7})  # type: ignore[arg-type]
+    assert len(plain.assumptions) == 3
+    assert some.assumptions[:3] == plain.assumptions
+    assert [told in clause for clause in some.assumptions[3:]] == [True]
+    assert "settled before anybody reports" in str(plain)
+    assert "all of them honest and anonymous" in str(plain)
+    assert "93 of them honest and anonymous" in str(some)
+    assert bool(some.caveat) == (count == "exposed")
+
+
+def test_counts_at_their_ends() -> None:
+    """All but oneself may be corrupted; nobody is left below oneself; 1e9 people are counted."""
+    assert anonymous(crowd=2, corrupted=1) == 1
+    assert anonymous(crowd=3, exposed=1, lost=1) == 1
+    assert anonymous(crowd=3, exposed=3, lost=3) == 1
+    assert anonymous(crowd=10**9) == 10**9
+    assert anonymous(crowd=1) == 1
+    assert exposed_by_matching(corrupted_elsewhere=0) == 0
+    assert exposed_by_lists(corrupted=0, longest=9) == exposed_by_lists(corrupted=9, longest=0) == 0
+    with pytest.raises(Misuse, match="nobody to protect"):
+        anonymous(crowd=3, corrupted=3)
+
+
 def test_guarantee_reads_as_a_sentence() -> None:
     """The sentence names adjacency, crowd, corrupted, exposed, assumptions and the lower bound."""
     law = OwnCoin(law=grid(3.0, cells=9), rate=0.5)

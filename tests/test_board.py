@@ -107,6 +107,36 @@ def test_a_reader_checks_heading_and_single_entry() -> None:
         client.open_entry(mine, replace(found, group=1 - mine.group))
 
 
+def test_only_the_servers_signature_makes_a_bulletin_verified() -> None:
+    """A bulletin that somebody else signed, however well formed, is not read."""
+    bulletin = Bulletin.decode(BULLETIN, STAGE.round)
+    stranger = Stage(seed=99).cast.server.signing
+    forged = bulletin.signed(stranger.sign(bulletin.heading.signed_part()))
+    with pytest.raises(BadSignature):
+        verify_bulletin(forged.encode(), STAGE.round)
+    assert verify_bulletin(BULLETIN, STAGE.round).round == STAGE.round
+
+
+def test_a_heading_is_signed_of_this_round_and_in_the_log() -> None:
+    """Each of the three is checked by itself."""
+    board = shown(letter(1))
+    point = follow(board.checkpoint(), board=KEY, before=None)
+    place = board.place(STAGE.round.digest)
+    path = board.inclusion(place, size=point.size)
+    heading = Bulletin.decode(BULLETIN, STAGE.round).heading
+    signature = Stage(seed=99).cast.server.signing.sign(heading.signed_part())
+    forged = replace(heading, signature=signature)
+    with pytest.raises(BadSignature):
+        verify_heading(forged, STAGE.round, point=point, place=place, path=path)
+    with pytest.raises(TwoFaces, match="not under the root"):
+        verify_heading(heading, STAGE.round, point=point, place=place, path=[bytes(32), *path[1:]])
+    morning = Stage(name="morning")
+    raw = morning.server().answer(morning.batch(morning.crowd(2)))
+    other = Bulletin.decode(raw, morning.round).heading
+    with pytest.raises(TwoFaces, match="other terms"):
+        verify_heading(other, STAGE.round, point=point, place=place, path=path)
+
+
 def test_a_growing_log_is_consistent() -> None:
     """Whoever follows from checkpoint to checkpoint is never alarmed by an honest board."""
     board, before = STAGE.board(), None

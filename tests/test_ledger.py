@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 import resource
 import stat
@@ -14,7 +15,7 @@ import pytest
 
 from coatcheck.accounting.amplification import Guarantee, amplify, calibrate
 from coatcheck.accounting.composition import compose
-from coatcheck.accounting.laws import AnyLdp, OwnCoin, minkowski
+from coatcheck.accounting.laws import AnyLdp, Channel, Fieldwise, OwnCoin, grid, minkowski
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.errors import Misuse, Refused, Unavailable
 
@@ -109,6 +110,106 @@ def test_own_coins_and_methods_are_kept(tmp_path: Path) -> None:
     assert other.spend(generic, round_id="a") == pytest.approx(generic.epsilon, rel=0.02)
 
 
+def entries(path: Path) -> list[dict[str, object]]:
+    """Read the entries of a ledger as plain data."""
+    return list(json.loads(path.read_text())["entries"])
+
+
+def test_an_entry_holds_what_the_round_told(tmp_path: Path) -> None:
+    """Law, rate, hidden people, digest and key are entered as given, and read back the same."""
+    law = minkowski(3.0, radius=1.5, dimension=2, norm=2)
+    coin = OwnCoin(law=law, rate=0.5)
+    told = amplify(coin, crowd=2000, corrupted=10, exposed=20, lost=30, delta=1e-6)
+    Ledger.open(tmp_path / "mine", epsilon=4.0).spend(
+        told, round_id="r", digest=b"\x01", key=b"\x02", together=7
+    )
+    (entry,) = entries(tmp_path / "mine")
+    assert entry == {
+        "round": "r",
+        "digest": "01",
+        "kind": "two-level",
+        "epsilon": 3.0,
+        "crowd": 1940,
+        "cap": law.cap,
+        "apart": law.apart,
+        "kernel": law.kernel,
+        "rate": 0.5,
+        "key": "02",
+        "together": 7,
+    }
+    again = Ledger.open(tmp_path / "mine")
+    assert again.spent == pytest.approx(told.epsilon, rel=0.02)
+    assert again.spent >= told.epsilon * (1 - 1e-9)
+
+
+def test_a_law_without_a_place_in_the_file_is_entered_as_any(tmp_path: Path) -> None:
+    """Fields, tables and promises by another method are charged as the worst mechanism."""
+    fields = Fieldwise(laws=(grid(1.0, cells=10), grid(1.0, cells=10)))
+    table = Channel([[0.6, 0.4], [0.4, 0.6]])
+    book = Ledger.open(tmp_path / "mine", epsilon=20.0)
+    book.spend(amplify(fields, crowd=500, delta=1e-6), round_id="fields")
+    book.spend(amplify(table, crowd=500, delta=1e-6), round_id="table")
+    square = minkowski(1.0, radius=1.0, dimension=2)
+    book.spend(amplify(square, crowd=500, delta=1e-6, method="generic"), round_id="generic")
+    assert [entry["kind"] for entry in entries(tmp_path / "mine")] == ["any-ldp"] * 3
+    assert [entry["epsilon"] for entry in entries(tmp_path / "mine")] == [
+        pytest.approx(2.0),
+        pytest.approx(math.log(1.5)),
+        1.0,
+    ]
+
+
+def test_the_least_crowd_of_linked_rounds_counts(tmp_path: Path) -> None:
+    """Neither a larger crowd in one of the rounds nor more people who are linked hide more."""
+    small = [promise(epsilon=1.0, crowd=crowd) for crowd in (900, 2000)]
+    totals = []
+    for name, people in (("both", (1500, 1500)), ("first", (900, 1500)), ("few", (1500, 40))):
+        book = Ledger.open(tmp_path / name, epsilon=8.0)
+        for number, (told, together) in enumerate(zip(small, people, strict=True)):
+            total = book.spend(told, round_id=str(number), key=b"k", together=together)
+        totals.append(total)
+    known = [amplify(AnyLdp(epsilon=2.0), crowd=n, delta=1e-6).epsilon for n in (900, 900, 40)]
+    assert totals == [pytest.approx(one, rel=0.02) for one in known]
+
+
+def test_a_linked_report_beyond_the_range_costs_its_sum(tmp_path: Path) -> None:
+    """Budgets that add up to more than any crowd hides are added plainly, without an error."""
+    book = Ledger.open(tmp_path / "mine", epsilon=200.0)
+    for number in range(3):
+        total = book.spend(
+            amplify(AnyLdp(epsilon=30.0), crowd=50, delta=1e-6),
+            round_id=str(number),
+            key=b"k",
+            together=50,
+        )
+    assert total == 90.0
+
+
+def test_the_limit_itself_is_within_the_limit(tmp_path: Path) -> None:
+    """A total equal to the limit is taken; anything above it is refused, however little."""
+    half = amplify(AnyLdp(epsilon=0.5), crowd=1, delta=1e-6)
+    book = Ledger.open(tmp_path / "mine", epsilon=1.0)
+    book.spend(half, round_id="a")
+    assert book.spend(half, round_id="b") == 1.0
+    assert book.left == 0.0
+    tight = Ledger.open(tmp_path / "tight", epsilon=math.nextafter(1.0, 0.0))
+    tight.spend(half, round_id="a")
+    with pytest.raises(Refused, match="above the limit"):
+        tight.spend(half, round_id="b")
+
+
+def test_a_file_is_opened_again_with_its_own_limit(tmp_path: Path) -> None:
+    """The same limit opens it, also without one; another δ alone is refused; one person counts."""
+    Ledger.open(tmp_path / "mine", epsilon=1.0, delta=1e-5)
+    assert Ledger.open(tmp_path / "mine", epsilon=1.0, delta=1e-5).limit == (1.0, 1e-5)
+    with pytest.raises(Refused, match="has a limit"):
+        Ledger.open(tmp_path / "mine", epsilon=1.0, delta=1e-6)
+    book = Ledger.open(tmp_path / "mine")
+    book.spend(amplify(AnyLdp(epsilon=0.5), crowd=1, delta=1e-6), round_id="a")
+    assert Ledger.open(tmp_path / "mine").rounds == ("a",)
+    assert stat.S_IMODE((tmp_path / "mine.lock").stat().st_mode) == 0o600
+
+
 def test_the_file_is_the_owners_alone(tmp_path: Path) -> None:
     """The file has mode 0600 whatever the umask, and one that others may read is refused."""
     old = os.umask(0)
@@ -195,6 +296,9 @@ def test_two_programs_cannot_spend_the_same_budget(tmp_path: Path) -> None:
     assert len(Ledger.open(tmp_path / "mine").rounds) == fits
 
 
+ENTRY = {"round": "a", "digest": "", "kind": "any-ldp", "epsilon": 1.0, "crowd": 5}
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -202,10 +306,16 @@ def test_two_programs_cannot_spend_the_same_budget(tmp_path: Path) -> None:
         {"epsilon": "1"},
         {"epsilon": -1.0},
         {"delta": 2.0},
+        {"delta": 1.0},
+        {"delta": 0.0},
+        {"epsilon": 0.0},
         {"surprise": 1},
         {"entries": [{"round": "a"}]},
         {"entries": [{"round": "a", "digest": "", "kind": "any-ldp", "epsilon": -1.0, "crowd": 5}]},
         {"entries": [{"round": "a", "digest": "", "kind": "any-ldp", "epsilon": 1.0, "crowd": 0}]},
+        {"entries": [ENTRY | {"together": 0}]},
+        {"entries": [ENTRY | {"rate": 0.0}]},
+        {"entries": [ENTRY | {"kind": "two-level", "cap": 0.9, "apart": 0.9}]},
     ],
 )
 def test_a_damaged_file_is_refused(tmp_path: Path, change: dict[str, object]) -> None:
@@ -221,8 +331,12 @@ def test_mistakes_get_a_sentence(tmp_path: Path) -> None:
     """No file and no limit, another limit, a nameless round."""
     with pytest.raises(Misuse, match="no ledger"):
         Ledger.open(tmp_path / "none")
-    with pytest.raises(Misuse, match="positive epsilon"):
-        Ledger.open(tmp_path / "none", epsilon=0.0)
+    for wrong in (0.0, math.inf, math.nan, "1"):
+        with pytest.raises(Misuse, match="positive epsilon"):
+            Ledger.open(tmp_path / "none", epsilon=wrong)  # type: ignore[arg-type]
+    for wrong in (0.0, 1.0, 1e-16, math.nan, "1"):
+        with pytest.raises(Misuse, match="delta must"):
+            Ledger.open(tmp_path / "none", epsilon=1.0, delta=wrong)  # type: ignore[arg-type]
     book = Ledger.open(tmp_path / "mine", epsilon=1.0)
     with pytest.raises(Refused, match="has a limit"):
         Ledger.open(tmp_path / "mine", epsilon=2.0)

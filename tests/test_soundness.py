@@ -15,17 +15,15 @@ from coatcheck.accounting.amplification import amplify, calibrate, delta_curve
 from coatcheck.accounting.attainable import lower
 from coatcheck.accounting.laws import (
     AnyLdp,
-    Atoms,
     Channel,
     Clones,
     Fieldwise,
     Law,
     OwnCoin,
-    Pair,
     grid,
     minkowski,
-    pair,
 )
+from coatcheck.accounting.pairs import Atoms, Pair, pair
 from coatcheck.domains import Ball
 from coatcheck.randomizers import BoundedResponse, MinkowskiResponse
 from crowds import Array, bounded_caps, grid_caps, law_of, minkowski_caps, two_level, worst_delta

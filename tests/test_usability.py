@@ -110,7 +110,7 @@ PROTOCOL = [
     (("inspect", "none"), "cannot read none: No such file or directory"),
     (("check-task", "none"), "no task is called 'none'; there are download, learning"),
     (("check-task", "nowhere:Task"), "cannot load nowhere:Task: No module named 'nowhere'"),
-    (("compare", "--epsilon", "x"), "--epsilon is a list of numbers such as 0.5,1,2"),
+    (("compare", "--epsilon", "x"), "--epsilon takes numbers by comma, such as 0.5,1,2"),
     (("compare", "--domain", "disc9"), "--domain is one of square | line | cube"),
 ]
 

@@ -158,6 +158,21 @@ def test_three_caps_are_called_disjoint_exactly_where_they_can_be(kind: Any, dom
         assert made.law.third == bool(np.trace(apart @ apart @ apart) > 0)
 
 
+@pytest.mark.parametrize("domain", [LINE, SQUARE, DISC], ids=str)
+@pytest.mark.parametrize("kind", [MinkowskiResponse, BoundedResponse])
+def test_one_center_is_that_of_many(kind: Any, domain: Any) -> None:
+    """The light path moves a cap as the bulk path does, and never beyond the last center."""
+    made, half = kind(domain=domain, epsilon=1.0, radius=0.5), domain.steps // 2
+    every = itertools.product(range(-half, half + 1), repeat=domain.dimension)
+    points = [point for point in every if domain.holds(np.array([point]))]
+    many = made._centers(np.array(points))
+    assert [tuple(made._center_one(point)) for point in points] == [tuple(c) for c in many.tolist()]
+    reach = half if kind is MinkowskiResponse else half - made.reach
+    assert made._ball.norms(many).max() == reach
+    unit = made._unit_centers(np.array(points) / half)
+    assert np.abs(unit - many / half).max() <= 1.5 / half
+
+
 @pytest.mark.parametrize("kind", [MinkowskiResponse, BoundedResponse])
 def test_points_and_reports_beyond_the_lattice(kind: Any) -> None:
     """The last point has a report, the next one is refused; impossible reports have no mass."""

@@ -19,31 +19,31 @@ from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.services.cluster import Local
+from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient
 from coatcheck.services.http.problems import KINDS
 from coatcheck.services.person.visit import Visit
-from evenings import LIMIT, QUICK, Crowd, draft, evening, logs, status
+from service_rounds import LIMIT, QUICK, Crowd, draft, logs, status, whole_round
 
 DEADLINE = 2.0
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Running services whose deadline is short."""
     folder = tmp_path_factory.mktemp("hostile")
-    with Local(folder, extra={**QUICK, "deadline": DEADLINE, "connections": 600}) as local:
+    with Cluster(folder, extra={**QUICK, "deadline": DEADLINE, "connections": 600}) as local:
         yield local
 
 
 @pytest.fixture(scope="module")
-def url(local: Local) -> str:
+def url(local: Cluster) -> str:
     """A round that stays open."""
     return local.open_round(draft("long"), closes=3000, expires=6000)
 
 
 @pytest.fixture(scope="module")
-def ticket(local: Local, url: str) -> Ticket:
+def ticket(local: Cluster, url: str) -> Ticket:
     """A ticket whose report nobody has sent yet."""
     visit = Visit(url, path=local.folder / "unsent", trusted=local.trusted)
 
@@ -95,7 +95,7 @@ def test_the_same_bytes_get_the_same_receipt(url: str, ticket: Ticket) -> None:
     assert problem(httpx2.post(f"{url}/uploads", content=flipped)) == "malformed"
 
 
-def test_a_large_body_is_refused_before_it_is_read(url: str, local: Local) -> None:
+def test_a_large_body_is_refused_before_it_is_read(url: str, local: Cluster) -> None:
     """100 MB, announced or in chunks, are refused at once and take no memory."""
     pid = local.processes["shuffler-1"].pid
     before = _memory(pid)
@@ -120,7 +120,7 @@ def test_a_large_body_is_refused_before_it_is_read(url: str, local: Local) -> No
 
 
 @pytest.mark.parametrize("size", [17, 16_384])
-def test_endless_headers_harm_nobody(size: int, url: str, local: Local) -> None:
+def test_endless_headers_harm_nobody(size: int, url: str, local: Cluster) -> None:
     """A header without an end is refused early, and others are served meanwhile."""
     host = local.url("shuffler-1")
     with socket.create_connection(address(url)) as raw:
@@ -142,7 +142,7 @@ def _memory(pid: int) -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def test_slow_and_half_sent_requests_harm_nobody(url: str, local: Local) -> None:
+def test_slow_and_half_sent_requests_harm_nobody(url: str, local: Cluster) -> None:
     """300 half-sent requests are ended by the deadline, and people are served meanwhile."""
     host = address(url)
     path = "/" + url.partition("//")[2].partition("/")[2] + "/uploads"
@@ -181,7 +181,7 @@ def test_slow_and_half_sent_requests_harm_nobody(url: str, local: Local) -> None
 
 def test_too_many_connections_are_told(tmp_path: Path) -> None:
     """Beyond its cap a service answers 429 and closes, and goes on when some have left."""
-    with Local(tmp_path, extra={**QUICK, "connections": 20}) as local:
+    with Cluster(tmp_path, extra={**QUICK, "connections": 20}) as local:
         board = local.url("board")
         held = [socket.create_connection(address(board)) for _ in range(40)]
         time.sleep(0.3)
@@ -199,7 +199,7 @@ def test_too_many_connections_are_told(tmp_path: Path) -> None:
         assert httpx2.get(f"{board}/healthz").status_code == 200
 
 
-def test_what_is_not_there_is_told(local: Local, url: str) -> None:
+def test_what_is_not_there_is_told(local: Cluster, url: str) -> None:
     """Wrong addresses, methods, tokens and documents each get their problem."""
     shuffler, server, board = (local.url(name) for name in local.names)
     nowhere = f"{shuffler}/rounds/{'0' * 64}"
@@ -232,7 +232,7 @@ def test_what_is_not_there_is_told(local: Local, url: str) -> None:
     assert problem(httpx2.get(f"{board}/rounds/{digest}/bulletin")) == "not-found"
 
 
-def test_terms_of_a_stranger_are_not_signed(local: Local, url: str) -> None:
+def test_terms_of_a_stranger_are_not_signed(local: Cluster, url: str) -> None:
     """A shuffler signs for servers it knows, and one version a name."""
     offer = httpx2.get(url).json()["signed"]
     strange = json.loads(offer["document"])
@@ -247,9 +247,9 @@ def test_terms_of_a_stranger_are_not_signed(local: Local, url: str) -> None:
     assert problem(httpx2.post(f"{shuffler}/rounds", json=forged)) == "forbidden"
 
 
-def test_nothing_of_anybody_is_written_down(local: Local, url: str, ticket: Ticket) -> None:
+def test_nothing_of_anybody_is_written_down(local: Cluster, url: str, ticket: Ticket) -> None:
     """Logs and metrics hold no id, key, address, token or network address of a person."""
-    asyncio.run(evening(local, "written"))
+    asyncio.run(whole_round(local, "written"))
     httpx2.post(f"{url}/uploads", content=b"garbage")
     written = logs(local.folder)
     for name in local.names:
@@ -265,7 +265,7 @@ def test_nothing_of_anybody_is_written_down(local: Local, url: str, ticket: Tick
 
 
 @pytest.mark.parametrize("name", ["shuffler-1", "server", "board"])
-def test_the_documents_tell_the_truth(name: str, local: Local, url: str) -> None:
+def test_the_documents_tell_the_truth(name: str, local: Cluster, url: str) -> None:
     """Generated requests get only answers that the OpenAPI document describes."""
     assert url
     schema = schemathesis.openapi.from_url(f"{local.url(name)}/openapi.json")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coatcheck.services.cluster import Local
+from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.app import Application
 from coatcheck.services.http.problems import KINDS, MEDIA
 from coatcheck.services.run import ROLES, build
@@ -59,7 +59,7 @@ PARTS = {
 @pytest.fixture(params=ROLES)
 def app(request: pytest.FixtureRequest, tmp_path: Path) -> Application:
     """The application of a role, without a socket."""
-    local = Local(tmp_path)
+    local = Cluster(tmp_path)
     name = next(name for name in local.names if local.role(name) == request.param)
     return build(request.param, tmp_path / f"{name}.toml")
 

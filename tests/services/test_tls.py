@@ -16,10 +16,10 @@ from cryptography.x509.oid import NameOID
 
 from coatcheck.errors import Misuse, Unavailable
 from coatcheck.protocol.messages import Answer
-from coatcheck.services.cluster import Local
+from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient, ask
 from coatcheck.services.person.visit import Visit, visit_once
-from evenings import QUICK, Crowd, draft
+from service_rounds import QUICK, Crowd, draft
 
 
 def certify(folder: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_round_over_tls(tmp_path: Path) -> None:
     certify(tmp_path)
     tls = {"tls_certificate": "tls.pem", "tls_key": "tls.key", "ca": "tls.pem"}
     context = ssl.create_default_context(cafile=str(tmp_path / "tls.pem"))
-    with Local(tmp_path, extra={**QUICK, **tls}) as local, httpx2.Client(verify=context) as http:
+    with Cluster(tmp_path, extra={**QUICK, **tls}) as local, httpx2.Client(verify=context) as http:
         server = local.url("server")
         assert server.startswith("https://")
         body = {"draft": draft("sealed", minimum=3), "closes": 1, "expires": 600}

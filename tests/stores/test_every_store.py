@@ -12,7 +12,6 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from clusters import Cluster
 from coatcheck.errors import Fenced, Misuse, Refused, Unavailable
 from coatcheck.protocol import server as of_server
 from coatcheck.protocol import shuffler as of_shuffler
@@ -27,6 +26,7 @@ from coatcheck.stores.shuffler import (
     shuffler_store,
 )
 from coatcheck.stores.sqlite import SQLite
+from postgresql import Postgres
 
 DIGEST, OTHER = b"d" * 32, b"o" * 32
 KINDS = ("memory", "sqlite", "postgresql")
@@ -39,7 +39,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return "memory:"
     if request.param == "sqlite":
         return f"sqlite:{tmp_path / 'store.db'}"
-    address: str = request.getfixturevalue("cluster").database()
+    address: str = request.getfixturevalue("postgres").database()
     return address
 
 
@@ -309,11 +309,11 @@ def test_the_lease_has_one_holder(shuffler: ShufflerStore) -> None:
 @pytest.mark.parametrize("opened", [shuffler_store, server_store, board_store])
 def test_a_restart_finds_everything(
     opened: Callable[[str], ShufflerStore | ServerStore | BoardStore],
-    cluster: Cluster,
+    postgres: Postgres,
     tmp_path: Path,
 ) -> None:
     """What one process kept, the next one finds; the token goes on from where it was."""
-    for url in (f"sqlite:{tmp_path / 'store.db'}", cluster.database()):
+    for url in (f"sqlite:{tmp_path / 'store.db'}", postgres.database()):
         first = opened(url)
         assert first.lead("me", seconds=0) == 1
         first.close()
@@ -322,9 +322,9 @@ def test_a_restart_finds_everything(
         second.close()
 
 
-def test_a_later_schema_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_later_schema_is_refused(postgres: Postgres, tmp_path: Path) -> None:
     """A database that a later version wrote is left alone."""
-    path, address = tmp_path / "store.db", cluster.database()
+    path, address = tmp_path / "store.db", postgres.database()
     for url in (f"sqlite:{path}", address):
         shuffler_store(url).close()
     with sqlite3.connect(path) as lite:
@@ -337,9 +337,9 @@ def test_a_later_schema_is_refused(cluster: Cluster, tmp_path: Path) -> None:
             shuffler_store(url)
 
 
-def test_two_processes_open_a_fresh_store_at_once(cluster: Cluster, tmp_path: Path) -> None:
+def test_two_processes_open_a_fresh_store_at_once(postgres: Postgres, tmp_path: Path) -> None:
     """Migrations run once, whoever comes first."""
-    for url in (f"sqlite:{tmp_path / 'store.db'}", cluster.database()):
+    for url in (f"sqlite:{tmp_path / 'store.db'}", postgres.database()):
         with ThreadPoolExecutor(4) as threads:
             opened = list(threads.map(shuffler_store, [url] * 4))
         assert sorted(str(store.lead(str(n), seconds=60)) for n, store in enumerate(opened)) == [
@@ -446,13 +446,13 @@ def test_a_full_disk_is_told_and_goes_on(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_database_that_goes_comes_back(cluster: Cluster) -> None:
+def test_a_database_that_goes_comes_back(postgres: Postgres) -> None:
     """While PostgreSQL is gone every call is refused at once; afterwards nothing is missing."""
-    store = shuffler_store(cluster.database())
+    store = shuffler_store(postgres.database())
     store.lead("me", seconds=60)
     store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret=b"s" * 32), fence=1)
     store.put([parcel(1)], fence=1)
-    cluster.stop(crash=True)
+    postgres.stop(crash=True)
     try:
         for _ in range(3):
             begun = time.monotonic()
@@ -460,7 +460,7 @@ def test_a_database_that_goes_comes_back(cluster: Cluster) -> None:
                 store.put([parcel(2)], fence=1)
             assert time.monotonic() - begun < 1
     finally:
-        cluster.start()
+        postgres.start()
     time.sleep(0.4)
     assert store.put([parcel(1), parcel(2)], fence=1) == [Verdict.KNOWN, Verdict.NEW]
     store.close()

@@ -25,8 +25,9 @@ from coatcheck.accounting.guarantee import (
     exposed_by_lists,
     exposed_by_matching,
 )
-from coatcheck.accounting.laws import AnyLdp, Atoms, Clones, Law, OwnCoin, Pair, pair
+from coatcheck.accounting.laws import AnyLdp, Clones, Law, OwnCoin
 from coatcheck.accounting.limits import EPSILON, check_delta, check_epsilon
+from coatcheck.accounting.pairs import Atoms, Pair, pair
 from coatcheck.accounting.roots import CLOSE, Excess, bisect, root
 from coatcheck.errors import Misuse
 

@@ -23,7 +23,7 @@ from coatcheck.accounting.amplification import (
     central,
     delta_curve,
 )
-from coatcheck.accounting.laws import Law, pair
+from coatcheck.accounting.laws import Law
 from coatcheck.accounting.limits import (
     EPSILON,
     check_delta,
@@ -31,6 +31,7 @@ from coatcheck.accounting.limits import (
     check_rounds,
     check_share,
 )
+from coatcheck.accounting.pairs import pair
 from coatcheck.accounting.roots import bisect, root
 from coatcheck.errors import Misuse
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coatcheck.accounting.binomials import Array
-from coatcheck.accounting.laws import Atoms
+from coatcheck.accounting.pairs import Atoms
 from coatcheck.accounting.roots import bisect, doubled
 
 _UNIT: Final = 2.0**-53

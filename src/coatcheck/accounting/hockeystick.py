@@ -30,7 +30,7 @@ from coatcheck.accounting.binomials import (
     smear,
     spread,
 )
-from coatcheck.accounting.laws import Atoms, Pair
+from coatcheck.accounting.pairs import Atoms, Pair
 
 # More than what is lost where a point mass underflows: 2^-1074 times the largest value of G.
 _UNDERFLOW: Final = 1e-250

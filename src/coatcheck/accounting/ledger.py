@@ -20,8 +20,9 @@ import msgspec
 
 from coatcheck.accounting.amplification import Guarantee, central
 from coatcheck.accounting.budget import Budget
-from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin, TwoLevel, pair
+from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin, TwoLevel
 from coatcheck.accounting.limits import EPSILON, check_delta
+from coatcheck.accounting.pairs import pair
 from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.files import replace_file
 

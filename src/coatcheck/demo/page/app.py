@@ -1,20 +1,20 @@
 """The page as one small ASGI application: static files, a stream of events, a few questions.
 
-A border: web frameworks end here. It serves one demo on loopback, with everybody's places in it,
+A border: web frameworks end here. It serves one run on loopback, with everybody's places in it,
 so it answers to loopback names only, and a strict policy lets the browser load nothing from
-elsewhere. Persons in browsers reach the roles through it with sealed bytes, as through any relay.
+elsewhere. People in browsers reach the services through it with sealed bytes, as through any relay.
 """
 
 import asyncio
 import base64
 import json
-import threading
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
 from starlette.middleware import Middleware
@@ -25,12 +25,21 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from coatcheck.demo.page import explorer, seats
-from coatcheck.demo.page.live import Live
-from coatcheck.errors import Error, Misuse
+from coatcheck.demo.events import Pace
+from coatcheck.demo.page import adversaries, explorer
+from coatcheck.demo.page.history import History, known_partners
+from coatcheck.demo.run import OCTETS, Run, started
+from coatcheck.errors import Error, Misuse, Unavailable
+from coatcheck.protocol.notices import Checkpoint, Posting, posting_size
+from coatcheck.services.cluster import Cluster
+from coatcheck.services.http.client import BULK
+
+if TYPE_CHECKING:
+    from coatcheck.demo.scenarios import Scenario
 
 STATIC: Final = Path(__file__).parent / "static"
 _BODY_LIMIT: Final = 1 << 16
+_PAUSES: Final = (0.2, 0.5, 1.0, 2.0)
 _HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -69,12 +78,11 @@ class _Strict:
 
 
 class Page:
-    """What the page can be asked; one instance a live round."""
+    """What the page can be asked; one instance per run."""
 
-    def __init__(self, live: Live) -> None:
-        self.live = live
+    def __init__(self, run: Run, history: History, pace: Pace) -> None:
+        self.run, self.history, self.pace = run, history, pace
         self._exact = asyncio.Lock()
-        threading.Thread(target=explorer.warm, name="explorer", daemon=True).start()
 
     async def events(self, request: Request) -> Response:
         """Stream everything that has been told and will be, as server-sent events."""
@@ -84,7 +92,7 @@ class Page:
         last = request.headers.get("last-event-id", "")
         place = int(last) + 1 if last.isdecimal() else 0
         while not await request.is_disconnected():
-            told = await run_in_threadpool(self.live.history.wait, place, seconds=0.5)
+            told = await self.history.wait(place, seconds=0.5)
             for event in told:
                 data = json.dumps(event, separators=(",", ":"))
                 yield f"id: {place}\ndata: {data}\n\n".encode()
@@ -93,9 +101,8 @@ class Page:
                 yield b": still here\n\n"
 
     async def control(self, request: Request) -> Response:
-        """Play, pause, or take a step of the live round."""
-        asked = await request.json()
-        pace = self.live.pace
+        """Play, pause, or take a step of the run."""
+        asked, pace = await request.json(), self.pace
         if asked.get("do") == "play":
             speed = float(asked.get("speed", pace.speed))
             if not 0.1 <= speed <= 1000:
@@ -109,22 +116,22 @@ class Page:
             raise Misuse("the page can play, pause and step")
         return JSONResponse({"playing": pace.playing, "speed": pace.speed})
 
-    async def seat(self, request: Request) -> Response:
-        """Say what an adversary in a seat sees and which guarantee holds against it."""
-        live, asked = self.live, request.query_params
-        crowd = seats.Crowd(
-            randomizers=tuple(draft.randomizer for draft in live.play.drafts),
-            sizes=tuple(len(values) for values in live.play.values),
-            deltas=tuple(group.promise.delta for group in live.round.terms.groups),
-            task=live.play.task,
+    async def adversary(self, request: Request) -> Response:
+        """Say what an adversary sees and which guarantee holds against it."""
+        run, asked = self.run, request.query_params
+        crowd = adversaries.Crowd(
+            randomizers=tuple(draft.randomizer for draft in run.scenario.drafts),
+            sizes=tuple(len(values) for values in run.scenario.values),
+            deltas=tuple(group.promise.delta for group in run.round.terms.groups),
+            task=run.scenario.task,
         )
         found = await run_in_threadpool(
-            seats.seat,
-            asked.get("seat", "server"),
+            adversaries.against,
+            asked.get("adversary", "server"),
             crowd,
             group=_whole(asked.get("group", "0")),
             people=_whole(asked.get("people", "0")),
-            partners=live.partners(),
+            partners=known_partners(run),
         )
         return JSONResponse(found)
 
@@ -144,45 +151,63 @@ class Page:
 
     async def terms(self, _: Request) -> Response:
         """Hand out the signed terms, and the keys that a person would know from elsewhere."""
-        signed = msgspec.to_builtins(self.live.signed)
-        return JSONResponse({"signed": signed, "trusted": self.live.stage.trusted.plain()})
+        signed = msgspec.to_builtins(self.run.signed)
+        return JSONResponse({"signed": signed, "trusted": self.run.cluster.trusted.plain()})
 
     async def upload(self, request: Request) -> Response:
         """Relay sealed bytes to the first shuffler and return its receipt."""
         raw = await _body(request)
-        return _bytes(await run_in_threadpool(self.live.relay, raw))
+        return _bytes(await _patiently(lambda: self.run.relay(raw)))
 
     async def bulletin(self, _: Request) -> Response:
         """Hand out the whole bulletin, as the board does."""
-        if not self.live.published.is_set():
+        if self.run.bulletin is None:
             return JSONResponse({"sentence": "the round is not on the board yet"}, 404)
-        return _bytes(await run_in_threadpool(self.live.stage.bulletin))
+        return _bytes(await self._get(f"{self.run.at_board}/bulletin"))
 
     async def proof(self, request: Request) -> Response:
         """Hand out the board's word on the bulletin, and how its log grew since a size."""
         since = _whole(request.query_params.get("since", "0"))
-        found = await run_in_threadpool(self.live.stage.proof, since=since)
-        return JSONResponse(asdict(found))
+        board = self.run.cluster.url("board")
+        checkpoint = await self._get(f"{board}/checkpoint")
+        size = Checkpoint.decode(checkpoint).size
+        place = msgspec.json.decode(await self._get(f"{self.run.at_board}/place"), type=int)
+        proofs = [f"inclusion?place={place}&size={size}", f"consistency?old={since}&new={size}"]
+        raw = [await self._get(f"{board}/proofs/{one}") for one in proofs[: 2 if since else 1]]
+        path, *grown = [msgspec.json.decode(one)["path"] for one in raw]
+        kept = grown[0] if grown else []
+        found = {"checkpoint": checkpoint.hex(), "place": place, "path": path, "since": kept}
+        return JSONResponse(found)
 
     async def letters(self, request: Request) -> Response:
         """Post a sealed letter, or hand out all of them."""
+        run, where = self.run, f"{self.run.at_board}/letters"
         if request.method == "POST":
-            await run_in_threadpool(self.live.stage.post, await _body(request))
-            await run_in_threadpool(self.live.deliver)
+            raw = await _body(request)
+            reader = run.person_at(Posting.decode(raw, run.round).recipient)
+            await _patiently(lambda: run.peers.send(where, raw, headers=OCTETS))
+            if reader is not None:
+                await run.read_letters(reader)
             return JSONResponse({})
-        posted = await run_in_threadpool(self.live.stage.letters)
-        return JSONResponse([base64.b64encode(raw).decode() for raw in posted])
+        # Every letter: asking for one's own would tell whose they are.
+        size, found = posting_size(run.round), list[bytes]()
+        while page := await self._get(f"{where}?since={len(found)}"):
+            found += [page[at : at + size] for at in range(0, len(page), size)]
+        return JSONResponse([base64.b64encode(raw).decode() for raw in found])
+
+    async def _get(self, url: str) -> bytes:
+        return await _patiently(lambda: self.run.peers.get(url, most=BULK))
 
 
-def create_app(live: Live) -> ASGIApp:
-    """Make the application for one live round."""
-    page = Page(live)
+def create_app(run: Run, history: History, pace: Pace) -> ASGIApp:
+    """Make the application for one run."""
+    page = Page(run, history, pace)
     routes = [
         Route("/", _file("index.html")),
         Route("/join", _file("join.html")),
         Route("/events", page.events),
         Route("/control", page.control, methods=["POST"]),
-        Route("/seat", page.seat),
+        Route("/adversary", page.adversary),
         Route("/explore", page.explore),
         Route("/round", page.terms),
         Route("/upload", page.upload, methods=["POST"]),
@@ -197,6 +222,69 @@ def create_app(live: Live) -> ASGIApp:
         middleware=[Middleware(_Strict), loopback],
         exception_handlers={Error: _refusal},
     )
+
+
+async def serve_page(
+    scenario: "Scenario",
+    cluster: Cluster,
+    *,
+    announce: Callable[[str, Run], object],
+    port: int = 0,
+    speed: float = 1.0,
+) -> None:
+    """Run a scenario and serve its page until it is ended; `announce` is told the address."""
+    history, pace = History(), Pace(speed=speed)
+    with _bound(port) as door:
+        async with started(scenario, cluster, observer=history, pace=pace) as run:
+            app = create_app(run, history, pace)
+            server = uvicorn.Server(
+                uvicorn.Config(
+                    app, log_level="warning", timeout_graceful_shutdown=1, lifespan="off"
+                )
+            )
+            door.listen()  # so that whoever follows the address at once is not turned away
+            live = [
+                asyncio.create_task(_completed(run, history)),
+                asyncio.create_task(asyncio.to_thread(explorer.warm)),
+            ]
+            serving = asyncio.create_task(server.serve(sockets=[door]))
+            announce(f"http://127.0.0.1:{door.getsockname()[1]}", run)
+            try:
+                await asyncio.shield(serving)
+            finally:
+                server.should_exit = True
+                for task in live:
+                    task.cancel()
+                await asyncio.gather(serving, *live, return_exceptions=True)
+
+
+def _bound(port: int) -> socket.socket:
+    door = socket.socket()
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        door.bind(("127.0.0.1", port))
+    except OSError as error:
+        door.close()
+        raise Misuse(f"port {port} cannot be used ({error.strerror}): choose another") from None
+    return door
+
+
+async def _completed(run: Run, history: History) -> None:
+    """Let the round go to its end; whatever is refused becomes a sentence on the page."""
+    try:
+        await run.complete()
+    except Error as error:
+        history.add("failed", sentence=str(error))
+
+
+async def _patiently(ask: Callable[[], Awaitable[bytes]]) -> bytes:
+    """Ask again while a service is away for a moment."""
+    for pause in _PAUSES:
+        try:
+            return await ask()
+        except Unavailable:
+            await asyncio.sleep(pause)
+    return await ask()
 
 
 def _file(name: str) -> Callable[[Request], Awaitable[Response]]:

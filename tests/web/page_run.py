@@ -1,26 +1,34 @@
 """The real demo on a page, and a real browser in front of it, for the tests to share."""
 
+import asyncio
+import base64
+import json
 import os
+import queue
 import threading
+import time
+import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import uvicorn
-from playwright.sync_api import Browser, Page, Request, sync_playwright
+from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
-from coatcheck.demo import plays, stage
-from coatcheck.demo.page.live import Live
-from coatcheck.demo.page.score import Pace
-from coatcheck.demo.page.show import scattered
-from coatcheck.demo.page.site import create_app
-from coatcheck.demo.page.stage import Loopback
+from coatcheck.demo.events import Pace
+from coatcheck.demo.page.app import serve_page
+from coatcheck.demo.run import Run, demo_cluster
+from coatcheck.demo.scenarios import make_scenario, with_places
+from coatcheck.protocol.verification import VerifiedBulletin
 from web.browser import ROOT, needed
 
+PATIENCE = 300.0
 AXE = ROOT / "web-client/node_modules/axe-core/axe.min.js"
+expect.set_options(timeout=PATIENCE * 1000)
 _FLAGS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -44,21 +52,12 @@ JOINS = """async ([value, count]) => {
 """Join the round so often with one value, sealing and all, and return the reports."""
 
 
-class Silent:
-    """Nobody watches the processes start."""
-
-    def begin(self, step: str, total: int) -> None:
-        """Say nothing."""
-
-    def advance(self) -> None:
-        """Say nothing."""
-
-
 @dataclass
-class Theatre:
-    """A live round of real processes, its address, and what browsers said and asked for."""
+class PageRun:
+    """A run of real processes, the address of its page, and what browsers said and asked for."""
 
-    live: Live
+    run: Run
+    pace: Pace
     address: str
     browser: Browser
     complaints: list[str] = field(default_factory=list)
@@ -69,11 +68,30 @@ class Theatre:
         viewport: Any = {"width": width, "height": 900}
         context = self.browser.new_context(viewport=viewport, color_scheme=scheme)
         made = context.new_page()
+        made.set_default_timeout(PATIENCE * 1000)
         made.on("console", lambda said: self._hear(said.type, said.text))
         made.on("pageerror", lambda error: self._hear("error", str(error)))
         made.on("request", self._note)
         made.goto(self.address + path)
         return made
+
+    @property
+    def bulletin(self) -> VerifiedBulletin:
+        """The bulletin, as a person has checked it."""
+        assert self.run.bulletin is not None
+        return self.run.bulletin
+
+    def postings(self) -> list[bytes]:
+        """Fetch every letter that is on the board."""
+        with urllib.request.urlopen(f"{self.address}/letters") as answer:  # noqa: S310 - loopback
+            return [base64.b64decode(raw) for raw in json.load(answer)]
+
+    def wait_until_paused(self, *, people: int) -> None:
+        """Wait until so many have joined and the run stands still."""
+        end = time.monotonic() + PATIENCE
+        while not self.pace.waiting or len(self.run.tickets) < people:
+            assert time.monotonic() < end
+            time.sleep(0.05)
 
     def _hear(self, kind: str, text: str) -> None:
         if kind in {"error", "warning"}:
@@ -84,41 +102,58 @@ class Theatre:
 
 
 @contextmanager
-def played(*, people: int, epsilon: float, speed: float) -> Iterator[Theatre]:
-    """Start shuffler, server and board as processes, a round on them, the page and a browser."""
+def page_run(folder: Path, *, people: int, epsilon: float) -> Iterator[PageRun]:
+    """Start shuffler, server and board as processes, a run on them, the page and a browser.
+
+    The run is paused before anybody has joined, so that no browser comes too late.
+    """
     chromium = needed("chromium")
-    play = scattered(plays.make_play("taxi", people=people, epsilon=epsilon))
+    scenario = with_places(make_scenario("taxi", people=people, epsilon=epsilon))
+    cluster = demo_cluster(folder)
     with (
-        stage.opened(watcher=Silent(), keep=False) as scene,
-        Loopback(scene) as loopback,
+        _served(partial(serve_page, scenario, cluster)) as (address, run),
         sync_playwright() as playwright,
     ):
-        live = Live(play, loopback, pace=Pace(speed=speed))
-        with _served(live) as address:
-            browser = playwright.chromium.launch(executable_path=chromium, args=list(_FLAGS))
-            try:
-                live.start()
-                yield Theatre(live, address, browser)
-            finally:
-                browser.close()
-                live.stop()
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(_FLAGS))
+        try:
+            assert run.pace is not None
+            yield PageRun(run, run.pace, address, browser)
+        finally:
+            browser.close()
 
 
 @contextmanager
-def _served(live: Live) -> Iterator[str]:
-    config = uvicorn.Config(create_app(live), port=0, log_level="warning", lifespan="off")
-    config.timeout_graceful_shutdown = 1
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
+def _served(serve: Any) -> Iterator[tuple[str, Run]]:
+    """Serve the page from a thread with a loop of its own, until left."""
+    told: queue.Queue[tuple[str, Run] | BaseException] = queue.Queue()
+    loop = asyncio.new_event_loop()
+
+    def announce(address: str, run: Run) -> None:
+        assert run.pace is not None
+        run.pace.pause()
+        told.put((address, run))
+
+    task = loop.create_task(serve(announce=announce))
+
+    def whole() -> None:
+        try:
+            loop.run_until_complete(task)
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
+            told.put(error)
+        finally:
+            loop.close()
+
+    thread = threading.Thread(target=whole, daemon=True)
     thread.start()
-    while not server.started:
-        thread.join(0.02)
-    port = server.servers[0].sockets[0].getsockname()[1]
+    found = told.get(timeout=PATIENCE)
+    if isinstance(found, BaseException):
+        raise found
     try:
-        yield f"http://127.0.0.1:{port}"
+        yield found
     finally:
-        server.should_exit = True
-        thread.join(10)
+        with suppress(RuntimeError):  # it ended by itself
+            loop.call_soon_threadsafe(task.cancel)
+        thread.join(PATIENCE)
 
 
 def violations(page: Page) -> list[str]:
@@ -151,12 +186,12 @@ def masses(made: Any, center: Any, edges: Any) -> Any:
     return mixed
 
 
-def sit(page: Page, seat: str, *, people: int = 0) -> None:
-    """Seat an adversary, and wait for what the library says."""
-    with page.expect_response("**/seat?*") if seat != "all" else nullcontext():
-        page.locator(f'input[name=seat][value="{seat}"]').check(force=True)
+def choose(page: Page, adversary: str, *, people: int = 0) -> None:
+    """Choose an adversary, and wait for what the library says."""
+    with page.expect_response("**/adversary?*") if adversary != "all" else nullcontext():
+        page.locator(f'input[name=adversary][value="{adversary}"]').check(force=True)
     if people:
-        with page.expect_response("**/seat?*"):
+        with page.expect_response("**/adversary?*"):
             page.locator("#bad").fill(str(people))
             page.locator("#bad").dispatch_event("change")
 

@@ -11,8 +11,7 @@ from click.testing import CliRunner
 
 from coatcheck.accounting.amplification import amplify
 from coatcheck.cli import main
-from coatcheck.demo.page.show import scattered
-from coatcheck.demo.plays import make_play
+from coatcheck.demo.scenarios import make_scenario, with_places
 
 
 def test_the_command_serves_the_page_until_it_is_interrupted(tmp_path: Path) -> None:
@@ -26,11 +25,11 @@ def test_the_command_serves_the_page_until_it_is_interrupted(tmp_path: Path) -> 
             assert process.stdout is not None
             address = process.stdout.readline().strip()
             assert address.startswith("http://127.0.0.1:")
-            with urllib.request.urlopen(address, timeout=20) as answer:  # noqa: S310 - loopback
-                assert b"two chairs" in answer.read()
+            with urllib.request.urlopen(address, timeout=3000) as answer:  # noqa: S310 - loopback
+                assert b"both sides" in answer.read()
         finally:
             process.send_signal(signal.SIGINT)
-            process.wait(timeout=30)
+            process.wait(timeout=300)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -42,9 +41,9 @@ def test_only_places_fit_on_a_map() -> None:
 
 
 def test_places_instead_of_cells_keep_the_promise() -> None:
-    """The page's mechanism gives the crowd of the play no larger ε than the play's own."""
-    play = make_play("taxi", people=60, epsilon=1.5)
-    for before, after in zip(play.drafts, scattered(play).drafts, strict=True):
+    """The page's mechanism gives the scenario's crowd no larger ε than the scenario's own."""
+    scenario = make_scenario("taxi", people=60, epsilon=1.5)
+    for before, after in zip(scenario.drafts, with_places(scenario).drafts, strict=True):
         promised, kept = (
             amplify(one.randomizer.law, crowd=one.minimum, delta=one.delta).epsilon
             for one in (before, after)

@@ -32,7 +32,7 @@ def required() -> Path:
     return programs
 
 
-class Cluster:
+class Postgres:
     """A running PostgreSQL that listens on a free port of loopback.
 
     Without `fsync` a crash of PostgreSQL loses nothing either, only one of the machine would.
@@ -78,10 +78,9 @@ class Cluster:
         pid = self.folder / "postmaster.pid"
         if pid.exists():
             os.kill(int(pid.read_text().splitlines()[0]), signal.SIGQUIT)
-        for _ in range(50):
-            if not pid.exists():
-                return
-            time.sleep(0.1)
+        end = time.monotonic() + 60
+        while pid.exists() and time.monotonic() < end:
+            time.sleep(0.05)
 
     def _call(self, program: str, *words: str) -> None:
         command = [str(self.programs / program), *words]

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ import httpx2
 from coatcheck.domains import Box
 from coatcheck.protocol.client import Invitation, Limit, examine
 from coatcheck.protocol.messages import Answer
-from coatcheck.services.cluster import Local
+from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient
 from coatcheck.services.person.visit import Offer, Visit
 
@@ -19,6 +19,8 @@ SQUARE = Box(lo=(0.0, 0.0), hi=(1.0, 1.0)).params()
 RANDOMIZER = {"name": "minkowski", "domain": SQUARE, "epsilon": 2.0, "radius": 0.5}
 LIMIT = Limit(epsilon=10.0, delta=1e-3)
 GROUPS = ("riders", "drivers")
+PATIENCE = 600.0
+"""Seconds for what takes a moment on a quiet machine: a limit, never a time that is waited for."""
 QUICK = {"tick": 0.05, "lease": 0.6, "peer_timeout": 3.0}
 
 
@@ -35,30 +37,30 @@ def draft(name: str, *, minimum: int = 3) -> dict[str, Any]:
 class Crowd:
     """People who take part in a round, each with a ticket of their own."""
 
-    def __init__(self, local: Local, url: str) -> None:
-        self.local = local
+    def __init__(self, cluster: Cluster, url: str) -> None:
+        self.cluster = cluster
         self.url = url
         self.visits: list[Visit] = []
-        self.folder = local.folder / f"tickets-{url[-8:]}"
+        self.folder = cluster.folder / f"tickets-{url[-8:]}"
         self.folder.mkdir(exist_ok=True)
 
     async def invitations(self, peers: HttpClient) -> tuple[Offer, list[Invitation]]:
         """Examine the terms once for each group."""
-        probe = Visit(self.url, path=self.folder / "none", trusted=self.local.trusted, peers=peers)
-        offer = await probe.offer(patience=30)
-        now, trusted = int(time.time()), self.local.trusted
+        now, trusted = int(time.time()), self.cluster.trusted
+        probe = Visit(self.url, path=self.folder / "none", trusted=trusted, peers=peers)
+        offer = await probe.offer(patience=PATIENCE)
         return offer, [
             examine(offer.signed, group=group, trusted=trusted, limit=LIMIT, now=now)
             for group in GROUPS
         ]
 
-    async def join(self, peers: HttpClient, *, people: int, patience: float = 30.0) -> None:
+    async def join(self, peers: HttpClient, *, people: int, patience: float = PATIENCE) -> None:
         """Let so many people of each group join at once; all are acknowledged."""
         offer, invitations = await self.invitations(peers)
 
         async def one(number: int, invitation: Invitation) -> Visit:
             path = self.folder / f"{invitation.of.name}-{number}"
-            trusted = self.local.trusted
+            trusted = self.cluster.trusted
             visit = Visit(self.url, path=path, trusted=trusted, peers=peers, offer=offer)
             visit.prepare(invitation, (0.25, 0.5), ledger=None)
             await visit.hand_in(invitation.round, patience=patience)
@@ -69,23 +71,22 @@ class Crowd:
             *(one(begun + n, invitation) for n in range(people) for invitation in invitations)
         )
 
-    async def collect(self, *, patience: float = 60.0) -> Sequence[Answer]:
+    async def collect(self, *, patience: float = PATIENCE) -> Sequence[Answer]:
         """Let everybody collect."""
         return await asyncio.gather(*(visit.collect(patience=patience) for visit in self.visits))
 
 
-async def evening(local: Local, name: str, *, people: int = 4, closes: int = 1) -> Crowd:
+async def whole_round(cluster: Cluster, name: str, *, people: int = 4) -> Crowd:
     """Run a whole round and check that everybody is answered."""
-    url = await asyncio.to_thread(local.open_round, draft(name), closes=closes, expires=120)
-    peers = HttpClient()
-    try:
-        crowd = Crowd(local, url)
+    url = await asyncio.to_thread(
+        cluster.open_round, draft(name, minimum=people), closes=1, expires=3600
+    )
+    async with HttpClient() as peers:
+        crowd = Crowd(cluster, url)
         await crowd.join(peers, people=people)
         answers = await crowd.collect()
         assert all(len(answer.partners) == 1 for answer in answers)
         return crowd
-    finally:
-        await peers.close()
 
 
 def status(url: str) -> dict[str, Any]:
@@ -97,3 +98,11 @@ def status(url: str) -> dict[str, Any]:
 def logs(folder: Path) -> str:
     """Give everything that the services wrote."""
     return "".join(file.read_text(encoding="utf-8") for file in folder.glob("*.log"))
+
+
+def until(true: Callable[[], bool], *, seconds: float = PATIENCE) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Seats of an adversary: what each one sees of a round, and the guarantee that holds against it.
+"""Adversaries: what each one sees of a round, and the guarantee that holds against it.
 
 Every figure comes from the accountant, for the crowd of the round that is on the page. Knows the
 terms and whom the answers point to. THREATS.md, DESIGN section 4.
@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from coatcheck import tasks
 from coatcheck.accounting.amplification import amplify
+from coatcheck.demo.events import Person
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import Randomizer
 
-SEATS: Final = ("server", "server-and-people", "onlooker", "shuffler")
-Person = tuple[int, int]
+ADVERSARIES: Final = ("server", "server-and-people", "onlooker", "shuffler")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ def corrupted(sizes: Sequence[int], count: int) -> list[Person]:
     return chosen
 
 
-def seat(
+def against(
     name: str,
     crowd: Crowd,
     *,
@@ -48,9 +48,11 @@ def seat(
     people: int = 0,
     partners: Mapping[Person, Sequence[Person]] | None = None,
 ) -> dict[str, Any]:
-    """Say what holds for an honest member of a group against whoever sits in this seat."""
-    if name not in SEATS or not 0 <= group < len(crowd.sizes):
-        raise Misuse(f"the seats are {', '.join(SEATS)}, the groups 0 to {len(crowd.sizes) - 1}")
+    """Say what holds for an honest member of a group against this adversary."""
+    if name not in ADVERSARIES or not 0 <= group < len(crowd.sizes):
+        raise Misuse(
+            f"the adversaries are {', '.join(ADVERSARIES)}, the groups 0 to {len(crowd.sizes) - 1}"
+        )
     if name == "onlooker":
         return _told(name, epsilon=0.0, sentence=_ONLOOKER)
     if name == "shuffler":
@@ -90,4 +92,4 @@ _SHUFFLER: Final = (
 
 
 def _told(name: str, **found: Any) -> dict[str, Any]:
-    return {"seat": name, "delta": 0.0, "corrupted": [], "exposed": [], **found}
+    return {"adversary": name, "delta": 0.0, "corrupted": [], "exposed": [], **found}

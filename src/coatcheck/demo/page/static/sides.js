@@ -1,16 +1,16 @@
-// The two chairs and what lies between them, drawn from the state of the round.
+// The two sides, a person and the server, and what lies between them, drawn from the state of the round.
 
 import { DotMap, diamond, disc, outlined, squares } from "./maps.js";
-import { digits } from "./seats.js";
+import { digits } from "./adversaries.js";
 
 const $ = (id) => document.getElementById(id);
 const SHOWN = 8;
 
-export class Chairs {
+export class Sides {
   constructor(round) {
     this.round = round;
     this.me = [0, 0];
-    this.seat = { name: "all", corrupted: [], exposed: [] };
+    this.adversary = { name: "all", corrupted: [], exposed: [] };
     this.left = new DotMap($("person-map"), { strength: 0.6 });
     this.right = new DotMap($("server-map"));
     this.left.marks = (context, map, color) => this.markPerson(context, map, color);
@@ -97,7 +97,7 @@ export class Chairs {
     return [
       mark(first, "first", round_),
       ...(second ? [mark(second, "second", "M7 1l6 6-6 6-6-6z")] : []),
-      mark("the person in the left chair", "ring", round_),
+      mark("the person on the left", "ring", round_),
       mark("the lattice point that was sent", "me", "M3 3h8v8H3z"),
       mark("the partner in the answer", "good", "M1 6h12v2.5H1z"),
       mark("corrupted person", "ink", "M2.500 1L7 5.500 11.500 1 13 2.500 8.500 7 13 11.500 11.500 13 7 8.500 2.500 13 1 11.500 5.500 7 1 2.500z"),
@@ -107,11 +107,11 @@ export class Chairs {
   /** Left map: true places, of the corrupted only to whom they help; faint before one joins. */
   people() {
     const { round } = this;
-    const known = new Set(this.seat.corrupted.map(String));
+    const known = new Set(this.adversary.corrupted.map(String));
     const dots = round.places.flatMap((places, group) => places.map((place, row) => ({
       place, group, who: [group, row], faint: !round.joined[[group, row]],
     })));
-    this.left.show(this.seat.name === "all" ? dots : dots.filter(({ who }) => known.has(`${who}`)));
+    this.left.show(this.adversary.name === "all" ? dots : dots.filter(({ who }) => known.has(`${who}`)));
   }
 
   /** Right map: what the server opened, flying in from the shuffler. */
@@ -239,23 +239,23 @@ export class Chairs {
     const place = round.places[me[0]][me[1]];
     const partners = (round.answers[me]?.them ?? []).filter(Boolean);
     const sent = round.joined[me];
-    const all = this.seat.name === "all";
+    const all = this.adversary.name === "all";
     for (const [group, row] of all ? partners : []) this.link(context, map, place, round.places[group][row], color("--good"), group);
     if (all && sent) this.arrow(context, map, place, sent.sent, color("--me"));
     if (all) this.ring(context, map, place, color("--me"), me[0]);
-    for (const who of this.seat.corrupted) this.cross(context, map, round.places[who[0]][who[1]], color("--ink"));
+    for (const who of this.adversary.corrupted) this.cross(context, map, round.places[who[0]][who[1]], color("--ink"));
   }
 
-  /** On the server's map only what the seat can link: corrupted people and whom they were told of. */
+  /** On the server's map only what the adversary can link: corrupted people and whom they were told of. */
   markKnown(context, map, color) {
     const { round } = this;
-    const everybody = this.seat.name === "all";
+    const everybody = this.adversary.name === "all";
     const find = (who) => map.dots.find((dot) => dot.address === round.joined[who]?.address);
-    for (const who of this.seat.corrupted) {
+    for (const who of this.adversary.corrupted) {
       const dot = find(who);
       if (dot) this.cross(context, map, dot.place, color("--ink"), dot);
     }
-    for (const who of this.seat.exposed) {
+    for (const who of this.adversary.exposed) {
       const dot = find(who);
       if (dot) this.ring(context, map, dot.place, color("--ink"), dot.group, dot);
     }

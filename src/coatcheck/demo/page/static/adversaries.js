@@ -1,26 +1,26 @@
-// Seating an adversary: veil what it cannot see, print what the library says holds against it.
+// Choosing an adversary: veil what it cannot see, print what the library says holds against it.
 
 const $ = (id) => document.getElementById(id);
-const DEMO = "Every dot is visible to you because you run the demo. Choose a seat: what that one cannot see is veiled, and the guarantee that holds against it is printed here.";
+const DEMO = "Every dot is visible to you because you run the demo. Choose an adversary: what that one cannot see is veiled, and the guarantee that holds against it is printed here.";
 
-export class Seats {
-  constructor(chairs) {
-    this.chairs = chairs;
+export class Adversaries {
+  constructor(sides) {
+    this.sides = sides;
     this.asked = 0;
-    $("seats").addEventListener("change", () => this.sit());
-    $("bad").addEventListener("change", () => this.sit());
-    this.chairs.seat.name = "all";
+    $("adversaries").addEventListener("change", () => this.look());
+    $("bad").addEventListener("change", () => this.look());
+    this.sides.adversary.name = "all";
   }
 
   get name() {
-    return document.querySelector('input[name="seat"]:checked').value;
+    return document.querySelector('input[name="adversary"]:checked').value;
   }
 
   /** Ask the library, veil, print. */
-  async sit() {
-    const { name, chairs } = this;
+  async look() {
+    const { name, sides } = this;
     $("bad-row").hidden = name !== "server-and-people";
-    document.body.dataset.seat = name;
+    document.body.dataset.adversary = name;
     for (const part of document.querySelectorAll("[data-sees]")) {
       const veiled = name !== "all" && !part.dataset.sees.split(" ").includes(name);
       part.classList.toggle("veiled", veiled);
@@ -33,8 +33,8 @@ export class Seats {
     }
     const turn = this.asked;
     const people = Math.max(0, Math.floor(Number($("bad").value) || 0));
-    const query = new URLSearchParams({ seat: name, group: chairs.me[0], people });
-    const reply = await fetch(`/seat?${query}`);
+    const query = new URLSearchParams({ adversary: name, group: sides.me[0], people });
+    const reply = await fetch(`/adversary?${query}`);
     const found = await reply.json();
     if (turn !== this.asked) return;
     if (!reply.ok) {
@@ -44,12 +44,12 @@ export class Seats {
     this.print({ ...found, name }, `ε = ${digits(found.epsilon)}`, found.sentence);
   }
 
-  print(seat, epsilon, sentence) {
+  print(adversary, epsilon, sentence) {
     $("promise-epsilon").textContent = epsilon;
     $("promise").textContent = sentence;
-    this.chairs.seat = seat;
-    if (this.chairs.round.terms) this.chairs.people();
-    this.chairs.right.redraw();
+    this.sides.adversary = adversary;
+    if (this.sides.round.terms) this.sides.people();
+    this.sides.right.redraw();
   }
 }
 

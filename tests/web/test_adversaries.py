@@ -1,9 +1,9 @@
-"""Seats: what the library says against each adversary, without a browser."""
+"""Adversaries: what the library says against each of them, without a browser."""
 
 import pytest
 
 from coatcheck.accounting.amplification import amplify
-from coatcheck.demo.page.seats import Crowd, corrupted, seat
+from coatcheck.demo.page.adversaries import Crowd, against, corrupted
 from coatcheck.domains import Box
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import BoundedResponse
@@ -20,7 +20,7 @@ CROWD = Crowd(
 
 def test_the_server_alone_faces_the_whole_crowd() -> None:
     """Nobody is corrupted or exposed, and the sentence is the guarantee's own."""
-    found = seat("server", CROWD, group=1)
+    found = against("server", CROWD, group=1)
     expected = amplify(MECHANISM.law, crowd=30, delta=1e-4)
     assert (found["epsilon"], found["sentence"]) == (expected.epsilon, str(expected))
     assert found["corrupted"] == found["exposed"] == []
@@ -29,17 +29,17 @@ def test_the_server_alone_faces_the_whole_crowd() -> None:
 def test_corrupted_people_expose_those_they_were_told_of() -> None:
     """A rider counts for less when drivers were bought: both are taken out of the crowd."""
     partners = {(0, 39): [(1, 3)], (1, 29): [(0, 5)], (0, 38): [(1, 29)]}
-    found = seat("server-and-people", CROWD, group=0, people=4, partners=partners)
+    found = against("server-and-people", CROWD, group=0, people=4, partners=partners)
     assert found["corrupted"] == [(0, 39), (1, 29), (0, 38), (1, 28)]
     assert found["exposed"] == [(0, 5), (1, 3)]
     expected = amplify(MECHANISM.law, crowd=40, delta=1e-4, corrupted=2, exposed=2)
-    assert found["epsilon"] == expected.epsilon > seat("server", CROWD, group=0)["epsilon"]
+    assert found["epsilon"] == expected.epsilon > against("server", CROWD, group=0)["epsilon"]
 
 
 def test_who_cannot_open_reports_learns_nothing_of_values() -> None:
     """Onlooker and shuffler face ε = 0; the shuffler's sentence warns of the local one."""
-    assert seat("onlooker", CROWD, group=0)["epsilon"] == 0
-    found = seat("shuffler", CROWD, group=0)
+    assert against("onlooker", CROWD, group=0)["epsilon"] == 0
+    found = against("shuffler", CROWD, group=0)
     assert found["epsilon"] == 0
     assert found["colluding"] == MECHANISM.epsilon_spent
     assert f"{MECHANISM.epsilon_spent:.4g}" in found["sentence"]
@@ -51,5 +51,5 @@ def test_somebody_honest_is_left_in_every_group() -> None:
     assert sorted(chosen) == [(0, 1), (0, 2), (1, 1)]
     with pytest.raises(Misuse, match="0 to 3 can be corrupted"):
         corrupted((3, 2), 4)
-    with pytest.raises(Misuse, match="the seats are"):
-        seat("cleaner", CROWD, group=0)
+    with pytest.raises(Misuse, match="the adversaries are"):
+        against("cleaner", CROWD, group=0)
