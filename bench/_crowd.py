@@ -26,7 +26,7 @@ from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import Peers
+from coatcheck.services.http.client import HttpClient
 from coatcheck.services.person.visit import Offer, Visit
 
 _CLIENTS = 32
@@ -110,11 +110,11 @@ async def _send(url: str, uploads: list[bytes]) -> None:
     headers = {"content-type": "application/octet-stream"}
     waiting = list(uploads)
 
-    async def one(peers: Peers) -> None:
+    async def one(peers: HttpClient) -> None:
         while waiting:
             await peers.send(f"{url}/uploads", waiting.pop(), headers=headers)
 
-    async with Peers() as peers:
+    async with HttpClient() as peers:
         await asyncio.gather(*(one(peers) for _ in range(_CLIENTS)))
 
 

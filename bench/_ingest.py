@@ -54,7 +54,7 @@ def serve(kind: str, config: Path, port: int) -> None:
         settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
         store = Nowhere() if kind in {"none", "unsigned", "route"} else None
         service = ShufflerService(settings, store=store)
-        app, careful = service.frame, protocol(deadline=15, connections=2000)
+        app, careful = service.app, protocol(deadline=15, connections=2000)
         if kind in {"unsigned", "route"}:
             _without_signatures(service)
         if kind == "route":

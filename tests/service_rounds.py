@@ -12,7 +12,7 @@ from coatcheck.domains import Box
 from coatcheck.protocol.client import Invitation, Limit, examine
 from coatcheck.protocol.messages import Answer
 from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import Peers
+from coatcheck.services.http.client import HttpClient
 from coatcheck.services.person.visit import Offer, Visit
 
 SQUARE = Box(lo=(0.0, 0.0), hi=(1.0, 1.0)).params()
@@ -44,7 +44,7 @@ class Crowd:
         self.folder = cluster.folder / f"tickets-{url[-8:]}"
         self.folder.mkdir(exist_ok=True)
 
-    async def invitations(self, peers: Peers) -> tuple[Offer, list[Invitation]]:
+    async def invitations(self, peers: HttpClient) -> tuple[Offer, list[Invitation]]:
         """Examine the terms once for each group."""
         now, trusted = int(time.time()), self.cluster.trusted
         probe = Visit(self.url, path=self.folder / "none", trusted=trusted, peers=peers)
@@ -54,7 +54,7 @@ class Crowd:
             for group in GROUPS
         ]
 
-    async def join(self, peers: Peers, *, people: int, patience: float = PATIENCE) -> None:
+    async def join(self, peers: HttpClient, *, people: int, patience: float = PATIENCE) -> None:
         """Let so many people of each group join at once; all are acknowledged."""
         offer, invitations = await self.invitations(peers)
 
@@ -81,7 +81,7 @@ async def whole_round(cluster: Cluster, name: str, *, people: int = 4) -> Crowd:
     url = await asyncio.to_thread(
         cluster.open_round, draft(name, minimum=people), closes=1, expires=3600
     )
-    async with Peers() as peers:
+    async with HttpClient() as peers:
         crowd = Crowd(cluster, url)
         await crowd.join(peers, people=people)
         answers = await crowd.collect()

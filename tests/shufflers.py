@@ -93,7 +93,7 @@ class LoneShuffler:
         async def send(message: Message) -> None:
             said.append(message)
 
-        await self.service.frame(scope, receive, send)
+        await self.service.app(scope, receive, send)
         status: int = said[0]["status"]
         return status, b"".join(message.get("body", b"") for message in said)
 
@@ -111,7 +111,7 @@ class LoneShuffler:
 async def lone_shuffler(folder: Path, *, minimum: int = 3) -> AsyncIterator[LoneShuffler]:
     """Run one, with a round open."""
     lone = LoneShuffler(folder, minimum=minimum)
-    await lone.service.frame.leadership.renew()
+    await lone.service.app.leadership.renew()
     await lone.service.open(lone.round.digest, lone.signed)
     writer = asyncio.create_task(lone.service.commits.run())
     try:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from coatcheck.errors import Error
 from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import Peers
+from coatcheck.services.http.client import HttpClient
 from postgresql import Postgres, installed
 from service_rounds import PATIENCE, QUICK, Crowd, draft
 
@@ -52,7 +52,7 @@ class Soak:
         """Run a round to its end under trouble, and check it."""
         name = f"{self.kind} {self.rounds}"
         url = await self._opened(name)
-        async with Peers(timeout=10) as peers:
+        async with HttpClient(timeout=10) as peers:
             crowd = Crowd(self.cluster, url)
             await crowd.join(peers, people=PEOPLE)
             answers = await crowd.collect()

@@ -123,7 +123,7 @@ LETTERS = ("--round", NOWHERE, "--trust", "note.txt", "--ticket", "t")
 OPEN = ("--server", "http://127.0.0.1:9", "--token", "note.txt")
 SERVICES = [
     (("serve", "shuffler", "--config", "none.toml"), "cannot read none.toml: No such file"),
-    (("serve", "shuffler", "--config", "bad.toml"), "bad.toml is no TOML file"),
+    (("serve", "shuffler", "--config", "bad.toml"), "bad.toml is not a TOML file"),
     (("serve", "board", "--config", "few.toml"), "has no table [board]: its tables are shuffler"),
     (("serve", "shuffler", "--config", "few.toml"), "missing required field `store`"),
     (("serve", "server", "--config", "typo.toml"), "unknown field `stores`"),

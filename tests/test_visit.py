@@ -14,7 +14,7 @@ from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
 from coatcheck.protocol.client import Limit
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.services.http.client import Absent, Peers
+from coatcheck.services.http.client import Absent, HttpClient
 from coatcheck.services.person.tickets import TicketFile
 from coatcheck.services.person.visit import Visit
 from rounds import OPENS, Stage
@@ -24,7 +24,7 @@ LIMIT = Limit(epsilon=10.0, delta=1e-3)
 URL = "http://shuffler.example/rounds/1"
 
 
-class First(Peers):
+class First(HttpClient):
     """The first shuffler of the round, in this process."""
 
     def __init__(self, *, phase: str = "open", stage: Stage = STAGE) -> None:

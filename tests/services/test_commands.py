@@ -12,7 +12,7 @@ from click.testing import CliRunner, Result
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import main
 from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import Peers
+from coatcheck.services.http.client import HttpClient
 from coatcheck.services.person.visit import Visit
 from service_rounds import LIMIT, QUICK, Crowd, draft
 
@@ -61,7 +61,7 @@ def test_a_round_by_commands(local: Cluster, tmp_path: Path) -> None:
     crowd = Crowd(local, url)
 
     async def others() -> None:
-        async with Peers() as peers:
+        async with HttpClient() as peers:
             await crowd.join(peers, people=2)
             path, trusted = tmp_path / "driver", local.trusted
             third = Visit(url, path=path, trusted=trusted, peers=peers)
@@ -69,7 +69,7 @@ def test_a_round_by_commands(local: Cluster, tmp_path: Path) -> None:
             crowd.visits.append(third)
 
     async def letters() -> list[bytes]:
-        async with Peers() as peers:
+        async with HttpClient() as peers:
             for visit in crowd.visits:
                 visit._peers = peers
             boxes = [await visit.read() for visit in crowd.visits]
@@ -131,7 +131,7 @@ def test_wrong_input_gets_a_sentence(words: tuple[str, ...], sentence: str) -> N
         ("[board]\nname = 1\n", "Expected `str`"),
         ('[board]\nname = "b"\nstore = "memory:"\n', "missing required field `keys`"),
         ('[board]\nname="b"\nstore="memory:"\nkeys=["x.key"]\nwrong=1\n', "unknown field `wrong`"),
-        ("[board\n", "is no TOML file"),
+        ("[board\n", "is not a TOML file"),
         ('[board]\nname="b"\nstore="memory:"\nkeys=["x.key"]\n', "cannot read"),
     ],
 )

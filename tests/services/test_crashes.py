@@ -14,7 +14,7 @@ import pytest
 from coatcheck.errors import Error
 from coatcheck.protocol.parcels import Receipt
 from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import Peers
+from coatcheck.services.http.client import HttpClient
 from postgresql import Postgres
 from service_rounds import PATIENCE, QUICK, Crowd, draft, status, until
 
@@ -100,7 +100,7 @@ def test_every_step_survives_a_kill(kind: str, postgres: Postgres, tmp_path: Pat
         with Cluster(tmp_path, stores=stores(kind, postgres), extra=QUICK) as cluster:
             async with nursed(cluster) as deaths:
                 url = await open_patiently(cluster, "steps", people=5)
-                peers = Peers(timeout=10)
+                peers = HttpClient(timeout=10)
                 crowd = Crowd(cluster, url)
                 await crowd.join(peers, people=5)
                 await check_everything(crowd, people=5)
@@ -127,7 +127,7 @@ def test_uploads_survive_kills_at_random_times(
         with Cluster(tmp_path, stores=stores(kind, postgres), extra=QUICK) as cluster:
             async with nursed(cluster) as deaths:
                 url = await open_patiently(cluster, "storm", people=50)
-                peers = Peers(timeout=5)
+                peers = HttpClient(timeout=5)
                 crowd = Crowd(cluster, url)
 
                 for _ in range(5):
@@ -151,7 +151,7 @@ def test_a_cascade_survives_its_second_shuffler(tmp_path: Path) -> None:
             async with nursed(cluster):
                 url = await open_patiently(cluster, "cascade", people=4)
                 cluster.kill("shuffler-2")
-                peers = Peers(timeout=5)
+                peers = HttpClient(timeout=5)
                 crowd = Crowd(cluster, url)
                 await crowd.join(peers, people=4)
                 for _ in range(3):
@@ -171,7 +171,7 @@ def test_two_shufflers_on_one_database(tmp_path: Path) -> None:
             url = await asyncio.to_thread(
                 cluster.open_round, draft("pair", minimum=4), closes=1, expires=6000
             )
-            peers = Peers(timeout=5)
+            peers = HttpClient(timeout=5)
             crowd = Crowd(cluster, url)
             await crowd.join(peers, people=2)
             second = (tmp_path / "shuffler-1.toml").read_text()

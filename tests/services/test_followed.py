@@ -17,15 +17,15 @@ from coatcheck.protocol.notices import Posting
 from coatcheck.protocol.ticket import write_ticket
 from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.services.board.view import BoardView
-from coatcheck.services.http.client import Absent, Peers
+from coatcheck.services.http.client import Absent, HttpClient
 from coatcheck.services.person.visit import Offer, Visit
 from rounds import Stage
 
 BOARD = "http://board.example"
 
 
-class Wire(Peers):
-    """Peers that are objects in this process: a board, and documents by their address."""
+class Wire(HttpClient):
+    """A client of objects in this process: a board, and documents by their address."""
 
     def __init__(self, board: Board, stage: Stage) -> None:
         self.board = board

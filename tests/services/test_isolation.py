@@ -58,7 +58,7 @@ def test_a_bad_round_in_the_store_stops_no_other(
         async with lone_shuffler(tmp_path) as lone:
             signed = strange(lone)
             digest = settle(read_signed(signed)).digest
-            fence = lone.service.frame.leadership.fence
+            fence = lone.service.app.leadership.fence
             lone.service.store.begin(
                 ShufflerRound(digest, "strange", signed, secret=b"s" * 32), fence=fence
             )
@@ -69,10 +69,10 @@ def test_a_bad_round_in_the_store_stops_no_other(
             with pytest.raises(Problem) as told:
                 lone.service.rounds.found(digest)
             assert told.value.kind.status == 503
-            await lone.service.frame.leadership.end()
+            await lone.service.app.leadership.end()
             service = again(lone, "shuffler-1.key")
-            await service.frame.leadership.renew()
-            assert service.frame.leadership.leads
+            await service.app.leadership.renew()
+            assert service.app.leadership.leads
             await service.peers.close()
 
     with caplog.at_level(logging.ERROR):
@@ -89,10 +89,10 @@ def test_a_key_goes_when_its_rounds_are_over(tmp_path: Path) -> None:
         async with lone_shuffler(tmp_path) as lone:
             make_keys(tmp_path / "fresh", name="shuffler-1")
             await lone.service.abandon(lone.live)
-            await lone.service.frame.leadership.end()
+            await lone.service.app.leadership.end()
             service = again(lone, "fresh.key")
-            await asyncio.wait_for(service.frame.leadership.renew(), 5)
-            assert service.frame.leadership.leads
+            await asyncio.wait_for(service.app.leadership.renew(), 5)
+            assert service.app.leadership.leads
             live = service.rounds.found(lone.round.digest)
             assert (live.stored.phase, live.hop) == (Phase.ABANDONED, None)
             await service.peers.close()
@@ -106,15 +106,15 @@ def test_a_key_that_goes_too_early_costs_its_round(tmp_path: Path) -> None:
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
             make_keys(tmp_path / "fresh", name="shuffler-1")
-            await lone.service.frame.leadership.end()
+            await lone.service.app.leadership.end()
             service = again(lone, "fresh.key")
-            await asyncio.wait_for(service.frame.leadership.renew(), 5)
-            assert service.frame.leadership.leads
+            await asyncio.wait_for(service.app.leadership.renew(), 5)
+            assert service.app.leadership.leads
             with pytest.raises(Problem, match="operator"):
                 service.rounds.found(lone.round.digest)
-            await service.frame.leadership.end()
+            await service.app.leadership.end()
             healed = again(lone, "fresh.key", "shuffler-1.key")
-            await healed.frame.leadership.renew()
+            await healed.app.leadership.renew()
             assert healed.rounds.found(lone.round.digest).stored.phase is Phase.OPEN
             await service.peers.close()
             await healed.peers.close()

@@ -17,7 +17,7 @@ from cryptography.x509.oid import NameOID
 from coatcheck.errors import Misuse, Unavailable
 from coatcheck.protocol.messages import Answer
 from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import Peers, ask
+from coatcheck.services.http.client import HttpClient, ask
 from coatcheck.services.person.visit import Visit, visit_once
 from service_rounds import QUICK, Crowd, draft
 
@@ -63,7 +63,7 @@ def test_a_round_over_tls(tmp_path: Path) -> None:
         crowd = Crowd(local, url)
 
         async def whole() -> None:
-            async with Peers(ca=ca) as peers:
+            async with HttpClient(ca=ca) as peers:
                 await crowd.join(peers, people=3)
                 assert len(await crowd.collect()) == 6
 

@@ -14,7 +14,7 @@ import pytest
 from coatcheck.errors import Refused
 from coatcheck.protocol.ticket import read_ticket
 from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import Peers
+from coatcheck.services.http.client import HttpClient
 from coatcheck.services.person.visit import Visit
 from postgresql import Postgres
 from service_rounds import LIMIT, PATIENCE, QUICK, Crowd, draft, status, until, whole_round
@@ -39,7 +39,7 @@ def test_a_full_disk(tmp_path: Path) -> None:
         url = cluster.open_round(draft("full"), closes=3000, expires=36000)
 
         async def whole() -> None:
-            async with Peers() as peers:
+            async with HttpClient() as peers:
                 await Crowd(cluster, url).join(peers, people=5)
 
         asyncio.run(whole())
@@ -63,7 +63,7 @@ def test_a_database_that_goes_and_comes_back(postgres: Postgres, tmp_path: Path)
     stores = {name: postgres.database() for name in ("shuffler-1", "server", "board")}
     with Cluster(tmp_path, stores=stores, extra=QUICK) as cluster:
         url = cluster.open_round(draft("gone", minimum=4), closes=1, expires=3600)
-        peers = Peers()
+        peers = HttpClient()
         crowd = Crowd(cluster, url)
 
         async def join(people: int) -> None:
@@ -94,7 +94,7 @@ def test_a_partition_between_shuffler_and_server(how: signal.Signals, tmp_path: 
         url = cluster.open_round(draft("parted", minimum=3), closes=1, expires=3600)
 
         async def whole() -> None:
-            async with Peers() as peers:
+            async with HttpClient() as peers:
                 crowd = Crowd(cluster, url)
                 await crowd.join(peers, people=3)
                 cluster.processes["server"].send_signal(how)
@@ -116,7 +116,7 @@ def test_a_round_below_its_crowd_is_abandoned(tmp_path: Path) -> None:
     """At its end a small round is given up, people are told, and nothing of it is left."""
     with Cluster(tmp_path, extra=QUICK) as cluster:
 
-        async def joined(peers: Peers) -> Crowd:
+        async def joined(peers: HttpClient) -> Crowd:
             for seconds in (6, 20, 60, 180):  # on a busy machine a round may expire before
                 name = f"small {seconds}"
                 opened = partial(cluster.open_round, closes=1, expires=seconds)
@@ -128,7 +128,7 @@ def test_a_round_below_its_crowd_is_abandoned(tmp_path: Path) -> None:
             raise AssertionError("nobody could join")
 
         async def whole() -> None:
-            async with Peers() as peers:
+            async with HttpClient() as peers:
                 crowd = await joined(peers)
                 with pytest.raises(Refused, match="abandoned"):
                     await crowd.visits[0].collect(patience=PATIENCE)
@@ -177,7 +177,7 @@ def test_keys_rotate_between_rounds(tmp_path: Path) -> None:
         keys = []
 
         async def whole() -> None:
-            async with Peers() as peers:
+            async with HttpClient() as peers:
                 for url in (before, after):
                     crowd = Crowd(cluster, url)
                     await crowd.join(peers, people=3)

@@ -28,7 +28,7 @@ from coatcheck.protocol.client import Limit
 from coatcheck.protocol.keyfiles import write_bytes
 from coatcheck.randomizers import Randomizer
 from coatcheck.services.cluster import PATIENCE, Cluster
-from coatcheck.services.http.client import BULK, Absent, Peers
+from coatcheck.services.http.client import BULK, Absent, HttpClient
 from coatcheck.services.person.visit import Visit
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ class Run:
     ) -> None:
         self.scenario, self.cluster, self.pace = scenario, cluster, pace
         self.people = list(_by_turns([len(values) for values in scenario.values]))
-        self.peers = Peers()
+        self.peers = HttpClient()
         self.url = ""
         self.signed: SignedTerms
         self.round: TrustedTerms

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 from coatcheck.errors import Fenced, Unavailable
 from coatcheck.protocol.moves import Moves
 from coatcheck.protocol.terms import Round
-from coatcheck.services.http.app import Frame
+from coatcheck.services.http.app import Application
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.log import log, place_of
 from coatcheck.stores.store import R
@@ -65,7 +65,7 @@ class Rounds(dict[bytes, L], Generic[R, L]):
 
     def __init__(
         self,
-        frame: Frame,
+        app: Application,
         *,
         moves: Moves[Any],
         read: Callable[[], list[R]],
@@ -74,7 +74,7 @@ class Rounds(dict[bytes, L], Generic[R, L]):
     ) -> None:
         super().__init__()
         self.faulty: set[bytes] = set()
-        self._frame = frame
+        self._app = app
         self._moves = moves
         self._read = read
         self._hold = hold
@@ -96,7 +96,7 @@ class Rounds(dict[bytes, L], Generic[R, L]):
         phases = Counter(live.stored.phase.value for live in self.values())
         phases["faulty"] = len(self.faulty)
         for name in (*(phase.value for phase in self._moves.phases), "faulty"):
-            self._frame.metrics.rounds.labels(name).set(phases[name])
+            self._app.metrics.rounds.labels(name).set(phases[name])
 
     async def _take_up(self, stored: R) -> None:
         """Make a live round of its record; what is wrong with one never stops the others."""
@@ -114,7 +114,7 @@ class Rounds(dict[bytes, L], Generic[R, L]):
         if digest in self.faulty:
             raise Problem("unavailable", "this round needs its operator, who finds why in the log")
         if digest not in self:
-            raise self._frame.absent(f"this {self._frame.role} has no such round")
+            raise self._app.absent(f"this {self._app.role} has no such round")
         return self[digest]
 
     async def step(self) -> None:
@@ -123,7 +123,7 @@ class Rounds(dict[bytes, L], Generic[R, L]):
         for live in list(self.values()):
             over = self._moves.is_last(live.stored.phase)
             if not over and live.is_due and not live.turn.locked():
-                self._frame.spawn(partial(self.advance, live))
+                self._app.spawn(partial(self.advance, live))
 
     async def advance(self, live: L) -> None:
         """Do whatever is due for a round."""
@@ -132,5 +132,5 @@ class Rounds(dict[bytes, L], Generic[R, L]):
 
     def done(self, live: L, step: str, why: str = "") -> None:
         """Count and log a step of a round."""
-        self._frame.metrics.steps.labels(step).inc()
+        self._app.metrics.steps.labels(step).inc()
         log.info("round %s: %s%s", live.round.terms.round, step, why)

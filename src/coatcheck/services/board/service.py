@@ -17,10 +17,10 @@ from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.notices import posting_size
 from coatcheck.protocol.terms import Round
 from coatcheck.services import faults
-from coatcheck.services.board.routes import add_routes
+from coatcheck.services.board.routes import ROUTES
 from coatcheck.services.clock import Clock
 from coatcheck.services.commit import GroupCommit
-from coatcheck.services.http.app import Frame
+from coatcheck.services.http.app import Application
 from coatcheck.services.http.connections import Receive, Scope, Send, read_body, respond
 from coatcheck.services.http.deliveries import read_delivery
 from coatcheck.services.http.problems import Problem
@@ -69,11 +69,10 @@ class BoardService:
         self.role = Board(sign=self._sign, check=_check, letters_each=settings.letters_each)
         self.seen = Seen(0, self.role.checkpoint(), {})
         self._stale = False
-        self.frame = Frame("board", settings, self.store, self.step, self.load)
+        self.app = Application("board", settings, self.store, self.step, self.load)
         self.commits = GroupCommit(self._commit, queue=settings.queue, group=200)
-        self.frame.loops += [self.commits.run]
-        self.frame.bare |= {"bulletin": self.publish, "letters": self.post}
-        add_routes(self)
+        self.app.loops += [self.commits.run]
+        self.app.serve(ROUTES, self)
 
     async def publish(self, digest: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Show the bulletin of a round; again, nothing changes."""
@@ -105,19 +104,19 @@ class BoardService:
             raise Problem("forbidden", "this board does not know the server of these terms")
         if not self.keyring.has(round_.terms.board.verifying):
             raise Problem("refused", "these terms name another board")
-        fence = self.frame.leadership.fence
+        fence = self.app.leadership.fence
         await asyncio.to_thread(self.store.admit, digest, write_signed(signed), fence=fence)
         self.rounds[digest] = round_
 
     def found(self, digest: bytes) -> Round:
         """Find a round that was admitted."""
         if digest not in self.rounds:
-            raise self.frame.absent("this board has no such round")
+            raise self.app.absent("this board has no such round")
         return self.rounds[digest]
 
     async def _show(self, round_: Round, raw: bytes, *, letter: bool) -> int:
         """Have something shown; its place in the log."""
-        self.frame.leadership.check()
+        self.app.leadership.check()
         found = await self.commits.add((round_, raw, letter))
         if isinstance(found, Crowded):
             raise Problem("refused", "this address has all the letters that a round allows it")
@@ -126,7 +125,7 @@ class BoardService:
             raise Problem("malformed", detail) if letter else found
         place, fresh = found
         kind = "letter" if letter else "bulletin"
-        self.frame.metrics.taken.labels(kind if fresh else "known").inc()
+        self.app.metrics.taken.labels(kind if fresh else "known").inc()
         return place
 
     async def load(self) -> None:
@@ -135,9 +134,9 @@ class BoardService:
 
     async def step(self) -> None:
         """Count what is here; a board does nothing by itself."""
-        self.frame.metrics.waiting.set(self.commits.waiting)
-        self.frame.metrics.rounds.labels("admitted").set(len(self.rounds))
-        self.frame.metrics.rounds.labels("shown").set(len(self.seen.letters))
+        self.app.metrics.waiting.set(self.commits.waiting)
+        self.app.metrics.rounds.labels("admitted").set(len(self.rounds))
+        self.app.metrics.rounds.labels("shown").set(len(self.seen.letters))
 
     # -- off the event loop
 
@@ -185,7 +184,7 @@ class BoardService:
         # Until the store has it, the role is ahead of what may be seen.
         self._stale = True
         faults.reach("board.write")
-        self.store.append(fresh, at=self.seen.size, fence=self.frame.leadership.fence)
+        self.store.append(fresh, at=self.seen.size, fence=self.app.leadership.fence)
         faults.reach("board.written")
         letters = dict(self.seen.letters)
         for one in fresh:

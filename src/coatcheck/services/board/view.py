@@ -20,7 +20,7 @@ from coatcheck.protocol.verification import (
     follow,
     verify_heading,
 )
-from coatcheck.services.http.client import Peers
+from coatcheck.services.http.client import HttpClient
 
 _T = TypeVar("_T")
 
@@ -34,7 +34,7 @@ class BoardView:
             two faces, the one that does not continue it as `.forked`.
     """
 
-    def __init__(self, url: str, *, round_: SettledTerms, path: Path, peers: Peers) -> None:
+    def __init__(self, url: str, *, round_: SettledTerms, path: Path, peers: HttpClient) -> None:
         self.url = url
         self.round = round_
         self._kept = Path(f"{path}.checkpoint")

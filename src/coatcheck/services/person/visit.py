@@ -30,7 +30,7 @@ from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
 from coatcheck.services.board.view import BoardView
-from coatcheck.services.http.client import BULK, Absent, NotTaken, Peers
+from coatcheck.services.http.client import BULK, Absent, HttpClient, NotTaken, patiently
 from coatcheck.services.person.tickets import TicketFile
 
 _R = TypeVar("_R")
@@ -66,7 +66,7 @@ class Visit:
         *,
         path: Path,
         trusted: Trust,
-        peers: Peers | None = None,
+        peers: HttpClient | None = None,
         offer: Offer | None = None,
         ca: str = "",
     ) -> None:
@@ -75,7 +75,7 @@ class Visit:
         self._file = TicketFile(path)
         self._trusted = trusted
         self._own = peers is None
-        self._peers = peers or Peers(ca=ca)
+        self._peers = peers or HttpClient(ca=ca)
         self._offer = offer
         self._accepted: TrustedTerms | None = None
         self._kept = Path(f"{path}.offer")
@@ -98,7 +98,7 @@ class Visit:
 
     async def offer(self, *, patience: float = 0.0) -> Offer:
         """Fetch the terms of the round and where it stands."""
-        raw = await _patiently(lambda: self._peers.get(self.url), patience)
+        raw = await patiently(lambda: self._peers.get(self.url), patience)
         try:
             plain = msgspec.json.decode(raw, type=dict[str, Any])
             signed = msgspec.convert(plain["signed"], type=SignedTerms)
@@ -188,7 +188,7 @@ class Visit:
                 raise
 
         try:
-            receipt = await _patiently(once, patience)
+            receipt = await patiently(once, patience)
         except Refused:
             if self._maybe_sent:
                 return ticket
@@ -229,10 +229,10 @@ class Visit:
         # The ticket first: a counter that was used must never be used again.
         self._file.update(after)
         url = f"{self._at_board}/letters"
-        raw = await _patiently(lambda: self._peers.send(url, posting, headers=_BYTES), patience)
+        raw = await patiently(lambda: self._peers.send(url, posting, headers=_BYTES), patience)
         view = self._view()
         try:
-            await _patiently(lambda: view.check_letter(posting, raw), patience)
+            await patiently(lambda: view.check_letter(posting, raw), patience)
         except Unavailable as away:
             raise Unavailable(
                 f"the board took your letter; no proof that it shows it yet ({away}): read later"
@@ -322,16 +322,3 @@ def visit_once(
             return await act(visit)
 
     return asyncio.run(whole())
-
-
-async def _patiently(ask: Callable[[], Awaitable[_R]], patience: float) -> _R:
-    """Ask again, ever more rarely, while the other side is away."""
-    end, pause = time.monotonic() + patience, _PAUSE
-    while True:
-        try:
-            return await ask()
-        except Unavailable:
-            if time.monotonic() + pause > end:
-                raise
-        await asyncio.sleep(pause)
-        pause = min(pause * 2, _LONGEST)

@@ -18,15 +18,15 @@ from coatcheck.protocol.server import MOVES, Phase
 from coatcheck.protocol.terms import read_terms
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
-from coatcheck.services.http.app import Frame
-from coatcheck.services.http.client import Peers
+from coatcheck.services.http.app import Application
+from coatcheck.services.http.client import HttpClient
 from coatcheck.services.http.connections import Receive, Scope, Send, respond
 from coatcheck.services.http.deliveries import check_batch, delivery_headers, read_delivery
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.keyring import Keyring, key_files
 from coatcheck.services.rounds import LiveRound, Rounds
 from coatcheck.services.server.jobs import answer, draft
-from coatcheck.services.server.routes import Plan, add_routes
+from coatcheck.services.server.routes import ROUTES, Proposal
 from coatcheck.services.settings import ServerSettings
 from coatcheck.services.workers import Workers
 from coatcheck.stores.server import ServerRound, ServerStore, server_store
@@ -54,28 +54,27 @@ class ServerService:
         self.clock = clock or Clock()
         self.keyring = Keyring(key_files(settings))
         self.trusted = settings.trusted_keys()
-        self.peers = Peers(ca=settings.ca_file, timeout=settings.peer_timeout)
+        self.peers = HttpClient(ca=settings.ca_file, timeout=settings.peer_timeout)
         self.workers = Workers()
-        self.frame = Frame("server", settings, self.store, self.step, self.load)
+        self.app = Application("server", settings, self.store, self.step, self.load)
         self.rounds: Rounds[ServerRound, ServerLiveRound] = Rounds(
-            self.frame,
+            self.app,
             moves=MOVES,
             read=self.store.rounds,
             hold=_hold,
             advance=self._advance,
         )
-        self.frame.endings += [self._end]
-        self.frame.bare |= {"batch": self.receive}
-        add_routes(self)
+        self.app.endings += [self._end]
+        self.app.serve(ROUTES, self)
 
     # -- what the operator and the shufflers ask
 
-    async def propose(self, plan: Plan) -> ServerLiveRound:
+    async def propose(self, plan: Proposal) -> ServerLiveRound:
         """Draft and sign terms, have everybody sign them, and open the round.
 
         A name is proposed once: asking again goes on with what was proposed.
         """
-        fence = self.frame.leadership.fence
+        fence = self.app.leadership.fence
         known = [one for one in self.rounds.values() if one.stored.name == plan.draft.get("round")]
         if not known:
             times = plan.times(self.clock.now())
@@ -108,11 +107,11 @@ class ServerService:
         """Take the last shuffler's batch; the same one twice is one."""
         live = self.rounds.get(digest)
         if live is None or live.stored.phase is Phase.PROPOSED:
-            raise self.frame.absent("this server has no such round")
+            raise self.app.absent("this server has no such round")
         sender = live.round.terms.shufflers[-1].verifying
         limit = self.settings.batch_limit
         raw = await read_delivery(scope, receive, digest=digest, sender=sender, limit=limit)
-        fence = self.frame.leadership.fence
+        fence = self.app.leadership.fence
         hop = len(live.round.terms.shufflers) - 1
         await asyncio.to_thread(check_batch, raw, live.round, hop=hop)
         faults.reach("server.receive")
@@ -144,7 +143,7 @@ class ServerService:
         fine = True
         for phase, name, step in steps:
             if fine and live.stored.phase is phase:
-                fine = await self.frame.attempt(name, partial(step, live))
+                fine = await self.app.attempt(name, partial(step, live))
                 await self.rounds.refresh()
         live.tried(done=fine, tick=self.settings.tick)
 
@@ -157,7 +156,7 @@ class ServerService:
             signed = _merged(signed, read_signed(raw))
             faults.reach("server.signed")
         settle(signed)
-        fence, digest = self.frame.leadership.fence, live.round.digest
+        fence, digest = self.app.leadership.fence, live.round.digest
         await asyncio.to_thread(self.store.agree, digest, write_signed(signed), fence=fence)
         faults.reach("server.agreed")
         self.rounds.done(live, "signed")
@@ -174,13 +173,13 @@ class ServerService:
         self.rounds.done(live, "opened")
 
     async def _answer(self, live: ServerLiveRound) -> None:
-        fence, now = self.frame.leadership.fence, self.clock.now()
+        fence, now = self.app.leadership.fence, self.clock.now()
         given = (self.settings, live.round.digest, fence, now)
         outcome = await self.workers.run_with_store(answer, self.store, server_store, *given)
         self.rounds.done(live, outcome)
 
     async def _publish(self, live: ServerLiveRound) -> None:
-        digest, fence = live.round.digest, self.frame.leadership.fence
+        digest, fence = live.round.digest, self.app.leadership.fence
         raw = await asyncio.to_thread(self.store.bulletin, digest)
         keys = self.keyring.of(live.round.terms.server.verifying)
         headers = delivery_headers(raw, digest=digest, signing=keys.signing)

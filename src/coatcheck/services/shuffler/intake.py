@@ -17,7 +17,7 @@ from coatcheck.protocol.shuffler import HOLDING
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
 from coatcheck.services.commit import GroupCommit
-from coatcheck.services.http.app import Frame
+from coatcheck.services.http.app import Application
 from coatcheck.services.http.connections import Receive, Scope, Send, header, read_body
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.settings import ShufflerSettings
@@ -51,13 +51,13 @@ class Intake:
         settings: ShufflerSettings,
         *,
         store: ShufflerStore,
-        frame: Frame,
+        app: Application,
         clock: Clock,
         rounds: Mapping[bytes, ShufflerLiveRound],
     ) -> None:
         self._settings = settings
         self._store = store
-        self._frame = frame
+        self._app = app
         self._clock = clock
         self._rounds = rounds
         self._tokens = _tokens(settings)
@@ -68,7 +68,7 @@ class Intake:
         self, live: ShufflerLiveRound, scope: Scope, receive: Receive, send: Send
     ) -> None:
         """Take an upload: check it, have it written, then acknowledge it with a receipt."""
-        self._frame.leadership.check()
+        self._app.leadership.check()
         raw = await read_body(scope, receive, limit=live.largest)
         role = live.role
         if role is None or live.stored.phase not in HOLDING:
@@ -126,12 +126,12 @@ class Intake:
         begun = time.perf_counter()
         faults.reach("shuffler.upload")
         try:
-            verdicts = self._store.put(parcels, fence=self._frame.leadership.fence)
+            verdicts = self._store.put(parcels, fence=self._app.leadership.fence)
         except BaseException:
             self._doubtful |= {parcel.digest for parcel in parcels}
             raise
         faults.reach("shuffler.uploaded")
-        metrics = self._frame.metrics
+        metrics = self._app.metrics
         metrics.commit.observe(time.perf_counter() - begun)
         metrics.group.observe(len(parcels))
         for verdict, count in Counter(verdicts).items():

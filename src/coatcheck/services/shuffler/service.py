@@ -16,8 +16,8 @@ from coatcheck.protocol.shuffler import MOVES, Phase, fresh_state
 from coatcheck.protocol.terms import read_terms
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
-from coatcheck.services.http.app import Frame
-from coatcheck.services.http.client import Peers
+from coatcheck.services.http.app import Application
+from coatcheck.services.http.client import HttpClient
 from coatcheck.services.http.connections import Receive, Scope, Send, respond
 from coatcheck.services.http.deliveries import check_batch, delivery_headers, read_delivery
 from coatcheck.services.http.problems import Problem
@@ -27,7 +27,7 @@ from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler.intake import Intake
 from coatcheck.services.shuffler.jobs import release
 from coatcheck.services.shuffler.rounds import ShufflerLiveRound, blank_role, live_round
-from coatcheck.services.shuffler.routes import add_routes
+from coatcheck.services.shuffler.routes import ROUTES
 from coatcheck.services.workers import Workers
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore, shuffler_store
 
@@ -61,24 +61,23 @@ class ShufflerService:
         self.keyring = Keyring(key_files(settings))
         self.trusted = settings.trusted_keys()
         self._unclean = True
-        self.peers = Peers(ca=settings.ca_file, timeout=settings.peer_timeout)
+        self.peers = HttpClient(ca=settings.ca_file, timeout=settings.peer_timeout)
         self.workers = Workers()
-        self.frame = Frame("shuffler", settings, self.store, self.step, self.load)
+        self.app = Application("shuffler", settings, self.store, self.step, self.load)
         self.rounds: Rounds[ShufflerRound, ShufflerLiveRound] = Rounds(
-            self.frame,
+            self.app,
             moves=MOVES,
             read=self.store.rounds,
             hold=self._hold,
             advance=self._advance,
         )
         self.intake = Intake(
-            settings, store=self.store, frame=self.frame, clock=self.clock, rounds=self.rounds
+            settings, store=self.store, app=self.app, clock=self.clock, rounds=self.rounds
         )
         self.commits = self.intake.commits
-        self.frame.loops += [self.commits.run]
-        self.frame.endings += [self._end]
-        self.frame.bare |= {"uploads": self.upload, "batch": self.accept}
-        add_routes(self)
+        self.app.loops += [self.commits.run]
+        self.app.endings += [self._end]
+        self.app.serve(ROUTES, self)
 
     # -- what people and roles ask
 
@@ -97,7 +96,7 @@ class ShufflerService:
         limit = self.settings.batch_limit
         raw = await read_delivery(scope, receive, digest=digest, sender=sender, limit=limit)
         await asyncio.to_thread(check_batch, raw, live.round, hop=live.hop - 1)
-        fence = self.frame.leadership.fence
+        fence = self.app.leadership.fence
         if not await asyncio.to_thread(self.store.accept, digest, raw, fence=fence):
             raise Problem("conflict", "another batch of this round came first, and stays")
         await self.refresh()
@@ -106,7 +105,7 @@ class ShufflerService:
     async def sign(self, raw: bytes) -> bytes:
         """Counter-sign terms, once per name."""
         signed = read_signed(raw)
-        fence = self.frame.leadership.fence
+        fence = self.app.leadership.fence
         memory: dict[str, bytes] = {}
         answer = countersign(signed, keys=self._signer(signed.document), pledged=memory)
         ((name, digest),) = memory.items()
@@ -122,7 +121,7 @@ class ShufflerService:
             raise Problem("malformed", "these terms are of another round than the address says")
         self._signer(signed.document)
         blank_role(round_, self.keyring)  # what cannot be led is refused before it is stored
-        name, fence = round_.terms.round, self.frame.leadership.fence
+        name, fence = round_.terms.round, self.app.leadership.fence
         if await asyncio.to_thread(self.store.pledge, name, digest, fence=fence) != digest:
             raise TwoFaces("this name is pledged to other terms")
         secret = bytes(fresh_state(system()).secret)
@@ -162,7 +161,7 @@ class ShufflerService:
         """Look at every round that is not over."""
         await self.rounds.step()
         await self.intake.recount()
-        self.frame.metrics.waiting.set(self.commits.waiting)
+        self.app.metrics.waiting.set(self.commits.waiting)
         if self._unclean:
             await self._clean()
 
@@ -178,13 +177,13 @@ class ShufflerService:
         """Close, release, deliver or give up, whatever is due."""
         if live.stored.phase is Phase.OPEN:
             if self.enough(live):
-                await self.frame.attempt("close", lambda: self._close(live))
+                await self.app.attempt("close", lambda: self._close(live))
             elif live.role is not None and live.role.expired(now=self.clock.now()):
-                await self.frame.attempt("abandon", lambda: self._move(live, "expire"))
+                await self.app.attempt("abandon", lambda: self._move(live, "expire"))
         if live.stored.phase is Phase.CLOSED:
-            await self.frame.attempt("release", lambda: self._release(live))
+            await self.app.attempt("release", lambda: self._release(live))
         if live.stored.phase is Phase.RELEASED:
-            done = await self.frame.attempt("deliver", lambda: self._deliver(live))
+            done = await self.app.attempt("deliver", lambda: self._deliver(live))
             live.tried(done=done, tick=self.settings.tick)
 
     def enough(self, live: ShufflerLiveRound) -> bool:
@@ -206,7 +205,7 @@ class ShufflerService:
 
     async def _release(self, live: ShufflerLiveRound) -> None:
         now, begun = self.clock.now(), time.monotonic()
-        given = (self.settings, live.round.digest, self.frame.leadership.fence)
+        given = (self.settings, live.round.digest, self.app.leadership.fence)
         if await self.workers.run_with_store(release, self.store, shuffler_store, *given):
             await self._done(live, "release")
         elif live.role is None or live.role.expired(now=now):
@@ -233,7 +232,7 @@ class ShufflerService:
         await self._move(live, "forget")
 
     async def _move(self, live: ShufflerLiveRound, move: str) -> None:
-        fence = self.frame.leadership.fence
+        fence = self.app.leadership.fence
         await asyncio.to_thread(self.store.move, live.round.digest, move, fence=fence)
         await self._done(live, move)
 
