@@ -29,17 +29,17 @@ from coatcheck.demo.events import Pace
 from coatcheck.demo.page import adversaries, explorer
 from coatcheck.demo.page.history import History, known_partners
 from coatcheck.demo.run import OCTETS, Run, started
-from coatcheck.errors import Error, Misuse, Unavailable
+from coatcheck.errors import Error, Misuse
 from coatcheck.protocol.notices import Checkpoint, Posting, posting_size
 from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import BULK
+from coatcheck.services.http.client import BULK, patiently
 
 if TYPE_CHECKING:
     from coatcheck.demo.scenarios import Scenario
 
 STATIC: Final = Path(__file__).parent / "static"
 _BODY_LIMIT: Final = 1 << 16
-_PAUSES: Final = (0.2, 0.5, 1.0, 2.0)
+_PATIENCE: Final = 5.0
 _HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -157,7 +157,7 @@ class Page:
     async def upload(self, request: Request) -> Response:
         """Relay sealed bytes to the first shuffler and return its receipt."""
         raw = await _body(request)
-        return _bytes(await _patiently(lambda: self.run.relay(raw)))
+        return _bytes(await patiently(lambda: self.run.relay(raw), _PATIENCE))
 
     async def bulletin(self, _: Request) -> Response:
         """Hand out the whole bulletin, as the board does."""
@@ -185,7 +185,7 @@ class Page:
         if request.method == "POST":
             raw = await _body(request)
             reader = run.person_at(Posting.decode(raw, run.round).recipient)
-            await _patiently(lambda: run.peers.send(where, raw, headers=OCTETS))
+            await patiently(lambda: run.peers.send(where, raw, headers=OCTETS), _PATIENCE)
             if reader is not None:
                 await run.read_letters(reader)
             return JSONResponse({})
@@ -196,7 +196,7 @@ class Page:
         return JSONResponse([base64.b64encode(raw).decode() for raw in found])
 
     async def _get(self, url: str) -> bytes:
-        return await _patiently(lambda: self.run.peers.get(url, most=BULK))
+        return await patiently(lambda: self.run.peers.get(url, most=BULK), _PATIENCE)
 
 
 def create_app(run: Run, history: History, pace: Pace) -> ASGIApp:
@@ -275,16 +275,6 @@ async def _completed(run: Run, history: History) -> None:
         await run.complete()
     except Error as error:
         history.add("failed", sentence=str(error))
-
-
-async def _patiently(ask: Callable[[], Awaitable[bytes]]) -> bytes:
-    """Ask again while a service is away for a moment."""
-    for pause in _PAUSES:
-        try:
-            return await ask()
-        except Unavailable:
-            await asyncio.sleep(pause)
-    return await ask()
 
 
 def _file(name: str) -> Callable[[Request], Awaitable[Response]]:
