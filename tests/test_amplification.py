@@ -174,6 +174,14 @@ def test_amplify_inverts_calibrate_on_the_safe_side(
     assert more.epsilon > epsilon
 
 
+def test_a_coarser_law_is_asked_in_a_small_crowd() -> None:
+    """Where the bound for overlapping caps wastes more than the generic one, the latter counts."""
+    caps = TwoLevel(epsilon=8.0, cap=3.3532e-4, apart=2.0421e-4, kernel=8.383e-5)
+    for crowd in (109, 129, 140, 400):
+        find = partial(amplify, OwnCoin(law=caps, rate=0.5), crowd=crowd, delta=0.01)
+        assert find().epsilon <= find(method="generic").epsilon
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_alone_nothing_is_gained(method: str) -> None:
     """A crowd of one, or one of whom all others are corrupted or exposed, gives the local ε."""
@@ -243,6 +251,8 @@ def test_closed_form_says_when_it_does_not_apply() -> None:
         1 + (p - 1) / (p + 1) * (math.sqrt(64 * p * math.log(4e6) / 10_000) + 8 * p / 10_000)
     )
     assert inside.epsilon == pytest.approx(printed, rel=1e-12)
+    assert "the printed equation" in str(inside)
+    assert "worst randomizer" in str(amplify(AnyLdp(epsilon=3.0), crowd=10, delta=1e-6))
 
 
 def test_what_is_printed_is_rounded_up() -> None:

@@ -43,6 +43,8 @@ __all__ = [
     "exposed_by_matching",
 ]
 
+# In crowds up to this size bounds may waste so much that a coarser law gives the smaller one.
+_FEW: Final = 1000
 # `calibrate` keeps a little of δ back, so that `amplify` confirms what it gives.
 _MARGIN: Final = math.exp(-2 * CLOSE)
 
@@ -207,8 +209,8 @@ def central(law: Law, *, size: int, delta: float, method: str = "mechanism") -> 
         def excess(x: float, *, fine: bool, one: Pair | Atoms = one) -> float:
             return _log_excess(one, size, delta, epsilon=x, fine=fine)
 
-        hopeless = best > 0.99 * law.epsilon
-        if one is first or (best > 0 and (hopeless or _alike(first, one)) and _wins(excess, best)):
+        rival = size <= _FEW or best > 0.99 * law.epsilon or _alike(first, one)
+        if one is first or (best > 0 and rival and _wins(excess, best)):
             start = _guess(one, size, delta)
             best = min(best, root(excess, good=law.epsilon, bad=0.0, start=start))
     return best
@@ -227,7 +229,7 @@ def _local(
             return _log_excess(one, size, delta, epsilon=epsilon, fine=fine)
 
         bounds = [pair(bound) for bound in _laws(make(best), method)]
-        rival = best < 1.01 * epsilon or _alike(bounds[0], bounds[turn])
+        rival = size <= _FEW or best < 1.01 * epsilon or _alike(bounds[0], bounds[turn])
         if turn == 0 or (rival and bounds[turn] != bounds[0] and _wins(excess, best)):
             best = max(best, root(excess, good=epsilon, bad=most, start=min(start, most - 1)))
     return best
