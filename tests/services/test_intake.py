@@ -14,8 +14,8 @@ from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.notices import heading_size
 from coatcheck.protocol.parcels import Receipt
 from coatcheck.protocol.trust import Trust
+from coatcheck.protocol.verification import verify_batch
 from coatcheck.services.http.client import HttpClient, NotTaken
-from coatcheck.services.http.deliveries import check_batch
 from coatcheck.services.person.visit import Offer, Visit
 from coatcheck.services.shuffler import service as of_shuffler
 from coatcheck.services.shuffler.intake import _tokens as enrolled
@@ -129,11 +129,11 @@ def test_a_batch_is_checked_before_it_is_kept() -> None:
     for ticket in made.crowd(2):
         first.receive(ticket.upload, now=OPENS)
     raw = released(first)
-    check_batch(raw, made.round, hop=0)
+    verify_batch(raw, made.round, hop=0)
     with pytest.raises(Malformed, match="another shuffler"):
-        check_batch(raw, made.round, hop=1)
+        verify_batch(raw, made.round, hop=1)
     with pytest.raises(BadSignature):
-        check_batch(raw[:-1] + bytes([raw[-1] ^ 1]), made.round, hop=0)
+        verify_batch(raw[:-1] + bytes([raw[-1] ^ 1]), made.round, hop=0)
 
 
 class _Telling(HttpClient):

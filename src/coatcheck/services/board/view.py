@@ -44,7 +44,7 @@ class BoardView:
     async def follow(self) -> VerifiedCheckpoint:
         """Fetch the board's checkpoint, check that it continues the last one, and keep it."""
         raw = await self._peers.get(f"{self.url}/checkpoint")
-        board = bytes.fromhex(self.round.terms.board.verifying)
+        board = self.round.terms.board.verifying
         point = follow(raw, board=board, before=None)  # the signature, before anything else
         before = Checkpoint.decode(self._kept.read_bytes()) if self._kept.exists() else None
         if before is None:

@@ -16,12 +16,13 @@ from coatcheck.protocol.agreement import SignedTerms, read_signed, settle, write
 from coatcheck.protocol.keyfiles import PublicKeys
 from coatcheck.protocol.server import MOVES, Phase
 from coatcheck.protocol.terms import read_terms
+from coatcheck.protocol.verification import verify_batch
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
 from coatcheck.services.http.app import Application
 from coatcheck.services.http.client import HttpClient
 from coatcheck.services.http.connections import Receive, Scope, Send, respond
-from coatcheck.services.http.deliveries import check_batch, delivery_headers, read_delivery
+from coatcheck.services.http.deliveries import delivery_headers, read_delivery
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.keyring import Keyring, key_files
 from coatcheck.services.rounds import LiveRound, Rounds
@@ -113,7 +114,7 @@ class ServerService:
         raw = await read_delivery(scope, receive, digest=digest, sender=sender, limit=limit)
         fence = self.app.leadership.fence
         hop = len(live.round.terms.shufflers) - 1
-        await asyncio.to_thread(check_batch, raw, live.round, hop=hop)
+        await asyncio.to_thread(verify_batch, raw, live.round, hop=hop)
         faults.reach("server.receive")
         if not await asyncio.to_thread(self.store.accept, digest, raw, fence=fence):
             raise Problem("conflict", "another batch of this round came first, and stays")

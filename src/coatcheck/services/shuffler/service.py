@@ -14,12 +14,13 @@ from coatcheck.protocol.agreement import countersign, read_signed, settle, write
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.shuffler import MOVES, Phase, fresh_state
 from coatcheck.protocol.terms import read_terms
+from coatcheck.protocol.verification import verify_batch
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
 from coatcheck.services.http.app import Application
 from coatcheck.services.http.client import HttpClient
 from coatcheck.services.http.connections import Receive, Scope, Send, respond
-from coatcheck.services.http.deliveries import check_batch, delivery_headers, read_delivery
+from coatcheck.services.http.deliveries import delivery_headers, read_delivery
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.keyring import Keyring, key_files
 from coatcheck.services.rounds import Rounds
@@ -95,7 +96,7 @@ class ShufflerService:
         sender = live.round.terms.shufflers[live.hop - 1].verifying
         limit = self.settings.batch_limit
         raw = await read_delivery(scope, receive, digest=digest, sender=sender, limit=limit)
-        await asyncio.to_thread(check_batch, raw, live.round, hop=live.hop - 1)
+        await asyncio.to_thread(verify_batch, raw, live.round, hop=live.hop - 1)
         fence = self.app.leadership.fence
         if not await asyncio.to_thread(self.store.accept, digest, raw, fence=fence):
             raise Problem("conflict", "another batch of this round came first, and stays")
