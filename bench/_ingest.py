@@ -15,6 +15,7 @@ from typing import Any
 
 import uvicorn
 
+from coatcheck.protocol.agreement import SignedTerms
 from coatcheck.services.http.connections import protocol
 from coatcheck.services.settings import ShufflerSettings, read_settings
 from coatcheck.services.shuffler.service import ShufflerService
@@ -86,8 +87,8 @@ def _without_signatures(service: ShufflerService) -> None:
     """Leave the receipt's signature out, which is a curve and no part of the route."""
     opened = service.open
 
-    async def blank(digest: bytes, raw: bytes) -> None:
-        await opened(digest, raw)
+    async def blank(digest: bytes, signed: SignedTerms) -> None:
+        await opened(digest, signed)
         role = service.rounds[digest].role
         if role is not None:
             role.receipt = lambda raw, upload: bytes(148)  # type: ignore[method-assign] # noqa: ARG005

@@ -112,7 +112,7 @@ async def lone_shuffler(folder: Path, *, minimum: int = 3) -> AsyncIterator[Lone
     """Run one, with a round open."""
     lone = LoneShuffler(folder, minimum=minimum)
     await lone.service.leadership.renew()
-    await lone.service.open(lone.round.digest, lone.signed)
+    await lone.service.open(lone.round.digest, read_signed(lone.signed))
     writer = asyncio.create_task(lone.service.commits.run())
     try:
         yield lone

@@ -40,9 +40,9 @@ def test_terms_with_another_sealing_key_are_not_stored(tmp_path: Path) -> None:
         async with lone_shuffler(tmp_path) as lone:
             signed = strange(lone)
             with pytest.raises(Problem, match="sealing key"):
-                await lone.service.sign(signed)
+                await lone.service.sign(read_signed(signed))
             with pytest.raises((Problem, Misuse), match="sealing key"):
-                await lone.service.open(settle(read_signed(signed)).digest, signed)
+                await lone.service.open(settle(read_signed(signed)).digest, read_signed(signed))
             assert len(lone.service.store.rounds()) == 1
             await lone.service.step()
 

@@ -1,16 +1,20 @@
-"""Records: what the byte layouts share, a head of fixed size and perhaps a signature at the end.
+"""Records and documents: what all layouts of bytes share, and how JSON is read.
 
-Knows neither keys nor what a record is about. SPEC section 7.
+A record has a head of fixed size, and perhaps a signature at the end. Knows neither keys nor what
+a record is about. SPEC section 7.
 """
 
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
-from coatcheck.errors import Malformed
+import msgspec
+
+from coatcheck.errors import Error, Malformed
 
 VERSION: Final = 1
+_T = TypeVar("_T")
 
 
 class Layout:
@@ -78,3 +82,11 @@ def cut(raw: bytes, start: int, counts: list[tuple[int, int]]) -> tuple[tuple[by
         groups.append(tuple(raw[at : at + size] for at in range(start, end, size)))
         start = end
     return tuple(groups)
+
+
+def read_document(raw: bytes, kind: type[_T], what: str, *, error: type[Error] = Malformed) -> _T:
+    """Read a JSON document strictly; `what` begins the sentence that says what is wrong."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
+        raise error(f"{what}: {wrong}") from None

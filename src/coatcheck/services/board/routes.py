@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from msgspec import Meta, Struct
 
 from coatcheck.errors import Refused
-from coatcheck.protocol.agreement import SignedTerms, write_signed
+from coatcheck.protocol.agreement import SignedTerms
 from coatcheck.protocol.notices import posting_size
 from coatcheck.services.http.connections import Wire
 from coatcheck.services.http.deliveries import delivery
@@ -91,7 +91,7 @@ async def round_(board: "BoardService", digest: Digest) -> RoundStatus:
 
 async def admit(board: "BoardService", digest: Digest, body: SignedTerms) -> RoundStatus:
     """Take up a round of a known server, on terms that everybody signed."""
-    await board.admit(bytes.fromhex(digest), write_signed(body))
+    await board.admit(bytes.fromhex(digest), body)
     return _status(board, bytes.fromhex(digest))
 
 

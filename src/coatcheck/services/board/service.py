@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coatcheck.errors import Refused
-from coatcheck.protocol.agreement import read_signed, settle, write_signed
+from coatcheck.protocol.agreement import SignedTerms, read_signed, settle, write_signed
 from coatcheck.protocol.board import Board, Crowded
 from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.notices import posting_size
@@ -91,9 +91,8 @@ class BoardService(Service[BoardSettings, BoardStore]):
         place = await self._show(round_, raw, letter=True)
         await respond(send, 201, b'{"place":%d}' % place, media=b"application/json")
 
-    async def admit(self, digest: bytes, raw: bytes) -> None:
+    async def admit(self, digest: bytes, signed: SignedTerms) -> None:
         """Take up a round on terms that everybody signed, of a server that is known here."""
-        signed = read_signed(raw)
         round_ = settle(signed)
         if round_.digest != digest:
             raise Problem("malformed", "these terms are of another round than the address says")

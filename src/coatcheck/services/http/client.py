@@ -6,15 +6,16 @@ A service that is away is `Unavailable`, and worth another try; what it refuses 
 
 import asyncio
 import ssl
-import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, Self, TypeVar
 
 import httpx2
 import msgspec
 
 from coatcheck.errors import Misuse, Refused, Unavailable
+from coatcheck.protocol.records import read_document
 from coatcheck.services.http.routes import JSON
 
 _LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
@@ -161,55 +162,22 @@ async def patiently(ask: Callable[[], Awaitable[_T]], patience: float) -> _T:
         pause = min(pause * 2, _LONGEST)
 
 
-class Blocking:
-    """The same client for threads and plain programs: each call waits for its answer.
-
-    The connections live in an event loop of their own, in a thread of their own.
-    """
-
-    def __init__(self, *, ca: str = "", timeout: float = 30.0) -> None:
-        self._peers = HttpClient(ca=ca, timeout=timeout)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="http", daemon=True)
-        self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *details: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Close the connections and end the thread."""
-        self._run(self._peers.close())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
-        self._loop.close()
-
-    def wait(
-        self, ask: Callable[[HttpClient], Coroutine[Any, Any, _T]], *, patience: float = 0.0
-    ) -> _T:
-        """Ask, patiently if told so, and wait for the answer."""
-        return self._run(patiently(lambda: ask(self._peers), patience))
-
-    def _run(self, errand: Coroutine[Any, Any, _T]) -> _T:
-        return asyncio.run_coroutine_threadsafe(errand, self._loop).result()
-
-
 def ask(
     method: str, url: str, *, body: Mapping[str, Any] | None = None, token: str = "", ca: str = ""
 ) -> dict[str, Any]:
     """Ask a service once, as a command does, and return its JSON document, or say why not."""
     headers = {"content-type": JSON} | ({"authorization": f"Bearer {token}"} if token else {})
-    try:
-        with Blocking(ca=ca, timeout=120) as http:
+
+    async def once() -> bytes:
+        async with HttpClient(ca=ca, timeout=120) as peers:
             if method == "GET":
-                raw = http.wait(lambda peers: peers.get(url, most=LIST))
-            else:
-                sent = msgspec.json.encode(body or {})
-                raw = http.wait(lambda peers: peers.send(url, sent, headers=headers))
-        return msgspec.json.decode(raw, type=dict[str, Any])
-    except Wrong as error:
-        raise Misuse(str(error)) from None
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise Refused(f"{url} is no address of a coatcheck service") from None
+                return await peers.get(url, most=LIST)
+            return await peers.send(url, msgspec.json.encode(body or {}), headers=headers)
+
+    # In a thread of its own, where no event loop runs yet.
+    with ThreadPoolExecutor(1) as thread:
+        try:
+            raw = thread.submit(asyncio.run, once()).result()
+        except Wrong as error:
+            raise Misuse(str(error)) from None
+    return read_document(raw, dict[str, Any], f"{url} is no address of a coatcheck service")

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from coatcheck.protocol.agreement import SignedTerms, read_signed, write_signed
+from coatcheck.protocol.agreement import SignedTerms, read_signed
 from coatcheck.protocol.shuffler import MOVES, Phase
 from coatcheck.services.http.connections import Wire
 from coatcheck.services.http.deliveries import delivery
@@ -98,12 +98,12 @@ def upload(shuffler: "ShufflerService", digest: Digest, wire: Wire) -> Awaitable
 
 async def sign(shuffler: "ShufflerService", body: SignedTerms) -> SignedTerms:
     """Counter-sign terms of a known server, once per name."""
-    return read_signed(await shuffler.sign(write_signed(body)))
+    return await shuffler.sign(body)
 
 
 async def open_round(shuffler: "ShufflerService", digest: Digest, body: SignedTerms) -> RoundStatus:
     """Open a round on terms that everybody signed."""
-    await shuffler.open(bytes.fromhex(digest), write_signed(body))
+    await shuffler.open(bytes.fromhex(digest), body)
     return _status(_found(shuffler, digest))
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 
 from coatcheck.entropy import system
 from coatcheck.errors import TwoFaces
-from coatcheck.protocol.agreement import countersign, read_signed, settle, write_signed
+from coatcheck.protocol.agreement import SignedTerms, countersign, settle, write_signed
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.shuffler import MOVES, Phase, fresh_state
 from coatcheck.protocol.terms import read_terms
@@ -62,20 +62,18 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
 
     # -- what roles ask
 
-    async def sign(self, raw: bytes) -> bytes:
+    async def sign(self, signed: SignedTerms) -> SignedTerms:
         """Counter-sign terms, once per name."""
-        signed = read_signed(raw)
         fence = self.leadership.fence
         memory: dict[str, bytes] = {}
         answer = countersign(signed, keys=self._signer(signed.document), pledged=memory)
         ((name, digest),) = memory.items()
         if await asyncio.to_thread(self.store.pledge, name, digest, fence=fence) != digest:
             raise TwoFaces(f"round {name!r} is already signed with other terms: use a new name")
-        return write_signed(answer)
+        return answer
 
-    async def open(self, digest: bytes, raw: bytes) -> None:
+    async def open(self, digest: bytes, signed: SignedTerms) -> None:
         """Open a round on terms that everybody signed."""
-        signed = read_signed(raw)
         round_ = settle(signed)
         if round_.digest != digest:
             raise Problem("malformed", "these terms are of another round than the address says")
