@@ -18,7 +18,7 @@ from coatcheck.services.server.jobs import draft as drafted
 from coatcheck.services.settings import ServerSettings, ShufflerSettings, read_settings
 from coatcheck.services.shuffler.rounds import ShufflerLiveRound
 from coatcheck.services.shuffler.service import ShufflerService
-from coatcheck.stores.shuffler import shuffler_store
+from coatcheck.stores.shuffler import ShufflerStore
 from service_rounds import LIMIT, draft
 
 
@@ -33,7 +33,7 @@ class LoneShuffler:
         config = folder / "shuffler-1.toml"
         settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
         clock = Clock(wall=lambda: self.wall, steady=lambda: self.steady)
-        self.service = ShufflerService(settings, store=shuffler_store("memory:"), clock=clock)
+        self.service = ShufflerService(settings, store=ShufflerStore("memory:"), clock=clock)
         self.signed = self.terms(folder, minimum)
         self.round = settle(read_signed(self.signed))
         self.invitations = [self._invite(group, local) for group in ("riders", "drivers")]
@@ -93,7 +93,7 @@ class LoneShuffler:
         async def send(message: Message) -> None:
             said.append(message)
 
-        await self.service.app(scope, receive, send)
+        await self.service(scope, receive, send)
         status: int = said[0]["status"]
         return status, b"".join(message.get("body", b"") for message in said)
 
@@ -103,7 +103,7 @@ class LoneShuffler:
         self.wall += seconds + step
         await self.service.refresh()
         # Delivery fails, for there is no server here: the phase is what counts.
-        await self.service.rounds.advance(self.live)
+        await self.service.advance(self.live)
         return self.live.stored.phase.value
 
 
@@ -111,8 +111,8 @@ class LoneShuffler:
 async def lone_shuffler(folder: Path, *, minimum: int = 3) -> AsyncIterator[LoneShuffler]:
     """Run one, with a round open."""
     lone = LoneShuffler(folder, minimum=minimum)
-    await lone.service.app.leadership.renew()
-    await lone.service.open(lone.round.digest, lone.signed)
+    await lone.service.leadership.renew()
+    await lone.service.open(lone.round.digest, read_signed(lone.signed))
     writer = asyncio.create_task(lone.service.commits.run())
     try:
         yield lone

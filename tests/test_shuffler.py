@@ -408,7 +408,7 @@ def test_equal_items_of_a_batch_are_one() -> None:
     double = Batch(batch.digest, 0, tallies, items)
     second = CASCADE.shuffler(1)
     signing = CASCADE.cast.shufflers[0].signing
-    second.accept(double.encode() + signing.sign(double.signed_part()))
+    second.accept(double.sign(signing.sign))
     tally = Batch.decode(second.release(), CASCADE.round).tallies[0]
     assert (tally.received, tally.kept) == (4, 3)
     assert tally.dropped[REASONS.index("repeated")] == 1

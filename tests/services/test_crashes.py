@@ -24,7 +24,8 @@ PLACES = tuple(
         {
             place
             for file in _SOURCE.rglob("*.py")
-            for place in re.findall(r'faults\.reach\("([a-z.]+)"\)', file.read_text())
+            for name in re.findall(r'faults\.reach\(f?"([^"]+)"\)', file.read_text())
+            for place in {name.replace("{self.role}", role) for role in ("shuffler", "server")}
         }
     )
 )

@@ -12,7 +12,7 @@ from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.server import jobs as server_jobs
 from coatcheck.services.settings import ServerSettings
-from coatcheck.stores.server import ServerRound, server_store
+from coatcheck.stores.server import ServerRound, ServerStore
 from rounds import OPENS, Echo, Stage
 
 
@@ -22,7 +22,7 @@ class Scene:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
         self.stage = Stage()
         self.batch = self.stage.batch(self.stage.crowd(2))
-        self.store = server_store("memory:")
+        self.store = ServerStore("memory:")
         self.digest = self.stage.round.digest
         self.store.lead("me", seconds=60)
         signed = write_signed(self.stage.signed)

@@ -100,14 +100,14 @@ def test_a_partition_between_shuffler_and_server(how: signal.Signals, tmp_path: 
                 cluster.processes["server"].send_signal(how)
                 await asyncio.to_thread(until, lambda: status(url)["phase"] == "released")
                 await asyncio.sleep(1.5)
-                assert not status(url)["delivered"]
+                assert status(url)["phase"] != "delivered"
                 if how == signal.SIGSTOP:
                     cluster.processes["server"].send_signal(signal.SIGCONT)
                 else:
                     cluster.start("server")
                 answers = await crowd.collect()
                 assert all(len(answer.partners) == 1 for answer in answers)
-                await asyncio.to_thread(until, lambda: status(url)["delivered"])
+                await asyncio.to_thread(until, lambda: status(url)["phase"] == "delivered")
 
         asyncio.run(whole())
 

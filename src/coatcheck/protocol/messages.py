@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from coatcheck.errors import Malformed, Misuse
 from coatcheck.protocol.keys import Contact, SigningKey
+from coatcheck.protocol.records import VERSION, Layout
 from coatcheck.protocol.suites import SIGNATURE_SIZE, Suite
 from coatcheck.protocol.terms import LETTER_FIXED, REPORT_HEAD, Round
 
-VERSION: Final = 1
 _LETTER_LABEL: Final = b"coatcheck/v1/letter\0"
-_ANSWER: Final = struct.Struct(">BBHHxx")
+_ANSWER: Final = Layout("answer", ">BBHHxx")
 ANSWER_HEAD: Final = _ANSWER.size
 VALUES, PARTNERS, LOCATED = 1, 2, 3
 COUNTER_LIMIT: Final = 2**53 - 1
@@ -155,7 +155,7 @@ def encode_answer(answer: Answer, *, size: int) -> bytes:
     else:
         kind, count = VALUES, len(answer.values)
         body = struct.pack(f">{len(numbers)}d", *numbers)
-    raw = _ANSWER.pack(VERSION, kind, count, len(answer.shared)) + body
+    raw = _ANSWER.pack(kind, count, len(answer.shared)) + body
     if len(raw) > size:
         raise Misuse(f"an answer takes {len(raw)} bytes, the terms give it {size}")
     return raw.ljust(size, b"\0")
@@ -163,10 +163,8 @@ def encode_answer(answer: Answer, *, size: int) -> bytes:
 
 def decode_answer(raw: bytes, round_: Round) -> Answer:
     """Read an answer strictly: version, counts, and zeros to the end."""
-    if len(raw) < ANSWER_HEAD:
-        raise Malformed("this answer is cut off")
-    version, kind, count, shared = _ANSWER.unpack_from(raw)
-    if version != VERSION or kind not in {VALUES, PARTNERS, LOCATED} or raw[6] or raw[7]:
+    kind, count, shared = _ANSWER.unpack(raw)
+    if kind not in {VALUES, PARTNERS, LOCATED}:
         raise Malformed("this answer is of another version")
     if kind == VALUES:
         end = ANSWER_HEAD + 8 * (count + shared)

@@ -21,7 +21,7 @@ from coatcheck import tasks
 from coatcheck.domains import Categories
 from coatcheck.errors import BadKey, Misuse, Refused
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
-from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey
+from coatcheck.protocol.keys import Contact, KeyPairs
 from coatcheck.protocol.messages import (
     Answer,
     Partner,
@@ -34,6 +34,7 @@ from coatcheck.protocol.moves import Moves
 from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin
 from coatcheck.protocol.parcels import Batch, Tally
 from coatcheck.protocol.terms import Round
+from coatcheck.protocol.verification import verify_batch
 from coatcheck.randomizers import Decode, FieldwiseResponse, Randomizer, from_params
 
 
@@ -129,11 +130,7 @@ class Server:
         if self.state.accepted:
             raise Refused("this round is answered for another batch: one batch, one bulletin")
         after = MOVES.after(self.phase, "accept")
-        batch = Batch.decode(raw, self.round)
-        last = self.round.terms.shufflers[-1]
-        VerifyingKey(bytes.fromhex(last.verifying)).check(batch.signature, batch.signed_part())
-        if batch.hop != len(self.round.terms.shufflers) - 1:
-            raise Refused("this batch has not been through every shuffler of the terms")
+        verify_batch(raw, self.round, hop=len(self.round.terms.shufflers) - 1)
         self.state.phase, self.state.accepted = after, content
 
     def answer(self, raw: bytes) -> bytes:
@@ -260,7 +257,7 @@ def _bulletin(
     keys: KeyPairs,
 ) -> bytes:
     draft = Bulletin.compose(entries, outcome=outcome, digest=round_.digest, tallies=tallies)
-    return draft.signed(keys.signing.sign(draft.heading.signed_part())).encode()
+    return draft.signed(keys.signing.sign).encode()
 
 
 def numbers(

@@ -15,7 +15,7 @@ import uvicorn
 
 from coatcheck.errors import Misuse
 from coatcheck.protocol.keyfiles import write_bytes
-from coatcheck.services.http.app import Application
+from coatcheck.services.http.app import Service
 from coatcheck.services.http.connections import protocol
 from coatcheck.services.settings import (
     BoardSettings,
@@ -33,16 +33,15 @@ ROLES: Final[dict[str, tuple[str, type[Settings]]]] = {
 """The class of each role's service, and of its settings."""
 
 
-def build(role: str, config: Path) -> Application:
-    """Make the application of a role from its settings."""
+def build(role: str, config: Path) -> Service[Any, Any]:
+    """Make the service of a role from its settings."""
     if role not in ROLES:
         raise Misuse(f"a service is one of {', '.join(ROLES)}, not {role!r}")
     # Each role is loaded alone: a shuffler's process never imports what decodes a report.
     module = import_module(f"coatcheck.services.{role}.service")
     name, kind = ROLES[role]
-    service: Any = getattr(module, name)(read_settings(config, role=role, kind=kind))
-    app: Application = service.app
-    return app
+    service: Service[Any, Any] = getattr(module, name)(read_settings(config, role=role, kind=kind))
+    return service
 
 
 def serve(

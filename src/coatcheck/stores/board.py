@@ -4,8 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from coatcheck.errors import Fenced
-from coatcheck.stores.database import Database
-from coatcheck.stores.store import Store, open_database
+from coatcheck.stores.store import Store
 
 
 @dataclass(frozen=True)
@@ -19,8 +18,7 @@ class LogEntry:
 class BoardStore(Store):
     """What a board must not lose: everything, in order."""
 
-    def __init__(self, database: Database) -> None:
-        super().__init__(database, role="board")
+    role = "board"
 
     def admit(self, digest: bytes, signed: bytes, *, fence: int) -> None:
         """Keep the terms of a round; again, nothing changes."""
@@ -47,8 +45,3 @@ class BoardStore(Store):
         with self.database.transaction() as session:
             found = session.rows("SELECT digest, raw FROM board_log ORDER BY place")
         return [LogEntry(digest, raw) for digest, raw in found]
-
-
-def board_store(url: str) -> BoardStore:
-    """Open the store of a board: `memory:`, `sqlite:FILE` or `postgresql://...`."""
-    return BoardStore(open_database(url, role="board"))

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 from coatcheck.protocol.server import MOVES, Phase
-from coatcheck.stores.database import Database
-from coatcheck.stores.store import RoundStore, StoredRound, open_database
+from coatcheck.stores.store import RoundStore, StoredRound
 
 
 @dataclass(frozen=True)
@@ -18,8 +17,10 @@ class ServerRound(StoredRound[Phase]):
 class ServerStore(RoundStore[Phase, ServerRound]):
     """What a server must not lose."""
 
-    def __init__(self, database: Database) -> None:
-        super().__init__(database, role="server", moves=MOVES, record=ServerRound, column="outcome")
+    role = "server"
+    moves = MOVES
+    record = ServerRound
+    column = "outcome"
 
     def propose(self, round_: ServerRound, *, fence: int) -> ServerRound:
         """Keep a proposal; if one of this name is there, that one is given and nothing changes."""
@@ -56,8 +57,3 @@ class ServerStore(RoundStore[Phase, ServerRound]):
         """Remember that the board has the bulletin."""
         with self.writing(fence) as session:
             self.moved(session, digest, "publish")
-
-
-def server_store(url: str) -> ServerStore:
-    """Open the store of a server: `memory:`, `sqlite:FILE` or `postgresql://...`."""
-    return ServerStore(open_database(url, role="server"))

@@ -10,8 +10,8 @@ from typing import Final
 from msgspec import Struct
 
 from coatcheck.protocol.shuffler import HOLDING, MOVES, SECRET_SIZE, Phase
-from coatcheck.stores.database import Database, Row, Session
-from coatcheck.stores.store import RoundStore, StoredRound, open_database
+from coatcheck.stores.database import Row, Session
+from coatcheck.stores.store import RoundStore, StoredRound
 
 _NUMBER: Final = "(SELECT number FROM shuffler_rounds WHERE digest = ?)"
 _COLUMNS: Final = ("round", "id", "kind", "body", "token")
@@ -56,10 +56,10 @@ class ShufflerRound(StoredRound[Phase]):
 class ShufflerStore(RoundStore[Phase, ShufflerRound]):
     """What a shuffler must not lose."""
 
-    def __init__(self, database: Database) -> None:
-        super().__init__(
-            database, role="shuffler", moves=MOVES, record=ShufflerRound, column="secret"
-        )
+    role = "shuffler"
+    moves = MOVES
+    record = ShufflerRound
+    column = "secret"
 
     def pledge(self, name: str, digest: bytes, *, fence: int) -> bytes:
         """Remember the one digest signed under a name; the digest that came first."""
@@ -180,11 +180,6 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
     def scrub(self) -> bool:
         """Take what was forgotten off the disk; False if that has to be tried again."""
         return self.database.scrub()
-
-
-def shuffler_store(url: str) -> ShufflerStore:
-    """Open the store of a shuffler: `memory:`, `sqlite:FILE` or `postgresql://...`."""
-    return ShufflerStore(open_database(url, role="shuffler"))
 
 
 def _by_id(rows: Sequence[Row]) -> dict[bytes, tuple[int, bytes]]:

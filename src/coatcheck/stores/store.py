@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from coatcheck.errors import Fenced, Misuse, Unavailable
 from coatcheck.protocol.moves import Moves, P
@@ -17,12 +17,30 @@ from coatcheck.stores.sqlite import SQLite
 _LEASE: Final = "SELECT fence FROM coatcheck_leases WHERE role = ?"
 
 
-class Store:
-    """The store of one role: whoever holds its lease writes, with the lease's token."""
+def open_database(url: str, *, role: str) -> Database:
+    """Open a role's database: `sqlite:FILE`, `postgresql://...`, or `memory:`, which forgets."""
+    kind, _, rest = url.partition(":")
+    if kind == "memory" and not rest:
+        return SQLite(None, role=role)
+    if kind == "sqlite" and rest:
+        return SQLite(Path(rest), role=role)
+    if kind in {"postgresql", "postgres"}:
+        from coatcheck.stores.postgres import Postgres  # noqa: PLC0415 - an extra, loaded if asked
 
-    def __init__(self, database: Database, *, role: str) -> None:
-        self.database = database
-        self.role = role
+        return Postgres(url, role=role)
+    raise Misuse(f"a store is memory:, sqlite:FILE or postgresql://HOST/NAME, not {url!r}")
+
+
+class Store:
+    """The store of one role: whoever holds its lease writes, with the lease's token.
+
+    It is opened at `memory:`, `sqlite:FILE` or `postgresql://...`.
+    """
+
+    role: ClassVar[str]
+
+    def __init__(self, url: str) -> None:
+        self.database = open_database(url, role=self.role)
 
     def lead(self, holder: str, *, seconds: float) -> int | None:
         """Take or renew the lease; the fencing token, or None while somebody else has it.
@@ -96,16 +114,14 @@ class RoundStore(Store, Generic[P, R]):
     """A store of rounds that go from phase to phase, as the role's table allows.
 
     Attributes:
-        record: makes a round of its columns, of which the last one is the role's own.
+        moves: the role's table.
+        record: makes a round of its columns.
+        column: the last one, which is the role's own.
     """
 
-    def __init__(
-        self, database: Database, *, role: str, moves: Moves[P], record: type[R], column: str
-    ) -> None:
-        super().__init__(database, role=role)
-        self._moves = moves
-        self._record = record
-        self._select = f"SELECT digest, name, signed, phase, accepted, {column} FROM {role}_rounds"
+    moves: ClassVar[Moves[Any]]
+    record: ClassVar[type[Any]]
+    column: ClassVar[str]
 
     def rounds(self) -> list[R]:
         """List all rounds."""
@@ -119,11 +135,11 @@ class RoundStore(Store, Generic[P, R]):
 
     def found(self, session: Session, where: str, *values: Any) -> list[R]:
         """Select rounds."""
+        columns = f"digest, name, signed, phase, accepted, {self.column}"
+        rows = session.rows(f"SELECT {columns} FROM {self.role}_rounds {where}", values)
         return [
-            self._record(digest, name, signed, self._moves.phases(phase), *rest)
-            for digest, name, signed, phase, *rest in session.rows(
-                f"{self._select} {where}", values
-            )
+            self.record(digest, name, signed, self.moves.phases(phase), *rest)
+            for digest, name, signed, phase, *rest in rows
         ]
 
     def accept(self, digest: bytes, raw: bytes, *, fence: int) -> bool:
@@ -150,8 +166,8 @@ class RoundStore(Store, Generic[P, R]):
         found = session.rows(f"SELECT phase FROM {table} WHERE digest = ?", (digest,))
         if not found:
             raise Misuse(f"this {self.role} has no such round")
-        before = self._moves.phases(found[0][0])
-        after = self._moves.after(before, move)
+        before: P = self.moves.phases(found[0][0])
+        after: P = self.moves.after(before, move)
         sql = f"UPDATE {table} SET phase = ? WHERE digest = ? AND phase = ? RETURNING phase"
         if not session.rows(sql, (after.value, digest, before.value)):
             raise Unavailable("the round moved at this moment: it is looked at again")
@@ -175,17 +191,3 @@ class RoundStore(Store, Generic[P, R]):
     def drop(self, session: Session, digest: bytes) -> None:
         """Forget the batches and bulletins of a round."""
         session.run(f"DELETE FROM {self.role}_blobs WHERE digest = ?", (digest,))
-
-
-def open_database(url: str, *, role: str) -> Database:
-    """Open a role's database: `sqlite:FILE`, `postgresql://...`, or `memory:`, which forgets."""
-    kind, _, rest = url.partition(":")
-    if kind == "memory" and not rest:
-        return SQLite(None, role=role)
-    if kind == "sqlite" and rest:
-        return SQLite(Path(rest), role=role)
-    if kind in {"postgresql", "postgres"}:
-        from coatcheck.stores.postgres import Postgres  # noqa: PLC0415 - an extra, loaded if asked
-
-        return Postgres(url, role=role)
-    raise Misuse(f"a store is memory:, sqlite:FILE or postgresql://HOST/NAME, not {url!r}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 from msgspec import Meta, Struct
 
 from coatcheck.errors import Refused
-from coatcheck.protocol.agreement import SignedTerms, write_signed
+from coatcheck.protocol.agreement import SignedTerms
 from coatcheck.protocol.notices import posting_size
 from coatcheck.services.http.connections import Wire
 from coatcheck.services.http.deliveries import delivery
@@ -73,7 +73,7 @@ def _shown(board: "BoardService", digest: str) -> bytes:
 
 def _check_size(board: "BoardService", size: int = 0) -> None:
     """Let only a leader speak of the log: an older one would look like one taken back."""
-    if not board.app.leadership.leads:
+    if not board.leadership.leads:
         raise Problem("unavailable", "this process stands by, and does not know the log")
     if size > board.seen.size:
         raise Problem("not-found", f"the log has {board.seen.size} places")
@@ -91,13 +91,13 @@ async def round_(board: "BoardService", digest: Digest) -> RoundStatus:
 
 async def admit(board: "BoardService", digest: Digest, body: SignedTerms) -> RoundStatus:
     """Take up a round of a known server, on terms that everybody signed."""
-    await board.admit(bytes.fromhex(digest), write_signed(body))
+    await board.admit(bytes.fromhex(digest), body)
     return _status(board, bytes.fromhex(digest))
 
 
 async def bulletin(board: "BoardService", digest: Digest) -> Reply:
     """Give the whole bulletin: whoever fetches all of it tells nothing about themselves."""
-    raw = board.role.bulletin(_shown(board, digest))
+    raw = board.log.bulletin(_shown(board, digest))
     return Reply(raw, {"cache-control": "public, max-age=31536000, immutable"})
 
 
@@ -108,7 +108,7 @@ async def entry(board: "BoardService", digest: Digest, group: Group, address: Ad
         raise Problem("not-found", "the round has no such group")
     try:
         found, place, path = await asyncio.to_thread(
-            board.role.entry, raw, group=group, address=bytes.fromhex(address)
+            board.log.entry, raw, group=group, address=bytes.fromhex(address)
         )
     except Refused:
         raise Problem("not-found", "nobody has this address in this round") from None
@@ -123,7 +123,7 @@ async def letters(board: "BoardService", digest: Digest, since: Number = 0) -> R
     raw = _shown(board, digest)
     page = max(1, PAGE // posting_size(board.found(raw)))
     many = min(page, max(0, board.seen.letters[raw] - since))
-    found = board.role.letters(raw, since=since)[:many]
+    found = board.log.letters(raw, since=since)[:many]
     return Reply(b"".join(found), {"coatcheck-next": str(since + len(found))})
 
 
@@ -135,7 +135,7 @@ async def checkpoint(board: "BoardService") -> Reply:
 
 async def place(board: "BoardService", digest: Digest) -> int:
     """Give the place of a round's heading in the log."""
-    return board.role.place(_shown(board, digest))
+    return board.log.place(_shown(board, digest))
 
 
 async def inclusion(board: "BoardService", place: Number, size: Number) -> Proof:
@@ -144,7 +144,7 @@ async def inclusion(board: "BoardService", place: Number, size: Number) -> Proof
     if place >= size:
         raise Problem("not-found", "this place is not among the first ones asked for")
     with board.lock:
-        path = board.role.inclusion(place, size=size)
+        path = board.log.inclusion(place, size=size)
     return Proof(path=[step.hex() for step in path])
 
 
@@ -154,7 +154,7 @@ async def consistency(board: "BoardService", old: Number, new: Number) -> Proof:
     if not 1 <= old <= new:
         raise Problem("unprocessable", "the old size is at least 1 and at most the new one")
     with board.lock:
-        path = board.role.consistency(old, new=new)
+        path = board.log.consistency(old, new=new)
     return Proof(path=[step.hex() for step in path])
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coatcheck.errors import Refused
-from coatcheck.protocol.agreement import read_signed, settle, write_signed
+from coatcheck.protocol.agreement import SignedTerms, read_signed, settle, write_signed
 from coatcheck.protocol.board import Board, Crowded
 from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.notices import posting_size
@@ -20,14 +20,13 @@ from coatcheck.services import faults
 from coatcheck.services.board.routes import ROUTES
 from coatcheck.services.clock import Clock
 from coatcheck.services.commit import GroupCommit
-from coatcheck.services.http.app import Application
+from coatcheck.services.http.app import Service
 from coatcheck.services.http.connections import Receive, Scope, Send, read_body, respond
 from coatcheck.services.http.deliveries import read_delivery
 from coatcheck.services.http.problems import Problem
-from coatcheck.services.keyring import Keyring, key_files
 from coatcheck.services.log import log
 from coatcheck.services.settings import BoardSettings
-from coatcheck.stores.board import BoardStore, LogEntry, board_store
+from coatcheck.stores.board import BoardStore, LogEntry
 
 Item = tuple[Round, bytes, bool]
 Placed = tuple[int, bool]
@@ -49,8 +48,12 @@ class Seen:
     letters: dict[bytes, int]
 
 
-class BoardService:
+class BoardService(Service[BoardSettings, BoardStore]):
     """One board for many rounds."""
+
+    role = "board"
+    table = ROUTES
+    store_type = BoardStore
 
     def __init__(
         self,
@@ -59,20 +62,14 @@ class BoardService:
         store: BoardStore | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.settings = settings
-        self.store = store or board_store(settings.store_url)
-        self.clock = clock or Clock()
-        self.keyring = Keyring(key_files(settings))
-        self.trusted = settings.trusted_keys()
+        super().__init__(settings, store=store, clock=clock)
         self.rounds: dict[bytes, Round] = {}
         self.lock = threading.Lock()
-        self.role = Board(sign=self._sign, check=_check, letters_each=settings.letters_each)
-        self.seen = Seen(0, self.role.checkpoint(), {})
+        self.log = Board(sign=self._sign, check=_check, letters_each=settings.letters_each)
+        self.seen = Seen(0, self.log.checkpoint(), {})
         self._stale = False
-        self.app = Application("board", settings, self.store, self.step, self.load)
         self.commits = GroupCommit(self._commit, queue=settings.queue, group=200)
-        self.app.loops += [self.commits.run]
-        self.app.serve(ROUTES, self)
+        self.loops += [self.commits.run]
 
     async def publish(self, digest: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Show the bulletin of a round; again, nothing changes."""
@@ -94,9 +91,8 @@ class BoardService:
         place = await self._show(round_, raw, letter=True)
         await respond(send, 201, b'{"place":%d}' % place, media=b"application/json")
 
-    async def admit(self, digest: bytes, raw: bytes) -> None:
+    async def admit(self, digest: bytes, signed: SignedTerms) -> None:
         """Take up a round on terms that everybody signed, of a server that is known here."""
-        signed = read_signed(raw)
         round_ = settle(signed)
         if round_.digest != digest:
             raise Problem("malformed", "these terms are of another round than the address says")
@@ -104,19 +100,19 @@ class BoardService:
             raise Problem("forbidden", "this board does not know the server of these terms")
         if not self.keyring.has(round_.terms.board.verifying):
             raise Problem("refused", "these terms name another board")
-        fence = self.app.leadership.fence
+        fence = self.leadership.fence
         await asyncio.to_thread(self.store.admit, digest, write_signed(signed), fence=fence)
         self.rounds[digest] = round_
 
     def found(self, digest: bytes) -> Round:
         """Find a round that was admitted."""
         if digest not in self.rounds:
-            raise self.app.absent("this board has no such round")
+            raise self.absent("this board has no such round")
         return self.rounds[digest]
 
     async def _show(self, round_: Round, raw: bytes, *, letter: bool) -> int:
         """Have something shown; its place in the log."""
-        self.app.leadership.check()
+        self.leadership.check()
         found = await self.commits.add((round_, raw, letter))
         if isinstance(found, Crowded):
             raise Problem("refused", "this address has all the letters that a round allows it")
@@ -125,7 +121,7 @@ class BoardService:
             raise Problem("malformed", detail) if letter else found
         place, fresh = found
         kind = "letter" if letter else "bulletin"
-        self.app.metrics.taken.labels(kind if fresh else "known").inc()
+        self.metrics.taken.labels(kind if fresh else "known").inc()
         return place
 
     async def load(self) -> None:
@@ -134,9 +130,9 @@ class BoardService:
 
     async def step(self) -> None:
         """Count what is here; a board does nothing by itself."""
-        self.app.metrics.waiting.set(self.commits.waiting)
-        self.app.metrics.rounds.labels("admitted").set(len(self.rounds))
-        self.app.metrics.rounds.labels("shown").set(len(self.seen.letters))
+        self.metrics.waiting.set(self.commits.waiting)
+        self.metrics.rounds.labels("admitted").set(len(self.rounds))
+        self.metrics.rounds.labels("shown").set(len(self.seen.letters))
 
     # -- off the event loop
 
@@ -148,12 +144,12 @@ class BoardService:
         history = [(rounds[one.digest], one.raw) for one in self.store.history()]
         with self.lock:
             each = self.settings.letters_each
-            self.role = Board.restore(history, sign=self._sign, check=_check, letters_each=each)
+            self.log = Board.restore(history, sign=self._sign, check=_check, letters_each=each)
         letters = Counter(round_.digest for round_, _ in history)
         self.rounds = rounds
         # The first of each round is its bulletin.
         counts = {digest: count - 1 for digest, count in letters.items()}
-        self.seen = Seen(len(history), self.role.checkpoint(), counts)
+        self.seen = Seen(len(history), self.log.checkpoint(), counts)
         self._stale = False
 
     def _commit(self, items: Sequence[Item]) -> list[Placed | Refused]:
@@ -168,7 +164,7 @@ class BoardService:
         with self.lock:
             for round_, raw, letter in items:
                 try:
-                    place = (self.role.post if letter else self.role.publish)(raw, round_)
+                    place = (self.log.post if letter else self.log.publish)(raw, round_)
                 except Refused as refused:
                     results.append(refused)
                     continue
@@ -184,12 +180,12 @@ class BoardService:
         # Until the store has it, the role is ahead of what may be seen.
         self._stale = True
         faults.reach("board.write")
-        self.store.append(fresh, at=self.seen.size, fence=self.app.leadership.fence)
+        self.store.append(fresh, at=self.seen.size, fence=self.leadership.fence)
         faults.reach("board.written")
         letters = dict(self.seen.letters)
         for one in fresh:
             letters[one.digest] = letters.get(one.digest, -1) + 1
-        self.seen = Seen(self.seen.size + len(fresh), self.role.checkpoint(), letters)
+        self.seen = Seen(self.seen.size + len(fresh), self.log.checkpoint(), letters)
         self._stale = False
 
     def _sign(self, message: bytes) -> bytes:

@@ -10,6 +10,7 @@ from coatcheck.errors import Fenced, Misuse, Refused, Unavailable
 from coatcheck.protocol.agreement import propose, read_signed, settle, write_signed
 from coatcheck.protocol.drafting import read_draft
 from coatcheck.protocol.keyfiles import PublicKeys, read_secret
+from coatcheck.protocol.records import read_document
 from coatcheck.protocol.server import MOVES, Phase, Server, ServerState, refusal
 from coatcheck.protocol.suites import suite_named
 from coatcheck.protocol.terms import Work
@@ -100,8 +101,8 @@ def task_of(work: Work, settings: ServerSettings) -> tasks.Task:
     known: dict[str, dict[str, Any]] = {}
     if settings.insight:
         path = settings.path(settings.insight)
-        try:
-            known = msgspec.json.decode(read_secret(path), type=dict[str, dict[str, Any]])
-        except msgspec.MsgspecError as error:
-            raise Misuse(f"{path} is no file of task parameters: {error}") from None
+        kind = dict[str, dict[str, Any]]
+        known = read_document(
+            read_secret(path), kind, f"{path} is no file of task parameters", error=Misuse
+        )
     return tasks.from_params({"name": work.name, **work.params, **known.get(work.name, {})})

@@ -64,7 +64,7 @@ def _status(server: "ServerService", live: "ServerLiveRound") -> RoundStatus:
 
 
 def _found(server: "ServerService", digest: str) -> "ServerLiveRound":
-    return server.rounds.found(bytes.fromhex(digest))
+    return server.found(bytes.fromhex(digest))
 
 
 async def rounds(server: "ServerService") -> list[RoundStatus]:
@@ -89,7 +89,10 @@ async def propose(server: "ServerService", body: Proposal) -> RoundStatus:
 
 def batch(server: "ServerService", digest: Digest, wire: Wire) -> Awaitable[None]:
     """Take the last shuffler's batch; the same one twice is one."""
-    return server.receive(bytes.fromhex(digest), *wire)
+    live = _found(server, digest)
+    if live.stored.phase is Phase.PROPOSED:
+        raise server.absent("this server has no such round")
+    return server.receive_batch(live, wire, hop=len(live.round.terms.shufflers) - 1)
 
 
 _ONE: Final = "/rounds/{digest}"

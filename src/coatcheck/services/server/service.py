@@ -17,19 +17,11 @@ from coatcheck.protocol.keyfiles import PublicKeys
 from coatcheck.protocol.server import MOVES, Phase
 from coatcheck.protocol.terms import read_terms
 from coatcheck.services import faults
-from coatcheck.services.clock import Clock
-from coatcheck.services.http.app import Application
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.http.connections import Receive, Scope, Send, respond
-from coatcheck.services.http.deliveries import check_batch, delivery_headers, read_delivery
-from coatcheck.services.http.problems import Problem
-from coatcheck.services.keyring import Keyring, key_files
-from coatcheck.services.rounds import LiveRound, Rounds
+from coatcheck.services.rounds import LiveRound, RoundService
 from coatcheck.services.server.jobs import answer, draft
 from coatcheck.services.server.routes import ROUTES, Proposal
 from coatcheck.services.settings import ServerSettings
-from coatcheck.services.workers import Workers
-from coatcheck.stores.server import ServerRound, ServerStore, server_store
+from coatcheck.stores.server import ServerRound, ServerStore
 
 
 @dataclass(kw_only=True)
@@ -39,33 +31,13 @@ class ServerLiveRound(LiveRound[ServerRound]):
     opened: bool = False
 
 
-class ServerService:
+class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
     """One server for many rounds."""
 
-    def __init__(
-        self,
-        settings: ServerSettings,
-        *,
-        store: ServerStore | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        self.settings = settings
-        self.store = store or server_store(settings.store_url)
-        self.clock = clock or Clock()
-        self.keyring = Keyring(key_files(settings))
-        self.trusted = settings.trusted_keys()
-        self.peers = HttpClient(ca=settings.ca_file, timeout=settings.peer_timeout)
-        self.workers = Workers()
-        self.app = Application("server", settings, self.store, self.step, self.load)
-        self.rounds: Rounds[ServerRound, ServerLiveRound] = Rounds(
-            self.app,
-            moves=MOVES,
-            read=self.store.rounds,
-            hold=_hold,
-            advance=self._advance,
-        )
-        self.app.endings += [self._end]
-        self.app.serve(ROUTES, self)
+    role = "server"
+    table = ROUTES
+    moves = MOVES
+    store_type = ServerStore
 
     # -- what the operator and the shufflers ask
 
@@ -74,7 +46,7 @@ class ServerService:
 
         A name is proposed once: asking again goes on with what was proposed.
         """
-        fence = self.app.leadership.fence
+        fence = self.leadership.fence
         known = [one for one in self.rounds.values() if one.stored.name == plan.draft.get("round")]
         if not known:
             times = plan.times(self.clock.now())
@@ -85,11 +57,11 @@ class ServerService:
             fresh = ServerRound(round_.digest, round_.terms.round, raw)
             await asyncio.to_thread(self.store.propose, fresh, fence=fence)
             faults.reach("server.proposed")
-            await self.rounds.refresh()
+            await self.refresh()
             known = [one for one in self.rounds.values() if one.stored.name == fresh.name]
             if not known:
                 raise Refused("a round of this name is here and cannot be led: take a new name")
-        await self.rounds.advance(known[0])
+        await self.advance(known[0])
         return known[0]
 
     async def _key(self, where: str) -> PublicKeys:
@@ -103,35 +75,14 @@ class ServerService:
             raise Refused(f"the key of {url} is not among the trusted ones of the settings")
         return public
 
-    async def receive(self, digest: bytes, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take the last shuffler's batch; the same one twice is one."""
-        live = self.rounds.get(digest)
-        if live is None or live.stored.phase is Phase.PROPOSED:
-            raise self.app.absent("this server has no such round")
-        sender = live.round.terms.shufflers[-1].verifying
-        limit = self.settings.batch_limit
-        raw = await read_delivery(scope, receive, digest=digest, sender=sender, limit=limit)
-        fence = self.app.leadership.fence
-        hop = len(live.round.terms.shufflers) - 1
-        await asyncio.to_thread(check_batch, raw, live.round, hop=hop)
-        faults.reach("server.receive")
-        if not await asyncio.to_thread(self.store.accept, digest, raw, fence=fence):
-            raise Problem("conflict", "another batch of this round came first, and stays")
-        faults.reach("server.received")
-        await self.rounds.refresh()
-        await respond(send, 200, b"{}", media=b"application/json")
-
     # -- what happens by itself
 
-    async def load(self) -> None:
-        """Read the rounds when this process begins to lead."""
-        await self.rounds.load()
+    def hold(self, stored: ServerRound) -> ServerLiveRound:
+        """Make a live round of its record."""
+        round_ = read_terms(read_signed(stored.signed).document.encode())
+        return ServerLiveRound(round=round_, stored=stored)
 
-    async def step(self) -> None:
-        """Look at every round that is not over."""
-        await self.rounds.step()
-
-    async def _advance(self, live: ServerLiveRound) -> None:
+    async def proceed(self, live: ServerLiveRound) -> None:
         """Have terms signed, open, answer or publish, whatever is due."""
         steps = (
             (Phase.PROPOSED, "sign", self._sign),
@@ -143,8 +94,8 @@ class ServerService:
         fine = True
         for phase, name, step in steps:
             if fine and live.stored.phase is phase:
-                fine = await self.app.attempt(name, partial(step, live))
-                await self.rounds.refresh()
+                fine = await self.attempt(name, partial(step, live))
+                await self.refresh()
         live.tried(done=fine, tick=self.settings.tick)
 
     async def _sign(self, live: ServerLiveRound) -> None:
@@ -156,10 +107,10 @@ class ServerService:
             signed = _merged(signed, read_signed(raw))
             faults.reach("server.signed")
         settle(signed)
-        fence, digest = self.app.leadership.fence, live.round.digest
+        fence, digest = self.leadership.fence, live.round.digest
         await asyncio.to_thread(self.store.agree, digest, write_signed(signed), fence=fence)
         faults.reach("server.agreed")
-        self.rounds.done(live, "signed")
+        self.done(live, "signed")
 
     async def _open(self, live: ServerLiveRound) -> None:
         """Open the round everywhere, the first shuffler last: whoever takes uploads can pass on."""
@@ -170,34 +121,17 @@ class ServerService:
             await self.peers.send(url, live.stored.signed, method="PUT")
             faults.reach("server.opened")
         live.opened = True
-        self.rounds.done(live, "opened")
+        self.done(live, "opened")
 
     async def _answer(self, live: ServerLiveRound) -> None:
-        fence, now = self.app.leadership.fence, self.clock.now()
-        given = (self.settings, live.round.digest, fence, now)
-        outcome = await self.workers.run_with_store(answer, self.store, server_store, *given)
-        self.rounds.done(live, outcome)
+        self.done(live, await self.work(answer, live, self.clock.now()))
 
     async def _publish(self, live: ServerLiveRound) -> None:
-        digest, fence = live.round.digest, self.app.leadership.fence
-        raw = await asyncio.to_thread(self.store.bulletin, digest)
-        keys = self.keyring.of(live.round.terms.server.verifying)
-        headers = delivery_headers(raw, digest=digest, signing=keys.signing)
-        url = f"{self.settings.value(self.settings.board)}/rounds/{digest.hex()}/bulletin"
-        faults.reach("server.publish")
-        await self.peers.send(url, raw, headers=headers)
-        faults.reach("server.published")
-        await asyncio.to_thread(self.store.publish, digest, fence=fence)
-        self.rounds.done(live, "published")
-
-    async def _end(self) -> None:
-        await self.peers.close()
-        self.workers.close()
-
-
-def _hold(stored: ServerRound) -> ServerLiveRound:
-    round_ = read_terms(read_signed(stored.signed).document.encode())
-    return ServerLiveRound(round=round_, stored=stored)
+        mine = live.round.terms.server.verifying
+        await self.deliver(live, "bulletin", to=self.settings.board, signer=mine)
+        fence = self.leadership.fence
+        await asyncio.to_thread(self.store.publish, live.round.digest, fence=fence)
+        self.done(live, "published")
 
 
 def _merged(mine: SignedTerms, theirs: SignedTerms) -> SignedTerms:

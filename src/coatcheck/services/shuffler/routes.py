@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from coatcheck.protocol.agreement import SignedTerms, read_signed, write_signed
+from coatcheck.protocol.agreement import SignedTerms, read_signed
 from coatcheck.protocol.shuffler import MOVES, Phase
 from coatcheck.services.http.connections import Wire
 from coatcheck.services.http.deliveries import delivery
@@ -31,7 +31,6 @@ class RoundStatus(Struct, frozen=True):
     round: str
     digest: str
     phase: str
-    delivered: bool
     hop: int | None
     opens: int
     closes: int
@@ -54,7 +53,7 @@ class Abandonment(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def _found(shuffler: "ShufflerService", digest: str) -> "ShufflerLiveRound":
-    return shuffler.rounds.found(bytes.fromhex(digest))
+    return shuffler.found(bytes.fromhex(digest))
 
 
 def _status(live: "ShufflerLiveRound") -> RoundStatus:
@@ -63,7 +62,6 @@ def _status(live: "ShufflerLiveRound") -> RoundStatus:
         round=terms.round,
         digest=live.round.digest.hex(),
         phase=live.stored.phase.value,
-        delivered=live.stored.phase is Phase.DELIVERED,
         hop=live.hop,
         opens=terms.opens,
         closes=terms.closes,
@@ -92,7 +90,7 @@ async def offer(shuffler: "ShufflerService", digest: Digest) -> Offer:
 
 def upload(shuffler: "ShufflerService", digest: Digest, wire: Wire) -> Awaitable[None]:
     """Hand in a sealed report for a signed receipt; the same bytes again are no second report."""
-    return shuffler.upload(bytes.fromhex(digest), *wire)
+    return shuffler.intake.upload(_found(shuffler, digest), wire)
 
 
 # -- for the server and for the shuffler before
@@ -100,18 +98,23 @@ def upload(shuffler: "ShufflerService", digest: Digest, wire: Wire) -> Awaitable
 
 async def sign(shuffler: "ShufflerService", body: SignedTerms) -> SignedTerms:
     """Counter-sign terms of a known server, once per name."""
-    return read_signed(await shuffler.sign(write_signed(body)))
+    return await shuffler.sign(body)
 
 
 async def open_round(shuffler: "ShufflerService", digest: Digest, body: SignedTerms) -> RoundStatus:
     """Open a round on terms that everybody signed."""
-    await shuffler.open(bytes.fromhex(digest), write_signed(body))
+    await shuffler.open(bytes.fromhex(digest), body)
     return _status(_found(shuffler, digest))
 
 
 def batch(shuffler: "ShufflerService", digest: Digest, wire: Wire) -> Awaitable[None]:
     """Take the batch of the shuffler before; the same one twice is one."""
-    return shuffler.accept(bytes.fromhex(digest), *wire)
+    live = _found(shuffler, digest)
+    if live.hop is None:
+        raise Problem("closed", "the round is over, and its key was taken away")
+    if not live.hop:
+        raise Problem("refused", "the first shuffler takes uploads, not batches")
+    return shuffler.receive_batch(live, wire, hop=live.hop - 1)
 
 
 # -- for the operator
@@ -135,7 +138,7 @@ async def close(shuffler: "ShufflerService", digest: Digest) -> RoundStatus:
         raise Problem("refused", "the terms keep this round open longer: wait, or abandon it")
     if live.stored.phase is Phase.OPEN and not shuffler.enough(live):
         raise Problem("refused", "a group is below its minimum crowd: wait, or abandon it")
-    await shuffler.rounds.advance(live)
+    await shuffler.advance(live)
     return _status(_found(shuffler, digest))
 
 
