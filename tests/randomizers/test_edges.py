@@ -239,7 +239,7 @@ def test_one_cell_costs_nothing() -> None:
     """A grid of one cell says nothing: no ε, no distance between two people, one cap for all."""
     made = GridResponse(domain=LINE, epsilon=2.0, cells=(1,))
     assert (made.epsilon_spent, made.total_variation, made.report_bits) == (0.0, 0.0, 0)
-    assert made.law == TwoLevel(epsilon=0.0, cap=1.0, apart=0.0, kernel=1.0, reached=True)
+    assert made.law == TwoLevel(epsilon=0.0, cap=1.0, apart=0.0, kernel=1.0)
     two = GridResponse(domain=LINE, epsilon=2.0, cells=(2,))
     assert two.total_variation == two.mixing == pytest.approx(math.tanh(1.0))
     blanket = Fraction(TOSSES - two.heads, 2 * TOSSES)
