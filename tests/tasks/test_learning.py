@@ -191,3 +191,12 @@ def test_what_is_missing_is_told() -> None:
             answer(task, [estimates], notes=note)
     with pytest.raises(Misuse, match="4 numbers"):
         sampled.judged_by(np.ones(5))
+
+
+def test_the_closed_form_says_when_gradients_cancel() -> None:
+    """Gradients that add up to much less than independent ones make it doubtful."""
+    drawn = seeded(5).uniforms(40 * 6).reshape(40, 6) - 0.5
+    direction = np.ones(6)
+    assert not mean_field(Game.dense(drawn, direction)).doubtful
+    cancelling = np.concatenate([drawn, -0.99 * drawn])
+    assert mean_field(Game.dense(cancelling, direction)).doubtful

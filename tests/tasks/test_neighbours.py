@@ -132,6 +132,20 @@ def test_mutual_neighbours_bound_who_may_write() -> None:
         assert all(i in strict.of(j) for j in strict.of(i))
 
 
+def test_a_score_judges_the_lists_that_are_given_out() -> None:
+    """Four in a row: lists of one are right or wrong, whoever else is near."""
+    truth = np.array([[0.0], [1.0], [2.0], [3.0]])
+    task = Neighbours(radius=1.0, limit=1)
+    assert task.score([truth], estimates=[truth]).value == 1.0
+    moved = np.array([[0.0], [9.0], [9.5], [0.5]])  # lists 0-3 and 1-2, of which 1-2 is right
+    assert task.score([truth], estimates=[moved]).value == pytest.approx(0.5)
+    far = np.array([[0.0], [9.0], [9.5], [50.0]])  # two lists are empty, two are right
+    assert task.score([truth], estimates=[far]).value == pytest.approx(2 / 3)
+    assert task.score([truth], estimates=[far], answers=task([truth])).value == 1.0
+    alone = [np.array([[0.0], [7.0]])]
+    assert task.score(alone, estimates=alone).value == 1.0
+
+
 def test_parameters_that_mean_nothing_are_told() -> None:
     """No radius, no limit."""
     with pytest.raises(Misuse, match="radius"):

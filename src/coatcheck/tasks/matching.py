@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coatcheck.errors import Misuse
+from coatcheck.errors import Misuse, Refused
 from coatcheck.tasks.answers import (
     Answers,
     AnswerSize,
@@ -29,6 +29,7 @@ from coatcheck.tasks.assignment import assign
 from coatcheck.tasks.maximum import maximum
 from coatcheck.tasks.metric import Scale, checked, measured, positive
 
+_PROVEN = 1e-9  # a gap this small is the rounding of sums, not a better matching
 _Solver = Callable[[Floats, Floats], Positions]
 
 
@@ -61,7 +62,13 @@ class LeastCostMatching:
         return _answers(_pair_up(places, self.capacity, self._solve), [len(p) for p in places])
 
     def _solve(self, rows: Floats, columns: Floats) -> Positions:
-        return assign(rows, columns, gap=self.gap).columns
+        found = assign(rows, columns, gap=self.gap)
+        if found.gap > max(self.gap, _PROVEN):
+            raise Refused(
+                f"the matching is only proven to cost at most {found.gap:.1e} of the least too "
+                f"much, but the task allows {self.gap:g}; allow a larger gap in the terms"
+            )
+        return found.columns
 
     def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
         """A partner is exposed, and as many as one has partners."""
@@ -211,4 +218,4 @@ def _distances(places: Sequence[Floats], answers: Sequence[Answers], scale: Scal
         raise Misuse("the answers of a matching are references")
     near, far = measured(places[0], scale), measured(places[1], scale)
     gaps = near[first.owners()] - far[first.indices]
-    return np.asarray(np.sqrt((gaps**2).sum(axis=1)))
+    return np.asarray(np.hypot.reduce(gaps, axis=1))  # squares could vanish or overflow

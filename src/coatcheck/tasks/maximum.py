@@ -15,6 +15,7 @@ from scipy.spatial import cKDTree
 
 from coatcheck.tasks.answers import Floats, Positions
 from coatcheck.tasks.compiled import available
+from coatcheck.tasks.metric import normalised
 
 _NEAR = 8
 _FEW = 32
@@ -26,6 +27,8 @@ def maximum(rows: Floats, columns: Floats, *, radius: float) -> Positions:
     """The column of each row, or -1, such that as many as possible are at most `radius` apart."""
     if not len(rows) or not len(columns):
         return np.full(len(rows), -1)
+    (rows, columns), unit = normalised(rows, columns)
+    radius /= unit
     tree = _tree(columns)
     sample = rows[:: max(1, len(rows) // _SAMPLE)]
     wide = radius * (1 + _SLACK)

@@ -24,6 +24,7 @@ EXACT_MOST = 15
 _NODES = 80
 _CROWDED = 10
 _SHORT = 1e-3  # coalitions whose gradients cancel have no slope worth using
+_CANCELS = 0.5  # of the summed squares, which is what independent gradients add up to
 _ZERO = 1e-14  # of the summed squares: a smaller squared sum is rounding of zero
 
 
@@ -89,11 +90,20 @@ class Game:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rewards:
-    """Shapley values, with the standard error of each where they were sampled."""
+    """Shapley values, with the standard error of each where they were sampled.
+
+    Attributes:
+        values: one for each gradient.
+        standard_error: of each value; 0 for exact ones, not a number where it is not known.
+        method: how they were computed.
+        doubtful: whether the gradients cancel, so that the closed form may be off by a quarter of
+            the spread of the values; `owen` is then the way to check.
+    """
 
     values: Floats
     standard_error: Floats
     method: str
+    doubtful: bool = False
 
 
 def rewards(game: Game) -> Rewards:
@@ -151,7 +161,9 @@ def mean_field(game: Game, *, nodes: int = _NODES) -> Rewards:
         before = _cosine(x * A, mean, q.sum())
         values += weight * (_cosine(x * A + a, mean + 2 * x * c + q, q.sum()) - before)
     values = _adding_up(values / n, game, q)
-    return Rewards(values=values, standard_error=np.full(n, np.nan), method="mean-field")
+    doubtful = bool(everything @ everything < _CANCELS * q.sum())
+    unknown = np.full(n, np.nan)
+    return Rewards(values=values, standard_error=unknown, method="mean-field", doubtful=doubtful)
 
 
 def owen(game: Game, *, entropy: "Entropy", sets: int = 200) -> Rewards:
