@@ -29,8 +29,8 @@ from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
-from coatcheck.services.board.view import BoardView
 from coatcheck.services.http.client import BULK, Absent, HttpClient, NotTaken, patiently
+from coatcheck.services.person.board import BoardView
 from coatcheck.services.person.tickets import TicketFile
 
 _R = TypeVar("_R")
