@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck.errors import Misuse
+from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.agreement import read_signed, settle
 from coatcheck.protocol.keyfiles import read_keys
 from coatcheck.protocol.shuffler import Phase
@@ -39,9 +39,9 @@ def test_terms_with_another_sealing_key_are_not_stored(tmp_path: Path) -> None:
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
             signed = strange(lone)
-            with pytest.raises(Problem, match="sealing key"):
+            with pytest.raises(Refused, match="sealing key"):
                 await lone.service.sign(read_signed(signed))
-            with pytest.raises((Problem, Misuse), match="sealing key"):
+            with pytest.raises(Misuse, match="sealing key"):
                 await lone.service.open_round(
                     settle(read_signed(signed)).digest.hex(), read_signed(signed)
                 )

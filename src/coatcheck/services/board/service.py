@@ -91,6 +91,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
     """One board for many rounds."""
 
     role = "board"
+    settings_type = BoardSettings
     store_type = BoardStore
 
     def __init__(

@@ -87,6 +87,7 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
 
     role = "server"
     moves = MOVES
+    settings_type = ServerSettings
     store_type = ServerStore
 
     # -- what the operator and the shufflers ask
