@@ -15,11 +15,11 @@ from typing import Any
 
 import uvicorn
 
-from coatcheck.protocol.agreement import SignedTerms
 from coatcheck.services.http.connections import protocol
 from coatcheck.services.settings import ShufflerSettings, read_settings
+from coatcheck.services.shuffler.rounds import ShufflerLiveRound
 from coatcheck.services.shuffler.service import ShufflerService
-from coatcheck.stores.shuffler import Parcel, ShufflerStore, Verdict
+from coatcheck.stores.shuffler import Parcel, ShufflerRound, ShufflerStore, Verdict
 
 _TICK = os.sysconf("SC_CLK_TCK")
 
@@ -85,15 +85,15 @@ async def _at_once(parcel: Parcel) -> Verdict:
 
 def _without_signatures(service: ShufflerService) -> None:
     """Leave the receipt's signature out, which is a curve and no part of the route."""
-    opened = service.open
+    held = service.hold
 
-    async def blank(digest: bytes, signed: SignedTerms) -> None:
-        await opened(digest, signed)
-        role = service.rounds[digest].role
-        if role is not None:
-            role.receipt = lambda raw, upload: bytes(148)  # type: ignore[method-assign] # noqa: ARG005
+    def blank(stored: ShufflerRound) -> ShufflerLiveRound:
+        live = held(stored)
+        if live.role is not None:
+            live.role.receipt = lambda raw, upload: bytes(148)  # type: ignore[method-assign] # noqa: ARG005
+        return live
 
-    service.open = blank  # type: ignore[method-assign]
+    service.hold = blank  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True)

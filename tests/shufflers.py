@@ -17,7 +17,7 @@ from coatcheck.services.http.connections import Message
 from coatcheck.services.server.jobs import draft as drafted
 from coatcheck.services.settings import ServerSettings, ShufflerSettings, read_settings
 from coatcheck.services.shuffler.rounds import ShufflerLiveRound
-from coatcheck.services.shuffler.service import ShufflerService
+from coatcheck.services.shuffler.service import Abandonment, ShufflerService
 from coatcheck.stores.shuffler import ShufflerStore
 from service_rounds import LIMIT, draft
 
@@ -97,6 +97,10 @@ class LoneShuffler:
         status: int = said[0]["status"]
         return status, b"".join(message.get("body", b"") for message in said)
 
+    async def abandon(self) -> None:
+        """Give the round up, as its operator does."""
+        await self.service.abandon(self.round.digest.hex(), Abandonment(sure=True))
+
     async def wait(self, seconds: float, *, step: float = 0.0) -> str:
         """Let time pass (and the wall's clock step), let the shuffler look, and give the phase."""
         self.steady += seconds
@@ -112,7 +116,7 @@ async def lone_shuffler(folder: Path, *, minimum: int = 3) -> AsyncIterator[Lone
     """Run one, with a round open."""
     lone = LoneShuffler(folder, minimum=minimum)
     await lone.service.leadership.renew()
-    await lone.service.open(lone.round.digest, read_signed(lone.signed))
+    await lone.service.open_round(lone.round.digest.hex(), read_signed(lone.signed))
     writer = asyncio.create_task(lone.service.commits.run())
     try:
         yield lone

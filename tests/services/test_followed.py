@@ -16,8 +16,8 @@ from coatcheck.protocol.keyfiles import document, write_bytes
 from coatcheck.protocol.notices import Posting
 from coatcheck.protocol.ticket import write_ticket
 from coatcheck.protocol.verification import verify_bulletin
-from coatcheck.services.board.view import BoardView
 from coatcheck.services.http.client import Absent, HttpClient
+from coatcheck.services.person.board import BoardView
 from coatcheck.services.person.visit import Offer, Visit
 from rounds import Stage
 

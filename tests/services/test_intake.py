@@ -204,7 +204,7 @@ def test_a_round_that_is_over_asks_neither_store_nor_token(end: str, tmp_path: P
         async with lone_shuffler(tmp_path) as lone:
             assert await lone.upload(3) == [201] * 6
             if end == "abandoned":
-                await lone.service.abandon(lone.live)
+                await lone.abandon()
             else:
                 assert await lone.wait(100) == "released"
             if end == "delivered":

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck.errors import Misuse
+from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.agreement import read_signed, settle
 from coatcheck.protocol.keyfiles import read_keys
 from coatcheck.protocol.shuffler import Phase
@@ -39,10 +39,12 @@ def test_terms_with_another_sealing_key_are_not_stored(tmp_path: Path) -> None:
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
             signed = strange(lone)
-            with pytest.raises(Problem, match="sealing key"):
+            with pytest.raises(Refused, match="sealing key"):
                 await lone.service.sign(read_signed(signed))
-            with pytest.raises((Problem, Misuse), match="sealing key"):
-                await lone.service.open(settle(read_signed(signed)).digest, read_signed(signed))
+            with pytest.raises(Misuse, match="sealing key"):
+                await lone.service.open_round(
+                    settle(read_signed(signed)).digest.hex(), read_signed(signed)
+                )
             assert len(lone.service.store.rounds()) == 1
             await lone.service.step()
 
@@ -67,7 +69,7 @@ def test_a_bad_round_in_the_store_stops_no_other(
             assert set(await lone.upload(3)) == {201}
             assert await lone.wait(100) == "released"
             with pytest.raises(Problem) as told:
-                lone.service.found(digest)
+                lone.service.found(digest.hex())
             assert told.value.kind.status == 503
             await lone.service.leadership.end()
             service = again(lone, "shuffler-1.key")
@@ -88,12 +90,12 @@ def test_a_key_goes_when_its_rounds_are_over(tmp_path: Path) -> None:
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
             make_keys(tmp_path / "fresh", name="shuffler-1")
-            await lone.service.abandon(lone.live)
+            await lone.abandon()
             await lone.service.leadership.end()
             service = again(lone, "fresh.key")
             await asyncio.wait_for(service.leadership.renew(), 5)
             assert service.leadership.leads
-            live = service.found(lone.round.digest)
+            live = service.found(lone.round.digest.hex())
             assert (live.stored.phase, live.hop) == (Phase.ABANDONED, None)
             await service.peers.close()
 
@@ -111,11 +113,11 @@ def test_a_key_that_goes_too_early_costs_its_round(tmp_path: Path) -> None:
             await asyncio.wait_for(service.leadership.renew(), 5)
             assert service.leadership.leads
             with pytest.raises(Problem, match="operator"):
-                service.found(lone.round.digest)
+                service.found(lone.round.digest.hex())
             await service.leadership.end()
             healed = again(lone, "fresh.key", "shuffler-1.key")
             await healed.leadership.renew()
-            assert healed.found(lone.round.digest).stored.phase is Phase.OPEN
+            assert healed.found(lone.round.digest.hex()).stored.phase is Phase.OPEN
             await service.peers.close()
             await healed.peers.close()
 
@@ -142,7 +144,7 @@ def test_the_disk_is_looked_after_until_it_has_forgotten(tmp_path: Path) -> None
         async with lone_shuffler(tmp_path) as lone:
             told = [False, False, True, True]
             lone.service.store.scrub = lambda: told.pop(0)  # type: ignore[method-assign]
-            await lone.service.abandon(lone.live)
+            await lone.abandon()
             assert lone.live.role is None
             for _ in range(5):
                 await lone.service.step()

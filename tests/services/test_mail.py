@@ -11,7 +11,7 @@ import pytest
 
 from coatcheck.protocol.agreement import write_signed
 from coatcheck.protocol.notices import Posting, posting_size
-from coatcheck.services.board import routes as board_routes
+from coatcheck.services.board import service as board_service
 from coatcheck.services.board.service import BoardService
 from coatcheck.services.clock import Clock
 from coatcheck.services.cluster import make_keys
@@ -76,7 +76,7 @@ def test_letters_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     async def whole() -> None:
         async with served(tmp_path, each=9) as (scene, http):
             size = posting_size(scene.stage.round)
-            monkeypatch.setattr(board_routes, "PAGE", 3 * size + 1)
+            monkeypatch.setattr(board_service, "PAGE", 3 * size + 1)
             letters = [scene.letter() for _ in range(7)]
             for number, raw in enumerate(letters, start=1):
                 answer = await http.post(scene.url, content=raw)

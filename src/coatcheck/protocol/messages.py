@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from coatcheck.errors import Malformed, Misuse
 from coatcheck.protocol.keys import Contact, SigningKey
 from coatcheck.protocol.records import VERSION, Layout
-from coatcheck.protocol.suites import SIGNATURE_SIZE, Suite
+from coatcheck.protocol.suites import SIGNATURE_SIZE
 from coatcheck.protocol.terms import LETTER_FIXED, REPORT_HEAD, Round
 
 _LETTER_LABEL: Final = b"coatcheck/v1/letter\0"
@@ -136,11 +136,6 @@ def partner_size(round_: Round, group: int, *, located: bool) -> int:
     """Bytes that one partner of a group takes in an answer."""
     place = round_.terms.groups[group].payload_size if located else 0
     return 1 + round_.suite.contact_size + place
-
-
-def answer_room(*, references: int, numbers: int, suite: Suite, payload: int) -> int:
-    """Bytes that hold any answer of so many references (with reports) or numbers."""
-    return ANSWER_HEAD + max(8 * numbers, references * (1 + suite.contact_size + payload))
 
 
 def encode_answer(answer: Answer, *, size: int) -> bytes:

@@ -6,14 +6,14 @@ be opened with this file. SPEC sections 8 and 9.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise
 from typing import Final
 
 from coatcheck.errors import Malformed
-from coatcheck.protocol.merkle import EMPTY, HASH_SIZE, Tree
+from coatcheck.protocol.merkle import HASH_SIZE, Tree
 from coatcheck.protocol.parcels import TALLY_SIZE, Tally, decode_tallies, encode_tallies
 from coatcheck.protocol.records import Layout, Signed, cut
 from coatcheck.protocol.suites import ADDRESS_SIZE, DIGEST_SIZE, SIGNATURE_SIZE
@@ -87,20 +87,12 @@ class Bulletin:
     ) -> "Bulletin":
         """Sort the entries and compute their root; the heading is still to be signed."""
         ordered = tuple(tuple(sorted(group)) for group in entries)
-        blank = Heading(outcome, digest, tuple(tallies), EMPTY)
-        draft = cls(blank, ordered)
-        return cls(replace(blank, root=draft.tree.root()), ordered)
-
-    def leaves(self) -> Iterator[bytes]:
-        """Yield the leaves of the bulletin's tree: the group's number, then the entry."""
-        for number, group in enumerate(self.entries):
-            prefix = bytes((number,))
-            yield from (prefix + entry for entry in group)
+        return cls(Heading(outcome, digest, tuple(tallies), _tree(ordered).root()), ordered)
 
     @cached_property
     def tree(self) -> Tree:
         """The Merkle tree over all entries."""
-        return Tree(self.leaves())
+        return _tree(self.entries)
 
     def find(self, address: bytes, group: int) -> int | None:
         """Find the place of an address within its group."""
@@ -135,6 +127,12 @@ class Bulletin:
             if any(a >= b for a, b in pairwise(addresses)):
                 raise Malformed("the entries of this bulletin are not sorted by address")
         return bulletin
+
+
+def _tree(entries: Iterable[Iterable[bytes]]) -> Tree:
+    # A leaf is the group's number, then the entry.
+    groups = ((bytes((number,)), group) for number, group in enumerate(entries))
+    return Tree(prefix + entry for prefix, group in groups for entry in group)
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from coatcheck import tasks
 from coatcheck.domains import Categories
 from coatcheck.errors import BadKey, Misuse, Refused
+from coatcheck.protocol.drafting import least_sizes
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
 from coatcheck.protocol.keys import Contact, KeyPairs
 from coatcheck.protocol.messages import (
@@ -27,7 +28,6 @@ from coatcheck.protocol.messages import (
     Partner,
     PayloadFormat,
     ReportTable,
-    answer_room,
     encode_answer,
 )
 from coatcheck.protocol.moves import Moves
@@ -222,23 +222,15 @@ class Server:
                 f"task {self.task.name} has the groups {', '.join(self.task.groups)}, the terms"
                 f" have {len(groups)}"
             )
-        for of, format_ in zip(groups, self._formats, strict=True):
-            if of.payload_size != format_.size:
+        sizes = least_sizes(self.task, self.randomizers, suite=self.round.suite)
+        for of, (payload, answer) in zip(groups, sizes, strict=True):
+            if of.payload_size != payload:
                 raise Refused(
-                    f"reports of {of.name!r} take {format_.size} bytes, terms say {of.payload_size}"
+                    f"reports of {of.name!r} take {payload} bytes, terms say {of.payload_size}"
                 )
-        stated = self.task.answer_size([r.domain.dimension for r in self.randomizers])
-        widest = max(of.payload_size for of in groups)
-        for of, most in zip(groups, stated, strict=True):
-            need = answer_room(
-                references=most.references,
-                numbers=most.numbers,
-                suite=self.round.suite,
-                payload=widest,
-            )
-            if of.answer_size < need:
+            if of.answer_size < answer:
                 raise Refused(
-                    f"answers to {of.name!r} can take {need} bytes, terms give {of.answer_size}"
+                    f"answers to {of.name!r} can take {answer} bytes, terms give {of.answer_size}"
                 )
 
 

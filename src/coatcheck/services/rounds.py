@@ -121,13 +121,14 @@ class RoundService(Service[S, T], Generic[S, T, L]):
             text = "round %s is not led: %s; are all key files listed that its terms name?"
             log.error(text, stored.name, place_of(error))
 
-    def found(self, digest: bytes) -> L:
-        """Find a round, or say why it is not here."""
-        if digest in self.faulty:
+    def found(self, digest: str) -> L:
+        """Find a round by its digest in hex, or say why it is not here."""
+        raw = bytes.fromhex(digest)
+        if raw in self.faulty:
             raise Problem("unavailable", "this round needs its operator, who finds why in the log")
-        if digest not in self.rounds:
+        if raw not in self.rounds:
             raise self.absent(f"this {self.role} has no such round")
-        return self.rounds[digest]
+        return self.rounds[raw]
 
     async def step(self) -> None:
         """Look at every round that is not over."""

@@ -17,20 +17,10 @@ from coatcheck.errors import Misuse
 from coatcheck.protocol.keyfiles import write_bytes
 from coatcheck.services.http.app import Service
 from coatcheck.services.http.connections import protocol
-from coatcheck.services.settings import (
-    BoardSettings,
-    ServerSettings,
-    Settings,
-    ShufflerSettings,
-    read_settings,
-)
+from coatcheck.services.settings import Settings, read_settings
 
-ROLES: Final[dict[str, tuple[str, type[Settings]]]] = {
-    "shuffler": ("ShufflerService", ShufflerSettings),
-    "server": ("ServerService", ServerSettings),
-    "board": ("BoardService", BoardSettings),
-}
-"""The class of each role's service, and of its settings."""
+ROLES: Final = {"shuffler": "ShufflerService", "server": "ServerService", "board": "BoardService"}
+"""The class of each role's service."""
 
 
 def build(role: str, config: Path) -> Service[Any, Any]:
@@ -39,8 +29,8 @@ def build(role: str, config: Path) -> Service[Any, Any]:
         raise Misuse(f"a service is one of {', '.join(ROLES)}, not {role!r}")
     # Each role is loaded alone: a shuffler's process never imports what decodes a report.
     module = import_module(f"coatcheck.services.{role}.service")
-    name, kind = ROLES[role]
-    service: Service[Any, Any] = getattr(module, name)(read_settings(config, role=role, kind=kind))
+    kind = getattr(module, ROLES[role])
+    service: Service[Any, Any] = kind(read_settings(config, role=role, kind=kind.settings_type))
     return service
 
 

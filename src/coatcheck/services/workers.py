@@ -75,9 +75,9 @@ class Workers:
 class Lanes(Bulk):
     """Opens and seals in several processes once there is enough to do."""
 
-    def __init__(self, keys: Sequence[Path], *, count: int) -> None:
-        self._keys = tuple(keys)
-        self._count = count or os.cpu_count() or 1
+    def __init__(self, settings: Settings) -> None:
+        self._keys = settings.key_files
+        self._count = settings.workers or os.cpu_count() or 1
 
     def unseal_each(
         self, sealed: Sequence[bytes], *, key: OpeningKey, bounds: Sequence[bytes]

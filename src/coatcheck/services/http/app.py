@@ -5,9 +5,8 @@ the router, msgspec reads and writes the documents (docs/decisions/0009-one-sche
 """
 
 import asyncio
-import contextlib
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -30,7 +29,7 @@ from coatcheck.services.http.connections import (
 from coatcheck.services.http.openapi import describe
 from coatcheck.services.http.problems import Problem, told
 from coatcheck.services.http.routes import JSON, Reply, Route
-from coatcheck.services.keyring import Keyring, key_files
+from coatcheck.services.keyring import Keyring
 from coatcheck.services.leadership import Leadership
 from coatcheck.services.log import log, place_of
 from coatcheck.services.metrics import MEDIA as METRICS
@@ -52,6 +51,7 @@ class Service(Generic[S, T]):
         role: the role's name.
         table: the role's own routes.
         routes: all that are served.
+        settings_type: the role's settings.
         store_type: the role's store, which is opened at its URL.
         loops: what runs beside the requests, as long as the service does.
         started: called once when the service begins to answer.
@@ -60,13 +60,14 @@ class Service(Generic[S, T]):
 
     role: ClassVar[str]
     table: ClassVar[Sequence[Route]]
+    settings_type: ClassVar[type[Settings]]
     store_type: ClassVar[type[Any]]
 
     def __init__(self, settings: S, *, store: T | None = None, clock: Clock | None = None) -> None:
         self.settings = settings
         self.store: T = store or self.store_type(settings.store_url)
         self.clock = clock or Clock()
-        self.keyring = Keyring(key_files(settings))
+        self.keyring = Keyring(settings.key_files)
         self.trusted = settings.trusted_keys()
         self.metrics = Metrics(self.role)
         self.leadership = Leadership(self.store, seconds=settings.lease, gained=self.load)
@@ -92,18 +93,12 @@ class Service(Generic[S, T]):
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
-        async with self._running():
-            self.started()
-            await send({"type": "lifespan.startup.complete"})
-            await receive()
-        await send({"type": "lifespan.shutdown.complete"})
-
-    @contextlib.asynccontextmanager
-    async def _running(self) -> AsyncIterator[None]:
         await self.leadership.renew()
         running: list[asyncio.Task[Any]] = [asyncio.create_task(loop()) for loop in self.loops]
         try:
-            yield
+            self.started()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
         finally:
             running += self._tasks
             for task in running:
@@ -111,6 +106,7 @@ class Service(Generic[S, T]):
             await asyncio.gather(*running, return_exceptions=True)
             await self.leadership.end()
             await self.end()
+        await send({"type": "lifespan.shutdown.complete"})
 
     async def _keep_stepping(self) -> None:
         while True:

@@ -149,7 +149,9 @@ def _trusted(ca: str) -> ssl.SSLContext:
         raise Misuse(f"{ca} is no file of certificates (PEM): {error}") from None
 
 
-async def patiently(ask: Callable[[], Awaitable[_T]], patience: float) -> _T:
+async def patiently(
+    ask: Callable[[], Awaitable[_T]], patience: float, *, growth: float = 2.0
+) -> _T:
     """Ask again, ever more rarely, for so many seconds, while the other side is away."""
     end, pause = time.monotonic() + patience, _PAUSE
     while True:
@@ -159,7 +161,7 @@ async def patiently(ask: Callable[[], Awaitable[_T]], patience: float) -> _T:
             if time.monotonic() + pause > end:
                 raise
         await asyncio.sleep(pause)
-        pause = min(pause * 2, _LONGEST)
+        pause = min(pause * growth, _LONGEST)
 
 
 def ask(

@@ -11,10 +11,9 @@ same bytes; whatever fails, no other and no less private way is tried. SPEC sect
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 import msgspec
 
@@ -29,13 +28,10 @@ from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
-from coatcheck.services.board.view import BoardView
 from coatcheck.services.http.client import BULK, Absent, HttpClient, NotTaken, patiently
+from coatcheck.services.person.board import BoardView
 from coatcheck.services.person.tickets import TicketFile
 
-_R = TypeVar("_R")
-_PAUSE: Final = 0.25
-_LONGEST: Final = 5.0
 _BYTES: Final = {"content-type": "application/octet-stream"}
 
 
@@ -202,21 +198,7 @@ class Visit:
     async def bulletin(self, *, patience: float) -> VerifiedBulletin:
         """Wait for the bulletin, and check that the board shows the same to everybody."""
         await self._know_terms()
-        end, pause = time.monotonic() + patience, _PAUSE
-        while True:
-            away = ""
-            try:
-                return await self._bulletin()
-            except Absent:
-                await self._check_alive()
-            except Unavailable as error:
-                away = f" ({error})"
-            if time.monotonic() > end:
-                raise Unavailable(
-                    f"the round is not answered yet{away}: your ticket waits, try later"
-                )
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.3, _LONGEST)
+        return await patiently(self._bulletin, patience, growth=1.3)
 
     async def collect(self, *, patience: float = 600.0) -> Answer:
         """Wait for the round's answers and open yours."""
@@ -288,10 +270,18 @@ class Visit:
         return BoardView(url, round_=self.round, path=self.path, peers=self._peers)
 
     async def _bulletin(self) -> VerifiedBulletin:
-        raw = await self._peers.get(f"{self._at_board}/bulletin", most=BULK)
-        bulletin = await asyncio.to_thread(verify_bulletin, raw, self.round)
-        await self._view().check_bulletin(bulletin)
-        return bulletin
+        away = ""
+        try:
+            raw = await self._peers.get(f"{self._at_board}/bulletin", most=BULK)
+            bulletin = await asyncio.to_thread(verify_bulletin, raw, self.round)
+            await self._view().check_bulletin(bulletin)
+        except Absent:
+            await self._check_alive()
+        except Unavailable as error:
+            away = f" ({error})"
+        else:
+            return bulletin
+        raise Unavailable(f"the round is not answered yet{away}: your ticket waits, try later")
 
     async def _check_alive(self) -> None:
         """Refuse to wait for a bulletin that will never come."""
@@ -310,15 +300,3 @@ class Visit:
             if len(found) * size > BULK:
                 raise Refused(f"{where} does not end: more letters than {BULK} bytes are not read")
         return found
-
-
-def visit_once(
-    url: str, act: Callable[[Visit], Awaitable[_R]], *, ticket: Path, trusted: Trust, ca: str = ""
-) -> _R:
-    """Make one visit from a program without an event loop, such as `lambda v: v.collect()`."""
-
-    async def whole() -> _R:
-        async with Visit(url, path=ticket, trusted=trusted, ca=ca) as visit:
-            return await act(visit)
-
-    return asyncio.run(whole())

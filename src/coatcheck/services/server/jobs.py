@@ -15,7 +15,7 @@ from coatcheck.protocol.server import MOVES, Phase, Server, ServerState, refusal
 from coatcheck.protocol.suites import suite_named
 from coatcheck.protocol.terms import Work
 from coatcheck.services import faults
-from coatcheck.services.keyring import key_files, keyring_of
+from coatcheck.services.keyring import keyring_of
 from coatcheck.services.log import log, place_of
 from coatcheck.services.settings import ServerSettings
 from coatcheck.services.workers import Lanes
@@ -30,7 +30,7 @@ def draft(
     board: PublicKeys,
 ) -> bytes:
     """Compute a plan's sizes and promises and sign it as the server."""
-    keys = keyring_of(key_files(settings))
+    keys = keyring_of(settings.key_files)
     try:
         terms = read_draft(plan).terms(
             suite=suite_named(keys.public.suite),
@@ -55,13 +55,12 @@ def answer(
     if not MOVES.allows(stored.phase, "answer"):
         return stored.outcome  # a try before this one did it
     round_ = settle(read_signed(stored.signed))
-    files = key_files(settings)
-    keys = keyring_of(files).of(round_.terms.server.verifying)
+    keys = keyring_of(settings.key_files).of(round_.terms.server.verifying)
     raw = store.incoming(digest)
     move = "refuse"
     try:
         state = ServerState(stored.phase, stored.accepted)
-        task, lanes = _task(round_.terms.task, settings), Lanes(files, count=settings.workers)
+        task, lanes = _task(round_.terms.task, settings), Lanes(settings)
         server = Server(round_, keys=keys, state=state, task=task, bulk=lanes)
         faults.reach("server.open")
         bulletin = server.answer(raw)

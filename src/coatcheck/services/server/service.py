@@ -5,23 +5,60 @@ arithmetic is done by its worker. SPEC section 11.
 """
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import msgspec
+from msgspec import Struct
 
 from coatcheck.errors import BadSignature, Refused, Unavailable
 from coatcheck.protocol.agreement import SignedTerms, read_signed, settle, write_signed
 from coatcheck.protocol.keyfiles import PublicKeys
+from coatcheck.protocol.records import read_document
 from coatcheck.protocol.server import MOVES, Phase
-from coatcheck.protocol.terms import read_terms
+from coatcheck.protocol.terms import Second, read_terms
 from coatcheck.services import faults
+from coatcheck.services.http.connections import Wire
+from coatcheck.services.http.deliveries import delivery
+from coatcheck.services.http.routes import ROUND, Digest, Route
 from coatcheck.services.rounds import LiveRound, RoundService
 from coatcheck.services.server.jobs import answer, draft
-from coatcheck.services.server.routes import ROUTES, Proposal
 from coatcheck.services.settings import ServerSettings
 from coatcheck.stores.server import ServerRound, ServerStore
+
+
+class Proposal(Struct, frozen=True, forbid_unknown_fields=True):
+    """What an organizer asks for: a draft as in `coatcheck terms propose`, and the times.
+
+    A time below 10^9 is a number of seconds from now.
+    """
+
+    draft: dict[str, Any]
+    opens: Second = 0
+    closes: Second = 3600
+    expires: Second = 7200
+
+    def times(self, now: int) -> tuple[int, int, int]:
+        """Give the times in seconds since 1970."""
+
+        def at(time: int) -> int:
+            return time if time >= 10**9 else now + time
+
+        return at(self.opens), at(self.closes), at(self.expires)
+
+
+class RoundStatus(Struct, frozen=True):
+    """Where a round stands at the server."""
+
+    round: str
+    digest: str
+    phase: str
+    outcome: str
+    opened: bool
+    closes: int
+    expires: int
+    first_shuffler: str
 
 
 @dataclass(kw_only=True)
@@ -30,29 +67,62 @@ class ServerLiveRound(LiveRound[ServerRound]):
 
     opened: bool = False
 
+    def status(self, first_shuffler: str) -> RoundStatus:
+        """Say where the round stands."""
+        terms, phase = self.round.terms, self.stored.phase
+        return RoundStatus(
+            round=terms.round,
+            digest=self.round.digest.hex(),
+            phase=phase.value,
+            outcome=self.stored.outcome,
+            opened=self.opened or phase not in {Phase.PROPOSED, Phase.AWAITING},
+            closes=terms.closes,
+            expires=terms.expires,
+            first_shuffler=first_shuffler,
+        )
+
 
 class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
     """One server for many rounds."""
 
     role = "server"
-    table = ROUTES
     moves = MOVES
+    settings_type = ServerSettings
     store_type = ServerStore
 
     # -- what the operator and the shufflers ask
 
-    async def propose(self, plan: Proposal) -> ServerLiveRound:
-        """Draft and sign terms, have everybody sign them, and open the round.
+    def _status(self, live: ServerLiveRound) -> RoundStatus:
+        return live.status(self.settings.value(self.settings.shufflers[0]))
 
-        A name is proposed once: asking again goes on with what was proposed.
-        """
+    async def list_rounds(self) -> list[RoundStatus]:
+        """List the rounds."""
+        return [self._status(live) for live in self.rounds.values()]
+
+    async def round_status(self, digest: Digest) -> RoundStatus:
+        """Say where a round stands."""
+        return self._status(self.found(digest))
+
+    async def terms(self, digest: Digest) -> SignedTerms:
+        """Give the terms with the signatures there are so far."""
+        return read_signed(self.found(digest).stored.signed)
+
+    def batch(self, digest: Digest, wire: Wire) -> Awaitable[None]:
+        """Take the last shuffler's batch; the same one twice is one."""
+        live = self.found(digest)
+        if live.stored.phase is Phase.PROPOSED:
+            raise self.absent("this server has no such round")
+        return self.receive_batch(live, wire, hop=len(live.round.terms.shufflers) - 1)
+
+    async def propose(self, body: Proposal) -> RoundStatus:
+        """Propose a round, have it signed, and open it; asking again goes on where it stopped."""
         fence = self.leadership.fence
-        known = [one for one in self.rounds.values() if one.stored.name == plan.draft.get("round")]
+        known = [one for one in self.rounds.values() if one.stored.name == body.draft.get("round")]
         if not known:
-            times = plan.times(self.clock.now())
+            times = body.times(self.clock.now())
             shufflers = [await self._key(url) for url in self.settings.shufflers]
             board = await self._key(self.settings.board)
-            raw = await self.workers.run(draft, self.settings, plan.draft, times, shufflers, board)
+            raw = await self.workers.run(draft, self.settings, body.draft, times, shufflers, board)
             round_ = read_terms(read_signed(raw).document.encode())
             fresh = ServerRound(round_.digest, round_.terms.round, raw)
             await asyncio.to_thread(self.store.propose, fresh, fence=fence)
@@ -62,15 +132,13 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
             if not known:
                 raise Refused("a round of this name is here and cannot be led: take a new name")
         await self.advance(known[0])
-        return known[0]
+        return self._status(known[0])
 
     async def _key(self, where: str) -> PublicKeys:
         """Ask a role for its public keys, which must be known here."""
         url = self.settings.value(where)
-        try:
-            public = msgspec.json.decode(await self.peers.get(f"{url}/key"), type=PublicKeys)
-        except msgspec.MsgspecError:
-            raise Unavailable(f"{url} does not tell its key") from None
+        raw = await self.peers.get(f"{url}/key")
+        public = read_document(raw, PublicKeys, f"{url} does not tell its key", error=Unavailable)
         if bytes.fromhex(public.verifying) not in self.trusted:
             raise Refused(f"the key of {url} is not among the trusted ones of the settings")
         return public
@@ -132,6 +200,14 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         fence = self.leadership.fence
         await asyncio.to_thread(self.store.publish, live.round.digest, fence=fence)
         self.done(live, "published")
+
+    table = (
+        Route("GET", "/rounds", list_rounds, problems=(503,)),
+        Route("POST", "/rounds", propose, operator=True, problems=(409, 507)),
+        Route("GET", ROUND, round_status),
+        Route("GET", f"{ROUND}/terms", terms),
+        delivery(f"{ROUND}/batch", batch),
+    )
 
 
 def _merged(mine: SignedTerms, theirs: SignedTerms) -> SignedTerms:

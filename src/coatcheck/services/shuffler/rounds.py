@@ -3,6 +3,8 @@
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
+from msgspec import Struct
+
 from coatcheck.errors import Misuse
 from coatcheck.protocol.agreement import read_signed, settle
 from coatcheck.protocol.envelope import Bulk
@@ -12,6 +14,27 @@ from coatcheck.protocol.terms import Round
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.rounds import LiveRound
 from coatcheck.stores.shuffler import ShufflerRound
+
+
+class GroupCount(Struct, frozen=True):
+    """How many are there, and how many are needed."""
+
+    name: str
+    minimum: int
+    crowd: int
+
+
+class RoundStatus(Struct, frozen=True):
+    """Where a round stands at this shuffler: counts, and nothing about anybody."""
+
+    round: str
+    digest: str
+    phase: str
+    hop: int | None
+    opens: int
+    closes: int
+    expires: int
+    groups: list[GroupCount]
 
 
 @dataclass(kw_only=True)
@@ -58,6 +81,23 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
     def sizes(self) -> tuple[int, ...]:
         """Give the crowd of each group."""
         return tuple(self.crowd[number] for number in range(len(self._sizes)))
+
+    def status(self) -> RoundStatus:
+        """Say where the round stands."""
+        terms = self.round.terms
+        return RoundStatus(
+            round=terms.round,
+            digest=self.round.digest.hex(),
+            phase=self.stored.phase.value,
+            hop=self.hop,
+            opens=terms.opens,
+            closes=terms.closes,
+            expires=terms.expires,
+            groups=[
+                GroupCount(name=group.name, minimum=group.minimum, crowd=crowd)
+                for group, crowd in zip(terms.groups, self.sizes(), strict=True)
+            ],
+        )
 
     def fits(self, group: int, *, limit: int) -> bool:
         """Tell whether a batch and a bulletin of so many bytes carry one more report of a group."""

@@ -7,22 +7,32 @@ Uploads are acknowledged after they are on the disk. SPEC section 10.
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Awaitable
+
+from msgspec import Struct
 
 from coatcheck.entropy import system
 from coatcheck.errors import TwoFaces
-from coatcheck.protocol.agreement import SignedTerms, countersign, settle, write_signed
+from coatcheck.protocol.agreement import SignedTerms, countersign, read_signed, settle, write_signed
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.shuffler import MOVES, Phase, fresh_state
 from coatcheck.protocol.terms import read_terms
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
+from coatcheck.services.http.connections import Wire
+from coatcheck.services.http.deliveries import delivery
 from coatcheck.services.http.problems import Problem
+from coatcheck.services.http.routes import ROUND, Digest, Header, Reply, Route
 from coatcheck.services.rounds import RoundService
 from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler.intake import Intake
 from coatcheck.services.shuffler.jobs import release
-from coatcheck.services.shuffler.rounds import ShufflerLiveRound, blank_role, live_round
-from coatcheck.services.shuffler.routes import ROUTES
+from coatcheck.services.shuffler.rounds import (
+    RoundStatus,
+    ShufflerLiveRound,
+    blank_role,
+    live_round,
+)
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
 
 _REST = 9.0
@@ -37,14 +47,29 @@ _STEPS = {
     "expire": ("abandoned", ", because its crowd did not come in time"),
 }
 """How each move is counted and logged."""
+_TOKEN = Header("coatcheck-token", "An enrolment token, if asked for.", required=False)
+
+
+class Offer(Struct, frozen=True):
+    """What a person needs to take part: the terms, and where the board is."""
+
+    signed: SignedTerms
+    board: str
+    status: RoundStatus
+
+
+class Abandonment(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether the operator is sure."""
+
+    sure: bool
 
 
 class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLiveRound]):
     """One shuffler for many rounds."""
 
     role = "shuffler"
-    table = ROUTES
     moves = MOVES
+    settings_type = ShufflerSettings
     store_type = ShufflerStore
 
     def __init__(
@@ -60,33 +85,61 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         self.commits = self.intake.commits
         self.loops += [self.commits.run]
 
-    # -- what roles ask
+    # -- for everybody
 
-    async def sign(self, signed: SignedTerms) -> SignedTerms:
-        """Counter-sign terms, once per name."""
-        fence = self.leadership.fence
+    async def list_rounds(self) -> list[RoundStatus]:
+        """List the rounds."""
+        return [live.status() for live in self.rounds.values()]
+
+    async def offer(self, digest: Digest) -> Offer:
+        """Give the signed terms of a round and where it stands."""
+        live, board = self.found(digest), self.settings.value(self.settings.board)
+        return Offer(signed=read_signed(live.stored.signed), board=board, status=live.status())
+
+    def upload(self, digest: Digest, wire: Wire) -> Awaitable[None]:
+        """Hand in a sealed report for a signed receipt; the same bytes are no second report."""
+        return self.intake.upload(self.found(digest), wire)
+
+    # -- for the server and for the shuffler before
+
+    def batch(self, digest: Digest, wire: Wire) -> Awaitable[None]:
+        """Take the batch of the shuffler before; the same one twice is one."""
+        live = self.found(digest)
+        if live.hop is None:
+            raise Problem("closed", "the round is over, and its key was taken away")
+        if not live.hop:
+            raise Problem("refused", "the first shuffler takes uploads, not batches")
+        return self.receive_batch(live, wire, hop=live.hop - 1)
+
+    async def sign(self, body: SignedTerms) -> SignedTerms:
+        """Counter-sign terms of a known server, once per name."""
         memory: dict[str, bytes] = {}
-        answer = countersign(signed, keys=self._signer(signed.document), pledged=memory)
+        answer = countersign(body, keys=self._signer(body.document), pledged=memory)
         ((name, digest),) = memory.items()
-        if await asyncio.to_thread(self.store.pledge, name, digest, fence=fence) != digest:
-            raise TwoFaces(f"round {name!r} is already signed with other terms: use a new name")
+        await self._pledge(name, digest)
         return answer
 
-    async def open(self, digest: bytes, signed: SignedTerms) -> None:
+    async def _pledge(self, name: str, digest: bytes) -> None:
+        """Remember which terms are signed under a name; a second version is refused."""
+        fence = self.leadership.fence
+        if await asyncio.to_thread(self.store.pledge, name, digest, fence=fence) != digest:
+            raise TwoFaces(f"round {name!r} is already signed with other terms: use a new name")
+
+    async def open_round(self, digest: Digest, body: SignedTerms) -> RoundStatus:
         """Open a round on terms that everybody signed."""
-        round_ = settle(signed)
-        if round_.digest != digest:
+        round_ = settle(body)
+        if round_.digest.hex() != digest:
             raise Problem("malformed", "these terms are of another round than the address says")
-        self._signer(signed.document)
+        self._signer(body.document)
         blank_role(round_, self.keyring)  # what cannot be led is refused before it is stored
         name, fence = round_.terms.round, self.leadership.fence
-        if await asyncio.to_thread(self.store.pledge, name, digest, fence=fence) != digest:
-            raise TwoFaces("this name is pledged to other terms")
+        await self._pledge(name, round_.digest)
         secret = bytes(fresh_state(system()).secret)
-        fresh = ShufflerRound(digest, name, write_signed(signed), secret=secret)
+        fresh = ShufflerRound(round_.digest, name, write_signed(body), secret=secret)
         await asyncio.to_thread(self.store.begin, fresh, fence=fence)
         faults.reach("shuffler.opened")
         await self.refresh()
+        return self.found(digest).status()
 
     def _signer(self, document: str) -> KeyPairs:
         """Find this shuffler's key in terms; those of an unknown server are refused."""
@@ -96,10 +149,29 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         mine = [party for party in terms.shufflers if self.keyring.has(party.verifying)]
         if len(mine) != 1:
             raise Problem("refused", "these terms name another shuffler, or this one twice")
-        keys = self.keyring.of(mine[0].verifying)
-        if mine[0].sealing != keys.opening.public_raw.hex():
-            raise Problem("refused", "these terms name another sealing key for this shuffler")
-        return keys
+        return self.keyring.of(mine[0].verifying)
+
+    # -- for the operator
+
+    async def abandon(self, digest: Digest, body: Abandonment) -> RoundStatus:
+        """Give a round up: nothing of it leaves, and everything of it is forgotten."""
+        live = self.found(digest)
+        if not body.sure:
+            raise Problem("unprocessable", "say sure: true to give the round up for good")
+        if not MOVES.allows(live.stored.phase, "abandon"):
+            raise Problem("closed", f"the round is {live.stored.phase.value} already")
+        await self._move(live, "abandon")
+        return live.status()
+
+    async def close(self, digest: Digest) -> RoundStatus:
+        """Close a round whose time is over and whose crowd is there, without waiting for a look."""
+        live = self.found(digest)
+        if live.stored.phase is Phase.OPEN and self.clock.now() < live.round.terms.closes:
+            raise Problem("refused", "the terms keep this round open longer: wait, or abandon it")
+        if live.stored.phase is Phase.OPEN and not self._enough(live):
+            raise Problem("refused", "a group is below its minimum crowd: wait, or abandon it")
+        await self.advance(live)
+        return live.status()
 
     # -- what happens by itself
 
@@ -130,7 +202,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
     async def proceed(self, live: ShufflerLiveRound) -> None:
         """Close, release, deliver or give up, whatever is due."""
         if live.stored.phase is Phase.OPEN:
-            if self.enough(live):
+            if self._enough(live):
                 await self.attempt("close", lambda: self._close(live))
             elif live.role is not None and live.role.expired(now=self.clock.now()):
                 await self.attempt("abandon", lambda: self._move(live, "expire"))
@@ -140,7 +212,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
             done = await self.attempt("deliver", lambda: self._deliver(live))
             live.tried(done=done, tick=self.settings.tick)
 
-    def enough(self, live: ShufflerLiveRound) -> bool:
+    def _enough(self, live: ShufflerLiveRound) -> bool:
         """Tell whether a round can close, and has more than when it last fell short.
 
         After a long release that fell short the round rests, open for uploads: otherwise rubbish
@@ -169,10 +241,6 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
             live.rest = time.monotonic() + (took * _REST if took > _QUICK else 0)
             await self._move(live, "reopen")
 
-    async def abandon(self, live: ShufflerLiveRound) -> None:
-        """Give a round up: nothing of it leaves, everything of it is forgotten."""
-        await self._move(live, "abandon")
-
     async def _deliver(self, live: ShufflerLiveRound) -> None:
         mine = live.round.terms.shufflers[live.hop or 0].verifying
         await self.deliver(live, "batch", to=self.settings.next, signer=mine)
@@ -189,3 +257,20 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
             self._unclean = True
             self.done(live, *_STEPS[move])
         await self.refresh()
+
+    table = (
+        Route(
+            *("POST", f"{ROUND}/uploads", upload),
+            gives=Reply,
+            status=201,
+            reads=(_TOKEN,),
+            problems=(403, 409, 425, 429, 507),
+        ),
+        Route("GET", "/rounds", list_rounds, problems=(503,)),
+        Route("POST", "/rounds", sign, problems=(403, 409, 507)),
+        Route("GET", ROUND, offer),
+        Route("PUT", ROUND, open_round, problems=(403, 409, 507)),
+        delivery(f"{ROUND}/batch", batch),
+        Route("POST", f"{ROUND}/abandonment", abandon, operator=True, problems=(409, 507)),
+        Route("POST", f"{ROUND}/closing", close, operator=True, problems=(409, 507)),
+    )
