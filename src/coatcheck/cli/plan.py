@@ -1,167 +1,139 @@
 """`coatcheck plan`: which mechanism, local budget and radius or grid keep a promise best."""
 
-import json
-import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
-import click
-
-from coatcheck.cli.numbers import numbers
-from coatcheck.cli.privacy import WHOLE, plain
+from coatcheck.cli.options import OBJECT, WHOLE, Json, Reader, command, numbers, one_of, whole
+from coatcheck.cli.output import hint, show, table
+from coatcheck.cli.privacy import plain
 from coatcheck.domains import Ball, Box, Categories, Domain
 from coatcheck.errors import Misuse
 from coatcheck.planning import Design, Group, Plan, Recommendation
 from coatcheck.planning import plan as planned
-from coatcheck.planning.words import GOALS, shape, told_aim, told_error, told_unit
+from coatcheck.planning.words import GOALS, Aim, shape, told_error, told_unit
 from coatcheck.tasks import Task, from_params
 from coatcheck.tasks.metric import scale_of
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-_WIDTH: Final = 100
+
+def _corners(text: str) -> list[tuple[float, ...]]:
+    low, high = text.split(":")
+    return [tuple(float(x) for x in corner.split(",")) for corner in (low, high)]
 
 
-@click.command()
-@click.option("--epsilon", type=float, required=True, help="The ε promised to everybody.")
-@click.option("--delta", type=float, required=True, help="The chance that the promise fails.")
-@click.option("--crowd", type=WHOLE, help="The smallest crowd of a single group, called `all`.")
-@click.option("--expected", type=WHOLE, help="How many people are likely to come.")
-@click.option("--corrupted", type=WHOLE, default=0, help="How many members may help the server.")
-@click.option("--group", "groups", multiple=True, help="NAME:CROWD[:EXPECTED[:CORRUPTED]], each.")
-@click.option("--goal", default="mean", show_default=True, help=" | ".join(GOALS))
-@click.option("--dimension", type=WHOLE, default=2, show_default=True, help="Axes of [-1, 1]^d.")
-@click.option("--box", help="LO,LO:HI,HI in your own units.")
-@click.option("--geographic", help="SOUTH,WEST,NORTH,EAST in degrees; errors are in metres.")
-@click.option("--ball", type=float, help="Radius of an l2 ball with --dimension.")
-@click.option("--labels", help="Labels, separated by commas.")
-@click.option("--task", "task_name", help="What will be computed; answers give some people away.")
-@click.option("--task-params", default="{}", help="Its parameters as a JSON object.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Also draw curves into this file.")
+def _group(text: str) -> tuple[str, list[int]]:
+    name, *counts = text.split(":")
+    if not name or not 1 <= len(counts) <= 3:
+        raise ValueError
+    return name, [whole(count) for count in counts]
+
+
+_BOX = Reader(_corners, "is LO,LO:HI,HI, such as 0,0:4,2")
+_DEGREES = numbers("31,121,31.5,122 (SOUTH,WEST,NORTH,EAST)", count=4)
+_GROUP = Reader(_group, "is NAME:CROWD[:EXPECTED[:CORRUPTED]]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """The domain of everybody's value."""
+
+    dimension: Annotated[int, WHOLE, "Axes of [-1, 1]^d."] = 2
+    box: Annotated[list[Any] | None, _BOX, "LO,LO:HI,HI in your own units."] = None
+    geographic: Annotated[
+        list[float] | None, _DEGREES, "SOUTH,WEST,NORTH,EAST in degrees; errors are in metres."
+    ] = None
+    ball: Annotated[float | None, "Radius of an l2 ball with --dimension."] = None
+    labels: Annotated[str | None, "Labels, separated by commas."] = None
+
+    def domain(self) -> Domain:
+        """Return the domain that the options describe."""
+        given = (self.box, self.geographic, self.ball, self.labels)
+        if sum(one is not None for one in given) > 1:
+            options = "--box, --geographic, --ball, --labels"
+            raise Misuse(f"values live in one domain: give one of {options}")
+        if self.labels is not None:
+            return Categories(tuple(label.strip() for label in self.labels.split(",")))
+        if self.ball is not None:
+            return Ball(radius=self.ball, p=2, dimension=self.dimension)
+        if self.geographic is not None:
+            south, west, north, east = self.geographic
+            return Box.geographic(south=south, west=west, north=north, east=east)
+        if self.box is not None:
+            return Box(*self.box)
+        if self.dimension < 1:
+            raise Misuse(f"--dimension is at least 1, not {self.dimension}")
+        return Box((-1.0,) * self.dimension, (1.0,) * self.dimension)
+
+
+@command()
 def plan(
     *,
-    epsilon: float,
-    delta: float,
-    crowd: int | None,
-    expected: int | None,
-    corrupted: int,
-    groups: tuple[str, ...],
-    goal: str,
-    dimension: int,
-    box: str | None,
-    geographic: str | None,
-    ball: float | None,
-    labels: str | None,
-    task_name: str | None,
-    task_params: str,
-    as_json: bool,
-    plot: Path | None,
+    epsilon: Annotated[float, "The ε promised to everybody."],
+    delta: Annotated[float, "The chance that the promise fails."],
+    crowd: Annotated[int | None, WHOLE, "The smallest crowd of one group, named `all`."] = None,
+    expected: Annotated[int | None, WHOLE, "How many people are likely to come."] = None,
+    corrupted: Annotated[int, WHOLE, "How many members may help the server."] = 0,
+    group: Annotated[
+        tuple[Any, ...], _GROUP, "NAME:CROWD[:EXPECTED[:CORRUPTED]], once per group."
+    ] = (),
+    goal: Annotated[Aim, one_of(GOALS), " | ".join(GOALS)] = "mean",
+    values: Values,
+    task_name: Annotated[
+        str | None, "--task", "What will be computed; answers give some people away."
+    ] = None,
+    task_params: Annotated[dict[str, Any] | None, OBJECT, "Its parameters as JSON."] = None,
+    as_json: Json = False,
+    plot: Annotated[Path | None, "Also draw curves into this file."] = None,
 ) -> None:
     """Choose mechanism, local budget and radius or grid together, and say what they give."""
-    if goal not in GOALS:
-        raise Misuse(f"--goal is one of {' | '.join(GOALS)}, not {goal!r}")
-    domain = _domain(dimension, box, geographic, ball, labels)
-    asked = _groups(groups, crowd, expected, corrupted, domain)
+    domain = values.domain()
+    if bool(group) == (crowd is not None):
+        raise Misuse("say who takes part: --crowd for one group, or --group for each of several")
+    if crowd is not None:
+        group = (("all", (crowd, expected, corrupted)),)
+    asked = {name: Group(domain, *counts) for name, counts in group}
     if plot is not None:
         from coatcheck.planning.charts import check_file, draw_plan  # noqa: PLC0415 - needs an extra
 
         check_file(plot)
-    task = _task(task_name, task_params, list(asked), domain)
+    task = None if task_name is None else _task(task_name, task_params or {}, list(asked), domain)
     found = planned(asked, epsilon=epsilon, delta=delta, goal=goal, task=task)
-    if as_json:
-        click.echo(json.dumps(_plain(found), indent=1))
-    else:
-        _print(found)
+    show(_document(found), as_json=as_json, text=lambda: _text(found))
     if plot is not None:
         draw_plan(found, plot)
-        click.echo(f"coatcheck: drew {plot}", err=True)
+        hint(f"drew {plot}")
 
 
-def _domain(
-    dimension: int,
-    box: str | None,
-    geographic: str | None,
-    ball: float | None,
-    labels: str | None,
-) -> Domain:
-    if sum(one is not None for one in (box, geographic, ball, labels)) > 1:
-        raise Misuse("values live in one domain: give one of --box, --geographic, --ball, --labels")
-    if labels is not None:
-        return Categories(tuple(label.strip() for label in labels.split(",")))
-    if ball is not None:
-        return Ball(radius=ball, p=2, dimension=dimension)
-    if geographic is not None:
-        told = "--geographic SOUTH,WEST,NORTH,EAST"
-        sides = numbers(geographic, told, how_many=4, example="31,121,31.5,122")
-        return Box.geographic(south=sides[0], west=sides[1], north=sides[2], east=sides[3])
-    if box is not None:
-        low, _, high = box.partition(":")
-        told = "each side of --box LO,LO:HI,HI"
-        return Box(*(tuple(numbers(part, told, example="0,0")) for part in (low, high)))
-    if dimension < 1:
-        raise Misuse(f"--dimension is at least 1, not {dimension}")
-    return Box((-1.0,) * dimension, (1.0,) * dimension)
-
-
-def _groups(
-    texts: tuple[str, ...],
-    crowd: int | None,
-    expected: int | None,
-    corrupted: int,
-    domain: Domain,
-) -> dict[str, Group]:
-    if bool(texts) == (crowd is not None):
-        raise Misuse("say who takes part: --crowd for one group, or --group for each of several")
-    if crowd is not None:
-        return {"all": Group(domain, crowd, expected, corrupted)}
-    found = {}
-    for text in texts:
-        name, *counts = text.split(":")
-        if not name or not 1 <= len(counts) <= 3:
-            raise Misuse(f"--group is NAME:CROWD[:EXPECTED[:CORRUPTED]], got {text!r}")
-        numbers = [WHOLE.convert(count, None, None) for count in counts]
-        found[name] = Group(domain, numbers[0], *numbers[1:])
-    return found
-
-
-def _task(name: str | None, params: str, groups: list[str], domain: Domain) -> Task | None:
-    if name is None:
-        return None
-    try:
-        given = json.loads(params)
-    except json.JSONDecodeError as error:
-        raise Misuse(f'--task-params is a JSON object such as {{"limit": 9}}: {error}') from None
-    if not isinstance(given, dict):
-        raise Misuse(f'--task-params is a JSON object such as {{"limit": 9}}, got {params}')
+def _task(name: str, given: dict[str, Any], groups: list[str], domain: Domain) -> Task:
     made = from_params({**given, "name": name, "groups": tuple(groups)})
     if isinstance(domain, Box) and "scale" in made.params() and "scale" not in given:
         return from_params({**made.params(), "scale": list(scale_of(domain))})
     return made
 
 
-def _plain(found: Plan) -> dict[str, Any]:
-    return {
-        "epsilon": found.epsilon,
-        "delta": found.delta,
-        "goal": found.goal,
-        "groups": [
-            {
-                "name": group.name,
-                "recommended": _design(group.best),
-                "reason": group.reason,
-                "alternatives": [_design(other) for other in group.designs[1:]],
-                "unit": told_unit(group.group.domain, found.goal),
-                "guarantee": plain(group.best.guarantee),
-                "expected": plain(group.expected) if group.group.expected else None,
-                "fading": {f"{share:g}": left for share, left in group.fading.items()},
-                "warnings": list(group.warnings),
-            }
-            for group in found.groups
-        ],
-        "terms": [group.params() for group in found.groups],
-    }
+def _document(found: Plan) -> dict[str, Any]:
+    groups = [
+        {
+            "name": group.name,
+            "recommended": _design(group.best),
+            "reason": group.reason,
+            "alternatives": [_design(other) for other in group.designs[1:]],
+            "unit": told_unit(group.group.domain, found.goal),
+            "guarantee": plain(group.best.guarantee),
+            "expected": plain(group.expected) if group.group.expected else None,
+            "fading": {f"{share:g}": left for share, left in group.fading.items()},
+            "warnings": group.warnings,
+        }
+        for group in found.groups
+    ]
+    terms = [group.params() for group in found.groups]
+    head = {"epsilon": found.epsilon, "delta": found.delta, "goal": found.goal}
+    return {**head, "groups": groups, "terms": terms}
 
 
 def _design(design: Design) -> dict[str, Any]:
@@ -170,50 +142,25 @@ def _design(design: Design) -> dict[str, Any]:
         "mechanism": made.name,
         "local_epsilon": made.epsilon,
         "decode": design.how,
-        "error": design.error if math.isfinite(design.error) else None,
+        "error": design.error,
         "parameters": made.params(),
     }
 
 
-def _print(found: Plan) -> None:
-    from rich.console import Console  # noqa: PLC0415 - only where a table is printed
-
-    console = Console(highlight=False)
-    console.width = max(console.width, _WIDTH)
-    console.print(f"To keep ε = {found.epsilon:g} at δ = {found.delta:g} ({told_aim(found.goal)}):")
+def _text(found: Plan) -> Iterator["str | Table"]:
+    yield found.headline
     for group in found.groups:
-        console.print(_table(group))
-        _print_rest(group, console.print)
+        yield f"\n[bold]{group.name}[/]"
+        headings = ("", "mechanism", "local ε", "shape", "read by", "error", "")
+        made = table(headings, map(partial(_row, group), group.designs), right=())
+        made.rows[0].style = "bold"
+        yield made
+        yield from group.sentences
 
 
-def _table(group: Recommendation) -> "Table":
-    from rich import box  # noqa: PLC0415 - only where a table is printed
-    from rich.table import Table  # noqa: PLC0415 - only where a table is printed
-
-    table = Table(box=box.SIMPLE_HEAD, title=f"\n{group.name}", title_justify="left")
-    for heading in ("", "mechanism", "local ε", "shape", "read by", "error", ""):
-        table.add_column(heading, no_wrap=bool(heading))
-    for design in group.designs:
-        best = design is group.best
-        more = f"{design.error / group.best.error - 1:+.1%}" if not best else group.reason
-        made = design.randomizer
-        error = told_error(design, group.goal)
-        cells = (made.name, f"{made.epsilon:.3f}", shape(made), design.how, error)
-        table.add_row("→" if best else "", *cells, more, style="bold" if best else "")
-    return table
-
-
-def _print_rest(group: Recommendation, say: Any) -> None:
-    best = group.best.guarantee
-    say(
-        f"At least {best.crowd:,} people, {best.anonymous:,} honest and anonymous: "
-        f"ε = {best.epsilon:.4g}"
-    )
-    for share, left in group.fading.items():
-        say(f"  {share:.0%} of them lost: ε = {left:.4g}")
-    if group.group.expected is not None:
-        say(f"With {group.group.expected:,} people: ε = {group.expected.epsilon:.4g}")
-    if best.caveat:
-        say(best.caveat)
-    for warning in group.warnings:
-        say(f"[yellow]Warning:[/] {warning}")
+def _row(group: Recommendation, design: Design) -> tuple[str, ...]:
+    made, best = design.randomizer, design is group.best
+    more = group.reason if best else f"{design.error / group.best.error - 1:+.1%}"
+    error = told_error(design, group.goal)
+    cells = (made.name, f"{made.epsilon:.3f}", shape(made), design.how, error, more)
+    return ("→" if best else "", *cells)

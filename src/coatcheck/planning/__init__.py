@@ -26,7 +26,7 @@ from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse
 from coatcheck.planning.search import Design, Promise, designs
 from coatcheck.planning.tuning import designs_for
-from coatcheck.planning.words import Aim, described, told_aim, told_error
+from coatcheck.planning.words import GOALS, Aim, described, told_error
 from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.randomizers import GridResponse
 from coatcheck.randomizers.contract import check_goal
@@ -92,11 +92,6 @@ class Recommendation(GroupPlan):
         return self.designs[0]
 
     @property
-    def next_best(self) -> Design | None:
-        """The design of another mechanism with the least error."""
-        return self.designs[1] if len(self.designs) > 1 else None
-
-    @property
     def expected(self) -> Guarantee:
         """What the recommended design guarantees if as many people come as expected."""
         return self.promise.kept_by(self.best.randomizer.law, crowd=self.group.expected)
@@ -109,11 +104,25 @@ class Recommendation(GroupPlan):
     @property
     def reason(self) -> str:
         """Why the recommended design is recommended."""
-        other = self.next_best
-        if other is None:
+        if len(self.designs) == 1:
             return "the only exact mechanism that serves this goal on this domain"
+        other = self.designs[1]
         more = other.error / self.best.error - 1
         return f"least error; {other.randomizer.name} would have {more:.1%} more"
+
+    @property
+    def sentences(self) -> list[str]:
+        """What the recommended design guarantees, and what to beware of."""
+        best = self.best.guarantee
+        lost = self.fading.items()
+        fading = ", ".join(f"{left:.4g} with {share:.0%} of them lost" for share, left in lost)
+        honest = f"{best.crowd:,} people, {best.anonymous:,} honest and anonymous"
+        told = [f"At least {honest}: ε = {best.epsilon:.4g}; {fading}."]
+        if self.group.expected is not None:
+            told.append(f"With {self.group.expected:,} people: ε = {self.expected.epsilon:.4g}.")
+        if best.caveat:
+            told.append(best.caveat)
+        return told + [f"Warning: {warning}." for warning in self.warnings]
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -155,10 +164,17 @@ class Plan:
         raise Misuse(f"the plan has no group {name!r}: {', '.join(g.name for g in self.groups)}")
 
     def __str__(self) -> str:
-        lines = [f"To keep ε = {self.epsilon:g} at δ = {self.delta:.3g} ({told_aim(self.goal)}):"]
+        lines = [self.headline]
         for group in self.groups:
-            lines += _told(group)
+            best, error = described(group.best), told_error(group.best, group.goal)
+            lines.append(f"- {group.name}: {best}; error {error} ({group.reason}).")
+            lines += [f"  {sentence}" for sentence in group.sentences]
         return "\n".join(lines)
+
+    @property
+    def headline(self) -> str:
+        """What is promised, and what the plan makes small."""
+        return f"To keep ε = {self.epsilon:g} at δ = {self.delta:.3g} ({GOALS[self.goal]}):"
 
 
 def plan(
@@ -287,17 +303,3 @@ def _blind(domain: Domain, goal: Aim) -> float | None:
     if isinstance(domain, Ball):
         return None
     return GridResponse(domain=domain, epsilon=1.0, cells=(1,) * domain.dimension).expected_error()
-
-
-def _told(group: Recommendation) -> list[str]:
-    best = group.best
-    fading = ", ".join(f"{eps:.3g} with {share:.0%} lost" for share, eps in group.fading.items())
-    error = told_error(best, group.goal)
-    lines = [f"- {group.name}: {described(best)}; error {error} ({group.reason})."]
-    honest = f"{group.promise.crowd:,} people, {best.guarantee.anonymous:,} honest and anonymous"
-    lines.append(f"  At least {honest}: ε = {best.guarantee.epsilon:.4g}; {fading}.")
-    if group.group.expected is not None:
-        lines.append(f"  With {group.group.expected:,} people: ε = {group.expected.epsilon:.4g}.")
-    if best.guarantee.caveat:
-        lines.append(f"  {best.guarantee.caveat}")
-    return lines + [f"  Warning: {warning}." for warning in group.warnings]

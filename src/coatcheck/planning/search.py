@@ -6,7 +6,7 @@ decided by the mechanism's own law for every candidate, never by a formula for o
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Final, TypeAlias
 
 from coatcheck.accounting.amplification import Guarantee, amplify, calibrate
@@ -35,28 +35,13 @@ class Promise:
 
     def budget(self, make: Callable[[float], Law]) -> float:
         """Find the largest local ε of a mechanism that keeps the promise."""
-        return calibrate(
-            make,
-            epsilon=self.epsilon,
-            crowd=self.crowd,
-            delta=self.delta,
-            method=self.method,
-            corrupted=self.corrupted,
-            exposed=self.exposed,
-            lost=self.lost,
-        ).local_epsilon
+        return calibrate(make, **asdict(self)).local_epsilon
 
     def kept_by(self, law: Law, *, crowd: int | None = None, lost: int = 0) -> Guarantee:
         """Say what a law guarantees in this crowd, or another one, with more people lost."""
-        return amplify(
-            law,
-            crowd=crowd or self.crowd,
-            delta=self.delta,
-            method=self.method,
-            corrupted=self.corrupted,
-            exposed=self.exposed,
-            lost=self.lost + lost,
-        )
+        given = asdict(replace(self, crowd=crowd or self.crowd, lost=self.lost + lost))
+        del given["epsilon"]
+        return amplify(law, **given)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,11 +16,6 @@ GOALS: Final[dict[Aim, str]] = {
 }
 
 
-def told_aim(aim: Aim) -> str:
-    """Say what a plan makes small."""
-    return GOALS[aim]
-
-
 def shape(made: Randomizer) -> str:
     """Name the radius or the grid of a mechanism, if it has one."""
     given = made.params()

@@ -11,29 +11,29 @@ as a simulation does, so nothing here serves people. Paper, sections on utility 
     >>> box = box_around(groups, degrees=False)
     >>> task = make_task("least-cost-matching", names=tuple(groups), box=box)
     >>> found = run_trial(groups, task=task, box=box, epsilon=2.0, delta=1e-4, seed=1)
-    >>> found.private.served, found.plain.mean_distance < found.private.mean_distance
-    (60, True)
+    >>> found.service.private.served
+    60
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coatcheck import tasks
+from coatcheck.accounting.amplification import Guarantee
 from coatcheck.domains import Ball, Box
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse, OutsideDomain
-from coatcheck.planning import Group, Recommendation, plan
+from coatcheck.planning import Group, GroupPlan, Recommendation, plan
 from coatcheck.randomizers import Goal
 from coatcheck.simulation.round import Outcome, simulate, view
 from coatcheck.tasks.metric import scale_of
 
 Floats = NDArray[np.float64]
-Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
 
 _LOCATION_TASKS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "least-cost-matching": (2, ()),
@@ -64,22 +64,32 @@ class Quality:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Service:
+    """How people were served, beside what they could have had.
+
+    Attributes:
+        private: how they were served.
+        without_noise: how they would be if the server saw true places.
+        at_random: how they would be if as many partners were drawn at random.
+    """
+
+    private: Quality
+    without_noise: Quality
+    at_random: Quality
+
+
+@dataclass(frozen=True, kw_only=True)
 class Trial:
     """A simulated round, and how useful it was.
 
     Attributes:
         errors: for each group the distance between each estimate and the true place.
-        private: how people are served.
-        plain: how they would be if the server saw true places.
-        random: how they would be if as many partners were drawn at random.
     """
 
     outcome: Outcome
     box: Box
     errors: tuple[Floats, ...]
-    private: Quality
-    plain: Quality
-    random: Quality
+    service: Service
 
 
 def box_around(groups: Mapping[str, Floats], *, degrees: bool) -> Box:
@@ -163,6 +173,21 @@ def plan_groups(
     return made.groups
 
 
+def describe_group(made: GroupPlan, promise: Guarantee) -> dict[str, Any]:
+    """Return what a group's members do and what they are promised, as plain data."""
+    return {
+        "name": made.name,
+        "people": made.minimum,
+        "randomizer": made.randomizer.name,
+        "decode": made.decode,
+        "local_epsilon": made.randomizer.epsilon,
+        "epsilon": promise.epsilon,
+        "delta": promise.delta,
+        "anonymous": promise.anonymous,
+        "guarantee": str(promise),
+    }
+
+
 def run_trial(
     groups: Mapping[str, Floats],
     *,
@@ -192,14 +217,12 @@ def run_trial(
     )
     entropy = seeded(seed)
     outcome = simulate(plans, values, task=task, entropy=entropy, name="trial")
-    told = _told(outcome)
+    told = [(row, other) for row, told in enumerate(outcome.partners(0)) for _, other in told]
     return Trial(
         outcome=outcome,
         box=box,
         errors=_errors(outcome, values, box=box),
-        private=measure(told, values, task=task, box=box),
-        plain=measure(_plain(task, values), values, task=task, box=box),
-        random=measure(_at_random(told, values[-1], entropy), values, task=task, box=box),
+        service=measure(told, values, task=task, box=box, entropy=entropy),
     )
 
 
@@ -216,36 +239,37 @@ def distances(here: Floats, there: Floats, box: Box) -> Floats:
     return np.asarray(np.linalg.norm((here - there) * scale, axis=1))
 
 
-def measure(told: Pairs, values: Sequence[Floats], *, task: tasks.Task, box: Box) -> Quality:
-    """Judge who was told of whom by true places."""
-    people, partners = told
-    apart = distances(values[0][people], values[-1][partners], box)
-    radius = getattr(task, "radius", None)
-    some = len(apart) > 0
-    return Quality(
-        served=len(np.unique(people)),
-        pairs=len(people),
-        mean_distance=float(apart.mean()) if some else math.nan,
-        median_distance=float(np.median(apart)) if some else math.nan,
-        within=float((apart <= radius).mean()) if some and radius is not None else math.nan,
-    )
-
-
-def _told(outcome: Outcome) -> Pairs:
-    found = [(row, other) for row, told in enumerate(outcome.partners(0)) for _, other in told]
-    pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
-    return pairs[:, 0], pairs[:, 1]
-
-
-def _plain(task: tasks.Task, values: Sequence[Floats]) -> Pairs:
+def measure(
+    told: Sequence[tuple[int, int]],
+    values: Sequence[Floats],
+    *,
+    task: tasks.Task,
+    box: Box,
+    entropy: Entropy,
+) -> Service:
+    """Judge by true places who of the first group was told of whom of the last."""
     first = tasks.answer(task, list(values))[0]
     if not isinstance(first, tasks.References):
         raise Misuse(f"task {task.name} answers with numbers: it has no partners to measure")
-    return first.owners(), first.indices
+    people, partners = np.array(told, dtype=np.int64).reshape(-1, 2).T
+    radius = getattr(task, "radius", None)
 
+    def quality(one: NDArray[np.int64], other: NDArray[np.int64]) -> Quality:
+        apart = distances(values[0][one], values[-1][other], box)
+        some = len(apart) > 0
+        return Quality(
+            served=len(np.unique(one)),
+            pairs=len(one),
+            mean_distance=float(apart.mean()) if some else math.nan,
+            median_distance=float(np.median(apart)) if some else math.nan,
+            within=float((apart <= radius).mean()) if some and radius is not None else math.nan,
+        )
 
-def _at_random(told: Pairs, others: Floats, entropy: Entropy) -> Pairs:
-    return told[0], entropy.below(len(others), len(told[0]))
+    return Service(
+        private=quality(people, partners),
+        without_noise=quality(first.owners(), first.indices),
+        at_random=quality(people, entropy.below(len(values[-1]), len(people))),
+    )
 
 
 def _errors(outcome: Outcome, values: Sequence[Floats], *, box: Box) -> tuple[Floats, ...]:
