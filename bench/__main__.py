@@ -17,10 +17,11 @@ def main(names: list[str]) -> int:
         return 2
     worst = 0
     for name in names or NAMES:
-        print(f"== {name}", flush=True)
+        if "--json" not in sys.argv:
+            print(f"== {name}", flush=True)
         worst = max(worst, import_module(f"bench.{name}").main())
     return worst
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main([name for name in sys.argv[1:] if name != "--json"]))

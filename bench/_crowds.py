@@ -12,13 +12,17 @@ import numpy as np
 
 from coatcheck.domains import Box
 from coatcheck.entropy import seeded
-from coatcheck.randomizers import MinkowskiResponse
+from coatcheck.randomizers import BoundedResponse, GridResponse, MinkowskiResponse, Randomizer
 from coatcheck.tasks import Floats
 from coatcheck.tasks.learning import Learning
 from coatcheck.tasks.shapley import Game
 
 SQUARE: Final = Box((-1, -1), (1, 1))
 SIDES: Final = {"gmission": (713, 532), "everysender": (4036, 817)}
+REPORTED: Final[dict[str, Randomizer]] = {
+    "grid": GridResponse(domain=SQUARE, epsilon=2.0, cells=(20, 20)),
+    "bounded": BoundedResponse(domain=SQUARE, epsilon=2.0),
+}
 CHECK_INS: Final = {"gowalla_sf": 138_368, "foursquare_nyc": 227_428}
 
 
@@ -59,6 +63,24 @@ def reported(places: Floats) -> Floats:
     made = MinkowskiResponse(domain=SQUARE, epsilon=8.0, radius=0.05)
     reports = made.randomize(places, seeded(5), clamp=True)
     return np.asarray(made.estimate(reports, "raw"))
+
+
+def reports(count: int, seed: int, *, mechanism: str = "bounded", clustered: bool = True) -> Floats:
+    """What a mechanism reports at ε 2 of people in five parts of town, or anywhere."""
+    draw = np.random.default_rng(seed)
+    places = draw.uniform(-1, 1, (count, 2))
+    if clustered:
+        parts = np.array([[-0.5, -0.4], [0.2, 0.3], [0.6, -0.5], [-0.3, 0.7], [0.0, 0.0]])
+        places = parts[draw.integers(0, len(parts), count)] + 0.12 * draw.normal(size=(count, 2))
+    made = REPORTED[mechanism]
+    return np.asarray(made.estimate(made.randomize(places, seeded(seed), clamp=True), "raw"))
+
+
+def one_cell() -> tuple[Floats, Floats]:
+    """2,700 riders in one cell; 2,600 drivers there and 400 one away: a hundred must travel."""
+    drivers = np.zeros((3000, 2))
+    drivers[2600:, 0] = 1.0
+    return np.zeros((2700, 2)), drivers
 
 
 def gradients(count: int, *, dimension: int = 4292, sampled: int = 6) -> Game:

@@ -58,7 +58,7 @@ def loops(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
     return str(request.param)
 
 
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=1000, deadline=None)
 @given(CROWDS, st.sampled_from([0.0, 1e9]), st.sampled_from([1.0, 2.0**-530, 2.0**500]))
 def test_least_cost_equals_the_dense_solver(
     crowd: tuple[int, int, int, str, int], offset: float, scale: float
@@ -174,6 +174,7 @@ def test_too_large_without_compiled_loops_is_told(monkeypatch: pytest.MonkeyPatc
     """The dense matrix is never built beyond its limit; the message names the extra."""
     monkeypatch.setattr(assignment, "available", lambda: False)
     monkeypatch.setattr(assignment, "DENSE_PAIRS", 10**5)
+    monkeypatch.setattr(assignment, "_SMALL_PAIRS", 0)
     with pytest.raises(Misuse, match=r"pip install 'coatcheck\[fast\]'"):
         assign(points(1, 400, "spread"), points(2, 400, "spread"))
 

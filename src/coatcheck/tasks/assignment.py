@@ -23,7 +23,7 @@ from coatcheck.tasks.compiled import available, needed
 from coatcheck.tasks.metric import normalised
 
 DENSE_PAIRS = 10**8
-_SMALL_PAIRS = 600_000
+_SMALL_PAIRS = 400_000
 _FEW = 64  # columns that every row gets all of
 _FAR = 2
 _THIN = 8
@@ -87,6 +87,8 @@ def assign(rows: Floats, columns: Floats, *, gap: float = 0.0) -> Assignment:
     *Assumes:* there are at least as many columns as rows.
     """
     (rows, columns), unit = normalised(rows, columns)
+    if len(rows) * len(columns) <= _SMALL_PAIRS:
+        return dense(rows, columns, unit=unit)
     points = np.concatenate([rows, columns])
     order = np.lexsort(points.T[::-1])
     new = np.any(np.diff(points[order], axis=0) != 0, axis=1)
@@ -114,11 +116,11 @@ def assign(rows: Floats, columns: Floats, *, gap: float = 0.0) -> Assignment:
     )
 
 
-def dense(rows: Floats, columns: Floats) -> Assignment:
+def dense(rows: Floats, columns: Floats, *, unit: float = 1.0) -> Assignment:
     """Match by scipy's dense solver: the way without compiled loops, and for small sizes."""
     distances = cdist(rows, columns)
     picked, partners = linear_sum_assignment(distances)
-    cost = float(distances[picked, partners].sum())
+    cost = float(distances[picked, partners].sum()) * unit
     return Assignment(columns=partners.astype(np.int64), cost=cost, lower_bound=cost, rounds=0)
 
 
@@ -228,9 +230,10 @@ class _Market:
     def solve(self, gap: float) -> int:
         """Auction with ever smaller steps until the plan is proven; return how often it priced."""
         units = int(self.supply.sum())
-        if len(self.columns) > _COARSE:
+        loose = self.demand.sum() >= _LOOSE * units
+        if len(self.columns) > _COARSE and not loose:
             self.start_from(_coarse_prices(self))
-        first = _FIRST if self.demand.sum() < _LOOSE * units else _FIRST_LOOSE
+        first = _FIRST_LOOSE if loose else _FIRST
         step, proven = first * float(np.mean(self.edges[2])), False
         for rounds in range(1, _ROUNDS + 1):  # noqa: B007 - the last one is returned
             if not proven:
@@ -240,6 +243,8 @@ class _Market:
             most, least = float(better.max()), _TINY * self.cost / units
             if self.cost - self.bound <= max(gap, _ROUNDING) * self.cost:
                 break
+            if proven and most <= _TINY * float(np.abs(self.u).max()):
+                break  # what is left of the gap is the rounding of the prices
             if most > step or proven:
                 self.add(owners, columns)
             if proven:

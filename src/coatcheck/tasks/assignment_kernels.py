@@ -210,7 +210,7 @@ def auction(
                 span = (indptr[i], indptr[i + 1])
                 edge, best, second = _best_two(span, columns, costs, flow, supply[i], demand, v)
                 j = columns[edge]
-                most, cost = min(supply[i], demand[j]) - flow[edge], costs[edge]
+                fits, cost = min(supply[i], demand[j]) - flow[edge], costs[edge]
             else:
                 _refresh(heap, keys, v, size, 0)
                 _refresh(heap, keys, v, size, 1)
@@ -219,10 +219,10 @@ def auction(
                 edge, best, second = count + j, -v[j], _FAR
                 for at in range(1, min(size, 3)):
                     second = min(second, -v[heap[at]])
-                most, cost = demand[j] - flow[edge], 0.0
+                fits, cost = demand[j] - flow[edge], 0.0
             if second == _FAR:
                 second = best + far
-            amount = min(left[i], most)
+            amount = min(left[i], fits)
             if room[j] > 0:
                 amount = min(amount, room[j])
                 room[j] -= amount
@@ -257,9 +257,8 @@ def auction(
                 size -= 1
                 heap[0] = heap[size]
                 _sink(heap, keys, size, 0)
-    for j in range(
-        m
-    ):  # a column that one edge fills may ask for more, until that edge is no better
+    # A column that one edge fills may ask for more, until that edge is no better than others.
+    for j in range(m):
         k = head[j]
         if k >= 0 and flow[k] == demand[j]:
             v[j] = min(v[j], (-u[n] if k >= count else costs[k] - u[owner[k]]))
