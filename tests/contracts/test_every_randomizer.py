@@ -29,12 +29,13 @@ from coatcheck.randomizers.prediction import unit_ball
 
 SQUARE = Box((-1, -1), (1, 1))
 ODD = Ball(radius=1.0, p=3, dimension=2)
+ROUND = Ball(radius=2.0, p=2, dimension=3)
 DOMAINS: list[Domain] = [
     Box((0,), (5,)),
     SQUARE,
     Box.geographic(south=31.0, west=121.0, north=31.5, east=122.0),
     Box((-1.0,) * 4, (1.0,) * 4),
-    Ball(radius=2.0, p=2, dimension=3),
+    ROUND,
     Ball(radius=0.1, p=1, dimension=6),
     ODD,
     Categories(("a", "b", "c")),
@@ -66,6 +67,8 @@ def fits(name: str, domain: Domain) -> bool:
         return isinstance(domain, Product)
     if name == "grid":
         return isinstance(domain, Box | Categories)
+    if name == "sphere":
+        return isinstance(domain, Ball) and domain.p == 2
     return isinstance(domain, Box | Ball)
 
 
@@ -250,7 +253,8 @@ def test_budgets(name: str) -> None:
             return fieldwise(epsilon=epsilon, domain=DOMAINS[-1])  # type: ignore[arg-type]
         cap: dict[str, Any] = {"radius": 0.5}
         given = {"minkowski": cap, "bounded": cap, "grid": {"cells": (2, 2)}}
-        found: Randomizer = KINDS[name](domain=SQUARE, epsilon=epsilon, **given.get(name, {}))
+        domain = ROUND if name == "sphere" else SQUARE
+        found: Randomizer = KINDS[name](domain=domain, epsilon=epsilon, **given.get(name, {}))
         return found
 
     for wrong in (0, -1, math.nan, math.inf, 100, 64.1, "1", None, True, np.True_, np.float32(-1)):

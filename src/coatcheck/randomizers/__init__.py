@@ -11,6 +11,7 @@ from coatcheck.randomizers.fieldwise import FieldwiseResponse
 from coatcheck.randomizers.grid import GridResponse
 from coatcheck.randomizers.posterior import posterior_mean
 from coatcheck.randomizers.search import Candidate, Choice, candidates, choose, fieldwise, tuned
+from coatcheck.randomizers.sphere import SphereResponse
 
 __all__ = [
     "REGISTRY",
@@ -24,6 +25,7 @@ __all__ = [
     "MinkowskiResponse",
     "Randomizer",
     "Reports",
+    "SphereResponse",
     "candidates",
     "choose",
     "fieldwise",
@@ -35,7 +37,13 @@ __all__ = [
 
 REGISTRY: Final[dict[str, type[Randomizer]]] = {
     kind.name: kind
-    for kind in (MinkowskiResponse, BoundedResponse, GridResponse, FieldwiseResponse)
+    for kind in (
+        MinkowskiResponse,
+        BoundedResponse,
+        GridResponse,
+        FieldwiseResponse,
+        SphereResponse,
+    )
 }
 _SEARCHED: Final[dict[str, Any]] = {
     kind.name: kind for kind in (MinkowskiResponse, BoundedResponse, GridResponse)
