@@ -14,6 +14,7 @@ from coatcheck.errors import Misuse
 from coatcheck.randomizers import (
     REGISTRY,
     BoundedResponse,
+    CodebookResponse,
     FieldwiseResponse,
     GridResponse,
     MinkowskiResponse,
@@ -53,6 +54,10 @@ def made(name: str, domain: Domain, epsilon: float) -> Randomizer:
     if kind is FieldwiseResponse:
         assert isinstance(domain, Product)
         return fieldwise(epsilon=epsilon, domain=domain)
+    if kind is CodebookResponse:
+        assert isinstance(domain, Box | Ball)
+        public = some_values(domain, 200, seed=8)
+        return CodebookResponse.placed(domain=domain, epsilon=epsilon, points=public, size=9)
     found: Randomizer = (
         tuned(kind, domain=domain, epsilon=epsilon)
         if kind in SEARCHED
@@ -111,7 +116,8 @@ def test_a_mechanism_is_refused_where_it_does_not_fit(name: str) -> None:
     for domain in DOMAINS:
         if not fits(name, domain):
             given: dict[str, Any] = {"parts": {}} if name == "fieldwise" else {"epsilon": 1.0}
-            more = {"radius": 0.5} if name in {"minkowski", "bounded"} else {}
+            more: dict[str, Any] = {"radius": 0.5} if name in {"minkowski", "bounded"} else {}
+            more = {"points": ()} if name == "codebook" else more
             with pytest.raises(Misuse, match="works on"):
                 KINDS[name](domain=domain, **given, **more)
 
@@ -253,6 +259,7 @@ def test_budgets(name: str) -> None:
             return fieldwise(epsilon=epsilon, domain=DOMAINS[-1])  # type: ignore[arg-type]
         cap: dict[str, Any] = {"radius": 0.5}
         given = {"minkowski": cap, "bounded": cap, "grid": {"cells": (2, 2)}}
+        given["codebook"] = {"points": ((0, 0), (1, 1))}
         domain = ROUND if name == "sphere" else SQUARE
         found: Randomizer = KINDS[name](domain=domain, epsilon=epsilon, **given.get(name, {}))
         return found

@@ -6,6 +6,7 @@ from typing import Any, Final
 from coatcheck.domains import domain_from_params
 from coatcheck.errors import SHAPELESS, Misuse
 from coatcheck.randomizers.caps import BoundedResponse, MinkowskiResponse
+from coatcheck.randomizers.codebook import CodebookResponse
 from coatcheck.randomizers.contract import Decode, Goal, Randomizer, Reports
 from coatcheck.randomizers.fieldwise import FieldwiseResponse
 from coatcheck.randomizers.grid import GridResponse
@@ -18,6 +19,7 @@ __all__ = [
     "BoundedResponse",
     "Candidate",
     "Choice",
+    "CodebookResponse",
     "Decode",
     "FieldwiseResponse",
     "Goal",
@@ -42,6 +44,7 @@ REGISTRY: Final[dict[str, type[Randomizer]]] = {
         BoundedResponse,
         GridResponse,
         FieldwiseResponse,
+        CodebookResponse,
         SphereResponse,
     )
 }
