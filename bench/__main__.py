@@ -10,7 +10,11 @@ NAMES = sorted(
 
 
 def main(names: list[str]) -> int:
-    """Run each bench and return 1 if one of them missed a target, 2 if one is unknown."""
+    """Run each bench and return 1 if one of them missed a target, 2 if one is unknown.
+
+    `--json` is for the benches that can print rows instead of lines.
+    """
+    names = [name for name in names if name != "--json"]
     unknown = [name for name in names if name not in NAMES]
     if unknown:
         print(f"bench: there is no {', '.join(unknown)}; there are {', '.join(NAMES)}")

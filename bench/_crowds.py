@@ -46,6 +46,13 @@ def sides(name: str) -> tuple[Floats, Floats]:
     return workers, users
 
 
+def latlon(name: str) -> Floats:
+    """Real places in degrees, many at one venue, in random order."""
+    if not _file(name).exists():
+        return np.array([37.75, -122.4]) + check_ins(name) * 0.3
+    return np.asarray(np.load(_file(name))["latlon"], dtype=np.float64)
+
+
 def check_ins(name: str, most: int | None = None) -> Floats:
     """Real places on [-1, 1]^2, many at one venue."""
     if not _file(name).exists():

@@ -279,7 +279,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, tuple):
-        return list(value)
+        return [_plain(part) for part in value]
     return value.params() if hasattr(value, "params") else value
 
 
