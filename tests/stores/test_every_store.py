@@ -47,7 +47,7 @@ def shuffler(url: str) -> Iterator[ShufflerStore]:
     """A shuffler's store with one open round, led with token 1."""
     store = ShufflerStore(url)
     assert store.lead("me", seconds=60) == 1
-    store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret=b"s" * 32), fence=1)
+    store.begin(ShufflerRound(DIGEST, "example", b"signed", secret=b"s" * 32), fence=1)
     yield store
     store.close()
 
@@ -249,17 +249,17 @@ def test_one_batch_is_accepted(shuffler: ShufflerStore) -> None:
 
 def test_a_name_is_pledged_once(shuffler: ShufflerStore) -> None:
     """The digest that came first stays, and beginning a round again changes nothing."""
-    assert shuffler.pledge("evening", DIGEST, fence=1) == DIGEST
-    assert shuffler.pledge("evening", OTHER, fence=1) == DIGEST
-    shuffler.begin(ShufflerRound(DIGEST, "evening", b"other", secret=b"z" * 32), fence=1)
+    assert shuffler.pledge("example", DIGEST, fence=1) == DIGEST
+    assert shuffler.pledge("example", OTHER, fence=1) == DIGEST
+    shuffler.begin(ShufflerRound(DIGEST, "example", b"other", secret=b"z" * 32), fence=1)
     assert shuffler.rounds()[0].secret == b"s" * 32
 
 
 def test_a_server_answers_once(server: ServerStore) -> None:
     """One proposal per name, one batch per round, one bulletin per batch."""
-    first = ServerRound(DIGEST, "evening", b"draft")
+    first = ServerRound(DIGEST, "example", b"draft")
     assert server.propose(first, fence=1) == first
-    assert server.propose(ServerRound(OTHER, "evening", b"x"), fence=1) == first
+    assert server.propose(ServerRound(OTHER, "example", b"x"), fence=1) == first
     server.agree(DIGEST, b"signed", fence=1)
     assert server.rounds()[0].signed == b"signed"
     assert server.accept(DIGEST, b"batch", fence=1)
@@ -357,7 +357,7 @@ def test_secret_and_uploads_leave_the_disk(tmp_path: Path) -> None:
     store = ShufflerStore(f"sqlite:{path}")
     store.lead("me", seconds=60)
     secret, body = b"the secret of the order, 32 byte", b"the body of one upload" * 4
-    store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret=secret), fence=1)
+    store.begin(ShufflerRound(DIGEST, "example", b"signed", secret=secret), fence=1)
     store.put([parcel(n, body=body) for n in range(50)], fence=1)
 
     def on_disk(text: bytes) -> bool:
@@ -381,7 +381,7 @@ import os
 from coatcheck.stores.shuffler import Parcel, ShufflerRound, ShufflerStore
 store = ShufflerStore({url!r})
 store.lead("me", seconds=0)
-store.begin(ShufflerRound({DIGEST!r}, "evening", b"signed", secret={secret!r}), fence=1)
+store.begin(ShufflerRound({DIGEST!r}, "example", b"signed", secret={secret!r}), fence=1)
 store.put([Parcel({DIGEST!r}, 0, bytes(16), {body!r})], fence=1)
 store.move({DIGEST!r}, "close", fence=1)
 store.database.scrub = lambda: os._exit(9)
@@ -408,7 +408,7 @@ def test_a_scrub_that_was_in_somebodys_way_says_so(tmp_path: Path) -> None:
     reader = sqlite3.connect(path, isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT * FROM shuffler_rounds").fetchall()
-    store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret=b"s" * 32), fence=1)
+    store.begin(ShufflerRound(DIGEST, "example", b"signed", secret=b"s" * 32), fence=1)
     begun = time.monotonic()
     assert not store.scrub()
     assert time.monotonic() - begun < 1
@@ -432,7 +432,7 @@ def test_a_full_disk_is_told_and_goes_on(tmp_path: Path) -> None:
     """With no room left nothing is kept and the store says so; with room again it goes on."""
     store = ShufflerStore(f"sqlite:{tmp_path / 'store.db'}")
     store.lead("me", seconds=60)
-    store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret=b"s" * 32), fence=1)
+    store.begin(ShufflerRound(DIGEST, "example", b"signed", secret=b"s" * 32), fence=1)
     assert isinstance(store.database, SQLite)
     connection = store.database._connection
     assert connection is not None
@@ -449,7 +449,7 @@ def test_a_database_that_goes_comes_back(postgres: Postgres) -> None:
     """While PostgreSQL is gone every call is refused at once; afterwards nothing is missing."""
     store = ShufflerStore(postgres.database())
     store.lead("me", seconds=60)
-    store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret=b"s" * 32), fence=1)
+    store.begin(ShufflerRound(DIGEST, "example", b"signed", secret=b"s" * 32), fence=1)
     store.put([parcel(1)], fence=1)
     postgres.stop(crash=True)
     try:
