@@ -24,7 +24,7 @@ class BoardStore(Store):
         """Keep the terms of a round; again, nothing changes."""
         with self.writing(fence) as session:
             sql = "INSERT INTO board_rounds (digest, signed) VALUES (?, ?) ON CONFLICT DO NOTHING"
-            session.run(sql, (digest, signed))
+            session.rows(sql, (digest, signed))
 
     def rounds(self) -> dict[bytes, bytes]:
         """Give the signed terms by digest."""

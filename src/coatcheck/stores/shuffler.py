@@ -65,7 +65,7 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
         """Remember the one digest signed under a name; the digest that came first."""
         with self.writing(fence) as session:
             sql = "INSERT INTO shuffler_pledges (name, digest) VALUES (?, ?) ON CONFLICT DO NOTHING"
-            session.run(sql, (name, digest))
+            session.rows(sql, (name, digest))
             found = session.rows("SELECT digest FROM shuffler_pledges WHERE name = ?", (name,))
             first: bytes = found[0][0]
             return first
@@ -74,7 +74,7 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
         """Keep a new round; again, nothing changes."""
         with self.writing(fence) as session:
             number = session.rows("SELECT COALESCE(MAX(number), 0) + 1 FROM shuffler_rounds")[0][0]
-            session.run(
+            session.rows(
                 "INSERT INTO shuffler_rounds"
                 " (digest, number, name, signed, secret, phase, accepted)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
@@ -166,8 +166,8 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
             if self.moved(session, digest, move) in HOLDING:
                 return
             sql = "UPDATE shuffler_rounds SET secret = ? WHERE digest = ?"
-            session.run(sql, (bytes(SECRET_SIZE), digest))
-            session.run(f"DELETE FROM shuffler_parcels WHERE round = {_NUMBER}", (digest,))
+            session.rows(sql, (bytes(SECRET_SIZE), digest))
+            session.rows(f"DELETE FROM shuffler_parcels WHERE round = {_NUMBER}", (digest,))
             self.drop(session, digest)
             if batch:
                 self.keep(session, digest, "batch", batch)

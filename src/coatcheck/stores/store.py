@@ -56,7 +56,7 @@ class Store:
             )
             if not known:
                 sql = "INSERT INTO coatcheck_leases (role, holder, fence, expires) VALUES (?, ?, 0, 0) ON CONFLICT DO NOTHING"  # noqa: E501 - one statement
-                session.run(sql, (self.role, ""))
+                session.rows(sql, (self.role, ""))
                 known = [("", 0, False)]
             last, fence, alive = known[0]
             if alive and last != holder:
@@ -75,7 +75,7 @@ class Store:
             sql = (
                 "UPDATE coatcheck_leases SET holder = '', expires = 0 WHERE role = ? AND holder = ?"
             )
-            session.run(sql, (self.role, holder))
+            session.rows(sql, (self.role, holder))
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -152,7 +152,7 @@ class RoundStore(Store, Generic[P, R]):
                 return bool(found[0][0] == content)
             self.moved(session, digest, "accept")
             sql = f"UPDATE {self.role}_rounds SET accepted = ? WHERE digest = ?"
-            session.run(sql, (content, digest))
+            session.rows(sql, (content, digest))
             self.keep(session, digest, "incoming", raw)
         return True
 
@@ -176,7 +176,7 @@ class RoundStore(Store, Generic[P, R]):
     def keep(self, session: Session, digest: bytes, kind: str, raw: bytes) -> None:
         """Keep a batch or a bulletin of a round."""
         sql = f"INSERT INTO {self.role}_blobs (digest, kind, raw) VALUES (?, ?, ?)"
-        session.run(sql, (digest, kind, raw))
+        session.rows(sql, (digest, kind, raw))
 
     def kept(self, digest: bytes, kind: str) -> bytes:
         """Give a batch or a bulletin of a round."""
@@ -190,4 +190,4 @@ class RoundStore(Store, Generic[P, R]):
 
     def drop(self, session: Session, digest: bytes) -> None:
         """Forget the batches and bulletins of a round."""
-        session.run(f"DELETE FROM {self.role}_blobs WHERE digest = ?", (digest,))
+        session.rows(f"DELETE FROM {self.role}_blobs WHERE digest = ?", (digest,))
