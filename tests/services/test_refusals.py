@@ -63,7 +63,7 @@ def test_what_the_task_refuses_is_told_to_people(
     """A crowd above what answers can hold stays above it: the refusal is a signed bulletin."""
     scene = Scene(tmp_path, monkeypatch, Refused("12 reports, and 5f3a9c is one of them"))
     assert scene.answer(OPENS) == "refused"
-    bulletin = verify_bulletin(scene.store.bulletin(scene.digest), scene.small.round)
+    bulletin = verify_bulletin(scene.store.kept(scene.digest, "bulletin"), scene.small.round)
     assert bulletin.heading.outcome == REFUSED
     assert scene.store.rounds()[0].phase is Phase.REFUSED
     assert "5f3a9c" not in caplog.text

@@ -15,7 +15,7 @@ import pytest
 from coatcheck.errors import Fenced, Misuse, Refused, Unavailable
 from coatcheck.protocol import server as of_server
 from coatcheck.protocol import shuffler as of_shuffler
-from coatcheck.stores.board import BoardStore, LogEntry
+from coatcheck.stores.board import BoardStore
 from coatcheck.stores.database import Row
 from coatcheck.stores.server import ServerRound, ServerStore
 from coatcheck.stores.shuffler import (
@@ -120,11 +120,11 @@ def test_release_forgets_what_it_was_made_of(shuffler: ShufflerStore) -> None:
     shuffler.move(DIGEST, "close", fence=1)
     shuffler.move(DIGEST, "release", batch=b"batch", fence=1)
     assert shuffler.round(DIGEST).secret == bytes(32)
-    assert shuffler.batch(DIGEST) == b"batch"
+    assert shuffler.kept(DIGEST, "batch") == b"batch"
     assert shuffler.held(DIGEST) == {}
     shuffler.move(DIGEST, "forget", fence=1)
     with pytest.raises(Misuse):
-        shuffler.batch(DIGEST)
+        shuffler.kept(DIGEST, "batch")
 
 
 @pytest.mark.parametrize("move", ["abandon", "expire"])
@@ -240,11 +240,11 @@ def test_one_batch_is_accepted(shuffler: ShufflerStore) -> None:
     assert not shuffler.accept(DIGEST, b"other", fence=1)
     with pytest.raises(Misuse):
         shuffler.accept(OTHER, b"batch", fence=1)
-    assert shuffler.incoming(DIGEST) == b"batch"
+    assert shuffler.kept(DIGEST, "incoming") == b"batch"
     shuffler.move(DIGEST, "release", batch=b"next", fence=1)
     assert shuffler.accept(DIGEST, b"batch", fence=1)
     with pytest.raises(Misuse):
-        shuffler.incoming(DIGEST)
+        shuffler.kept(DIGEST, "incoming")
 
 
 def test_a_name_is_pledged_once(shuffler: ShufflerStore) -> None:
@@ -263,13 +263,13 @@ def test_a_server_answers_once(server: ServerStore) -> None:
     server.agree(DIGEST, b"signed", fence=1)
     assert server.rounds()[0].signed == b"signed"
     assert server.accept(DIGEST, b"batch", fence=1)
-    assert server.incoming(DIGEST) == b"batch"
+    assert server.kept(DIGEST, "incoming") == b"batch"
     assert server.answer(DIGEST, "answer", b"bulletin", fence=1) == "answered"
     with pytest.raises(Refused):
         server.answer(DIGEST, "refuse", b"second", fence=1)
-    assert server.bulletin(DIGEST) == b"bulletin"
+    assert server.kept(DIGEST, "bulletin") == b"bulletin"
     with pytest.raises(Misuse):
-        server.incoming(DIGEST)
+        server.kept(DIGEST, "incoming")
     server.publish(DIGEST, fence=1)
     last = server.round(DIGEST)
     assert (last.phase, last.outcome) == (of_server.Phase.PUBLISHED, "answered")
@@ -279,11 +279,11 @@ def test_a_board_only_grows(board: BoardStore) -> None:
     """Things are shown at the next place or not at all."""
     board.admit(DIGEST, b"signed", fence=1)
     board.admit(DIGEST, b"other", fence=1)
-    board.append([LogEntry(DIGEST, b"bulletin"), LogEntry(DIGEST, b"letter")], at=0, fence=1)
+    board.append([(DIGEST, b"bulletin"), (DIGEST, b"letter")], at=0, fence=1)
     with pytest.raises(Fenced):
-        board.append([LogEntry(DIGEST, b"late")], at=1, fence=1)
-    board.append([LogEntry(DIGEST, b"more")], at=2, fence=1)
-    assert [one.raw for one in board.history()] == [b"bulletin", b"letter", b"more"]
+        board.append([(DIGEST, b"late")], at=1, fence=1)
+    board.append([(DIGEST, b"more")], at=2, fence=1)
+    assert [raw for _, raw in board.history()] == [b"bulletin", b"letter", b"more"]
     assert board.rounds() == {DIGEST: b"signed"}
 
 

@@ -49,10 +49,6 @@ class ServerStore(RoundStore[Phase, ServerRound]):
             self.keep(session, digest, "bulletin", bulletin)
         return outcome
 
-    def bulletin(self, digest: bytes) -> bytes:
-        """Give the bulletin."""
-        return self.kept(digest, "bulletin")
-
     def publish(self, digest: bytes, *, fence: int) -> None:
         """Remember that the board has the bulletin."""
         with self.writing(fence) as session:

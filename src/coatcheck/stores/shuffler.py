@@ -136,26 +136,18 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
 
     def knows(self, parcel: Parcel) -> bool:
         """Tell whether this very upload is kept."""
-        with self.database.transaction() as session:
-            found = session.rows(
-                f"SELECT kind, body FROM shuffler_parcels WHERE round = {_NUMBER} AND id = ?",
-                (parcel.digest, parcel.id),
-            )
-        return found == [(parcel.group, parcel.body)]
+        sql = f"SELECT kind, body FROM shuffler_parcels WHERE round = {_NUMBER} AND id = ?"
+        return self.read(sql, parcel.digest, parcel.id) == [(parcel.group, parcel.body)]
 
     def crowd(self, digest: bytes) -> dict[int, int]:
         """Count the uploads of each group."""
-        with self.database.transaction() as session:
-            sql = (
-                f"SELECT kind, COUNT(*) FROM shuffler_parcels WHERE round = {_NUMBER} GROUP BY kind"
-            )
-            return dict(session.rows(sql, (digest,)))
+        sql = f"SELECT kind, COUNT(*) FROM shuffler_parcels WHERE round = {_NUMBER} GROUP BY kind"
+        return dict(self.read(sql, digest))
 
     def held(self, digest: bytes) -> dict[bytes, tuple[int, bytes]]:
         """Give group and body of all uploads of a round by their random ids."""
-        with self.database.transaction() as session:
-            sql = f"SELECT id, kind, body FROM shuffler_parcels WHERE round = {_NUMBER} ORDER BY id"
-            return _by_id(session.rows(sql, (digest,)))
+        sql = f"SELECT id, kind, body FROM shuffler_parcels WHERE round = {_NUMBER} ORDER BY id"
+        return _by_id(self.read(sql, digest))
 
     def move(self, digest: bytes, move: str, *, fence: int, batch: bytes = b"") -> None:
         """Make a move of a round; a release comes with its batch.
@@ -172,10 +164,6 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
             if batch:
                 self.keep(session, digest, "batch", batch)
         self.scrub()
-
-    def batch(self, digest: bytes) -> bytes:
-        """Give the released batch."""
-        return self.kept(digest, "batch")
 
     def scrub(self) -> bool:
         """Take what was forgotten off the disk; False if that has to be tried again."""

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from coatcheck.errors import Fenced, Misuse, Unavailable
 from coatcheck.protocol.moves import Moves, P
-from coatcheck.stores.database import Database, Session
+from coatcheck.stores.database import Database, Row, Session
 from coatcheck.stores.sqlite import SQLite
 
 _LEASE: Final = "SELECT fence FROM coatcheck_leases WHERE role = ?"
@@ -80,6 +80,11 @@ class Store:
     def close(self) -> None:
         """Let go of the connection."""
         self.database.close()
+
+    def read(self, sql: str, *values: Any) -> list[Row]:
+        """Run one query; who leads does not matter."""
+        with self.database.transaction() as session:
+            return session.rows(sql, values)
 
     @contextmanager
     def writing(self, fence: int) -> Iterator[Session]:
@@ -156,10 +161,6 @@ class RoundStore(Store, Generic[P, R]):
             self.keep(session, digest, "incoming", raw)
         return True
 
-    def incoming(self, digest: bytes) -> bytes:
-        """Give the batch that was accepted."""
-        return self.kept(digest, "incoming")
-
     def moved(self, session: Session, digest: bytes, move: str) -> P:
         """Ask the role for a move of a round and write down the phase that it leads to."""
         table = f"{self.role}_rounds"
@@ -179,10 +180,9 @@ class RoundStore(Store, Generic[P, R]):
         session.rows(sql, (digest, kind, raw))
 
     def kept(self, digest: bytes, kind: str) -> bytes:
-        """Give a batch or a bulletin of a round."""
-        with self.database.transaction() as session:
-            sql = f"SELECT raw FROM {self.role}_blobs WHERE digest = ? AND kind = ?"
-            found = session.rows(sql, (digest, kind))
+        """Give the `incoming` batch of a round, or the `batch` or `bulletin` made of it."""
+        sql = f"SELECT raw FROM {self.role}_blobs WHERE digest = ? AND kind = ?"
+        found = self.read(sql, digest, kind)
         if not found:
             raise Misuse(f"there is no {kind} of this round: it was forgotten, or never came")
         raw: bytes = found[0][0]
