@@ -21,8 +21,7 @@ from coatcheck.services.shuffler import service as of_shuffler
 from coatcheck.services.shuffler.intake import _tokens as enrolled
 from coatcheck.services.shuffler.jobs import release
 from coatcheck.stores.shuffler import Parcel, Verdict
-from rounds import OPENS, released
-from rounds import Stage as Protocol
+from rounds import OPENS, SmallRound, released
 from shufflers import LoneShuffler, lone_shuffler
 
 
@@ -124,7 +123,7 @@ def test_rubbish_does_not_have_everything_peeled_again(
 
 def test_a_batch_is_checked_before_it_is_kept() -> None:
     """Its place in the cascade and the signature inside count, not who delivers it."""
-    made = Protocol(shufflers=2)
+    made = SmallRound(shufflers=2)
     first = made.shuffler()
     for ticket in made.crowd(2):
         first.receive(ticket.upload, now=OPENS)
@@ -151,7 +150,7 @@ class _Telling(HttpClient):
 @pytest.mark.parametrize("first", [NotTaken("being released"), Unavailable("no answer")])
 def test_who_was_certainly_not_taken_is_told(first: Exception, tmp_path: Path) -> None:
     """A report that cannot have arrived is no maybe: its owner learns that the round is over."""
-    made = Protocol()
+    made = SmallRound()
     offer = Offer(made.signed, "http://board.example", {})
     peers = _Telling(first, Refused("closed"))
     visit = Visit("http://x", path=tmp_path / "t", trusted=Trust(), peers=peers, offer=offer)

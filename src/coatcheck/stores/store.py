@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from coatcheck.errors import Fenced, Misuse, Unavailable
 from coatcheck.protocol.moves import Moves, P
-from coatcheck.stores.database import Database, Session
+from coatcheck.stores.database import Database, Row, Session
 from coatcheck.stores.sqlite import SQLite
 
 _LEASE: Final = "SELECT fence FROM coatcheck_leases WHERE role = ?"
@@ -56,7 +56,7 @@ class Store:
             )
             if not known:
                 sql = "INSERT INTO coatcheck_leases (role, holder, fence, expires) VALUES (?, ?, 0, 0) ON CONFLICT DO NOTHING"  # noqa: E501 - one statement
-                session.run(sql, (self.role, ""))
+                session.rows(sql, (self.role, ""))
                 known = [("", 0, False)]
             last, fence, alive = known[0]
             if alive and last != holder:
@@ -75,11 +75,16 @@ class Store:
             sql = (
                 "UPDATE coatcheck_leases SET holder = '', expires = 0 WHERE role = ? AND holder = ?"
             )
-            session.run(sql, (self.role, holder))
+            session.rows(sql, (self.role, holder))
 
     def close(self) -> None:
         """Let go of the connection."""
         self.database.close()
+
+    def read(self, sql: str, *values: Any) -> list[Row]:
+        """Run one query; who leads does not matter."""
+        with self.database.transaction() as session:
+            return session.rows(sql, values)
 
     @contextmanager
     def writing(self, fence: int) -> Iterator[Session]:
@@ -152,13 +157,9 @@ class RoundStore(Store, Generic[P, R]):
                 return bool(found[0][0] == content)
             self.moved(session, digest, "accept")
             sql = f"UPDATE {self.role}_rounds SET accepted = ? WHERE digest = ?"
-            session.run(sql, (content, digest))
+            session.rows(sql, (content, digest))
             self.keep(session, digest, "incoming", raw)
         return True
-
-    def incoming(self, digest: bytes) -> bytes:
-        """Give the batch that was accepted."""
-        return self.kept(digest, "incoming")
 
     def moved(self, session: Session, digest: bytes, move: str) -> P:
         """Ask the role for a move of a round and write down the phase that it leads to."""
@@ -176,13 +177,12 @@ class RoundStore(Store, Generic[P, R]):
     def keep(self, session: Session, digest: bytes, kind: str, raw: bytes) -> None:
         """Keep a batch or a bulletin of a round."""
         sql = f"INSERT INTO {self.role}_blobs (digest, kind, raw) VALUES (?, ?, ?)"
-        session.run(sql, (digest, kind, raw))
+        session.rows(sql, (digest, kind, raw))
 
     def kept(self, digest: bytes, kind: str) -> bytes:
-        """Give a batch or a bulletin of a round."""
-        with self.database.transaction() as session:
-            sql = f"SELECT raw FROM {self.role}_blobs WHERE digest = ? AND kind = ?"
-            found = session.rows(sql, (digest, kind))
+        """Give the `incoming` batch of a round, or the `batch` or `bulletin` made of it."""
+        sql = f"SELECT raw FROM {self.role}_blobs WHERE digest = ? AND kind = ?"
+        found = self.read(sql, digest, kind)
         if not found:
             raise Misuse(f"there is no {kind} of this round: it was forgotten, or never came")
         raw: bytes = found[0][0]
@@ -190,4 +190,4 @@ class RoundStore(Store, Generic[P, R]):
 
     def drop(self, session: Session, digest: bytes) -> None:
         """Forget the batches and bulletins of a round."""
-        session.run(f"DELETE FROM {self.role}_blobs WHERE digest = ?", (digest,))
+        session.rows(f"DELETE FROM {self.role}_blobs WHERE digest = ?", (digest,))

@@ -273,7 +273,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         rounds: dict[bytes, Round] = {
             digest: settle(read_signed(raw)) for digest, raw in signed.items()
         }
-        history = [(rounds[one.digest], one.raw) for one in self.store.history()]
+        history = [(rounds[digest], raw) for digest, raw in self.store.history()]
         with self.lock:
             each = self.settings.letters_each
             self.log = Board.restore(history, sign=self._sign, check=_check, letters_each=each)
@@ -303,7 +303,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
                 new = place == self.seen.size + len(fresh)
                 results.append((place, new))
                 if new:
-                    fresh.append(LogEntry(round_.digest, raw))
+                    fresh.append((round_.digest, raw))
         if fresh:
             self._write(fresh)
         return results
@@ -315,8 +315,8 @@ class BoardService(Service[BoardSettings, BoardStore]):
         self.store.append(fresh, at=self.seen.size, fence=self.leadership.fence)
         faults.reach("board.written")
         letters = dict(self.seen.letters)
-        for one in fresh:
-            letters[one.digest] = letters.get(one.digest, -1) + 1
+        for digest, _ in fresh:
+            letters[digest] = letters.get(digest, -1) + 1
         self.seen = Seen(self.seen.size + len(fresh), self.log.checkpoint(), letters)
         self._stale = False
 

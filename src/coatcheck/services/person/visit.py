@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
 
-import msgspec
-
 from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import SignedTerms, TrustedTerms, accept
@@ -24,6 +22,7 @@ from coatcheck.protocol.client import Budget, Inbox, Invitation, Limit, examine
 from coatcheck.protocol.keyfiles import document, write_bytes
 from coatcheck.protocol.messages import Answer
 from coatcheck.protocol.notices import posting_size
+from coatcheck.protocol.records import read_document
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
@@ -95,20 +94,13 @@ class Visit:
     async def offer(self, *, patience: float = 0.0) -> Offer:
         """Fetch the terms of the round and where it stands."""
         raw = await patiently(lambda: self._peers.get(self.url), patience)
-        try:
-            plain = msgspec.json.decode(raw, type=dict[str, Any])
-            signed = msgspec.convert(plain["signed"], type=SignedTerms)
-            found = Offer(signed, plain["board"].rstrip("/"), plain["status"])
-        except (msgspec.MsgspecError, KeyError, AttributeError) as error:
-            raise Refused(f"{self.url} is no round of a shuffler: {error}") from None
+        found = read_document(raw, Offer, f"{self.url} is no round of a shuffler")
         # The terms and the board that came first count: nobody signs for the board's address.
-        first = self._offer or self._stored_offer()
-        if first is not None:
-            if found.signed.document != first.signed.document:
-                raise TwoFaces("the shuffler shows other terms now than before: keep both as proof")
-            found = Offer(found.signed, first.board, found.status)
-        self._offer = found
-        return found
+        first = self._offer or self._stored_offer() or found
+        if found.signed.document != first.signed.document:
+            raise TwoFaces("the shuffler shows other terms now than before: keep both as proof")
+        self._offer = Offer(found.signed, first.board.rstrip("/"), found.status)
+        return self._offer
 
     async def invitation(self, *, group: str, limit: Limit, patience: float = 30.0) -> Invitation:
         """Check the terms with your own arithmetic."""
@@ -262,7 +254,7 @@ class Visit:
         """Read what was kept beside the ticket; without a ticket it is of no round."""
         if not self.path.exists() or not self._kept.exists():
             return None
-        return msgspec.json.decode(self._kept.read_bytes(), type=Offer)
+        return read_document(self._kept.read_bytes(), Offer, f"{self._kept} is no offer")
 
     def _view(self) -> BoardView:
         """The board as it is followed from this ticket, by checkpoints kept beside it."""

@@ -56,11 +56,11 @@ def answer(
         return stored.outcome  # a try before this one did it
     round_ = settle(read_signed(stored.signed))
     keys = keyring_of(settings.key_files).of(round_.terms.server.verifying)
-    raw = store.incoming(digest)
+    raw = store.kept(digest, "incoming")
     move = "refuse"
     try:
         state = ServerState(stored.phase, stored.accepted)
-        task, lanes = _task(round_.terms.task, settings), Lanes(settings)
+        task, lanes = task_of(round_.terms.task, settings), Lanes(settings)
         server = Server(round_, keys=keys, state=state, task=task, bulk=lanes)
         faults.reach("server.open")
         bulletin = server.answer(raw)
@@ -77,13 +77,6 @@ def answer(
     return outcome
 
 
-def _task(work: Work, settings: ServerSettings) -> tasks.Task:
-    try:
-        return task_of(work, settings)
-    except Refused as refused:
-        raise Misuse(str(refused)) from None  # a file, which is the operator's to mend
-
-
 def _is_for_good(error: Exception, *, over: bool) -> bool:
     """Tell whether no later try can help.
 
@@ -96,12 +89,15 @@ def _is_for_good(error: Exception, *, over: bool) -> bool:
 
 
 def task_of(work: Work, settings: ServerSettings) -> tasks.Task:
-    """Rebuild the task of the terms with what only this server knows of it."""
+    """Rebuild the task of the terms with what only this server knows of it.
+
+    Whatever is wrong is `Misuse`: files are the operator's to mend.
+    """
     known: dict[str, dict[str, Any]] = {}
-    if settings.insight:
-        path = settings.path(settings.insight)
-        kind = dict[str, dict[str, Any]]
-        known = read_document(
-            read_secret(path), kind, f"{path} is no file of task parameters", error=Misuse
-        )
-    return tasks.from_params({"name": work.name, **work.params, **known.get(work.name, {})})
+    try:
+        if settings.insight:
+            path, kind = settings.path(settings.insight), dict[str, dict[str, Any]]
+            known = read_document(read_secret(path), kind, f"{path} is no file of task parameters")
+        return tasks.from_params({"name": work.name, **work.params, **known.get(work.name, {})})
+    except Refused as refused:
+        raise Misuse(str(refused)) from None

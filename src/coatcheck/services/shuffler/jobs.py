@@ -24,7 +24,7 @@ def release(store: ShufflerStore, settings: ShufflerSettings, digest: bytes, fen
         bytearray(stored.secret),
         store.held(digest),
         stored.phase,
-        store.incoming(digest) if stored.accepted else b"",
+        store.kept(digest, "incoming") if stored.accepted else b"",
         stored.accepted,
     )
     keys = keyring_of(settings.key_files)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, field, replace
 from msgspec import Struct
 
 from coatcheck.errors import Misuse
-from coatcheck.protocol.agreement import read_signed, settle
 from coatcheck.protocol.envelope import Bulk
 from coatcheck.protocol.notices import heading_size
 from coatcheck.protocol.shuffler import MOVES, SECRET_SIZE, Shuffler, ShufflerState
@@ -75,8 +74,10 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
     def _take(self, stored: ShufflerRound) -> None:
         # Without the secret: only the worker that releases needs it, and reads it by itself.
         self.stored = replace(stored, secret=bytes(SECRET_SIZE))
-        over = MOVES.is_last(stored.phase)
-        self.role = None if over else blank_role(self.round, self.keys, self.stored)
+        self.role = None
+        if not MOVES.is_last(stored.phase):
+            self.role = role_of(self.round, self.keys)
+            self.role.state.phase, self.role.state.accepted = stored.phase, stored.accepted
 
     def sizes(self) -> tuple[int, ...]:
         """Give the crowd of each group."""
@@ -107,12 +108,6 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
         return whole <= limit
 
 
-def live_round(stored: ShufflerRound, keys: Keyring, crowd: dict[int, int]) -> ShufflerLiveRound:
-    """Make a live round of its record; one that is over needs no key any more."""
-    round_ = settle(read_signed(stored.signed))
-    return ShufflerLiveRound(round=round_, stored=stored, keys=keys, crowd=Counter(crowd))
-
-
 def place_in(round_: Round, keys: Keyring) -> int | None:
     """Find this shuffler's place in the cascade; None without a key of the terms."""
     mine = [at for at, one in enumerate(round_.terms.shufflers) if keys.has(one.verifying)]
@@ -120,19 +115,14 @@ def place_in(round_: Round, keys: Keyring) -> int | None:
 
 
 def role_of(
-    round_: Round, keys: Keyring, state: ShufflerState, bulk: Bulk | None = None
+    round_: Round, keys: Keyring, state: ShufflerState | None = None, bulk: Bulk | None = None
 ) -> Shuffler:
-    """Make the role's object, with the keys that the terms name."""
+    """Make the role's object, with the keys that the terms name.
+
+    Without a state it only checks uploads: it holds neither parcels nor the order's secret.
+    """
     hop = place_in(round_, keys)
     if hop is None:
         raise Misuse("the terms name a key that this shuffler does not have: list its file")
-    pairs = keys.of(round_.terms.shufflers[hop].verifying)
-    return Shuffler(round_, keys=pairs, state=state, bulk=bulk)
-
-
-def blank_role(round_: Round, keys: Keyring, stored: ShufflerRound | None = None) -> Shuffler:
-    """Make the object that checks uploads; it holds neither parcels nor the order's secret."""
-    state = ShufflerState(bytearray(SECRET_SIZE))
-    if stored is not None:
-        state.phase, state.accepted = stored.phase, stored.accepted
-    return role_of(round_, keys, state)
+    pairs, blank = keys.of(round_.terms.shufflers[hop].verifying), bytearray(SECRET_SIZE)
+    return Shuffler(round_, keys=pairs, state=state or ShufflerState(blank), bulk=bulk)

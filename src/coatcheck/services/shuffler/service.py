@@ -27,12 +27,7 @@ from coatcheck.services.rounds import RoundService
 from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler.intake import Intake
 from coatcheck.services.shuffler.jobs import release
-from coatcheck.services.shuffler.rounds import (
-    RoundStatus,
-    ShufflerLiveRound,
-    blank_role,
-    live_round,
-)
+from coatcheck.services.shuffler.rounds import RoundStatus, ShufflerLiveRound, role_of
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
 
 _REST = 9.0
@@ -131,7 +126,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         if round_.digest.hex() != digest:
             raise Problem("malformed", "these terms are of another round than the address says")
         self._signer(body.document)
-        blank_role(round_, self.keyring)  # what cannot be led is refused before it is stored
+        role_of(round_, self.keyring)  # what cannot be led is refused before it is stored
         name, fence = round_.terms.round, self.leadership.fence
         await self._pledge(name, round_.digest)
         secret = bytes(fresh_state(system()).secret)
@@ -182,7 +177,10 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
 
     def hold(self, stored: ShufflerRound) -> ShufflerLiveRound:
         """Make a live round of its record, and count its crowd."""
-        return live_round(stored, self.keyring, self.store.crowd(stored.digest))
+        round_, crowd = settle(read_signed(stored.signed)), self.store.crowd(stored.digest)
+        return ShufflerLiveRound(
+            round=round_, stored=stored, keys=self.keyring, crowd=Counter(crowd)
+        )
 
     async def step(self) -> None:
         """Look at every round that is not over."""
