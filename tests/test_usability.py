@@ -35,7 +35,7 @@ FILES = {
 BOTH = ("riders.csv", "drivers.csv")
 
 SIMULATE = [
-    (("none.csv",), "there is no file none.csv: check the path"),
+    (("none.csv",), "cannot read none.csv: No such file or directory"),
     (("note.txt",), "note.txt is neither .csv nor .geojson: save the points as one of them"),
     (("empty.csv",), "its first line names the columns, such as lat,lon"),
     (("words.csv", "drivers.csv"), "words.csv line 2, column lon: 'north' is no number"),
@@ -43,7 +43,10 @@ SIMULATE = [
     (("unclear.csv",), "name them by --columns, such as --columns lat,lon"),
     (("unclear.csv", "--columns", "a"), "--columns takes two names such as lat,lon"),
     (("unclear.csv", "--columns", "a,c"), "has no column 'c', its columns are a, b"),
-    (("line.geojson",), "line.geojson feature 1 is a LineString, not a Point"),
+    (
+        ("line.geojson",),
+        "line.geojson feature 1 is no Point with [longitude, latitude]: Invalid enum",
+    ),
     (("riders.csv",), "give one file per group, or --group-by a column"),
     (("riders.csv", "riders.csv"), "two files are both group 'riders': name them by NAME=FILE"),
     (("sides.csv", "--group-by", "role"), "has no column 'role', its columns are lat, lon, side"),
@@ -78,7 +81,7 @@ DEMO = [
     (("taxi", "--people", "3"), "a demo has from 8 to 2,000 people, not 3"),
     (("taxi", "--people", "1000000"), "for a larger crowd use `coatcheck simulate`"),
     (("taxi", "--epsilon", "0"), "--epsilon is a number above 0"),
-    (("taxi", "--data", "none.csv"), "there is no file none.csv: check the path"),
+    (("taxi", "--data", "none.csv"), "cannot read none.csv: No such file or directory"),
     (("taxi", "--data", "plane.csv"), "name the columns lat and lon"),
     (("taxi", "--data", "sides.csv", "--group-by", "side"), "has riders and drivers, the file has"),
     (("taxi", "--data", "one.csv"), "nobody hides among so few"),

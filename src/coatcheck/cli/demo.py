@@ -1,7 +1,6 @@
 """`coatcheck demo`: a whole round of real processes on this machine, from both sides."""
 
 import asyncio
-import math
 import signal
 import tempfile
 import time
@@ -14,10 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import click
 
 from coatcheck.cli.options import POSITIVE, Json, command
-from coatcheck.cli.output import hint, length, show
+from coatcheck.cli.output import hint, length, service_table, show
 from coatcheck.errors import Misuse
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from coatcheck.demo.events import Event
     from coatcheck.demo.run import Run
     from coatcheck.demo.scenarios import Scenario
@@ -74,11 +75,11 @@ def demo(
 
 
 async def _run(scenario: "Scenario", folder: Path) -> dict[str, Any]:
-    from coatcheck.demo.run import demo_cluster, started  # noqa: PLC0415 - needs an extra
+    from coatcheck.demo.run import Run, demo_cluster  # noqa: PLC0415 - needs an extra
     from coatcheck.demo.summary import summarize  # noqa: PLC0415 - needs an extra
 
     with _bars() as bars:
-        async with started(scenario, demo_cluster(folder), observer=bars) as live:
+        async with Run(scenario, demo_cluster(folder), observer=bars) as live:
             await live.complete()
             return summarize(live)
 
@@ -149,7 +150,7 @@ def _bars() -> Iterator[Callable[["Run", "Event"], None]]:
 # -- the summary of a run, as text
 
 
-def _text(document: dict[str, Any]) -> Iterator[str]:
+def _text(document: dict[str, Any]) -> Iterator["str | Table"]:
     server, board = document["server"], document["board"]
     for hero in document["heroes"]:
         yield f"\n[bold]{hero['name']}'s side ({hero['group']})[/]"
@@ -171,7 +172,12 @@ def _text(document: dict[str, Any]) -> Iterator[str]:
         f"  {board['entries']:,} sealed answers of {sizes} bytes and {board['letters']:,} sealed"
         f" letters; {board['bytes'] / 1e3:,.0f} kB that everyone downloads whole"
     )
-    yield from _learning(document) if "learning" in document else _service(document)
+    if "learning" in document:
+        yield from _learning(document["learning"])
+    else:
+        yield "\n[bold]How well people were served[/]\n"
+        yield service_table(document["service"], "m")
+        yield "\nMore people or a larger ε bring partners nearer: --people 1000, --epsilon 3."
     yield "\n[bold]The promise[/]"
     yield from (f"  [bold]{one['name']}[/]: {one['guarantee']}" for one in document["groups"])
     yield "\n[bold]Time[/]"
@@ -203,25 +209,7 @@ def _hero(hero: dict[str, Any]) -> Iterator[str]:
             yield f"  {verb:<15}  “{body}”" + (f", {times} times" if times > 1 else "")
 
 
-def _service(document: dict[str, Any]) -> Iterator[str]:
-    yield "\n[bold]How well people were served[/]"
-    for label, key in (
-        ("privately", "private"),
-        ("if the server saw true places", "without_noise"),
-        ("with partners at random", "at_random"),
-    ):
-        row = document["service"][key]
-        apart = f"{length(row['mean_distance'], 'm')} apart on average"
-        within = "" if math.isnan(row["within"]) else f", {row['within']:.0%} within the radius"
-        yield f"  {label:<30} {row['served']:,} served, {row['pairs']:,} pairs, {apart}{within}"
-    yield (
-        "  more people or a larger ε bring partners nearer: --people 1000, --epsilon 3; for"
-        " thousands `coatcheck simulate`"
-    )
-
-
-def _learning(document: dict[str, Any]) -> Iterator[str]:
-    figures = document["learning"]
+def _learning(figures: dict[str, Any]) -> Iterator[str]:
     yield "\n[bold]What the crowd taught[/]"
     yield (
         f"  accuracy {figures['accuracy_before']:.1%} before, {figures['accuracy_after']:.1%} after"

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -56,14 +56,35 @@ def table(
     return made
 
 
+def service_table(service: Mapping[str, Any], unit: str) -> "Table":
+    """Return how well people were served, beside what they could have had."""
+    headings = ("", "served", "pairs", "mean distance", "median", "within radius")
+    rows = [
+        (
+            label,
+            f"{row['served']:,}",
+            f"{row['pairs']:,}",
+            length(row["mean_distance"], unit),
+            length(row["median_distance"], unit),
+            "" if math.isnan(row["within"]) else f"{row['within']:.1%}",
+        )
+        for label, row in (
+            ("private", service["private"]),
+            ("without noise", service["without_noise"]),
+            ("partners at random", service["at_random"]),
+        )
+    ]
+    return table(headings, rows, right=headings[1:])
+
+
 def hint(text: str) -> None:
     """Print something that is not the result, to standard error."""
     click.echo(f"coatcheck: {text}", err=True)
 
 
-def length(value: float | None, unit: str) -> str:
+def length(value: float, unit: str) -> str:
     """Write a distance to three digits, in kilometres from 1,000 metres up."""
-    if value is None or math.isnan(value):
+    if math.isnan(value):
         return "-"
     if unit == "m" and value >= 1_000:
         return f"{value / 1_000:.2f} km"

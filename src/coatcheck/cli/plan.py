@@ -120,9 +120,9 @@ def _document(found: Plan) -> dict[str, Any]:
     groups = [
         {
             "name": group.name,
-            "recommended": _design(group.best),
+            "recommended": group.best.plain(),
             "reason": group.reason,
-            "alternatives": [_design(other) for other in group.designs[1:]],
+            "alternatives": [other.plain() for other in group.designs[1:]],
             "unit": told_unit(group.group.domain, found.goal),
             "guarantee": plain(group.best.guarantee),
             "expected": plain(group.expected) if group.group.expected else None,
@@ -134,17 +134,6 @@ def _document(found: Plan) -> dict[str, Any]:
     terms = [group.params() for group in found.groups]
     head = {"epsilon": found.epsilon, "delta": found.delta, "goal": found.goal}
     return {**head, "groups": groups, "terms": terms}
-
-
-def _design(design: Design) -> dict[str, Any]:
-    made = design.randomizer
-    return {
-        "mechanism": made.name,
-        "local_epsilon": made.epsilon,
-        "decode": design.how,
-        "error": design.error,
-        "parameters": made.params(),
-    }
 
 
 def _text(found: Plan) -> Iterator["str | Table"]:

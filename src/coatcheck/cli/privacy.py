@@ -136,4 +136,4 @@ def plain(found: Guarantee) -> dict[str, Any]:
 
 def _rounded(value: float, way: str) -> str:
     """Write five digits, rounded up or down."""
-    return f"{Context(prec=5, rounding=way).create_decimal(value):g}"
+    return f"{float(Context(prec=5, rounding=way).create_decimal(value)):.5g}"

@@ -1,6 +1,5 @@
 """`coatcheck simulate`: a whole round in memory, on places from files."""
 
-import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -8,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from coatcheck.cli.options import POSITIVE, Json, Reader, command, numbers
-from coatcheck.cli.output import length, show, table
+from coatcheck.cli.output import length, service_table, show, table
 from coatcheck.errors import Misuse, OutsideDomain
 
 if TYPE_CHECKING:
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 _HELP = 1.1  # warn about a crowd that lowers ε by less than this factor
 _ERRORS = ("error expected", "error here")
 _GROUPS = ("group", "people", "local ε", "ε", "δ", *_ERRORS, "randomizer")
-_SERVICE = ("", "served", "pairs", "mean distance", "median", "within radius")
 _BOX = numbers("31.0,121.2,31.4,121.7", count=4)
 _MANY = "is a number, or one per group such as 5,5"
 _HELPERS = Reader(lambda text: [int(part) for part in text.split(",")], _MANY, name="numbers")
@@ -63,7 +61,6 @@ def simulate(
     work = trial.make_task(task, names=tuple(groups), box=around, radius=radius, limit=limit)
     if len(corrupted) not in {1, len(groups)}:
         raise Misuse(f"--corrupted {_MANY}, got {len(corrupted)} numbers")
-    sizes = [len(places) for places in groups.values()]
     started = time.perf_counter()
     try:
         found = trial.run_trial(
@@ -71,7 +68,7 @@ def simulate(
             task=work,
             box=around,
             epsilon=epsilon,
-            delta=trial.usual_delta(sizes) if delta is None else delta,
+            delta=delta,
             corrupted=corrupted if len(corrupted) > 1 else [*corrupted] * len(groups),
             seed=seed,
             clamp=clamp,
@@ -173,22 +170,7 @@ def _text(document: dict[str, Any], *, stated: bool) -> "Iterator[str | Table]":
     ]
     yield table(_GROUPS, rows, right=_GROUPS[1:-1])
     yield ""
-    services = [
-        (
-            label,
-            f"{row['served']:,}",
-            f"{row['pairs']:,}",
-            length(row["mean_distance"], unit),
-            length(row["median_distance"], unit),
-            "" if math.isnan(row["within"]) else f"{row['within']:.1%}",
-        )
-        for label, row in (
-            ("private", document["private"]),
-            ("without noise", document["without_noise"]),
-            ("partners at random", document["at_random"]),
-        )
-    ]
-    yield table(_SERVICE, services, right=_SERVICE[1:])
+    yield service_table(document, unit)
     people = sum(group["people"] for group in groups)
     yield f"\nThe round of {people:,} people took {document['seconds']:.1f} s in this process."
     if not stated:

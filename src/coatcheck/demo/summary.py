@@ -41,7 +41,7 @@ def summarize(run: "Run") -> dict[str, Any]:
         "letters": {"posted": run.posted, "read": len(run.letters)},
         "server": _server(run, estimates),
         "board": _board(run),
-        "steps": [asdict(step) for step in run.steps],
+        "steps": run.steps,
         "seconds": 0.0,
     }
     if run.scenario.insight is not None:
@@ -61,13 +61,9 @@ def _estimates(run: "Run") -> list[Floats]:
 
 def _heroes(run: "Run", estimates: Sequence[Floats]) -> list[dict[str, Any]]:
     """Tell of the first person of the first group and of whom they meet."""
-    met = [(0, 1)] if run.scenario.insight is not None else _partners(run, (0, 0))
+    met = [(0, 1)] if run.scenario.insight is not None else run.known_partners((0, 0))
     chosen = zip(_HEROES, [(0, 0), *met], strict=False)
     return [_hero(run, name, who, estimates) for name, who in chosen]
-
-
-def _partners(run: "Run", who: Person) -> list[Person]:
-    return [partner for partner in run.partners(who) if partner is not None]
 
 
 def _hero(run: "Run", name: str, who: Person, estimates: Sequence[Floats]) -> dict[str, Any]:
@@ -88,7 +84,7 @@ def _hero(run: "Run", name: str, who: Person, estimates: Sequence[Floats]) -> di
     }
     if answer.values:
         return {**found, "reward": answer.values[0]}
-    box, partners = _box(run.scenario), _partners(run, who)
+    box, partners = _box(run.scenario), run.known_partners(who)
     there = [run.scenario.values[g][r] for g, r in partners]
     apart = [float(distances(mine[None], one[None], box)[0]) for one in there]
     return {
@@ -136,7 +132,7 @@ def _service(run: "Run") -> dict[str, Any]:
     """Measure how well people were served, beside true places and beside chance."""
     scenario = run.scenario
     first = range(len(scenario.values[0]))
-    told = [(row, other) for row in first for _, other in _partners(run, (0, row))]
+    told = [(row, other) for row in first for _, other in run.known_partners((0, row))]
     task, box = scenario.task, _box(scenario)
     return asdict(measure(told, scenario.values, task=task, box=box, entropy=seeded(0)))
 

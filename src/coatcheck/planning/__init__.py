@@ -211,59 +211,36 @@ def plan(
     names = list(groups)
     if task is not None and names != list(task.groups):
         raise Misuse(f"the task has the groups {list(task.groups)}, the plan {names}")
+    asked = list(groups.values())
+    domains = [group.domain for group in asked]
+    exposed: Sequence[int] = [0] * len(asked)
+    if task is not None:
+        sizes, corrupted = [group.crowd for group in asked], [group.corrupted for group in asked]
+        exposed = exposure(task, sizes=sizes, corrupted=corrupted)
     promises = [
         Promise(
             epsilon=epsilon,
             delta=delta,
-            crowd=groups[name].crowd,
-            corrupted=groups[name].corrupted,
+            crowd=group.crowd,
+            corrupted=group.corrupted,
             exposed=told,
             method=method,
         )
-        for name, told in zip(names, _exposed(groups, task), strict=True)
+        for group, told in zip(asked, exposed, strict=True)
     ]
-    if goal == "task":
-        found = _served(list(groups.values()), promises, task, prior, entropy)
+    if goal != "task":
+        pairs = zip(domains, promises, strict=True)
+        found = [designs(promise, domain=domain, goal=goal) for domain, promise in pairs]
+    elif task is None:
+        raise Misuse("the goal task needs the task that is to be served")
     else:
-        pairs = zip(groups.values(), promises, strict=True)
-        found = [designs(promise, domain=group.domain, goal=goal) for group, promise in pairs]
+        source = entropy or seeded(0)
+        found = designs_for(task, promises, domains=domains, prior=prior, entropy=source)
     made = [
-        _planned(name, groups[name], promise, goal, ranked)
-        for name, promise, ranked in zip(names, promises, found, strict=True)
+        _planned(name, group, promise, goal, ranked)
+        for name, group, promise, ranked in zip(names, asked, promises, found, strict=True)
     ]
     return Plan(epsilon=epsilon, delta=delta, goal=goal, groups=tuple(made), task=task)
-
-
-def _served(
-    groups: Sequence[Group],
-    promises: Sequence[Promise],
-    task: Task | None,
-    prior: Sequence[Any] | None,
-    entropy: Entropy | None,
-) -> list[list[Design]]:
-    """Choose by the task's own score; that needs the task, and a prior to draw people from."""
-    if task is None:
-        raise Misuse("the goal task needs the task that is to be served")
-    return designs_for(
-        task,
-        promises,
-        domains=[group.domain for group in groups],
-        prior=prior,
-        entropy=entropy or seeded(0),
-    )
-
-
-def _exposed(groups: Mapping[str, Group], task: Task | None) -> list[int]:
-    """Count whom the answers to all corrupted people give away, group by group."""
-    if task is None:
-        return [0] * len(groups)
-    return list(
-        exposure(
-            task,
-            sizes=[group.crowd for group in groups.values()],
-            corrupted=[group.corrupted for group in groups.values()],
-        )
-    )
 
 
 def _planned(

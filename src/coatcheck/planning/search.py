@@ -7,7 +7,7 @@ decided by the mechanism's own law for every candidate, never by a formula for o
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from coatcheck.accounting.amplification import Guarantee, amplify, calibrate
 from coatcheck.accounting.laws import Law
@@ -49,6 +49,16 @@ class Design(Choice):
     """A mechanism at its best under a promise, and what the crowd makes of it."""
 
     guarantee: Guarantee
+
+    def plain(self) -> dict[str, Any]:
+        """Return the design as plain data."""
+        return {
+            "mechanism": self.randomizer.name,
+            "local_epsilon": self.randomizer.epsilon,
+            "decode": self.how,
+            "error": self.error,
+            "parameters": self.randomizer.params(),
+        }
 
 
 def designs(promise: Promise, *, domain: Domain, goal: Goal, quick: bool = False) -> list[Design]:

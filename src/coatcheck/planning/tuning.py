@@ -8,8 +8,8 @@ evaluation.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -63,30 +63,29 @@ def tune(
     """
     if not candidates or rounds < 1:
         raise Misuse("tuning needs at least one candidate and one round")
-    trial = scored_by(task, prior, entropy)
-    count = len(task.groups)
-    teams = [one if isinstance(one, tuple) else (one,) * count for one in candidates]
-    tried = [_try(team, trial, rounds) for team in teams]
-    sign = -1.0 if tried[0].score.higher_is_better else 1.0
-    return sorted(tried, key=lambda one: sign * one.score.value)
-
-
-def scored_by(task: Task, prior: Sequence[Floats], entropy: Entropy) -> Callable[[Team], Score]:
-    """Return the function that runs one round on the prior and scores it."""
     truth = [np.asarray(group, dtype=np.float64) for group in prior]
     if not isinstance(task, Scored):
         raise Misuse(f"task {task.name} does not say how to score a round; give it a `score`")
     if len(truth) != len(task.groups):
         raise Misuse(f"task {task.name} has groups {task.groups}; the prior has {len(truth)}")
 
-    def trial(team: Team) -> Score:
+    def score(team: Team) -> Score:
         estimates = [
             one.randomizer.estimate(one.randomizer.randomize(group, entropy, clamp=True), one.how)
             for one, group in zip(team, truth, strict=True)
         ]
         return task.score(truth, estimates=estimates)
 
-    return trial
+    tried = []
+    for one in candidates:
+        team = one if isinstance(one, tuple) else (one,) * len(truth)
+        scores = [score(team) for _ in range(rounds)]
+        values = np.array([score.value for score in scores])
+        error = float(values.std(ddof=1) / math.sqrt(rounds)) if rounds > 1 else math.nan
+        mean = replace(scores[0], value=float(values.mean()))
+        tried.append(Tried(team=team, score=mean, standard_error=error))
+    sign = -1.0 if tried[0].score.higher_is_better else 1.0
+    return sorted(tried, key=lambda one: sign * one.score.value)
 
 
 def spread(*, epsilon: float, domain: Box | Ball) -> list[Candidate]:
@@ -100,18 +99,6 @@ def even_prior(domain: Box, *, count: int) -> Floats:
     along = (np.arange(side) + 0.5) / side * 2 - 1
     places = np.stack(np.meshgrid(*[along] * domain.dimension), axis=-1)
     return np.asarray(domain.from_unit(places.reshape(-1, domain.dimension)))
-
-
-def _try(team: Team, trial: Callable[[Team], Score], rounds: int) -> Tried:
-    scores = [trial(team) for _ in range(rounds)]
-    values = np.array([score.value for score in scores])
-    mean = Score(
-        name=scores[0].name,
-        value=float(values.mean()),
-        higher_is_better=scores[0].higher_is_better,
-    )
-    error = float(values.std(ddof=1) / math.sqrt(rounds)) if rounds > 1 else math.nan
-    return Tried(team=team, score=mean, standard_error=error)
 
 
 def designs_for(
@@ -132,7 +119,12 @@ def designs_for(
     if len(plain) != len(domains):
         raise Misuse("the goal task is for boxes and balls; choose for labels by mean")
     if prior is None:
-        prior = _even(plain, [promise.crowd for promise in promises])
+        boxes = [domain for domain in plain if isinstance(domain, Box)]
+        if len(boxes) < len(plain):
+            raise Misuse("the goal task needs a prior on a ball: values that are no secret")
+        # As many people as the crowd, but no more than take seconds.
+        crowds = [min(promise.crowd, _PEOPLE) for promise in promises]
+        prior = [even_prior(box, count=n) for box, n in zip(boxes, crowds, strict=True)]
     teams = spread_over(plain, budgets=[promise.budget for promise in promises])
     best: dict[str, Tried] = {}
     for one in tune(task, [tuple(team) for team in teams], prior=prior, entropy=entropy):
@@ -141,14 +133,6 @@ def designs_for(
         [designed(promise, _lost(one.team[g], one.score)) for one in best.values()]
         for g, promise in enumerate(promises)
     ]
-
-
-def _even(domains: Sequence[Box | Ball], crowds: Sequence[int]) -> list[Floats]:
-    """Return places even over each box, as many as its crowd, but no more than take seconds."""
-    boxes = [domain for domain in domains if isinstance(domain, Box)]
-    if len(boxes) < len(domains):
-        raise Misuse("the goal task needs a prior on a ball: values that are no secret")
-    return [even_prior(box, count=min(n, _PEOPLE)) for box, n in zip(boxes, crowds, strict=True)]
 
 
 def _lost(candidate: Candidate, score: Score) -> Choice:

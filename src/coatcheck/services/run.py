@@ -55,7 +55,7 @@ def serve(
         logging.getLogger(name).setLevel(logging.WARNING)
     app = build(role, config)
     settings = app.settings
-    bound = _bind(listen or settings.listen)
+    bound = bind(listen or settings.listen)
     host, port = bound.getsockname()[:2]
     if tls is None and settings.tls_certificate:
         tls = (settings.path(settings.tls_certificate), settings.path(settings.tls_key))
@@ -97,7 +97,8 @@ def _announce(settings: Settings, url: str) -> None:
     print(f"coatcheck: {settings.name} at {url}", flush=True)  # noqa: T201 - the result
 
 
-def _bind(listen: str) -> socket.socket:
+def bind(listen: str) -> socket.socket:
+    """Listen on HOST:PORT; whoever comes before the service answers waits in the queue."""
     host, _, port = listen.rpartition(":")
     try:
         number = int(port)

@@ -14,25 +14,26 @@ import csv
 import io
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
 from coatcheck.errors import Misuse
+from coatcheck.protocol.keyfiles import read_bytes
 
 LATITUDES: Final = ("lat", "latitude")
 LONGITUDES: Final = ("lon", "lng", "long", "longitude")
-_PLANE: Final = (("x",), ("y",))
 _MOST_BYTES: Final = 1 << 28
-_RANGES: Final = (90.0, 180.0)
-
+_RANGES: Final = (90, 180)
 
 Floats = NDArray[np.float64]
+Row = tuple[str, dict[str, Any]]
+"""Where a row is, for messages, and what it holds."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,16 +67,12 @@ def read_places(path: Path, *, columns: Sequence[str] = (), group_by: str | None
     )
     if reader is None:
         raise Misuse(f"{path.name} is neither .csv nor .geojson: save the points as one of them")
+    if path.exists() and path.stat().st_size > _MOST_BYTES:
+        raise Misuse(f"{path.name} is larger than 256 MB: take a sample of its rows")
     try:
-        if path.stat().st_size > _MOST_BYTES:
-            raise Misuse(f"{path.name} is larger than 256 MB: take a sample of its rows")
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise Misuse(f"there is no file {path}: check the path") from None
+        text = read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise Misuse(f"{path.name} is not UTF-8 text: save it as CSV or GeoJSON in UTF-8") from None
-    except OSError as error:
-        raise Misuse(f"{path} cannot be read: {error.strerror}") from None
     return reader(text, source=path.name, columns=columns, group_by=group_by)
 
 
@@ -84,27 +81,48 @@ def parse_csv(
 ) -> Table:
     """Read places from CSV with a header; two columns are found by name unless given."""
     rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+
+    def read() -> Iterator[Row]:
+        for fields in rows:
+            if fields and len(fields) != len(header):
+                raise Misuse(
+                    f"{source} line {rows.line_num} has {len(fields)} fields, the header has"
+                    f" {len(header)}: mend the line"
+                )
+            if fields:
+                yield (
+                    f"{source} line {rows.line_num}, column",
+                    dict(zip(header, fields, strict=True)),
+                )
+
     try:
         header = [name.strip() for name in next(rows, [])]
         _check_header(header, source)
-        axes, degrees = _axes(header, columns, source)
-        by = None if group_by is None else _column(header, group_by, source)
-        values, labels = [], []
-        for fields in rows:
-            if not fields:
-                continue
-            where = f"{source} line {rows.line_num}"
-            if len(fields) != len(header):
+        axes = columns or _axes(header, source)
+        for name in (*axes, *([group_by] if group_by else [])):
+            if name not in header:
                 raise Misuse(
-                    f"{where} has {len(fields)} fields, the header has {len(header)}: mend the line"
+                    f"{source} has no column {name!r}, its columns are {', '.join(header)}"
                 )
-            values.append([_number(fields[i], f"{where}, column {header[i]}") for i in axes])
-            if by is not None:
-                labels.append(_label(fields[by], f"{where}, column {header[by]}"))
+        if len(axes) != 2:
+            raise Misuse(f"--columns takes two names such as lat,lon, got {','.join(axes)!r}")
+        return _table(read(), source=source, axes=axes, group_by=group_by)
     except csv.Error as error:
         raise Misuse(f"{source} line {rows.line_num} is not CSV: {error}") from None
-    names = [header[i] for i in axes]
-    return _table(values, labels, source=source, names=names, degrees=degrees)
+
+
+class _Point(msgspec.Struct):
+    type: Literal["Point"]
+    coordinates: Annotated[list[float], msgspec.Meta(min_length=2)]
+
+
+class _Feature(msgspec.Struct):
+    geometry: _Point
+    properties: dict[str, Any] | None = None
+
+
+class _Collection(msgspec.Struct):
+    features: list[msgspec.Raw]
 
 
 def parse_geojson(
@@ -113,23 +131,23 @@ def parse_geojson(
     """Read the points of a GeoJSON FeatureCollection; a group is a property of a feature."""
     if columns:
         raise Misuse("--columns names columns of a CSV file; GeoJSON says where its points are")
+    axes = (LATITUDES[-1], LONGITUDES[-1])
+
+    def read() -> Iterator[Row]:
+        for number, raw in enumerate(features, start=1):
+            where = f"{source} feature {number}"
+            try:
+                feature = msgspec.json.decode(raw, type=_Feature)
+            except msgspec.ValidationError as error:
+                raise Misuse(f"{where} is no Point with [longitude, latitude]: {error}") from None
+            place = dict(zip(axes, feature.geometry.coordinates[1::-1], strict=True))
+            yield f"{where}, property", {**(feature.properties or {}), **place}
+
     try:
-        document = msgspec.json.decode(text.encode())
+        features = msgspec.json.decode(text, type=_Collection).features
     except msgspec.DecodeError as error:
-        raise Misuse(f"{source} is not JSON: {error}") from None
-    features = document.get("features") if isinstance(document, dict) else None
-    if not isinstance(features, list):
-        raise Misuse(f"{source} is no FeatureCollection: export the points as GeoJSON features")
-    values, labels = [], []
-    for number, feature in enumerate(features, start=1):
-        where = f"{source} feature {number}"
-        longitude, latitude = _point(feature, where)
-        values.append([latitude, longitude])
-        if group_by is not None:
-            labels.append(_property(feature, group_by, where))
-    return _table(
-        values, labels, source=source, names=("latitude", "longitude"), degrees=True, unit="feature"
-    )
+        raise Misuse(f"{source} is no FeatureCollection of GeoJSON: {error}") from None
+    return _table(read(), source=source, axes=axes, group_by=group_by)
 
 
 def group_name(label: str) -> str:
@@ -145,104 +163,57 @@ def _check_header(header: Sequence[str], source: str) -> None:
         raise Misuse(f"{source} is empty: its first line names the columns, such as lat,lon")
     if len(header) == 1 and ";" in header[0]:
         raise Misuse(f"{source} is separated by semicolons: save it with commas")
-    if all(_is_number(name) for name in header):
+    if not re.search(r"[^\W\d_]", "".join(header)):
         raise Misuse(f"{source} has no header: its first line names the columns, such as lat,lon")
     if len(set(header)) != len(header):
         raise Misuse(f"{source} has two columns of the same name: rename one of them")
 
 
-def _axes(header: Sequence[str], columns: Sequence[str], source: str) -> tuple[list[int], bool]:
-    """Find the two columns, and say whether they are degrees."""
-    if columns:
-        if len(columns) != 2:
-            raise Misuse(f"--columns takes two names such as lat,lon, got {','.join(columns)!r}")
-        axes = [_column(header, name, source) for name in columns]
-        names = [name.strip().lower() for name in columns]
-        return axes, names[0] in LATITUDES and names[1] in LONGITUDES
-    lower = [name.lower() for name in header]
-    for first, second in ((LATITUDES, LONGITUDES), _PLANE):
-        found = [[i for i, name in enumerate(lower) if name in names] for names in (first, second)]
+def _axes(header: Sequence[str], source: str) -> list[str]:
+    """Find the two columns of a place by their names."""
+    for axes in ((LATITUDES, LONGITUDES), (("x",), ("y",))):
+        found = [[name for name in header if name.lower() in names] for names in axes]
         if all(len(matches) == 1 for matches in found):
-            return [found[0][0], found[1][0]], first is LATITUDES
+            return [name for (name,) in found]
     raise Misuse(
         f"{source} has the columns {', '.join(header)}; which two are the place is not clear:"
         " name them by --columns, such as --columns lat,lon"
     )
 
 
-def _column(header: Sequence[str], name: str, source: str) -> int:
-    if name not in header:
-        raise Misuse(f"{source} has no column {name!r}, its columns are {', '.join(header)}")
-    return list(header).index(name)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _number(text: str, where: str) -> float:
-    if not text.strip():
-        raise Misuse(f"{where} is empty: fill it in, or take the line out")
-    try:
-        number = float(text)
-    except ValueError:
-        raise Misuse(f"{where}: {text!r} is no number") from None
-    if not math.isfinite(number):
-        raise Misuse(f"{where}: {text!r} is no place: fill it in, or take the line out")
-    return number
-
-
-def _label(text: str, where: str) -> str:
-    if not text.strip():
-        raise Misuse(f"{where} names no group: fill it in, or take the line out")
-    return group_name(text)
-
-
-def _point(feature: Any, where: str) -> tuple[float, float]:
-    geometry = feature.get("geometry") if isinstance(feature, Mapping) else None
-    kind = geometry.get("type") if isinstance(geometry, Mapping) else None
-    if not isinstance(geometry, Mapping) or kind != "Point":
-        raise Misuse(f"{where} is a {kind or 'feature without geometry'}, not a Point")
-    place = geometry.get("coordinates")
-    if (
-        not isinstance(place, list)
-        or len(place) < 2
-        or any(isinstance(x, bool) or not isinstance(x, int | float) for x in place[:2])
-    ):
-        raise Misuse(f"{where} has the coordinates {place!r}; a point has [longitude, latitude]")
-    return float(place[0]), float(place[1])
-
-
-def _property(feature: Mapping[str, Any], name: str, where: str) -> str:
-    properties = feature.get("properties")
-    value = properties.get(name) if isinstance(properties, Mapping) else None
-    if value is None or isinstance(value, dict | list):
-        raise Misuse(f"{where} has no property {name!r} that could name its group")
-    return _label(str(value), f"{where}, property {name}")
-
-
-def _table(
-    values: list[list[float]],
-    labels: list[str],
-    *,
-    source: str,
-    names: Sequence[str],
-    degrees: bool,
-    unit: str = "row",
-) -> Table:
+def _table(rows: Iterable[Row], *, source: str, axes: Sequence[str], group_by: str | None) -> Table:
+    """Read every row strictly; the first that is wrong is named."""
+    degrees = axes[0].lower() in LATITUDES and axes[1].lower() in LONGITUDES
+    values, labels = [], []
+    for where, row in rows:
+        place = [_number(row[name], f"{where} {name}") for name in axes]
+        for number, name, most in zip(place, axes, _RANGES, strict=True):
+            if degrees and abs(number) > most:
+                raise Misuse(
+                    f"{where} {name}: {number:g} is beyond ±{most} degrees; are latitude and"
+                    " longitude swapped?"
+                )
+        values.append(place)
+        if group_by is not None:
+            labels.append(_label(row.get(group_by), f"{where} {group_by}"))
     if not values:
         raise Misuse(f"{source} holds no places")
     array = np.array(values, dtype=np.float64)
-    if degrees:
-        beyond = np.argwhere(np.abs(array) > _RANGES)
-        for row, axis in beyond[:1]:
-            raise Misuse(
-                f"{source} {unit} {row + 1}, {names[axis]}: {array[row, axis]:g} is beyond"
-                f" ±{_RANGES[axis]:g} degrees; are latitude and longitude swapped?"
-            )
     array.setflags(write=False)
     return Table(source, array, tuple(labels), degrees)
+
+
+def _number(value: str | float, where: str) -> float:
+    try:
+        number = float(value)
+    except ValueError:
+        number = math.nan
+    if not math.isfinite(number):
+        raise Misuse(f"{where}: {value!r} is no number: mend it, or take the line out")
+    return number
+
+
+def _label(value: object, where: str) -> str:
+    if isinstance(value, dict | list) or value is None or not str(value).strip():
+        raise Misuse(f"{where} names no group: fill it in, or take the line out")
+    return group_name(str(value))

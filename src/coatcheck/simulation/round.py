@@ -188,7 +188,7 @@ def simulate(
         for invitation, rows, texts in zip(invitations, people, written, strict=True)
     )
     uploads = tuple(ticket.upload for group in tickets for ticket in group)
-    batch = _shuffle(uploads, round_, keys=keys, entropy=source)
+    batch = shuffle_uploads(uploads, round_, keys=keys.shufflers, entropy=source)
     board = Board(sign=keys.board.signing.sign, check=_check)
     board.publish(Server(round_, keys=keys.server, task=work).answer(batch), round_)
     bulletin = verify_bulletin(board.bulletin(round_.digest), round_)
@@ -221,16 +221,19 @@ def _by_group(
     return values
 
 
-def _shuffle(uploads: Sequence[bytes], round_: Round, *, keys: RoleKeys, entropy: Entropy) -> bytes:
+def shuffle_uploads(
+    uploads: Iterable[bytes], round_: Round, *, keys: Iterable[KeyPairs], entropy: Entropy
+) -> bytes:
+    """Pass uploads through the shufflers with these keys, and return the last one's batch."""
     batch = b""
-    for hop, own in enumerate(keys.shufflers):
+    for hop, own in enumerate(keys):
         shuffler = Shuffler(round_, keys=own, state=fresh_state(entropy, simulated=True))
         if hop:
             shuffler.accept(batch)
         else:
             for upload in uploads:
-                shuffler.receive(upload, now=OPENS)
-            shuffler.close(now=CLOSES)
+                shuffler.receive(upload, now=round_.terms.opens)
+            shuffler.close(now=round_.terms.closes)
         batch = shuffler.release()
     return batch
 

@@ -151,11 +151,11 @@ def plan_groups(
     task: tasks.Task,
     domain: Box | Ball,
     epsilon: float,
-    delta: float,
+    delta: float | None = None,
     corrupted: Sequence[int] = (),
     goal: Goal = "mean",
 ) -> tuple[Recommendation, ...]:
-    """Choose each group's mechanism so that its crowd keeps the promise (ε, δ).
+    """Choose each group's mechanism so that its crowd keeps the promise (ε, δ), δ the usual one.
 
     *Guarantee:* every group keeps (ε, δ) if all of it comes, less the corrupted and those whom
     answers to the corrupted expose.
@@ -165,6 +165,8 @@ def plan_groups(
         name: Group(domain, crowd=size, corrupted=helpers)
         for name, size, helpers in zip(task.groups, sizes, bad, strict=True)
     }
+    if delta is None:
+        delta = usual_delta(sizes)
     made = plan(asked, epsilon=epsilon, delta=delta, goal=goal, task=task)
     if task.name == "neighbours":
         # Everybody whose report names the same cell would be told of the same few people, who
@@ -194,7 +196,7 @@ def run_trial(
     task: tasks.Task,
     box: Box,
     epsilon: float,
-    delta: float,
+    delta: float | None = None,
     corrupted: Sequence[int] = (),
     seed: int = 0,
     clamp: bool = False,
