@@ -8,6 +8,7 @@ seconds of one report and of many. `--json` prints one row per figure instead.
 import json
 import sys
 import time
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -75,7 +76,8 @@ def _directions() -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for d, epsilon, target in DIRECTIONS:
         ball = Ball(radius=1.0, p=2, dimension=d)
-        ours, theirs = (kind(domain=ball, epsilon=epsilon) for kind in (SphereResponse, PrivUnit))
+        ours = SphereResponse(domain=ball, epsilon=epsilon)
+        theirs = PrivUnit(domain=ball, epsilon=epsilon)
         ratio = ours.worst_error(power=2) / theirs.squared_error(np.eye(d)[0])
         named = {"data": f"d = {d}", "epsilon": epsilon, "report_bits": ours.report_bits}
         row = {"what": "squared error : PrivUnit's", "value": ratio, "unit": "x", "target": target}
@@ -86,12 +88,8 @@ def _directions() -> list[dict[str, Any]]:
             one = 1e3 * min(_seconds(ours, values[0]) for _ in range(20))
             row = {"what": "one report, CPU", "value": one, "unit": "ms", "target": 5.0}
             rows.append(named | row)
-            entropy = system()
-            times = quickest(
-                lambda ours=ours, values=values: ours.randomize(values, entropy),  # type: ignore[misc]
-                lambda theirs=theirs, values=values: theirs.randomize(values, entropy),  # type: ignore[misc]
-                rounds=5,
-            )
+            jobs = (partial(made.randomize, values, system()) for made in (ours, theirs))
+            times = quickest(*jobs, rounds=5)
             row = {"what": "many reports : PrivUnit", "value": times[0] / times[1], "unit": "x"}
             rows.append(named | row | {"target": 3.0})
     return rows

@@ -188,11 +188,13 @@ class CapResponse(Randomizer):
         """Return the report of one lattice point without touching an array."""
         if not lattice_norm_within(point, self.domain.p, self._half):
             raise Misuse(f"{point} is not a point of the lattice; snap() the value first")
-        near = self._ball.sample_one(self.reach, entropy)
+        # Both are made every time, so that the time does not tell how the coin fell.
+        around = zip(
+            self._center_one(point), self._ball.sample_one(self.reach, entropy), strict=True
+        )
+        near = tuple([c + u for c, u in around])
         far = self._ball.sample_one(self._whole, entropy)
-        if not entropy.coin(self.heads):
-            return far
-        return tuple(c + u for c, u in zip(self._center_one(point), near, strict=True))
+        return near if entropy.coin(self.heads) else far
 
     def _center_one(self, point: tuple[int, ...]) -> Sequence[int]:
         """Return the center of one point's cap."""

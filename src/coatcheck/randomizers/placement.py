@@ -79,7 +79,8 @@ def _lloyd(
     nearly = 1e-6 * float(np.ptp(places, axis=0).max())  # no place is at no distance
     best, found = math.inf, points
     for _ in range(rounds):
-        distances, cells = cKDTree(points).query(places)
+        found_at = cKDTree(points).query(places)
+        distances, cells = np.asarray(found_at[0]), np.asarray(found_at[1])
         apart = np.linalg.norm(points[:, None, :] - summary, axis=2)
         loss = truth * distances.mean() + (1 - truth) * apart.mean()
         if loss < best:

@@ -24,7 +24,7 @@ from coatcheck.randomizers.contract import Decode, Goal, Randomizer, check_epsil
 from coatcheck.randomizers.fieldwise import FieldwiseResponse
 from coatcheck.randomizers.grid import GridResponse, finer_grids
 from coatcheck.randomizers.prediction import Floats, least
-from coatcheck.randomizers.sphere import MOST_DIMENSIONS, SphereResponse
+from coatcheck.randomizers.sphere import SphereResponse, has_sphere
 
 Shape: TypeAlias = Callable[..., Randomizer]
 """Makes a mechanism of an `epsilon` and, if one is given, a `decode`."""
@@ -137,7 +137,7 @@ def ranked(
     if goal == "unbiased" and not exact and isinstance(domain, Box | Ball):
         # Better than any cap from about four dimensions up, unless ε is large.
         found.append(search.choice(partial(PrivUnit, domain=domain), "unbiased"))
-    if goal == "unbiased" and _is_sphere(domain):
+    if goal == "unbiased" and isinstance(domain, Ball) and has_sphere(domain):
         found.append(search.choice(partial(SphereResponse, domain=domain), "unbiased"))
     found = [choice for choice in found if choice.randomizer.exact or not exact]
     if not found:
@@ -181,10 +181,6 @@ def goal_error(randomizer: Randomizer, goal: Goal, how: Decode) -> float:
     if goal == "worst":
         return randomizer.worst_error(how)
     return math.sqrt(randomizer.worst_error(how, power=2))
-
-
-def _is_sphere(domain: Domain) -> bool:
-    return isinstance(domain, Ball) and domain.p == 2 and domain.dimension <= MOST_DIMENSIONS
 
 
 def _any_ldp(epsilon: float) -> Law:

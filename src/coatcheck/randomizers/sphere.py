@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import ClassVar, Final
+from typing import Any, ClassVar, Final
 
 import numpy as np
 from scipy import special
@@ -26,7 +26,7 @@ from coatcheck.randomizers.contract import Decode, Randomizer, check_epsilon
 from coatcheck.randomizers.mixing import TOSSES, above, heads_for, spent
 from coatcheck.randomizers.prediction import evenly
 
-MOST_DIMENSIONS: Final = 5000
+_MOST_DIMENSIONS: Final = 5000
 _MOST_CODEWORDS: Final = 1 << 16
 _MOST_REPORTS: Final = 1 << 32  # different ones, over all turns
 _USUAL_REPORTS: Final = 1 << 16  # so that a report is written in two bytes
@@ -65,9 +65,9 @@ class SphereResponse(Randomizer):
         object.__setattr__(self, "epsilon", check_epsilon(self.epsilon))
         if not isinstance(self.domain, Ball) or self.domain.p != 2:
             raise Misuse(f"sphere response works on a Ball with p = 2, not on {self.domain}")
-        if self.domain.dimension > MOST_DIMENSIONS:
+        if self.domain.dimension > _MOST_DIMENSIONS:
             raise Misuse(
-                f"sphere response works on at most {MOST_DIMENSIONS} dimensions, "
+                f"sphere response works on at most {_MOST_DIMENSIONS} dimensions, "
                 f"got {self.domain.dimension}"
             )
         for name in ("size", "near", "turns", "seed"):
@@ -312,7 +312,12 @@ class SphereResponse(Randomizer):
         return [(self.mixing, near), (1 - self.mixing, _component(uniforms, self._width))]
 
 
-def _component(shares: Floats, width: int) -> Floats:
+def has_sphere(domain: Ball) -> bool:
+    """Return whether sphere response works on a ball."""
+    return domain.p == 2 and domain.dimension <= _MOST_DIMENSIONS
+
+
+def _component(shares: Any, width: int) -> Floats:
     """Return the component along an axis that this share of directions exceeds."""
     if width == 1:
         return np.where(shares < 0.5, 1.0, -1.0)
