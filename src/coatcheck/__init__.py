@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 _CONTENTS = {
     "accounting.amplification": ("Guarantee", "amplify", "calibrate"),
     "accounting.composition": ("compose",),
+    "accounting.laws": ("Channel",),
     "accounting.ledger": ("Ledger",),
     "domains": ("Ball", "Box", "Categories", "Product"),
     "entropy": ("seeded",),

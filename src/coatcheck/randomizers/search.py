@@ -130,7 +130,7 @@ def ranked(
     """
     check_goal(goal)
     if isinstance(domain, Product):
-        made = fieldwise(epsilon=budget(_any_ldp), domain=domain, goal=goal)
+        made = _fitted_fields(domain, budget, goal)
         return [Choice(randomizer=made, how=made.decode, error=math.nan)]
     search = _Search(domain, budget, goal, _QUICK if quick else _STEP)
     found = [search.best(family) for family in _families(domain, goal)]
@@ -181,6 +181,19 @@ def goal_error(randomizer: Randomizer, goal: Goal, how: Decode) -> float:
     if goal == "worst":
         return randomizer.worst_error(how)
     return math.sqrt(randomizer.worst_error(how, power=2))
+
+
+def _fitted_fields(domain: Product, budget: Budget, goal: Goal) -> FieldwiseResponse:
+    """Return a product's randomizer at the budget that its own law earns in a crowd.
+
+    The best shapes depend on the budget, which depends on the shapes: from the budget of any
+    mechanism, shapes and budget are found in turn, and the last shapes get what they earn.
+    """
+    epsilon = budget(_any_ldp)
+    for _ in range(2):
+        made = fieldwise(epsilon=epsilon, domain=domain, goal=goal)
+        epsilon = budget(lambda x, made=made: made.at(x).law)  # type: ignore[misc] # a plain lambda
+    return made.at(epsilon)
 
 
 def _any_ldp(epsilon: float) -> Law:
