@@ -1,8 +1,8 @@
 """FAMILY: what a server may compute on the shuffled estimates.
 
-A task sees arrays of estimates, one array a group, and notes if it asks for them; it never sees a
-key, an address or a message, and cannot import what handles them. It answers once a report, with
-numbers (`Values`) or with other reports by position (`References`), and it must be
+A task gets one array of estimates per group, and notes if it asks for them. It never sees a key, an
+address or a message, and cannot import what handles them. It answers every report once, with
+numbers (`Values`) or with other reports by position (`References`). It must be
 permutation-equivariant: `check_equivariance` tries to refute that. Paper, sections on problem
 settings and post-computation communication.
 
@@ -20,6 +20,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Protocol, cast, runtime_checkable
 
 from coatcheck.errors import SHAPELESS, Misuse
+from coatcheck.tasks.answering import answer, canonical_order
 from coatcheck.tasks.answers import (
     Answers,
     AnswerSize,
@@ -31,12 +32,10 @@ from coatcheck.tasks.answers import (
     Values,
     from_pairs,
 )
-from coatcheck.tasks.order import Canonical, answer, canonical_order
 
 __all__ = [
     "AnswerSize",
     "Answers",
-    "Canonical",
     "Floats",
     "Notes",
     "Optimizes",
@@ -104,7 +103,7 @@ class ReadsNotes(Protocol):
         """The bytes of a note, the same in every group."""
 
     def with_notes(self, estimates: Sequence[Floats], notes: Sequence[Notes]) -> Sequence[Answers]:
-        """Answer every report; `notes[g]` has one row of bytes a report of group g."""
+        """Answer every report; `notes[g]` has one row of bytes per report of group g."""
 
 
 @runtime_checkable
