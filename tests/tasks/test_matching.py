@@ -14,6 +14,7 @@ from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse, Refused
 from coatcheck.tasks import Floats, References, answer, assignment
 from coatcheck.tasks.assignment import assign
+from coatcheck.tasks.distances import scale_of
 from coatcheck.tasks.matching import LeastCostMatching, MaximumMatching
 from coatcheck.tasks.maximum import (
     _all_pairs,
@@ -24,7 +25,6 @@ from coatcheck.tasks.maximum import (
     _tree,
     maximum,
 )
-from coatcheck.tasks.metric import scale_of
 
 KINDS = ("spread", "lattice", "clusters", "equal")
 

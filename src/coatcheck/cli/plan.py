@@ -15,7 +15,7 @@ from coatcheck.planning import Design, Group, Plan, Recommendation
 from coatcheck.planning import plan as planned
 from coatcheck.planning.words import GOALS, Aim, shape, told_error, told_unit
 from coatcheck.tasks import Task, from_params
-from coatcheck.tasks.metric import scale_of
+from coatcheck.tasks.distances import scale_of
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -20,7 +20,7 @@ from scipy.spatial.distance import cdist
 from coatcheck.tasks.answers import Floats, Positions
 from coatcheck.tasks.blocks import Blocks, cut
 from coatcheck.tasks.compiled import available, needed
-from coatcheck.tasks.metric import normalised
+from coatcheck.tasks.distances import normalised
 
 DENSE_PAIRS = 10**8
 _SMALL_PAIRS = 400_000

@@ -20,7 +20,7 @@ from scipy.spatial import cKDTree
 
 from coatcheck.errors import Misuse
 from coatcheck.tasks.answers import Answers, AnswerSize, Floats, Positions, References, Score
-from coatcheck.tasks.metric import Scale, checked, measured, positive
+from coatcheck.tasks.distances import Scale, checked, measured, positive
 
 _CHUNK = 2**16
 _SLACK = 1e-9  # the tree searches a little wider than asked; what it finds is compared exactly
@@ -38,7 +38,7 @@ class Neighbours:
         limit: the most neighbours that one answer holds, and exposes.
         mutual: keep only those who list each other. A person may otherwise be listed by more than
             `limit` others, who expose *themselves* if they write to a corrupted neighbour.
-        scale: a factor an axis that turns estimates into distances; empty for 1.
+        scale: one factor per axis that turns estimates into distances; empty for 1.
     """
 
     radius: float

@@ -1,6 +1,6 @@
-"""Distances in the unit people think in: one factor an axis turns estimates into it.
+"""Distances in the unit people think in: one factor per axis turns estimates into it.
 
-For degrees of latitude and longitude the factors are metres a degree, so that a radius is in metres
+For degrees of latitude and longitude the factors are metres per degree: a radius is then in metres,
 and a circle is round. Knows points, not people.
 """
 
@@ -14,7 +14,7 @@ Scale = tuple[float, ...]
 
 
 def scale_of(domain: Box) -> Scale:
-    """The factors of a box: metres a degree if it is geographic, else none are needed."""
+    """The factors of a box: metres per degree if it is geographic, else none are needed."""
     if not domain.degrees:
         return ()
     half = (np.array(domain.hi) - np.array(domain.lo)) / 2
@@ -22,10 +22,10 @@ def scale_of(domain: Box) -> Scale:
 
 
 def checked(scale: object) -> Scale:
-    """The factors as a tuple (empty means 1 an axis); they arrive as a list from the terms."""
+    """The factors as a tuple (empty means 1 per axis); they arrive as a list from the terms."""
     factors = tuple(float(factor) for factor in scale) if isinstance(scale, list | tuple) else None
     if factors is None or not all(np.isfinite(factors)) or not all(f > 0 for f in factors):
-        raise Misuse(f"scale must be positive factors, one an axis, got {scale!r}")
+        raise Misuse(f"scale must be positive factors, one per axis, got {scale!r}")
     return factors
 
 
