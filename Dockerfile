@@ -7,7 +7,7 @@ RUN python -m venv /opt/coatcheck \
  && /opt/coatcheck/bin/pip install --no-cache-dir --disable-pip-version-check '.[serve,fast]'
 
 FROM python:3.12-slim
-# Nobody in the container is root, and nothing of the image is theirs to write.
+# The process is not root and cannot write to the image.
 RUN useradd --system --uid 10001 --home-dir /nonexistent coatcheck \
  && install -d -o coatcheck -m 0700 /keys /keys/own /keys/public /data
 COPY --from=build /opt/coatcheck /opt/coatcheck

@@ -4,7 +4,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: demo page docs test lint bench slow soak study study-quick wheel clean
+.PHONY: demo page docs test lint bench slow soak mutants study study-quick wheel clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.user: pyproject.toml
@@ -20,7 +20,7 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.user
 demo: $(VENV)/.user  ## a whole round of real processes on this machine
 	$(BIN)/coatcheck demo taxi
 
-page: $(VENV)/.user  ## the same round live on a page, from two chairs
+page: $(VENV)/.user  ## the same round live on a page: what a person sees, what the server sees
 	$(BIN)/coatcheck demo taxi --page --people 600 --epsilon 2
 
 docs: $(VENV)/.user  ## the manual as a site in build/docs; warnings are errors
@@ -35,6 +35,9 @@ slow: $(VENV)/.dev  ## the longer studies that CI leaves out
 
 soak: $(VENV)/.dev  ## rounds under random kills on both databases, for MINUTES
 	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),10)
+
+mutants: $(VENV)/.dev  ## change COUNT random places in the code and see whether the tests notice
+	$(BIN)/python tests/mutants.py --count $(or $(COUNT),100) --jobs $(JOBS)
 
 lint: $(VENV)/.dev  ## style, types, layers, spelling
 	$(BIN)/ruff check .

@@ -23,11 +23,11 @@ from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.suites import CLASSICAL
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
-from coatcheck.protocol.witness import check_bulletin
+from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.randomizers import MinkowskiResponse
-from coatcheck.services.cluster import Local
-from coatcheck.services.http.client import Peers
-from coatcheck.services.person.verbs import Offer, Visit
+from coatcheck.services.cluster import Cluster
+from coatcheck.services.http.client import HttpClient
+from coatcheck.services.person.visit import Offer, Visit
 
 _CLIENTS = 32
 
@@ -38,7 +38,7 @@ def round_of(folder: Path, *, people: int) -> list[Figure]:
 
     each = people // 2
     # Tickets take longer than a minute to make on two cores: the crowd decides when it closes.
-    with Local(folder / "round") as local:
+    with Cluster(folder / "round") as local:
         url = local.open_round(plan("crowd", minimum=each), closes=1, expires=86_000)
         offer = asyncio.run(_offer(url, local))
         steps: dict[str, float] = {}
@@ -52,8 +52,8 @@ def round_of(folder: Path, *, people: int) -> list[Figure]:
         steps |= waited
         begun = time.perf_counter()
         round_ = settle(offer.signed)
-        bulletin = check_bulletin(raw, round_)
-        answers = [client.collect(ticket, bulletin, round_) for ticket in tickets[::20]]
+        bulletin = verify_bulletin(raw, round_)
+        answers = [client.collect(ticket, bulletin) for ticket in tickets[::20]]
         steps["check, and open every 20th answer (people)"] = time.perf_counter() - begun
         assert all(len(answer.partners) == 1 for answer in answers)  # noqa: S101 - a bench checks
     steps["  of it matching alone"] = _matching(each)
@@ -79,7 +79,7 @@ def _told(people: int, steps: dict[str, float]) -> list[Figure]:
     ]
 
 
-async def _offer(url: str, local: Local) -> Offer:
+async def _offer(url: str, local: Cluster) -> Offer:
     async with Visit(url, path=local.folder / "none", trusted=local.trusted) as visit:
         return await visit.offer()
 
@@ -110,15 +110,15 @@ async def _send(url: str, uploads: list[bytes]) -> None:
     headers = {"content-type": "application/octet-stream"}
     waiting = list(uploads)
 
-    async def one(peers: Peers) -> None:
+    async def one(peers: HttpClient) -> None:
         while waiting:
             await peers.send(f"{url}/uploads", waiting.pop(), headers=headers)
 
-    async with Peers() as peers:
+    async with HttpClient() as peers:
         await asyncio.gather(*(one(peers) for _ in range(_CLIENTS)))
 
 
-def _wait(url: str, local: Local) -> tuple[bytes, dict[str, float]]:
+def _wait(url: str, local: Cluster) -> tuple[bytes, dict[str, float]]:
     """Wait for each step as its service tells it."""
     digest = url.rpartition("/")[2]
     begun = time.perf_counter()

@@ -18,14 +18,17 @@ import uvicorn
 from coatcheck.services.http.connections import protocol
 from coatcheck.services.settings import ShufflerSettings, read_settings
 from coatcheck.services.shuffler.service import ShufflerService
-from coatcheck.stores import Parcel, Verdict
-from coatcheck.stores.memory import MemoryShuffler
+from coatcheck.stores.shuffler import Parcel, ShufflerStore, Verdict
+from coatcheck.stores.store import open_database
 
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
-class Nowhere(MemoryShuffler):
+class Nowhere(ShufflerStore):
     """A store that keeps rounds and forgets uploads at once: the same server with no store."""
+
+    def __init__(self) -> None:
+        super().__init__(open_database("memory:", role="shuffler"))
 
     def put(self, parcels: Sequence[Parcel], *, fence: int) -> list[Verdict]:
         """Keep nothing."""
@@ -51,7 +54,7 @@ def serve(kind: str, config: Path, port: int) -> None:
         settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
         store = Nowhere() if kind in {"none", "unsigned", "route"} else None
         service = ShufflerService(settings, store=store)
-        app, careful = service.frame, protocol(deadline=15, connections=2000)
+        app, careful = service.app, protocol(deadline=15, connections=2000)
         if kind in {"unsigned", "route"}:
             _without_signatures(service)
         if kind == "route":

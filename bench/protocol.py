@@ -19,7 +19,7 @@ from coatcheck.domains import Box
 from coatcheck.entropy import system
 from coatcheck.protocol.agreement import settle
 from coatcheck.protocol.client import Invitation, Limit, examine
-from coatcheck.protocol.drafting import GroupDraft
+from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.notices import ANSWERED, Bulletin
@@ -28,7 +28,7 @@ from coatcheck.protocol.server import Server
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
 from coatcheck.protocol.suites import CLASSICAL
 from coatcheck.randomizers import MinkowskiResponse
-from coatcheck.simulation.round import CLOSES, OPENS, Cast
+from coatcheck.simulation.round import CLOSES, OPENS, RoleKeys
 from coatcheck.tasks import Answers, AnswerSize, Floats, Values
 
 PEOPLE: Final = 1_000
@@ -107,10 +107,10 @@ class _Round:
 
     def __init__(self) -> None:
         entropy = system()
-        self.cast = Cast.draw(suite=CLASSICAL, shufflers=1, entropy=entropy)
+        self.cast = RoleKeys.draw(suite=CLASSICAL, shufflers=1, entropy=entropy)
         square = MinkowskiResponse(domain=Box((0, 0), (1, 1)), epsilon=3.0, radius=0.4)
         drafts = [
-            GroupDraft(name=name, randomizer=square, minimum=PEOPLE, delta=1e-6)
+            GroupPlan(name=name, randomizer=square, minimum=PEOPLE, delta=1e-6)
             for name in Echo().groups
         ]
         signed = self.cast.agree(drafts, task=Echo(), name="bench", suite=CLASSICAL)
@@ -128,12 +128,13 @@ class _Round:
         shuffler = self._shuffler()
         for raw in self.uploads:
             shuffler.receive(raw, now=OPENS)
-        self.batch = shuffler.release(now=CLOSES)
+        shuffler.close(now=CLOSES)
+        self.batch = shuffler.release()
         raw = Server(self.round, keys=self.cast.server, task=Echo()).answer(self.batch)
         self.bulletin = Bulletin.decode(raw, self.round)
 
     def _shuffler(self) -> Shuffler:
-        state = fresh_state(self.round, system())
+        state = fresh_state(system())
         return Shuffler(self.round, keys=self.cast.shufflers[0], state=state)
 
     def measure(self) -> dict[str, float]:

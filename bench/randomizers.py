@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from bench import Figure, quickest, show
 from coatcheck.domains import Box
 from coatcheck.entropy import system
-from coatcheck.randomizers import GridResponse, Laplace, MinkowskiResponse, PrivUnit
+from coatcheck.randomizers import GridResponse, MinkowskiResponse, tuned
+from coatcheck.randomizers.baselines import Laplace, PrivUnit
 
 Floats = NDArray[np.float64]
 
@@ -36,9 +37,9 @@ def main() -> int:
 
 
 def _in_bulk() -> list[Figure]:
-    exact = MinkowskiResponse(domain=SQUARE, epsilon=EPSILON)
+    exact = tuned(MinkowskiResponse, domain=SQUARE, epsilon=EPSILON)
     others = {
-        "grid, exact": GridResponse(domain=SQUARE, epsilon=EPSILON),
+        "grid, exact": tuned(GridResponse, domain=SQUARE, epsilon=EPSILON),
         "privunit, float": PrivUnit(domain=SQUARE, epsilon=EPSILON),
         "laplace, float": Laplace(domain=SQUARE, epsilon=EPSILON),
     }
@@ -64,7 +65,11 @@ def _in_bulk() -> list[Figure]:
 
 
 def _one_point() -> list[Figure]:
-    made, entropy, value = MinkowskiResponse(domain=SQUARE, epsilon=EPSILON), system(), (0.1, -0.2)
+    made, entropy, value = (
+        tuned(MinkowskiResponse, domain=SQUARE, epsilon=EPSILON),
+        system(),
+        (0.1, -0.2),
+    )
 
     def batch() -> None:
         for _ in range(ONE):
@@ -76,7 +81,7 @@ def _one_point() -> list[Figure]:
 
 def _peers() -> list[Figure]:
     """Return how much longer other libraries take a report than our exact path in bulk."""
-    exact, entropy = MinkowskiResponse(domain=SQUARE, epsilon=EPSILON), system()
+    exact, entropy = tuned(MinkowskiResponse, domain=SQUARE, epsilon=EPSILON), system()
     figures = []
     for name, make in (("opendp", _opendp), ("diffprivlib", _diffprivlib)):
         try:
@@ -133,7 +138,7 @@ def _memory() -> list[Figure]:
 
 def print_growth() -> None:
     """Print how many megabytes the peak grew by, beyond the reports themselves."""
-    made = MinkowskiResponse(domain=SQUARE, epsilon=EPSILON)
+    made = tuned(MinkowskiResponse, domain=SQUARE, epsilon=EPSILON)
     values = _values(MANY)
     made.randomize(values[:1], system())
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -25,7 +25,7 @@ from bench._ingest import Burst, burst
 from coatcheck.domains import Box
 from coatcheck.protocol.agreement import countersign, read_signed, settle, write_signed
 from coatcheck.protocol.keyfiles import read_keys
-from coatcheck.services.cluster import Local
+from coatcheck.services.cluster import Cluster
 from coatcheck.services.server.jobs import draft
 from coatcheck.services.settings import ServerSettings, read_settings
 
@@ -133,7 +133,7 @@ def _servers(
         for number, kind in enumerate(kinds):
             port = 18_700 + number
             place = folder / kind
-            local = Local(place, stores={"shuffler-1": stores.get(kind, "memory:")})
+            local = Cluster(place, stores={"shuffler-1": stores.get(kind, "memory:")})
             command = [sys.executable, "-m", "bench._ingest", kind, str(place / "shuffler-1.toml")]
             process = subprocess.Popen([*command, str(port)])  # noqa: S603 - our own command
             processes.append(process)
@@ -152,7 +152,7 @@ def _servers(
             process.wait()
 
 
-def _terms(local: Local) -> tuple[bytes, Any, str]:
+def _terms(local: Cluster) -> tuple[bytes, Any, str]:
     """Sign terms without a server's process: only the shuffler is measured."""
     config = local.folder / "server.toml"
     settings = read_settings(config, role="server", kind=ServerSettings)
@@ -183,13 +183,13 @@ def _open(port: int, digest: str, signed: bytes) -> None:
 def _postgres(folder: Path) -> Iterator[str]:
     """Start a PostgreSQL of the bench's own if one is installed."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
-    clusters: Any = import_module("clusters")
-    if clusters.installed() is None:
+    postgresql: Any = import_module("postgresql")
+    if postgresql.installed() is None:
         yield ""
         return
     folder.chmod(0o755)
-    cluster = clusters.Cluster(folder, fsync=True)
+    postgres = postgresql.Postgres(folder, fsync=True)
     try:
-        yield cluster.database()
+        yield postgres.database()
     finally:
-        cluster.end()
+        postgres.end()

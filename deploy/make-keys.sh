@@ -1,5 +1,5 @@
 #!/bin/sh
-# Make the keys of one role, once: the secret file for the role alone, the public one for all.
+# Make the keys of one role, once: a secret file for the role alone, a public one for everybody.
 set -eu
 role=$1
 umask 077

@@ -1,6 +1,6 @@
 #!/bin/sh
-# A small crowd takes part in the round ROUND: PEOPLE riders and as many drivers, each a client of
-# their own with a ledger and a ticket, here at made-up places. For rehearsals.
+# A small crowd takes part in the round ROUND: PEOPLE riders and as many drivers. Each is a separate
+# client with its own ledger and ticket, at a made-up place. For practice only.
 set -eu
 : "${ROUND:?say which round: docker compose run -e ROUND=http://shuffler:8001/rounds/... people}"
 keys=${KEYS:-/keys/public}

@@ -4,11 +4,9 @@
 (names, commands, routes) are written anew for each build into build/docs-parts.
 """
 
-import ast
 import inspect
 import os
 import sys
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -22,6 +20,7 @@ import click  # noqa: E402 - after the path
 
 import coatcheck  # noqa: E402 - after the path
 from coatcheck.cli import main  # noqa: E402 - after the path
+from coatcheck.services.http.routes import Route  # noqa: E402 - after the path
 
 project = "coatcheck"
 author = "The coatcheck authors"
@@ -64,11 +63,9 @@ def _default(value: object) -> str:
 
 def _api() -> str:
     """List the public names by module, with a call and the first sentence."""
-    modules: dict[str, list[str]] = {}
-    for name, module in coatcheck._CONTENTS.items():  # noqa: SLF001 - the table is the contents
-        modules.setdefault(f"coatcheck.{module}", []).append(name)
     lines = []
-    for module, names in sorted(modules.items()):
+    for short, names in coatcheck._CONTENTS.items():  # noqa: SLF001 - the table is the contents
+        module = f"coatcheck.{short}"
         lines += [f"## {module}", "", _sentence(import_module(module)), ""]
         for name in sorted(names):
             thing = getattr(coatcheck, name)
@@ -107,24 +104,26 @@ def _help(command: click.Command, context: click.Context, level: int) -> list[st
 
 
 def _http() -> str:
-    """List the routes of each service, as its file of routes declares them."""
+    """List the routes of each service, from the table that it serves."""
     lines = []
-    for role in ("shuffler", "server", "board"):
-        source = (ROOT / f"src/coatcheck/services/{role}_routes.py").read_text(encoding="utf-8")
-        rows = [row for node in ast.walk(ast.parse(source)) for row in _routes(node)]
+    for role in ("shuffler", "server", "board", "every service"):
+        where = f"{role}.routes" if role != "every service" else "http.app"
+        module = import_module(f"coatcheck.services.{where}")
+        routes = module.COMMON if role == "every service" else module.ROUTES
         lines += [f"## {role.capitalize()}", "", "| route | what it does |", "|---|---|"]
-        lines += [*sorted(rows), ""]
+        lines += [
+            f"| `{route.method} {route.path}` | {route.summary}{_asked(route)} |"
+            for route in sorted(routes, key=lambda route: (route.path, route.method))
+        ]
+        lines.append("")
     return "\n".join(lines)
 
 
-def _routes(node: ast.AST) -> Iterator[str]:
-    if not isinstance(node, ast.AsyncFunctionDef | ast.FunctionDef):
-        return
-    told = " ".join((ast.get_docstring(node) or "").split("\n\n")[0].split())
-    for made in node.decorator_list:
-        if isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute) and made.args:
-            path = ast.literal_eval(made.args[0])
-            yield f"| `{made.func.attr.upper()} {path}` | {told} |"
+def _asked(route: Route) -> str:
+    """Say who may ask, and which headers are read or sent."""
+    words = [" For the operator."] if route.operator else []
+    words += [f" Header `{one.name}`: {one.description}" for one in (*route.reads, *route.sends)]
+    return "".join(words)
 
 
 PARTS.mkdir(parents=True, exist_ok=True)

@@ -10,7 +10,7 @@ import os
 
 import numpy as np
 
-from coatcheck import Box, Crowd, Group, GroupDraft, Neighbours, plan, seeded, simulate
+from coatcheck import Box, Group, Neighbours, plan, seeded, simulate
 from coatcheck.tasks.pairs import agreement
 
 PEOPLE = int(os.environ.get("PEOPLE", "800"))
@@ -35,18 +35,7 @@ print(made)
 
 # %%
 best = made["people"].best
-crowd = Crowd(
-    draft=GroupDraft(
-        name="people",
-        randomizer=best.randomizer,
-        decode=best.how,
-        minimum=PEOPLE,
-        delta=1e-6,
-        corrupted=CORRUPTED,
-    ),
-    values=places.tolist(),
-)
-outcome = simulate([crowd], task=task, entropy=source)
+outcome = simulate(made, [places], entropy=source)
 
 # %% [markdown]
 # ## How good are the lists?

@@ -10,7 +10,7 @@ import os
 
 import numpy as np
 
-from coatcheck import Ball, Crowd, Group, GroupDraft, Learning, plan, seeded, simulate
+from coatcheck import Ball, Group, Learning, plan, seeded, simulate
 
 PEOPLE = int(os.environ.get("PEOPLE", "1500"))
 DIMENSION, SAMPLED = 24, 3
@@ -47,17 +47,10 @@ clean = normal(400, DIMENSION)
 
 # %%
 ball = Ball(radius=1.0, p=1, dimension=SAMPLED)
-made = plan({"people": Group(ball, crowd=PEOPLE)}, epsilon=1.0, delta=1e-6, goal="unbiased")
-mechanism = made["people"].best.randomizer
+note_size = Learning(dimension=DIMENSION, sampled=SAMPLED).note_size
+people = Group(ball, crowd=PEOPLE, note_size=note_size)
+made = plan({"people": people}, epsilon=1.0, delta=1e-6, goal="unbiased")
 print(made)
-draft = GroupDraft(
-    name="people",
-    randomizer=mechanism,
-    decode="unbiased",
-    minimum=PEOPLE,
-    delta=1e-6,
-    note_size=Learning(dimension=DIMENSION, sampled=SAMPLED).note_size,
-)
 
 
 def slopes(model: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -74,8 +67,9 @@ for number in range(ROUNDS):
     parts = np.take_along_axis(slopes(model, inputs, labels), where, axis=1)
     parts /= np.maximum(1.0, np.abs(parts).sum(axis=1, keepdims=True))
     notes = tuple(note.tobytes() for note in task.notes(where))
-    crowd = Crowd(draft=draft, values=parts.tolist(), notes=notes, clamp=True)
-    outcome = simulate([crowd], task=task, entropy=source, name=f"round {number}")
+    outcome = simulate(
+        made, [parts], task=task, notes=[notes], clamp=True, entropy=source, name=f"round {number}"
+    )
     rewards = outcome.values(0)[:, 0]
     model -= 4.0 * np.array(outcome.answers[0][0].shared)  # the mean gradient is told to all
     hits = float((np.sign(clean @ model) == np.sign(clean @ rule)).mean())

@@ -11,7 +11,8 @@ import os
 
 import numpy as np
 
-from coatcheck import Box, Crowd, Group, GroupDraft, LeastCostMatching, plan, seeded, simulate
+from coatcheck import Box, Group, LeastCostMatching, plan, seeded, simulate
+from coatcheck.tasks.metric import scale_of
 
 PEOPLE = int(os.environ.get("PEOPLE", "600"))
 CITY = Box.geographic(south=31.0, west=121.0, north=31.4, east=121.6)
@@ -24,9 +25,7 @@ EPSILON, DELTA = 1.0, 1e-6
 # mechanism, its local ε and its shape together, and says what is left if people stay away.
 
 # %%
-task = LeastCostMatching(
-    groups=("riders", "drivers"), scale=tuple(CITY.scale / (np.subtract(CITY.hi, CITY.lo) / 2))
-)
+task = LeastCostMatching(groups=("riders", "drivers"), scale=scale_of(CITY))
 sizes = {"riders": PEOPLE, "drivers": PEOPLE // 2}
 groups = {name: Group(CITY, crowd=size) for name, size in sizes.items()}
 made = plan(groups, epsilon=EPSILON, delta=DELTA, task=task)
@@ -45,20 +44,7 @@ places = {
     name: low + source.uniforms(2 * size).reshape(size, 2) * (high - low)
     for name, size in sizes.items()
 }
-crowds = [
-    Crowd(
-        draft=GroupDraft(
-            name=name,
-            randomizer=made[name].best.randomizer,
-            decode=made[name].best.how,
-            minimum=size,
-            delta=DELTA,
-        ),
-        values=places[name].tolist(),
-    )
-    for name, size in sizes.items()
-]
-outcome = simulate(crowds, task=task, entropy=source)
+outcome = simulate(made, places, entropy=source)
 
 # %% [markdown]
 # ## What came of it

@@ -13,29 +13,23 @@ from typing import Final, Literal
 
 import numpy as np
 
-from coatcheck import (
-    Ball,
-    Box,
-    Group,
-    Laplace,
-    MinkowskiResponse,
-    PlanarLaplace,
-    PrivHS,
-    PrivUnit,
-    PrivUnitG,
-    Randomizer,
-    SquareWave,
-    Staircase,
-    Task,
-    calibrate,
-    choose,
-    plan,
-)
+from coatcheck import Ball, Box, Group, MinkowskiResponse, calibrate, choose, plan
 from coatcheck.accounting.amplification import any_ldp
 from coatcheck.accounting.composition import calibrate_rounds
 from coatcheck.accounting.laws import Law, OwnCoin
 from coatcheck.planning.tuning import even_prior
-from coatcheck.randomizers import Decode
+from coatcheck.randomizers import Decode, Randomizer, tuned
+from coatcheck.randomizers.baselines import (
+    Laplace,
+    PlanarLaplace,
+    PrivHS,
+    PrivUnit,
+    PrivUnitG,
+    SquareWave,
+    Staircase,
+    published_minkowski,
+)
+from coatcheck.tasks import Task
 
 # -- locations (Table errortime, the SC and the LBS figures)
 
@@ -89,7 +83,7 @@ def _location_mechanism(name: str, epsilon: float) -> Randomizer:
         "square-wave": SquareWave,
         "privunitg": PrivUnitG,
         "privunit-bhowmick": partial(PrivUnit, conditions="bhowmick"),
-        PUBLISHED: MinkowskiResponse.published,
+        PUBLISHED: published_minkowski,
     }
     return made[name](domain=SQUARE, epsilon=epsilon)
 
@@ -228,10 +222,11 @@ def federated(budget: int, model: str, *, mechanism: str) -> FederatedDesign:
 
 
 def _gradient_mechanism(name: str, epsilon: float, radius: float | None) -> Randomizer:
-    searched = partial(MinkowskiResponse, domain=L1, goal="unbiased")
+    searched = partial(tuned, MinkowskiResponse, domain=L1, goal="unbiased")
+    fixed = partial(MinkowskiResponse, domain=L1)
     made: dict[str, Callable[..., Randomizer]] = {
         "laplace": partial(Laplace, domain=L1),
-        "minkowski": partial(searched, radius=radius) if radius else searched,
+        "minkowski": partial(fixed, radius=radius) if radius else searched,
         "privunit": partial(PrivUnit, domain=L2, conditions="bhowmick"),
         "privhs": partial(PrivHS, domain=L2),
         "staircase": partial(Staircase, domain=CUBE),

@@ -37,16 +37,25 @@ CROWDSOURCING: Final = {"GMission": "gmission", "EverySender": "everysender"}
 SOCIAL: Final = {"Gowalla": "gowalla_sf", "Foursquare": "foursquare_nyc"}
 
 
+def is_there() -> bool:
+    """Tell whether the folder of the data sets exists."""
+    return _folder().is_dir()
+
+
 def where() -> Path:
     """Return the folder of the data sets, or say how to get them."""
-    named = os.environ.get(VARIABLE)
-    found = Path(named) if named else _BESIDE
+    found = _folder()
     if not found.is_dir():
         raise Misuse(
             f"there is no folder {found} with the data sets; put the five .npz files there or "
             f"set {VARIABLE} to the folder that has them"
         )
     return found
+
+
+def _folder() -> Path:
+    named = os.environ.get(VARIABLE)
+    return Path(named) if named else _BESIDE
 
 
 @cache

@@ -14,8 +14,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coatcheck import posterior_mean, seeded
+from coatcheck import seeded
 from coatcheck.entropy import Entropy
+from coatcheck.randomizers import posterior_mean
 from coatcheck.tasks.learning import Learning
 from study import conventions, datasets, network
 from study.sheets import Cell, Row, Sheet

@@ -14,7 +14,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coatcheck import LeastCostMatching, MaximumMatching, Neighbours, Task, seeded
+from coatcheck import LeastCostMatching, MaximumMatching, Neighbours, seeded
+from coatcheck.tasks import Task
 from coatcheck.tasks.pairs import agreement
 from study import datasets
 from study.conventions import (

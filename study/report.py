@@ -42,7 +42,7 @@ _CONVENTIONS = """## Conventions that reproduce the paper
   message too. That keeps the same promise to each of the 50,000 without a secret sample and leaves
   a larger local ε. One person's gradient is read as the posterior mean, weighed against what 200 of
   the server's own validation people, whom the judging needs anyway, would report at the same
-  coordinates (`coatcheck.posterior_mean`); the model moves by the unbiased mean, without them.
+  coordinates (`randomizers.posterior_mean`); the model moves by the unbiased mean, without them.
 - What brings how much: most of the gain in gradient and Shapley error is that reading, not the
   mechanism. `read` is the paper's mechanism at the sound ε with our reading; `projected` is ours
   without the examples; `secret` has the paper's secret sample as well; `blind` reads nothing and

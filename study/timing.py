@@ -16,34 +16,30 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coatcheck import (
-    Board,
     Box,
     Group,
-    GroupDraft,
+    GroupPlan,
     LeastCostMatching,
     Limit,
     MaximumMatching,
-    Server,
-    Shuffler,
-    Task,
-    Ticket,
     choose,
-    collect,
-    examine,
     plan,
-    read,
     seeded,
-    system,
-    write,
 )
-from coatcheck.protocol.agreement import settle
+from coatcheck.entropy import system
+from coatcheck.protocol.agreement import SettledTerms, settle
+from coatcheck.protocol.board import Board
+from coatcheck.protocol.client import collect, examine, read, write
 from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.parcels import Batch
-from coatcheck.protocol.shuffler import fresh_state
+from coatcheck.protocol.server import Server
+from coatcheck.protocol.shuffler import Shuffler, fresh_state
 from coatcheck.protocol.suites import suite_named
 from coatcheck.protocol.terms import Round
-from coatcheck.protocol.witness import check_bulletin
-from coatcheck.simulation.round import CLOSES, OPENS, Cast
+from coatcheck.protocol.ticket import Ticket
+from coatcheck.protocol.verification import verify_bulletin
+from coatcheck.simulation.round import CLOSES, OPENS, RoleKeys
+from coatcheck.tasks import Task
 from coatcheck.tasks.pairs import agreement
 from study import datasets
 from study.conventions import (
@@ -146,9 +142,9 @@ def measure_timecomm(cell: Cell) -> Row:
 
 def _round(groups: tuple[Floats, Floats], designs: list[Design], task: Task) -> Row:
     suite = suite_named("x25519")
-    cast = Cast.draw(suite=suite, shufflers=1, entropy=system())
+    cast = RoleKeys.draw(suite=suite, shufflers=1, entropy=system())
     drafts = [
-        GroupDraft(
+        GroupPlan(
             name=name,
             randomizer=made.randomizer,
             minimum=len(values),
@@ -186,15 +182,16 @@ def _round(groups: tuple[Floats, Floats], designs: list[Design], task: Task) -> 
 
 
 def _compute(
-    cast: Cast, round_: Round, tickets: list[list[Ticket]], *, designs: list[Design], task: Task
+    cast: RoleKeys, round_: Round, tickets: list[list[Ticket]], *, designs: list[Design], task: Task
 ) -> tuple[Row, bytes]:
     """Time the shuffler and the server, and return what the server publishes."""
     people = sum(map(len, tickets))
-    shuffler = Shuffler(round_, keys=cast.shufflers[0], state=fresh_state(round_, system()))
+    shuffler = Shuffler(round_, keys=cast.shufflers[0], state=fresh_state(system()))
     start = time.process_time()
     for ticket in itertools.chain(*tickets):
         shuffler.receive(ticket.upload, now=OPENS)
-    raw = shuffler.release(now=CLOSES)
+    shuffler.close(now=CLOSES)
+    raw = shuffler.release()
     shuffling = (time.process_time() - start) / people
     server = Server(round_, keys=cast.server, task=task)
     batch = Batch.decode(raw, round_)
@@ -218,13 +215,15 @@ def _compute(
     return told, notice
 
 
-def _fetch(cast: Cast, round_: Round, tickets: list[list[Ticket]], *, notice: bytes) -> Row:
+def _fetch(
+    cast: RoleKeys, round_: SettledTerms, tickets: list[list[Ticket]], *, notice: bytes
+) -> Row:
     """Time how people find their answers, and a letter from one to the match."""
     board = Board(sign=cast.board.signing.sign, check=_check)
     board.publish(notice, round_)
-    bulletin = check_bulletin(board.bulletin(round_.digest), round_)
-    collecting = cpu(lambda: collect(tickets[1][0], bulletin, round_), times=50)
-    answers = [collect(ticket, bulletin, round_) for ticket in tickets[1]]
+    bulletin = verify_bulletin(board.bulletin(round_.digest), round_)
+    collecting = cpu(lambda: collect(tickets[1][0], bulletin), times=50)
+    answers = [collect(ticket, bulletin) for ticket in tickets[1]]
     worker = next(n for n, answer in enumerate(answers) if answer.partners)
     contact, words = answers[worker].partners[0].contact, b"where do we meet?"
     posting, _ = write(tickets[1][worker], words, to=contact, round_=round_)

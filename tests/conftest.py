@@ -1,15 +1,32 @@
 """Fixtures that several test files share."""
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from clusters import Cluster
+from made_data import made
+from postgresql import Postgres
+from study import datasets
 
 
 @pytest.fixture(scope="session")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def postgres() -> Iterator[Postgres]:
     """A PostgreSQL of the tests' own."""
-    cluster = Cluster(tmp_path_factory.mktemp("postgres"))
-    yield cluster
-    cluster.end()
+    # Not in pytest's folder, which every other session of pytest closes to the user postgres.
+    with tempfile.TemporaryDirectory(prefix="coatcheck-pg-", ignore_cleanup_errors=True) as folder:
+        started = Postgres(Path(folder))
+        try:
+            yield started
+        finally:
+            started.end()
+
+
+@pytest.fixture
+def data_sets(monkeypatch: pytest.MonkeyPatch) -> bool:
+    """The real data sets where they are (True); elsewhere small made-up ones of the same shape."""
+    real = datasets.is_there()
+    if not real:
+        monkeypatch.setattr(datasets, "load", made)
+    return real

@@ -120,7 +120,9 @@ class People(RuleBasedStateMachine):
     def upload(self, data: st.DataObject) -> None:
         """Somebody sends, perhaps again, perhaps late: one receipt or a refusal."""
         raw = data.draw(st.sampled_from(self.tickets)).upload
-        if self.first.phase is Phase.OPEN and self.now < self.stage.round.terms.expires:
+        in_time = self.now < self.stage.round.terms.expires
+        known = self.first.phase is Phase.CLOSED and raw in self.receipts
+        if in_time and (self.first.phase is Phase.OPEN or known):
             receipt = self.first.receive(raw, now=self.now)
             assert self.receipts.setdefault(raw, receipt) == receipt
         else:

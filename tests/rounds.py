@@ -10,18 +10,18 @@ from coatcheck.entropy import seeded
 from coatcheck.protocol.agreement import SignedTerms, settle
 from coatcheck.protocol.board import Board
 from coatcheck.protocol.client import Invitation, Limit, examine
-from coatcheck.protocol.drafting import GroupDraft
+from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.envelope import Purpose, binding, seal
 from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey
 from coatcheck.protocol.messages import encode_letter
 from coatcheck.protocol.notices import Posting
 from coatcheck.protocol.server import Server
-from coatcheck.protocol.shuffler import Shuffler, fresh_state
+from coatcheck.protocol.shuffler import Phase, Shuffler, fresh_state
 from coatcheck.protocol.suites import suite_named
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.randomizers import MinkowskiResponse
-from coatcheck.simulation.round import CLOSES, OPENS, Cast, simulate
+from coatcheck.simulation.round import CLOSES, OPENS, RoleKeys, simulate
 from coatcheck.tasks import Answers, AnswerSize, Floats, Values
 
 __all__ = [
@@ -63,11 +63,9 @@ class Echo:
         return {"name": self.name}
 
 
-def draft(name: str, *, minimum: int = 2, note_size: int = 0) -> GroupDraft:
+def draft(name: str, *, minimum: int = 2, note_size: int = 0) -> GroupPlan:
     """Draft a group of the unit square."""
-    return GroupDraft(
-        name=name, randomizer=SQUARE, minimum=minimum, delta=1e-3, note_size=note_size
-    )
+    return GroupPlan(name=name, randomizer=SQUARE, minimum=minimum, delta=1e-3, note_size=note_size)
 
 
 class Stage:
@@ -85,7 +83,7 @@ class Stage:
     ) -> None:
         self.entropy = seeded(seed)
         self.suite = suite_named(suite)
-        self.cast = Cast.draw(suite=self.suite, shufflers=shufflers, entropy=self.entropy)
+        self.cast = RoleKeys.draw(suite=self.suite, shufflers=shufflers, entropy=self.entropy)
         self.task = Echo()
         drafts = [draft(g, minimum=minimum, note_size=note_size) for g in self.task.groups]
         self.signed = self.cast.agree(drafts, task=self.task, name=name, suite=self.suite)
@@ -114,7 +112,7 @@ class Stage:
 
     def shuffler(self, hop: int = 0) -> Shuffler:
         """Start a shuffler."""
-        state = fresh_state(self.round, self.entropy, simulated=True)
+        state = fresh_state(self.entropy, simulated=True)
         return Shuffler(self.round, keys=self.cast.shufflers[hop], state=state)
 
     def server(self) -> Server:
@@ -134,8 +132,15 @@ class Stage:
                 shuffler.accept(raw)
             for ticket in tickets if hop == 0 else ():
                 shuffler.receive(ticket.upload, now=OPENS)
-            raw = shuffler.release(now=CLOSES)
+            raw = released(shuffler)
         return raw
+
+
+def released(shuffler: Shuffler, *, now: int = CLOSES) -> bytes:
+    """Close a round that is open and release it."""
+    if shuffler.phase is Phase.OPEN:
+        shuffler.close(now=now)
+    return shuffler.release()
 
 
 def signed_blindly(

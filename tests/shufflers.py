@@ -12,28 +12,28 @@ from coatcheck.protocol.agreement import countersign, read_signed, settle, write
 from coatcheck.protocol.client import Invitation, examine
 from coatcheck.protocol.keyfiles import SecretKeys, read_keys
 from coatcheck.services.clock import Clock
-from coatcheck.services.cluster import Local
+from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.connections import Message
 from coatcheck.services.server.jobs import draft as drafted
 from coatcheck.services.settings import ServerSettings, ShufflerSettings, read_settings
-from coatcheck.services.shuffler.rounds import Live
+from coatcheck.services.shuffler.rounds import ShufflerLiveRound
 from coatcheck.services.shuffler.service import ShufflerService
-from coatcheck.stores.memory import MemoryShuffler
-from evenings import LIMIT, draft
+from coatcheck.stores.shuffler import shuffler_store
+from service_rounds import LIMIT, draft
 
 
-class Stage:
+class LoneShuffler:
     """A shuffler without a socket, whose clocks a test moves, and people with tickets."""
 
     def __init__(self, folder: Path, *, minimum: int) -> None:
         self.folder = folder
         self.start = self.wall = float(int(time.time()))
         self.steady = 0.0
-        local = Local(folder, stores={"shuffler-1": "memory:"})
+        local = Cluster(folder, stores={"shuffler-1": "memory:"})
         config = folder / "shuffler-1.toml"
         settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
         clock = Clock(wall=lambda: self.wall, steady=lambda: self.steady)
-        self.service = ShufflerService(settings, store=MemoryShuffler(), clock=clock)
+        self.service = ShufflerService(settings, store=shuffler_store("memory:"), clock=clock)
         self.signed = self.terms(folder, minimum)
         self.round = settle(read_signed(self.signed))
         self.invitations = [self._invite(group, local) for group in ("riders", "drivers")]
@@ -59,12 +59,12 @@ class Stage:
         raw = drafted(server, draft(name, minimum=minimum), times, [public], board)
         return write_signed(countersign(read_signed(raw), keys=pairs, pledged={}))
 
-    def _invite(self, group: str, local: Local) -> Invitation:
+    def _invite(self, group: str, local: Cluster) -> Invitation:
         signed, now = read_signed(self.signed), int(self.start)
         return examine(signed, group=group, trusted=local.trusted, limit=LIMIT, now=now)
 
     @property
-    def live(self) -> Live:
+    def live(self) -> ShufflerLiveRound:
         """The round as the shuffler holds it."""
         return self.service.rounds[self.round.digest]
 
@@ -76,10 +76,15 @@ class Stage:
             for invitation in self.invitations
         ]
 
-    async def post(self, raw: bytes) -> int:
+    async def post(self, raw: bytes, *, token: bytes = b"") -> int:
         """Send bytes as an upload; the status."""
+        return (await self.ask(raw, token=token))[0]
+
+    async def ask(self, raw: bytes, *, token: bytes = b"") -> tuple[int, bytes]:
+        """Send bytes as an upload; the status and what is answered."""
         path = f"/rounds/{self.round.digest.hex()}/uploads"
-        scope = {"type": "http", "method": "POST", "path": path, "headers": []}
+        headers = [(b"coatcheck-token", token)] if token else []
+        scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
         said: list[Message] = []
 
         async def receive() -> Message:
@@ -88,9 +93,9 @@ class Stage:
         async def send(message: Message) -> None:
             said.append(message)
 
-        await self.service.frame(scope, receive, send)
+        await self.service.app(scope, receive, send)
         status: int = said[0]["status"]
-        return status
+        return status, b"".join(message.get("body", b"") for message in said)
 
     async def wait(self, seconds: float, *, step: float = 0.0) -> str:
         """Let time pass (and the wall's clock step), let the shuffler look, and give the phase."""
@@ -98,19 +103,19 @@ class Stage:
         self.wall += seconds + step
         await self.service.refresh()
         # Delivery fails, for there is no server here: the phase is what counts.
-        await self.service.advance(self.live)
-        return self.live.stored.phase
+        await self.service.rounds.advance(self.live)
+        return self.live.stored.phase.value
 
 
 @asynccontextmanager
-async def staged(folder: Path, *, minimum: int = 3) -> AsyncIterator[Stage]:
-    """Run a stage."""
-    stage = Stage(folder, minimum=minimum)
-    await stage.service.frame.leadership.renew()
-    await stage.service.open(stage.round.digest, stage.signed)
-    writer = asyncio.create_task(stage.service.commits.run())
+async def lone_shuffler(folder: Path, *, minimum: int = 3) -> AsyncIterator[LoneShuffler]:
+    """Run one, with a round open."""
+    lone = LoneShuffler(folder, minimum=minimum)
+    await lone.service.app.leadership.renew()
+    await lone.service.open(lone.round.digest, lone.signed)
+    writer = asyncio.create_task(lone.service.commits.run())
     try:
-        yield stage
+        yield lone
     finally:
         writer.cancel()
-        await stage.service.peers.close()
+        await lone.service.peers.close()

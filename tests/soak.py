@@ -16,10 +16,11 @@ import tempfile
 import time
 from pathlib import Path
 
-from clusters import Cluster, installed
-from coatcheck.services.cluster import Local
-from coatcheck.services.http.client import Peers
-from evenings import QUICK, Crowd, draft
+from coatcheck.errors import Error
+from coatcheck.services.cluster import Cluster
+from coatcheck.services.http.client import HttpClient
+from postgresql import Postgres, installed
+from service_rounds import PATIENCE, QUICK, Crowd, draft
 
 PEOPLE = 10
 
@@ -27,8 +28,8 @@ PEOPLE = 10
 class Soak:
     """What has happened so far."""
 
-    def __init__(self, local: Local, kind: str) -> None:
-        self.local = local
+    def __init__(self, cluster: Cluster, kind: str) -> None:
+        self.cluster = cluster
         self.kind = kind
         self.kills = 0
         self.rounds = 0
@@ -37,29 +38,24 @@ class Soak:
         self.pick = random.Random(0)  # noqa: S311 - times of kills, nothing secret
 
     async def trouble(self) -> None:
-        """Kill somebody now and then, and start whoever is down."""
+        """Kill a service now and then and start it again; the next only when all are ready."""
         while True:
+            for name in self.cluster.names:
+                await asyncio.to_thread(self.cluster.wait_until_leads, name)
             await asyncio.sleep(self.pick.uniform(0.5, 6.0))
-            name = self.pick.choice(self.local.names)
-            if self.local.processes[name].poll() is None:
-                self.local.kill(name)
-                self.kills += 1
-            await asyncio.sleep(0.1)
-            self.local.start(name, wait=False)
+            name = self.pick.choice(self.cluster.names)
+            self.cluster.kill(name)
+            self.kills += 1
+            self.cluster.start(name, wait=False)
 
     async def round(self) -> None:
         """Run a round to its end under trouble, and check it."""
         name = f"{self.kind} {self.rounds}"
-        url = ""
-        while not url:
-            with contextlib.suppress(Exception):
-                plan = draft(name, minimum=PEOPLE)
-                url = await asyncio.to_thread(self.local.open_round, plan, closes=1, expires=3600)
-            await asyncio.sleep(0.2)
-        async with Peers(timeout=10) as peers:
-            crowd = Crowd(self.local, url)
-            await crowd.join(peers, people=PEOPLE, patience=300)
-            answers = await crowd.collect(patience=300)
+        url = await self._opened(name)
+        async with HttpClient(timeout=10) as peers:
+            crowd = Crowd(self.cluster, url)
+            await crowd.join(peers, people=PEOPLE)
+            answers = await crowd.collect()
         contacts = {answer.partners[0].contact for answer in answers}
         if len(contacts) != 2 * PEOPLE:
             raise AssertionError(f"{name}: {len(contacts)} of {2 * PEOPLE} were matched once")
@@ -67,24 +63,39 @@ class Soak:
         self.answers += len(answers)
         self.unsure += sum(not visit.ticket.receipt for visit in crowd.visits)
 
+    async def _opened(self, name: str) -> str:
+        end, plan = time.monotonic() + PATIENCE, draft(name, minimum=PEOPLE)
+        while time.monotonic() < end:
+            with contextlib.suppress(Error):
+                return await asyncio.to_thread(
+                    self.cluster.open_round, plan, closes=1, expires=3600
+                )
+            await asyncio.sleep(0.2)
+        raise AssertionError(f"{name} did not open within {PATIENCE:g} s")
+
     async def run(self, seconds: float) -> None:
-        """Run rounds until the time is over."""
+        """Run rounds until the time is over; each has to end, and the kills have to go on."""
         end = time.monotonic() + seconds
         trouble = asyncio.create_task(self.trouble())
         while time.monotonic() < end:
-            await self.round()
+            rounds = asyncio.create_task(self.round())
+            await asyncio.wait({rounds, trouble}, return_when=asyncio.FIRST_COMPLETED)
+            if trouble.done():
+                rounds.cancel()
+                await trouble
+            await rounds
         trouble.cancel()
 
 
-def soak(kind: str, seconds: float, url: Cluster | None) -> dict[str, object]:
+def soak(kind: str, seconds: float, postgres: Postgres | None) -> dict[str, object]:
     """Soak one kind of store."""
     with tempfile.TemporaryDirectory(prefix="coatcheck-soak-") as folder:
         roles = ("shuffler-1", "server", "board")
-        stores = {} if url is None else {role: url.database() for role in roles}
-        with Local(Path(folder), stores=stores, extra={**QUICK, "lease": 1.0}) as local:
-            one = Soak(local, kind)
+        stores = {} if postgres is None else {role: postgres.database() for role in roles}
+        with Cluster(Path(folder), stores=stores, extra={**QUICK, "lease": 1.0}) as cluster:
+            one = Soak(cluster, kind)
             asyncio.run(one.run(seconds))
-            sizes = {name: _size(local.processes[name].pid) for name in local.names}
+            sizes = {name: _size(cluster.processes[name].pid) for name in cluster.names}
     return {
         "store": kind,
         "rounds": one.rounds,
@@ -113,11 +124,11 @@ def main() -> int:
         print("soak: PostgreSQL is not installed and was left out")  # noqa: T201 - the result
         return 0
     with tempfile.TemporaryDirectory(prefix="coatcheck-pg-") as folder:
-        cluster = Cluster(Path(folder))
+        postgres = Postgres(Path(folder))
         try:
-            print(json.dumps(soak("postgresql", seconds, cluster)), flush=True)  # noqa: T201
+            print(json.dumps(soak("postgresql", seconds, postgres)), flush=True)  # noqa: T201
         finally:
-            cluster.end()
+            postgres.end()
     return 0
 
 

@@ -370,11 +370,11 @@ def test_the_range_ends_with_a_sentence() -> None:
     assert found.epsilon == 64.0
     assert calibrate(epsilon=64.0, crowd=10**9, delta=1e-15).local_epsilon == 64.0
     for beyond in (64.0001, 800.0):
-        with pytest.raises(Misuse, match="above 64"):
+        with pytest.raises(Misuse, match="at most 64"):
             amplify(AnyLdp(epsilon=beyond), crowd=100, delta=1e-6)
-        with pytest.raises(Misuse, match="above 64"):
+        with pytest.raises(Misuse, match="at most 64"):
             calibrate(epsilon=beyond, crowd=100, delta=1e-6)
-        with pytest.raises(Misuse, match="above 64"):
+        with pytest.raises(Misuse, match="at most 64"):
             delta_curve(AnyLdp(epsilon=1.0), epsilons=[beyond], crowd=100)
     with pytest.raises(Misuse, match="is no law"):
         amplify("minkowski", crowd=100, delta=1e-6)  # type: ignore[arg-type]

@@ -1,12 +1,14 @@
 """The board: append-only, and caught when it shows two faces."""
 
+from dataclasses import replace
+
 import pytest
 
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused, TwoFaces
 from coatcheck.protocol import client
-from coatcheck.protocol.board import Board
+from coatcheck.protocol.board import Board, Crowded
 from coatcheck.protocol.notices import Bulletin, Checkpoint
-from coatcheck.protocol.witness import check_bulletin, check_entry, check_heading, follow
+from coatcheck.protocol.verification import follow, verify_bulletin, verify_entry, verify_heading
 from rounds import Stage, check
 
 STAGE = Stage()
@@ -40,6 +42,25 @@ def test_a_bulletin_is_published_once() -> None:
     assert board.bulletin(STAGE.round.digest) == BULLETIN
 
 
+def test_an_address_gets_so_many_letters() -> None:
+    """One more is refused, one sent again is known, and what was shown stays after a restart."""
+    first, second, more = letter(1), letter(2), letter(3)
+    board = shown()
+    board.letters_each = 2
+    assert [board.post(raw, STAGE.round) for raw in (first, second, first)] == [1, 2, 1]
+    with pytest.raises(Crowded):
+        board.post(more, STAGE.round)
+    ticket, to = CROWD[1], CROWD[0].keys.contact_raw
+    back = client.write(ticket, b"back", to=to, round_=STAGE.round)[0]
+    assert board.post(back, STAGE.round) == 3
+    history = [(STAGE.round, raw) for raw in (BULLETIN, first, second, back)]
+    sign = STAGE.cast.board.signing.sign
+    again = Board.restore(history, sign=sign, check=check, letters_each=1)
+    assert again.letters(STAGE.round.digest) == [first, second, back]
+    with pytest.raises(Crowded):
+        again.post(more, STAGE.round)
+
+
 def test_only_the_servers_bulletin_is_shown() -> None:
     """A changed byte in heading or entries keeps it off the board."""
     board = STAGE.board()
@@ -61,25 +82,59 @@ def test_unsorted_entries_are_refused() -> None:
     with pytest.raises(Malformed, match="sorted"):
         turned.check_order()
     with pytest.raises(Malformed):
-        check_bulletin(turned.encode(), STAGE.round)
+        verify_bulletin(turned.encode(), STAGE.round)
 
 
 def test_a_reader_checks_heading_and_single_entry() -> None:
     """One entry, its path, the heading and a checkpoint are all that a light reader needs."""
     board = shown(letter(1))
     point = follow(board.checkpoint(), board=KEY, before=None)
-    heading = Bulletin.decode(BULLETIN, STAGE.round).heading
+    signed = Bulletin.decode(BULLETIN, STAGE.round).heading
     place = board.place(STAGE.round.digest)
     path = board.inclusion(place, size=point.size)
-    check_heading(heading, STAGE.round, point=point, place=place, path=path)
+    heading = verify_heading(signed, STAGE.round, point=point, place=place, path=path)
     mine = CROWD[3]
     entry, at, steps = board.entry(STAGE.round.digest, group=mine.group, address=mine.keys.address)
-    check_entry(entry, group=mine.group, heading=heading, place=at, path=steps)
-    assert client.open_entry(mine, entry, STAGE.round).values
+    found = verify_entry(entry, group=mine.group, heading=heading, place=at, path=steps)
+    assert client.open_entry(mine, found).values
     with pytest.raises(TwoFaces):
-        check_entry(entry[:-1] + b"\0", group=mine.group, heading=heading, place=at, path=steps)
-    with pytest.raises(Malformed):
-        client.open_entry(CROWD[1], entry, STAGE.round)
+        verify_entry(entry[:-1] + b"\0", group=mine.group, heading=heading, place=at, path=steps)
+    with pytest.raises(Malformed, match="size"):
+        verify_entry(entry[:-1], group=mine.group, heading=heading, place=at, path=steps)
+    with pytest.raises(Malformed, match="not yours"):
+        client.open_entry(CROWD[1], found)
+    with pytest.raises(Malformed, match="not yours"):
+        client.open_entry(mine, replace(found, group=1 - mine.group))
+
+
+def test_only_the_servers_signature_makes_a_bulletin_verified() -> None:
+    """A bulletin that somebody else signed, however well formed, is not read."""
+    bulletin = Bulletin.decode(BULLETIN, STAGE.round)
+    stranger = Stage(seed=99).cast.server.signing
+    forged = bulletin.signed(stranger.sign(bulletin.heading.signed_part()))
+    with pytest.raises(BadSignature):
+        verify_bulletin(forged.encode(), STAGE.round)
+    assert verify_bulletin(BULLETIN, STAGE.round).round == STAGE.round
+
+
+def test_a_heading_is_signed_of_this_round_and_in_the_log() -> None:
+    """Each of the three is checked by itself."""
+    board = shown(letter(1))
+    point = follow(board.checkpoint(), board=KEY, before=None)
+    place = board.place(STAGE.round.digest)
+    path = board.inclusion(place, size=point.size)
+    heading = Bulletin.decode(BULLETIN, STAGE.round).heading
+    signature = Stage(seed=99).cast.server.signing.sign(heading.signed_part())
+    forged = replace(heading, signature=signature)
+    with pytest.raises(BadSignature):
+        verify_heading(forged, STAGE.round, point=point, place=place, path=path)
+    with pytest.raises(TwoFaces, match="not under the root"):
+        verify_heading(heading, STAGE.round, point=point, place=place, path=[bytes(32), *path[1:]])
+    morning = Stage(name="morning")
+    raw = morning.server().answer(morning.batch(morning.crowd(2)))
+    other = Bulletin.decode(raw, morning.round).heading
+    with pytest.raises(TwoFaces, match="other terms"):
+        verify_heading(other, STAGE.round, point=point, place=place, path=path)
 
 
 def test_a_growing_log_is_consistent() -> None:

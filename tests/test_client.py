@@ -2,15 +2,18 @@
 
 import io
 import json
+import re
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 from rich.console import Console
 
+import coatcheck
 from coatcheck.accounting.amplification import Guarantee
-from coatcheck.domains import Box
+from coatcheck.domains import Ball, Box
 from coatcheck.entropy import seeded, system
 from coatcheck.errors import (
     BadSignature,
@@ -23,10 +26,11 @@ from coatcheck.errors import (
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import SignedTerms, countersign, propose
 from coatcheck.protocol.client import Limit, examine
+from coatcheck.protocol.messages import PayloadFormat
 from coatcheck.protocol.terms import read_terms
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.protocol.trust import Trust
-from coatcheck.protocol.witness import check_bulletin
+from coatcheck.protocol.verification import VerifiedEntry, verify_bulletin
 from coatcheck.randomizers import MinkowskiResponse
 from rounds import OPENS, Stage, posting_counted
 
@@ -119,6 +123,46 @@ def test_terms_that_promise_too_much_are_refused(
         look(resigned(change))
 
 
+def described(made: MinkowskiResponse) -> Callable[[dict[str, Any]], object]:
+    """Make a change that states another mechanism, with the size of its reports."""
+    size = PayloadFormat.between(made.low, made.high).size
+    return lambda t: t["groups"][0].update(
+        randomizer=made.params(), payload_size=size, decode=made.decodes[0]
+    )
+
+
+FLOATS = MinkowskiResponse(domain=Ball(radius=1.0, p=3, dimension=2), epsilon=1.9, radius=0.5)
+WIDE = MinkowskiResponse(domain=Ball(radius=1.0, p=1, dimension=4_000), epsilon=2.0, radius=0.5)
+
+
+@pytest.mark.parametrize(("made", "message"), [(FLOATS, "floats"), (WIDE, "4000 numbers")])
+def test_a_mechanism_is_refused_before_its_law_is_computed(
+    made: MinkowskiResponse, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Floats leak, and a law of thousands of numbers takes minutes: neither costs any time."""
+    signed = resigned(described(made))
+    slow = property(lambda _: pytest.fail("the law was computed"))
+    monkeypatch.setattr(MinkowskiResponse, "law", slow)
+    with pytest.raises(Refused, match=message):
+        look(signed)
+
+
+def test_a_mechanism_in_floats_is_for_simulations() -> None:
+    """The same terms are an invitation to a simulated round."""
+    assert look(resigned(described(FLOATS)), simulated=True).randomizer.params() == FLOATS.params()
+
+
+def test_an_epsilon_within_rounding_of_the_promise_is_accepted() -> None:
+    """A limit of just what the round costs is enough; a hair less is not."""
+    cost = look().guarantee.epsilon
+    assert look(limit=Limit(cost, 1e-3))
+    with pytest.raises(Refused, match="your limit"):
+        look(limit=Limit(cost * (1 - 1e-6), 1e-3))
+    promised = STAGE.round.terms.groups[0].promise.epsilon
+    with pytest.raises(Refused, match="gives only"):
+        look(resigned(lambda t: t["groups"][0]["promise"].update(epsilon=promised * (1 - 1e-6))))
+
+
 def test_seeded_randomness_is_for_simulations() -> None:
     """A real invitation takes the system's randomness and no other."""
     invitation = look()
@@ -135,6 +179,67 @@ def test_a_refusing_ledger_lets_nothing_out() -> None:
     purse = Purse()
     look().join((0.5, 0.5), ledger=purse)
     assert purse.spent == [f"evening/{STAGE.round.digest.hex()}"]
+
+
+class Drawer:
+    """A place for one ticket that writes down what is done with it."""
+
+    def __init__(self, purse: Purse, ticket: Ticket | None = None) -> None:
+        self.purse = purse
+        self.ticket = ticket
+        self.done: list[str] = []
+
+    def load(self) -> Ticket | None:
+        """Return the ticket."""
+        return self.ticket
+
+    def keep(self, ticket: Ticket) -> None:
+        """Store a new ticket, before anything is paid."""
+        assert not self.purse.spent
+        self.ticket = ticket
+        self.done.append("keep")
+
+    def discard(self) -> None:
+        """Remove it."""
+        self.ticket = None
+        self.done.append("discard")
+
+
+def test_the_ticket_is_stored_and_then_paid_for() -> None:
+    """A second call sends the stored bytes, whatever the value, and pays for the same report."""
+    purse = Purse()
+    drawer = Drawer(purse)
+    first = look().join((0.5, 0.5), ledger=purse, store=drawer)
+    again = look().join(None, ledger=purse, store=drawer)
+    assert first == again == drawer.ticket
+    assert drawer.done == ["keep"]
+    assert len(purse.spent) == 2
+    assert look().join((0.1, 0.1), ledger=None, store=Drawer(Purse())) != first
+
+
+def test_a_new_ticket_goes_when_the_ledger_refuses_and_a_stored_one_stays() -> None:
+    """A refusal leaves things as they were: a report that may have been sent is kept."""
+    empty = Purse(empty=True)
+    drawer = Drawer(empty)
+    with pytest.raises(Refused, match="nothing is left"):
+        look().join((0.5, 0.5), ledger=empty, store=drawer)
+    assert drawer.done == ["keep", "discard"]
+    kept = Drawer(empty, STAGE.join(0))
+    with pytest.raises(Refused, match="nothing is left"):
+        look().join((0.5, 0.5), ledger=empty, store=kept)
+    assert kept.done == []
+    assert kept.ticket is not None
+
+
+def test_a_ticket_of_another_group_or_round_is_not_used() -> None:
+    """A name that is taken already is a mistake; nothing is paid."""
+    purse = Purse()
+    for other in (STAGE.join(1), Stage(name="morning").join(0)):
+        drawer = Drawer(purse, other)
+        with pytest.raises(Misuse, match="another round or group"):
+            look().join((0.5, 0.5), ledger=purse, store=drawer)
+        assert drawer.ticket is other
+    assert not purse.spent
 
 
 def test_a_value_outside_the_domain_costs_nothing() -> None:
@@ -191,24 +296,29 @@ def test_receipts_are_kept_if_they_are_for_ones_own_bytes() -> None:
 def test_a_missing_entry_is_reported_with_the_evidence() -> None:
     """The person who is left out learns it, and whether there is a receipt to show."""
     left_out = STAGE.join(0)
-    bulletin = check_bulletin(STAGE.server().answer(STAGE.batch(CROWD)), STAGE.round)
+    bulletin = verify_bulletin(STAGE.server().answer(STAGE.batch(CROWD)), STAGE.round)
     with pytest.raises(Missing, match="no receipt"):
-        client.collect(left_out, bulletin, STAGE.round)
+        client.collect(left_out, bulletin)
     receipt = STAGE.shuffler().receive(left_out.upload, now=OPENS)
     holder = client.keep_receipt(left_out, receipt, STAGE.round)
     with pytest.raises(Missing, match="receipt proves"):
-        client.collect(holder, bulletin, STAGE.round)
+        client.collect(holder, bulletin)
 
 
 def test_a_ticket_works_in_its_own_round_only() -> None:
     """Terms of another round are a mistake, told as one."""
-    other = Stage(name="morning")
-    bulletin = check_bulletin(STAGE.server().answer(STAGE.batch(CROWD)), STAGE.round)
-    for call in (
-        lambda: client.collect(CROWD[0], bulletin, other.round),
-        lambda: client.write(CROWD[0], b"", to=CROWD[1].keys.contact_raw, round_=other.round),
-        lambda: client.read(CROWD[0], [], other.round),
-    ):
+    bulletin = verify_bulletin(STAGE.server().answer(STAGE.batch(CROWD)), STAGE.round)
+    entry = VerifiedEntry(STAGE.round, 0, bulletin.entries[0][0])
+    receipt = STAGE.shuffler().receive(CROWD[0].upload, now=OPENS)
+    stray = Stage(name="morning").join(0)
+    calls: list[Callable[[], object]] = [
+        lambda: client.collect(stray, bulletin),
+        lambda: client.open_entry(stray, entry),
+        lambda: client.keep_receipt(stray, receipt, STAGE.round),
+        lambda: client.write(stray, b"", to=CROWD[1].keys.contact_raw, round_=STAGE.round),
+        lambda: client.read(stray, [], STAGE.round),
+    ]
+    for call in calls:
         with pytest.raises(Misuse, match="another round"):
             call()
 
@@ -300,3 +410,24 @@ def test_a_letter_shows_no_sender() -> None:
     assert CROWD[0].keys.address not in raw
     assert CROWD[0].keys.contact_raw[:16] not in raw
     assert CROWD[1].keys.address in raw
+
+
+MADE_BY = {
+    "SettledTerms": "agreement",
+    "TrustedTerms": "agreement",
+    "VerifiedBulletin": "verification",
+    "VerifiedCheckpoint": "verification",
+    "VerifiedEntry": "verification",
+    "VerifiedHeading": "verification",
+    "Invitation": "client",
+}
+
+
+def test_what_was_checked_is_made_only_where_it_is_checked() -> None:
+    """Nothing else in the package calls these constructors, so that the types tell the truth."""
+    package = Path(coatcheck.__file__).parent
+    for path in package.rglob("*.py"):
+        source = path.read_text(encoding="utf-8")
+        for name, module in MADE_BY.items():
+            made = re.search(rf"(?<!class )\b{name}\(", source)
+            assert not made or path == package / "protocol" / f"{module}.py", (path, name)

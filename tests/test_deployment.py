@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from coatcheck.cli import COMMANDS
-from coatcheck.services.cluster import Local
+from coatcheck.services.cluster import Cluster
 from coatcheck.services.settings import (
     BoardSettings,
     ServerSettings,
@@ -84,7 +84,7 @@ def test_the_people_of_compose_take_part_in_the_draft_beside_it(
         group["minimum"] = 2
     homes = tmp_path / "homes"
     homes.mkdir()
-    with Local(tmp_path / "roles") as local:
+    with Cluster(tmp_path / "roles") as local:
         for name in local.names:
             shutil.copy(local.folder / f"{name}.public", tmp_path / f"{local.role(name)}.pub")
         told = {

@@ -11,6 +11,7 @@ from coatcheck.domains import Ball, Box, Categories, Product
 from coatcheck.errors import Misuse
 from coatcheck.planning import Group, plan
 from coatcheck.randomizers import Goal, MinkowskiResponse, from_params
+from coatcheck.randomizers.baselines import published_minkowski
 from coatcheck.tasks.matching import LeastCostMatching
 from coatcheck.tasks.neighbours import Neighbours
 
@@ -36,7 +37,7 @@ def paper(row: dict[str, float], domain: Box) -> MinkowskiResponse:
     local = calibrate(
         epsilon=row["epsilon"], crowd=crowd, delta=0.01 / crowd, method="closed-form"
     ).local_epsilon
-    return MinkowskiResponse.published(domain=domain, epsilon=local)
+    return published_minkowski(domain=domain, epsilon=local)
 
 
 def picked(every: int) -> list[dict[str, float]]:
@@ -113,12 +114,12 @@ def test_a_plan_turns_into_terms() -> None:
     found = plan(
         {"all": Group(SQUARE, 2000, corrupted=20)}, epsilon=0.8, delta=1e-6, goal="unbiased"
     )
-    (group,) = json.loads(json.dumps(found.groups_of_terms()))
+    (group,) = json.loads(json.dumps([one.params() for one in found.groups]))
     made = from_params(group["randomizer"])
     kept = amplify(made.law, crowd=group["minimum"], corrupted=20, delta=1e-6)
-    assert kept.epsilon <= group["promise"]["epsilon"] == 0.8
+    assert kept.epsilon <= 0.8
     assert group["decode"] == "unbiased"
-    assert group["promise"]["corrupted"] == 20
+    assert (group["corrupted"], group["delta"]) == (20, 1e-6)
 
 
 def test_fading_and_expected_crowd_are_told() -> None:

@@ -10,19 +10,19 @@ from coatcheck.domains import Ball
 from coatcheck.entropy import seeded
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused
 from coatcheck.protocol import client
-from coatcheck.protocol.drafting import GroupDraft, draft_groups
+from coatcheck.protocol.drafting import GroupPlan, draft_groups
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.messages import PayloadFormat, encode_report
-from coatcheck.protocol.notices import REFUSED, Bulletin
+from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin
 from coatcheck.protocol.parcels import REASONS, Upload
-from coatcheck.protocol.server import Phase, Server, ServerState, _possible
+from coatcheck.protocol.server import MOVES, Phase, Server, ServerState, _possible, refusal
 from coatcheck.protocol.suites import CLASSICAL
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.protocol.witness import check_bulletin
+from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.tasks import Answers, Floats
-from rounds import SQUARE, Echo, Stage
+from rounds import SQUARE, Echo, Stage, released
 
 STAGE = Stage(minimum=3)
 HONEST = STAGE.crowd(4)
@@ -81,13 +81,13 @@ def test_one_bad_report_costs_itself_only(reason: str, texts: list[bytes]) -> No
         bad = [ticket(_foreign_inner(elsewhere))]
     batch = STAGE.batch([*HONEST, *bad])
     server = STAGE.server()
-    bulletin = check_bulletin(server.answer(batch), STAGE.round)
+    bulletin = verify_bulletin(server.answer(batch), STAGE.round)
     tally = bulletin.heading.tallies[0]
     assert server.phase is Phase.ANSWERED
     assert tally.received == 4 + len(bad)
     assert tally.dropped == tuple(int(name == reason) for name in REASONS)
     for mine in HONEST:
-        client.collect(mine, bulletin, STAGE.round)
+        client.collect(mine, bulletin)
 
 
 def _foreign_inner(elsewhere: Stage) -> bytes:
@@ -103,7 +103,7 @@ def test_one_pair_of_keys_is_answered_in_one_group() -> None:
     text = encode_report(STAGE.round, group=1, contact=rider, payload=PAYLOAD, note=b"")
     raw = client._wrap(text, STAGE.round, group=1, name=b"t" * 16)
     server = STAGE.server()
-    bulletin = check_bulletin(server.answer(STAGE.batch([*HONEST, ticket(raw)])), STAGE.round)
+    bulletin = verify_bulletin(server.answer(STAGE.batch([*HONEST, ticket(raw)])), STAGE.round)
     place = REASONS.index("duplicate-address")
     assert [tally.dropped[place] for tally in bulletin.heading.tallies] == [0, 1]
 
@@ -122,12 +122,12 @@ def test_below_the_minimum_after_dropping_the_round_is_refused() -> None:
     bad = [ticket(upload(report(LOW_ORDER), n)) for n in range(2)]
     server = STAGE.server()
     raw = server.answer(STAGE.batch([*HONEST[:4], HONEST[5], HONEST[7], *bad]))
-    bulletin = check_bulletin(raw, STAGE.round)
+    bulletin = verify_bulletin(raw, STAGE.round)
     assert server.phase is Phase.REFUSED
     assert bulletin.heading.outcome == REFUSED
     assert bulletin.entries == ((), ())
     with pytest.raises(Refused, match="too few"):
-        client.collect(HONEST[0], bulletin, STAGE.round)
+        client.collect(HONEST[0], bulletin)
 
 
 def test_the_same_batch_gives_the_same_bulletin() -> None:
@@ -140,6 +140,32 @@ def test_the_same_batch_gives_the_same_bulletin() -> None:
     with pytest.raises(Refused, match="another batch"):
         server.answer(STAGE.batch(STAGE.crowd(3)))
     assert server.answer(batch) == first
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_a_batch_is_taken_in_its_phase_only(phase: Phase) -> None:
+    """A round that does not await its batch, or is over, takes none; and nothing changes."""
+    state = ServerState(phase)
+    server = Server(STAGE.round, keys=STAGE.cast.server, task=Echo(), state=state)
+    batch = STAGE.batch(HONEST)
+    if MOVES.allows(phase, "accept"):
+        server.accept(batch)
+        assert server.phase is MOVES.after(phase, "accept")
+        return
+    for move in (server.accept, server.answer):
+        with pytest.raises(Refused, match=f"that is {phase.value}"):
+            move(batch)
+    assert server.state == ServerState(phase)
+
+
+def test_a_refusal_counts_what_the_batch_says() -> None:
+    """A batch that its task cannot answer gives a signed bulletin without entries."""
+    batch = STAGE.batch(HONEST)
+    raw = refusal(batch, round_=STAGE.round, keys=STAGE.cast.server)
+    heading = Bulletin.decode(raw, STAGE.round).heading
+    STAGE.cast.server.signing.public.check(heading.signature, heading.signed_part())
+    assert (heading.outcome, heading.sizes) == (REFUSED, (0, 0))
+    assert [tally.kept for tally in heading.tallies] == [4, 4]
 
 
 def test_every_answer_of_a_group_has_one_size() -> None:
@@ -157,20 +183,25 @@ def test_a_batch_that_skipped_a_shuffler_is_refused() -> None:
     for mine in stage.crowd(3):
         first.receive(mine.upload, now=1_000)
     with pytest.raises((Malformed, BadSignature)):
-        stage.server().answer(first.release(now=2_000))
+        stage.server().answer(released(first))
 
 
 def test_a_failing_task_changes_nothing() -> None:
-    """The server still awaits the batch and may be started again with a mended task."""
+    """The server has its batch, and may be started again with a mended task."""
 
     class Broken(Echo):
         def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
             raise Misuse(f"not today, not for {len(estimates)} groups")
 
-    server = Server(STAGE.round, keys=STAGE.cast.server, task=Broken())
+    server, batch = (
+        Server(STAGE.round, keys=STAGE.cast.server, task=Broken()),
+        STAGE.batch(HONEST),
+    )
     with pytest.raises(Misuse, match="not today"):
-        server.answer(STAGE.batch(HONEST))
-    assert server.state == ServerState()
+        server.answer(batch)
+    assert (server.phase, server.state.bulletin) == (Phase.BATCHED, b"")
+    mended = Server(STAGE.round, keys=STAGE.cast.server, task=Echo(), state=server.state)
+    assert Bulletin.decode(mended.answer(batch), STAGE.round).heading.outcome == ANSWERED
 
 
 def test_terms_with_wrong_sizes_start_no_server() -> None:
@@ -198,7 +229,7 @@ def test_keys_and_task_must_be_those_of_the_terms() -> None:
 
 def test_a_draft_needs_every_group_of_its_task() -> None:
     """One group for a task of two is a mistake, told as one."""
-    one = GroupDraft(name="riders", randomizer=SQUARE, minimum=2, delta=1e-3)
+    one = GroupPlan(name="riders", randomizer=SQUARE, minimum=2, delta=1e-3)
     with pytest.raises(Misuse, match="riders, drivers"):
         draft_groups([one], task=Echo(), suite=CLASSICAL)
 

@@ -1,7 +1,10 @@
 """Whole rounds through the real objects: everyone gets the own answer, and letters arrive."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 from scipy import stats
 
 from coatcheck.domains import Categories, Product
@@ -9,32 +12,36 @@ from coatcheck.entropy import seeded
 from coatcheck.errors import Malformed, Misuse, Unsealable
 from coatcheck.planning import Group, plan
 from coatcheck.protocol import client
-from coatcheck.protocol.drafting import GroupDraft
+from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.envelope import Purpose, binding, unseal
 from coatcheck.protocol.notices import Bulletin
 from coatcheck.protocol.parcels import Batch
+from coatcheck.protocol.verification import VerifiedEntry
 from coatcheck.randomizers import FieldwiseResponse, GridResponse
-from coatcheck.simulation.round import Crowd, Outcome, simulate, view
+from coatcheck.simulation.round import Outcome, simulate, view
 from coatcheck.tasks import Task, from_params
 from rounds import SQUARE, Echo, draft
 
 MATCHING = from_params({"name": "least-cost-matching"})
 
 
-def crowds(*sizes: int, seed: int = 1) -> list[Crowd]:
-    """Scatter people over the unit square."""
-    rng = np.random.default_rng(seed)
+def run(*sizes: int, task: Task, **more: Any) -> Outcome:
+    """Run a round of people who are scattered over the unit square."""
     names = ("riders", "drivers")[: len(sizes)]
-    return [
-        Crowd(draft=draft(name, minimum=size), values=rng.uniform(size=(size, 2)))
-        for name, size in zip(names, sizes, strict=True)
-    ]
+    plans = [draft(name, minimum=size) for name, size in zip(names, sizes, strict=True)]
+    return simulate(plans, places(*sizes), task=task, **more)
+
+
+def places(*sizes: int) -> list[NDArray[np.float64]]:
+    """Scatter people over the unit square."""
+    rng = np.random.default_rng(1)
+    return [rng.uniform(size=(size, 2)) for size in sizes]
 
 
 @pytest.fixture(scope="module")
 def matched() -> Outcome:
     """Run 2,000 people in two groups through the matching."""
-    return simulate(crowds(1_000, 1_000), task=MATCHING, entropy=3)
+    return run(1_000, 1_000, task=MATCHING, entropy=3)
 
 
 def test_everyone_is_matched_to_someone_who_is_matched_back(matched: Outcome) -> None:
@@ -61,7 +68,7 @@ def test_a_ticket_opens_no_other_entry(matched: Outcome) -> None:
                 with pytest.raises(Unsealable):
                     unseal(other[16:], key=keys.opening, bound=bound)
                 with pytest.raises(Malformed):
-                    client.open_entry(ticket, other, matched.round)
+                    client.open_entry(ticket, VerifiedEntry(matched.round, group, other))
 
 
 def test_every_matched_pair_exchanges_letters(matched: Outcome) -> None:
@@ -97,27 +104,22 @@ def test_the_batch_forgets_arrival(matched: Outcome) -> None:
 
     Spearman over 1,000 riders with a fixed seed; a uniform order fails with probability 1e-4.
     """
-    chair = view(matched, "server")
-    arrival = [matched.whose[address][1] for address in chair.addresses[0]]
+    seen = view(matched, "server")
+    arrival = [matched.whose[address][1] for address in seen.addresses[0]]
     assert stats.spearmanr(range(1_000), arrival).pvalue > 1e-4
 
 
 def test_estimates_are_those_of_the_own_value() -> None:
     """With hardly any noise the echo is one's own value: nobody's answers are swapped."""
     calm = type(SQUARE)(domain=SQUARE.domain, epsilon=30.0, radius=0.001)
-    people = crowds(60, 40)
-    sharp = [
-        Crowd(
-            draft=type(crowd.draft)(
-                name=crowd.draft.name, randomizer=calm, minimum=30, delta=1e-3, decode="raw"
-            ),
-            values=crowd.values,
-        )
-        for crowd in people
+    plans = [
+        GroupPlan(name=name, randomizer=calm, minimum=30, delta=1e-3, decode="raw")
+        for name in Echo().groups
     ]
-    outcome = simulate(sharp, task=Echo(), entropy=1)
-    for group, crowd in enumerate(sharp):
-        assert np.abs(outcome.values(group) - crowd.values).max() < 0.01
+    values = places(60, 40)
+    outcome = simulate(plans, values, task=Echo(), entropy=1)
+    for group, rows in enumerate(values):
+        assert np.abs(outcome.values(group) - rows).max() < 0.01
 
 
 def test_fields_and_labels_reach_the_task_as_numbers() -> None:
@@ -132,20 +134,22 @@ def test_fields_and_labels_reach_the_task_as_numbers() -> None:
         },
     )
     values = [{"place": (row / 20, 0.5), "likes": drinks.labels[row % 3]} for row in range(20)]
-    people = GroupDraft(name="riders", randomizer=calm, minimum=20, delta=1e-3)
-    outcome = simulate([Crowd(draft=people, values=values)], task=Echo(("riders",)), entropy=1)
+    people = GroupPlan(name="riders", randomizer=calm, minimum=20, delta=1e-3)
+    outcome = simulate([people], [values], task=Echo(("riders",)), entropy=1)
     expected = [[row / 20, 0.5, row % 3] for row in range(20)]
     assert np.abs(outcome.values(0) - expected).max() < 0.01
 
 
 def test_a_plan_becomes_a_round_that_keeps_its_promise() -> None:
-    """Plan, draft, simulate: each person's own arithmetic finds what was planned, or better."""
+    """Plan, simulate: each person's own arithmetic finds what was planned, or better."""
     square = SQUARE.domain
     asked = {name: Group(square, crowd=400, corrupted=5) for name in MATCHING.groups}
     found = plan(asked, epsilon=1.0, delta=1e-5, task=MATCHING)
     rng = np.random.default_rng(2)
-    people = [Crowd(draft=made, values=rng.uniform(size=(400, 2))) for made in found.drafts()]
-    outcome = simulate(people, task=MATCHING, entropy=2)
+    values = {name: rng.uniform(size=(400, 2)) for name in reversed(MATCHING.groups)}
+    outcome = simulate(found, values, entropy=2)
+    assert outcome.task is MATCHING
+    assert repr(outcome) == "Outcome(400 users, 400 workers; least-cost-matching)"
     for guarantee in outcome.guarantees:
         assert guarantee.epsilon <= 1.0
         assert (guarantee.corrupted, guarantee.exposed) == (5, 5)
@@ -154,7 +158,7 @@ def test_a_plan_becomes_a_round_that_keeps_its_promise() -> None:
 
 def test_a_seed_repeats_a_round_up_to_its_seals() -> None:
     """The same seed gives the same addresses and answers; ciphertexts differ."""
-    first, again = (simulate(crowds(20, 20), task=Echo(), entropy=seeded(5)) for _ in range(2))
+    first, again = (run(20, 20, task=Echo(), entropy=seeded(5)) for _ in range(2))
     assert np.array_equal(first.values(0), again.values(0))
     assert first.whose == again.whose
     assert first.uploads != again.uploads
@@ -165,7 +169,7 @@ def test_a_seed_repeats_a_round_up_to_its_seals() -> None:
 )
 def test_cascades_and_the_hybrid_suite_answer_everyone(suite: str, shufflers: int) -> None:
     """More shufflers and larger keys change sizes, not answers."""
-    outcome = simulate(crowds(12, 9), task=MATCHING, suite=suite, shufflers=shufflers, entropy=2)
+    outcome = run(12, 9, task=MATCHING, suite=suite, shufflers=shufflers, entropy=2)
     assert sum(len(partners) for partners in outcome.partners(0)) == 9
     assert {len(raw) for raw in outcome.uploads} == {outcome.round.upload_size(0)}
     batch = Batch.decode(outcome.batch, outcome.round)
@@ -182,7 +186,7 @@ def test_cascades_and_the_hybrid_suite_answer_everyone(suite: str, shufflers: in
 )
 def test_partners_can_be_written_to(task: Task) -> None:
     """Whoever is told of somebody can write to them, whatever the task."""
-    outcome = simulate(crowds(*(25,) * len(task.groups)), task=task, entropy=4)
+    outcome = run(*(25,) * len(task.groups), task=task, entropy=4)
     told = 0
     for ticket, answer in zip(outcome.tickets[0], outcome.answers[0], strict=True):
         for partner in answer.partners:
@@ -196,9 +200,9 @@ def test_partners_can_be_written_to(task: Task) -> None:
     assert told > 5
 
 
-def test_views_show_what_each_chair_sees() -> None:
+def test_views_show_what_each_role_sees() -> None:
     """An onlooker sees addresses, the server reports, corrupted people link their own rows."""
-    outcome = simulate(crowds(15, 15), task=MATCHING, entropy=6)
+    outcome = run(15, 15, task=MATCHING, entropy=6)
     onlooker, server = view(outcome, "onlooker"), view(outcome, "server")
     assert onlooker.reports == ()
     assert [sorted(listed) for listed in server.addresses] == [
@@ -208,7 +212,7 @@ def test_views_show_what_each_chair_sees() -> None:
     helped = view(outcome, "server", corrupted=[(0, 3), (1, 7)])
     assert sorted(helped.linked.values()) == [(0, 3), (1, 7)]
     assert len(helped.told) == 2
-    with pytest.raises(Misuse, match="chair"):
+    with pytest.raises(Misuse, match="no view"):
         view(outcome, "sofa")
 
 
@@ -216,3 +220,16 @@ def test_the_whole_bulletin_decodes_to_what_was_published(matched: Outcome) -> N
     """Writing and reading a bulletin of 2,000 entries gives it back."""
     again = Bulletin.decode(matched.bulletin.encode(), matched.round)
     assert again.entries == matched.bulletin.entries
+
+
+def test_what_does_not_fit_the_plan_is_misuse() -> None:
+    """Values of other groups, too few of them, or nothing to compute are told before any work."""
+    plans = [draft(name) for name in Echo().groups]
+    with pytest.raises(Misuse, match="say what to compute"):
+        simulate(plans, places(2, 2))
+    with pytest.raises(Misuse, match="values are for"):
+        simulate(plans, {"riders": places(2)[0]}, task=Echo())
+    with pytest.raises(Misuse, match="values are for 1"):
+        simulate(plans, places(2), task=Echo())
+    with pytest.raises(Misuse, match="one per person"):
+        simulate(plans, places(2, 2), task=Echo(), notes=[[b""]])

@@ -6,21 +6,22 @@ import pytest
 
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused, TwoFaces
 from coatcheck.protocol import client
-from coatcheck.protocol.agreement import SignedTerms, countersign, propose
+from coatcheck.protocol.agreement import SignedTerms, TrustedTerms, countersign, propose
 from coatcheck.protocol.client import Invitation, Limit, examine
 from coatcheck.protocol.shuffler import Phase
-from coatcheck.protocol.terms import Round, read_terms
+from coatcheck.protocol.terms import read_terms
 from rounds import CLOSES, OPENS, Stage
 
 STAGE = Stage(minimum=10)
 
 
-def second_version() -> tuple[SignedTerms, Round]:
-    """Let the server sign other terms under the same name."""
+def second_version() -> tuple[SignedTerms, TrustedTerms]:
+    """Let the server sign other terms under the same name, and somebody trust them unseen."""
     plain = json.loads(STAGE.round.document)
     plain["letter_size"] += 1
     round_ = read_terms(json.dumps(plain).encode())
-    return propose(round_.terms, keys=STAGE.cast.server), round_
+    careless = TrustedTerms(round_.terms, round_.document)
+    return propose(round_.terms, keys=STAGE.cast.server), careless
 
 
 def test_the_honest_shuffler_signs_one_version() -> None:
@@ -55,7 +56,7 @@ def test_even_careless_people_cannot_be_split() -> None:
             with pytest.raises(Malformed, match="other terms"):
                 shuffler.receive(ticket.upload, now=OPENS)
     with pytest.raises(Refused, match="5 of the 10"):
-        shuffler.release(now=CLOSES)
+        shuffler.close(now=CLOSES)
     shuffler.abandon()
     assert shuffler.phase is Phase.ABANDONED
 
@@ -72,8 +73,9 @@ def test_relabeled_uploads_do_not_open() -> None:
             raw = careless.join((0.5, 0.5), ledger=None, entropy=STAGE.entropy).upload
             shuffler.receive(raw[:4] + STAGE.round.digest + raw[36:], now=OPENS)
     assert shuffler.crowd == (10, 10)
+    shuffler.close(now=CLOSES)
     with pytest.raises(Refused, match="0 of the 10"):
-        shuffler.release(now=CLOSES)
+        shuffler.release()
 
 
 def test_a_ticket_remembers_which_terms_it_joined() -> None:

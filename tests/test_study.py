@@ -57,7 +57,7 @@ def test_a_stopped_sheet_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_missing_data_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A missing or altered file is an error that says where it comes from, never a substitute."""
-    datasets.load.cache_clear()
+    monkeypatch.setattr(datasets, "load", datasets.load.__wrapped__)  # no memory of other tests
     monkeypatch.setenv(datasets.VARIABLE, str(tmp_path))
     with pytest.raises(Misuse, match=r"gmission\.npz is missing; it is made from BUAA-BDA"):
         datasets.crowdsourcing("GMission")
@@ -69,13 +69,18 @@ def test_missing_data_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         datasets.where()
 
 
-def test_data_are_on_the_square() -> None:
-    """The data sets have the sizes of the paper and lie on [-1, 1]^2."""
-    users, workers = datasets.crowdsourcing("EverySender")
-    places = datasets.social("Gowalla")
-    assert (len(users), len(workers), len(places)) == (4036, 817, 138_368)
-    for array in (users, workers, places):
-        assert abs(array).max() <= 1
+@pytest.mark.parametrize("name", ["GMission", "EverySender", "Gowalla", "Foursquare"])
+def test_data_are_on_the_square(name: str, data_sets: bool) -> None:  # noqa: FBT001 - a fixture
+    """Places lie on [-1, 1]^2 and fill it; the real sets have the sizes of the paper."""
+    groups = (
+        datasets.crowdsourcing(name) if name in datasets.CROWDSOURCING else (datasets.social(name),)
+    )
+    for places in groups:
+        assert 0.9 < abs(places).max() <= 1
+    if data_sets:
+        sizes = {"GMission": [713, 532], "EverySender": [4036, 817]}
+        sizes |= {"Gowalla": [138_368], "Foursquare": [227_428]}
+        assert [len(places) for places in groups] == sizes[name]
 
 
 def test_rankings_count_ties_by_standard_error() -> None:
@@ -101,6 +106,7 @@ def test_best_keeps_the_same_promise() -> None:
     assert kept.epsilon <= 1.0 + 1e-9
 
 
+@pytest.mark.usefixtures("data_sets")
 def test_the_longest_list_is_that_of_all_pairs() -> None:
     """Whom one person's list can name is counted as by looking at every pair."""
     places = datasets.social("Gowalla", size=900)
@@ -110,6 +116,7 @@ def test_the_longest_list_is_that_of_all_pairs() -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["best", "task"])
+@pytest.mark.usefixtures("data_sets")
 def test_honest_exposure_covers_the_lists_that_people_get(mechanism: str) -> None:
     """Nobody's list by report names more people than were left out of the crowd."""
     cell: Cell = {"dataset": "Gowalla", "size": 2_000, "radius": 0.1, "mechanism": mechanism}
@@ -119,6 +126,7 @@ def test_honest_exposure_covers_the_lists_that_people_get(mechanism: str) -> Non
     assert float(row["local_epsilon"]) < float(told["local_epsilon"])
 
 
+@pytest.mark.usefixtures("data_sets")
 def test_f1_from_true_places_is_that_of_all_pairs() -> None:
     """The count by taking pairs away is the count by looking at every pair."""
     places = datasets.social("Foursquare", size=700)

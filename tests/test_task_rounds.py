@@ -12,10 +12,10 @@ from coatcheck.planning import Group, plan
 from coatcheck.planning.charts import draw_plan
 from coatcheck.planning.tuning import even_prior
 from coatcheck.protocol import client
-from coatcheck.protocol.drafting import GroupDraft
+from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.server import numbers
 from coatcheck.randomizers import MinkowskiResponse, Randomizer
-from coatcheck.simulation.round import Crowd, Outcome, simulate, view
+from coatcheck.simulation.round import Outcome, simulate, view
 from coatcheck.tasks import ReadsNotes, References, Task, answer
 from coatcheck.tasks.download import Download
 from coatcheck.tasks.learning import Learning
@@ -25,7 +25,7 @@ from coatcheck.tasks.neighbours import Neighbours
 SIZE = 40
 SQUARE = Box((-1.0, -1.0), (1.0, 1.0))
 PLACES = MinkowskiResponse(domain=SQUARE, epsilon=6.0, radius=0.15)
-GRADIENTS = MinkowskiResponse(domain=Ball(radius=1.0, p=1, dimension=2), epsilon=6.0)
+GRADIENTS = MinkowskiResponse(domain=Ball(radius=1.0, p=1, dimension=2), epsilon=6.0, radius=0.3)
 LEARNING = Learning(dimension=9, sampled=2, wallet=4, share_mean=True).judged_by(np.ones(9))
 TASKS: list[Task] = [
     LeastCostMatching(capacity=(1, 2)),
@@ -40,26 +40,26 @@ def played(task: Task) -> tuple[Outcome, list[np.ndarray] | None]:
     """Run a round of scattered people, and return it with the notes in the order of people."""
     made: Randomizer = GRADIENTS if task is LEARNING else PLACES
     entropy = seeded(4)
-    crowds, notes = [], []
+    plans, everybody, notes, texts = [], [], [], []
     for name in task.groups:
-        written: list[bytes] = []
         if isinstance(task, ReadsNotes):
             where = LEARNING.draw_coordinates(SIZE, entropy=entropy)
             wallets = np.frombuffer(entropy.token(4 * SIZE), np.uint8).reshape(SIZE, 4)
             notes.append(LEARNING.notes(where, wallets))
-            written = [row.tobytes() for row in notes[-1]]
+            texts.append([row.tobytes() for row in notes[-1]])
         size = task.note_size if isinstance(task, ReadsNotes) else 0
-        draft = GroupDraft(name=name, randomizer=made, minimum=SIZE, delta=1e-3, note_size=size)
-        values = entropy.uniforms(2 * SIZE).reshape(SIZE, 2) - 0.5
-        crowds.append(Crowd(draft=draft, values=values, notes=written))
-    return simulate(crowds, task=task, entropy=5), notes or None
+        plans.append(
+            GroupPlan(name=name, randomizer=made, minimum=SIZE, delta=1e-3, note_size=size)
+        )
+        everybody.append(entropy.uniforms(2 * SIZE).reshape(SIZE, 2) - 0.5)
+    return simulate(plans, everybody, task=task, notes=texts, entropy=5), notes or None
 
 
 def estimates_of_people(outcome: Outcome) -> list[np.ndarray]:
     """What the server estimated for each person, in the order of people: a simulation can know."""
-    chair = view(outcome, "server")
+    seen = view(outcome, "server")
     found = []
-    for group, (reports, addresses) in enumerate(zip(chair.reports, chair.addresses, strict=True)):
+    for group, (reports, addresses) in enumerate(zip(seen.reports, seen.addresses, strict=True)):
         row = [outcome.whose[address][1] for address in addresses]
         made = GRADIENTS if outcome.task is LEARNING else PLACES
         decode = outcome.round.terms.groups[group].decode
@@ -119,7 +119,7 @@ def test_a_plan_for_the_task_serves_it_better_under_the_same_promise() -> None:
         scores.append(task.score([truth], estimates=[estimates]).value)
     assert scores[0] > scores[1] + 0.1
     assert "a round of the task" in str(best)
-    assert best.drafts()[0].decode == best["people"].best.how
+    assert best["people"].decode == best["people"].best.how
 
 
 def test_a_plan_for_a_task_says_what_it_lacks(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from coatcheck.errors import BadKey, BadSignature, Malformed, Misuse, Refused, TwoFaces
 from coatcheck.protocol.agreement import (
     SignedTerms,
+    accept,
     countersign,
     propose,
     read_signed,
@@ -142,7 +143,7 @@ def test_signatures_have_one_spelling(field: str) -> None:
 def test_signed_terms_settle() -> None:
     """With every signature and every key trusted the round is agreed, also after a journey."""
     again = read_signed(write_signed(STAGE.signed))
-    assert settle(again, trusted=STAGE.cast.trusted).digest == STAGE.round.digest
+    assert accept(again, trusted=STAGE.cast.trusted).digest == STAGE.round.digest
 
 
 @pytest.mark.parametrize(
@@ -166,10 +167,11 @@ def test_every_shuffler_must_have_signed() -> None:
     signed, cast = STAGE.signed, STAGE.cast
     draft = propose(STAGE.round.terms, keys=cast.server)
     half = countersign(draft, keys=cast.shufflers[0], pledged={})
+    for early in (draft, half):
+        with pytest.raises(BadSignature, match="wait until all have"):
+            settle(early)
     one, two = signed.shufflers
     for wrong in (
-        draft,
-        half,
         SignedTerms(signed.document, signed.server, (two, one)),
         SignedTerms(signed.document, signed.server, (one,)),
         SignedTerms(signed.document, one or "", signed.shufflers),
@@ -189,7 +191,7 @@ def test_a_stranger_among_the_parties_is_refused() -> None:
         dataclasses.replace(known, board=frozenset()),
     ):
         with pytest.raises(Refused, match="not one you trust"):
-            settle(STAGE.signed, trusted=fewer)
+            accept(STAGE.signed, trusted=fewer)
 
 
 def test_a_key_is_trusted_in_its_role_only() -> None:
@@ -202,10 +204,10 @@ def test_a_key_is_trusted_in_its_role_only() -> None:
     document = json.dumps(plain).encode()
     signed = signed_blindly(document, server=cast.server, shufflers=[cast.board])
     with pytest.raises(Refused, match="not one you trust as a shuffler"):
-        settle(signed, trusted=cast.trusted)
+        accept(signed, trusted=cast.trusted)
     # The weaker form admits it, as its name says.
     loose = Trust(anywhere=frozenset(bytes.fromhex(p["verifying"]) for p in _everyone(plain)))
-    assert settle(signed, trusted=loose)
+    assert accept(signed, trusted=loose)
 
 
 def _everyone(plain: dict[str, Any]) -> list[dict[str, Any]]:
@@ -219,9 +221,9 @@ def test_a_cascade_without_a_shuffler_that_is_relied_on_is_refused(kept: int) ->
     document = altered(lambda plain: plain.update(shufflers=[plain["shufflers"][kept]]))
     signed = signed_blindly(document, server=cast.server, shufflers=[cast.shufflers[kept]])
     with pytest.raises(Refused, match=f"leave out shuffler {2 - kept} of the 2"):
-        settle(signed, trusted=cast.trusted)
+        accept(signed, trusted=cast.trusted)
     alone = dataclasses.replace(cast.trusted, shufflers=(cast.trusted.shufflers[kept],))
-    assert settle(signed, trusted=alone)
+    assert accept(signed, trusted=alone)
 
 
 def test_a_shuffler_whose_keys_change_is_known_by_either() -> None:
@@ -229,10 +231,19 @@ def test_a_shuffler_whose_keys_change_is_known_by_either() -> None:
     fresh = Stage(seed=99).cast.shufflers[0].signing.public_raw
     first, second = STAGE.cast.trusted.shufflers
     known = dataclasses.replace(STAGE.cast.trusted, shufflers=(first | {fresh}, second))
-    assert settle(STAGE.signed, trusted=known)
+    assert accept(STAGE.signed, trusted=known)
     apart = dataclasses.replace(known, shufflers=(first, frozenset([fresh]), second))
     with pytest.raises(Refused, match="leave out shuffler 2 of the 3"):
-        settle(STAGE.signed, trusted=apart)
+        accept(STAGE.signed, trusted=apart)
+
+
+def test_a_key_without_a_role_may_stand_anywhere() -> None:
+    """An empty role is trust in any role, and no cascade needs such a key."""
+    known = STAGE.cast.trusted
+    keys = [*known.server, *known.board, *(key for each in known.shufflers for key in each)]
+    anywhere = Trust.of([("", keys)])
+    assert anywhere == Trust(anywhere=frozenset(keys))
+    assert accept(STAGE.signed, trusted=anywhere)
 
 
 def test_a_role_that_does_not_exist_is_misuse() -> None:
@@ -272,6 +283,38 @@ def test_low_order_keys_in_terms_are_refused() -> None:
     document = altered(set_to("shufflers", 0, "sealing", value="00" * 32))
     with pytest.raises(BadKey):
         settle(signed_blindly(document, server=cast.server, shufflers=cast.shufflers))
+
+
+@pytest.mark.parametrize("role", ["server", "shufflers", "board"])
+def test_a_key_that_anybody_could_sign_for_does_not_settle(role: str) -> None:
+    """The board's key is decoded as strictly as the others, though it has signed nothing yet."""
+    cast = STAGE.cast
+    path = (role, 0) if role == "shufflers" else (role,)
+    document = altered(set_to(*path, "verifying", value=(1).to_bytes(32, "little").hex()))
+    with pytest.raises(BadKey, match="small order"):
+        settle(signed_blindly(document, server=cast.server, shufflers=cast.shufflers))
+
+
+def test_documents_have_a_largest_size() -> None:
+    """Signed terms of the very limit are read; a byte more is not, however good it is."""
+    raw = write_signed(STAGE.signed)
+    assert read_signed(raw.ljust(1 << 17)) == STAGE.signed
+    with pytest.raises(Malformed, match="at most"):
+        read_signed(raw.ljust((1 << 17) + 1))
+    document = STAGE.round.document
+    assert read_terms(document.ljust(1 << 16)).terms == STAGE.round.terms
+    with pytest.raises(Malformed, match="at most"):
+        read_terms(document.ljust((1 << 16) + 1))
+
+
+def test_a_shuffler_checks_the_servers_signature_first() -> None:
+    """Terms that the server did not sign are not counter-signed, and no name is pledged."""
+    signed = propose(STAGE.round.terms, keys=STAGE.cast.server)
+    pledged = dict[str, bytes]()
+    forged = replace(signed, server="00" * 64)
+    with pytest.raises(BadSignature):
+        countersign(forged, keys=STAGE.cast.shufflers[0], pledged=pledged)
+    assert not pledged
 
 
 @pytest.mark.parametrize("suite", SUITES)

@@ -9,8 +9,8 @@ import pytest
 from coatcheck.domains import Ball, Box
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
-from coatcheck.planning.tuning import Candidate, even_prior, spread, tune
-from coatcheck.randomizers import MinkowskiResponse, choose
+from coatcheck.planning.tuning import even_prior, spread, tune
+from coatcheck.randomizers import Candidate, MinkowskiResponse, choose
 from coatcheck.tasks import Floats
 from coatcheck.tasks.download import Download
 from coatcheck.tasks.matching import LeastCostMatching, MaximumMatching

@@ -41,7 +41,7 @@ class BadSignature(Refused):
 
 
 class Missing(Refused):
-    """One's own entry is not on the board; the receipt is the evidence that it was handed in."""
+    """Your entry is not on the board; the receipt proves that your report was handed in."""
 
 
 class TwoFaces(Refused):

@@ -11,13 +11,9 @@ from scipy import special, stats
 
 from coatcheck.domains import Ball, Box, Floats, Points
 from coatcheck.entropy import seeded
-from coatcheck.randomizers.additive import Laplace, PlanarLaplace, Staircase
-from coatcheck.randomizers.duchi import PrivHS
-from coatcheck.randomizers.inverse import InverseTransform
-from coatcheck.randomizers.lifted import GRAIN, Lifted
-from coatcheck.randomizers.privunit import PrivUnit
-from coatcheck.randomizers.privunitg import PrivUnitG
-from coatcheck.randomizers.squarewave import SquareWave
+from coatcheck.randomizers.baselines.additive import Laplace, PlanarLaplace, SquareWave, Staircase
+from coatcheck.randomizers.baselines.floats import GRAIN, InverseTransform, Lifted
+from coatcheck.randomizers.baselines.privunit import PrivHS, PrivUnit, PrivUnitG
 
 LINE: Final = Box((-1,), (1,))
 SQUARE: Final = Box((-1, -1), (1, 1))

@@ -10,13 +10,10 @@ import pytest
 from coatcheck.domains import Ball, Box, Categories, Floats, domain_from_params
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
-from coatcheck.randomizers.additive import Laplace, PlanarLaplace, Staircase
+from coatcheck.randomizers.baselines.additive import Laplace, PlanarLaplace, SquareWave, Staircase
+from coatcheck.randomizers.baselines.floats import InverseTransform
+from coatcheck.randomizers.baselines.privunit import PrivHS, PrivUnit, PrivUnitG
 from coatcheck.randomizers.contract import Decode
-from coatcheck.randomizers.duchi import PrivHS
-from coatcheck.randomizers.inverse import InverseTransform
-from coatcheck.randomizers.privunit import PrivUnit
-from coatcheck.randomizers.privunitg import PrivUnitG
-from coatcheck.randomizers.squarewave import SquareWave
 
 SQUARE: Final = Box((-1, -1), (1, 1))
 BUDGETS: Final = (0.5, 1, 2, 3, 5, 8, 10)

@@ -8,7 +8,8 @@ import pytest
 from coatcheck.domains import Ball, Box, Categories, Product
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
-from coatcheck.randomizers import Goal, MinkowskiResponse, choose, fieldwise
+from coatcheck.randomizers import Goal, GridResponse, MinkowskiResponse, choose, fieldwise, tuned
+from coatcheck.randomizers.baselines import published_minkowski
 
 SQUARE = Box((-1, -1), (1, 1))
 VALUES = seeded(1).uniforms(2 * 100_000).reshape(-1, 2) * 2 - 1
@@ -50,7 +51,7 @@ def test_the_chosen_mechanism_is_next_to_the_optimum_at_the_worst_value(epsilon:
 @pytest.mark.parametrize("epsilon", sorted(PUBLISHED))
 def test_the_papers_conventions_give_the_papers_figures(epsilon: float) -> None:
     """With r in (0, 1], least MSE at 0, unbiased: within 4 % or three of its standard errors."""
-    published = MinkowskiResponse.published(domain=SQUARE, epsilon=epsilon)
+    published = published_minkowski(domain=SQUARE, epsilon=epsilon)
     reports = published.randomize(VALUES, seeded(4))
     misses = np.linalg.norm(published.estimate(reports) - VALUES, axis=1)
     paper = PUBLISHED[epsilon]
@@ -66,11 +67,20 @@ def test_the_unbiased_goal_gives_an_unbiased_estimate() -> None:
     assert choice.error == pytest.approx(math.sqrt(worst))
 
 
+@pytest.mark.parametrize("cells", [(2, 1), (1, 2), (3, 2)])
+def test_the_worst_place_is_found_on_uneven_grids(cells: tuple[int, int]) -> None:
+    """Axes that are cut differently have different worst places: all four are drawn here."""
+    made = GridResponse(domain=SQUARE, epsilon=0.5, cells=cells, decode="raw")
+    places = np.repeat([(1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (0.5, 1.0)], 50_000, axis=0)
+    misses = np.linalg.norm(made.estimate(made.randomize(places, seeded(3))) - places, axis=1)
+    assert made.worst_error() >= misses.reshape(4, -1).mean(axis=1).max() * 0.997
+
+
 def test_searched_radii_beat_their_neighbors() -> None:
     """Moving the searched radius by a fifth either way never lowers the predicted error."""
     goals: tuple[Goal, ...] = ("mean", "unbiased")
     for goal in goals:
-        best = MinkowskiResponse(domain=SQUARE, epsilon=3.0, goal=goal)
+        best = tuned(MinkowskiResponse, domain=SQUARE, epsilon=3.0, goal=goal)
         for factor in (0.8, 1.25):
             other = MinkowskiResponse(
                 domain=SQUARE, epsilon=3.0, radius=best.radius * factor, decode=best.decode
@@ -98,8 +108,8 @@ def test_gradients_in_an_l1_ball_have_the_papers_error() -> None:
     """
     ball = Ball(radius=0.1, p=1, dimension=6)
     for epsilon, expected in ((4.11, 0.115), (6.09, 0.063), (4.75, 0.0927), (6.7, 0.0544)):
-        response = MinkowskiResponse.published(domain=ball, epsilon=epsilon)
-        free = MinkowskiResponse(domain=ball, epsilon=epsilon, goal="unbiased")
+        response = published_minkowski(domain=ball, epsilon=epsilon)
+        free = tuned(MinkowskiResponse, domain=ball, epsilon=epsilon, goal="unbiased")
         found = min(made.squared_error(np.zeros(6)) ** 0.5 for made in (response, free))
         assert found == pytest.approx(expected, rel=0.05)
 

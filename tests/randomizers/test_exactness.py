@@ -164,7 +164,7 @@ def test_the_coin_is_rounded_to_the_private_side(
 
     The second half shows that nothing is given away: the coin is the largest allowed.
     """
-    cap, whole = balls.Ball(p, dimension).counts(reach, 2**19 + reach)
+    cap, whole = balls.LatticeBall(p, dimension).counts(reach, 2**19 + reach)
     heads = heads_for(epsilon, cap=cap, whole=whole)
     gain = (exp_below(epsilon) - 1) * cap
     assert 0 <= heads < TOSSES
@@ -190,7 +190,7 @@ def test_the_exponential_is_bounded_from_below_and_closely(epsilon: float) -> No
 @pytest.mark.parametrize("dimension", [1, 2, 3, 4])
 def test_lattice_balls_are_counted_right(p: float, dimension: int) -> None:
     """Formulas and enumeration agree, and the volume bounds enclose them."""
-    ball = balls.Ball(p, dimension)
+    ball = balls.LatticeBall(p, dimension)
     for reach in range(6):
         every = itertools.product(range(-reach, reach + 1), repeat=dimension)
         enumerated = sum(lattice_norm_within(point, p, reach) for point in every)
@@ -206,7 +206,7 @@ def test_lattice_balls_are_counted_right(p: float, dimension: int) -> None:
 @pytest.mark.parametrize("dimension", [2, 3, 4])
 def test_volumes_enclose_the_counts_of_large_balls(dimension: int) -> None:
     """Where l2 balls are too large to count, the bounds that replace counting are safe."""
-    ball = balls.Ball(2.0, dimension)
+    ball = balls.LatticeBall(2.0, dimension)
     cap, whole = 30, 60
     exact = Fraction(ball.count(cap), ball.count(whole))
     fine = balls._FINE
@@ -245,7 +245,7 @@ def test_large_balls_are_sampled_evenly() -> None:
     False alarm about 1e-6 (five standard errors), seeds fixed.
     """
     for p, dimension in ((1.0, 6), (1.0, 60), (2.0, 3), (2.0, 8), (math.inf, 5), (1.5, 3)):
-        ball = balls.Ball(p, dimension)
+        ball = balls.LatticeBall(p, dimension)
         places = ball.sample(2**19, 20_000, seeded(4)) / 2**19
         squares = (places**2).sum(axis=1)
         error = squares.std() / math.sqrt(len(squares))

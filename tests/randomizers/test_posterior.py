@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from coatcheck import Ball, Box, Categories, GridResponse, MinkowskiResponse, Misuse, seeded
-from coatcheck.randomizers import BoundedResponse, Randomizer, posterior_mean
+from coatcheck.randomizers import BoundedResponse, Randomizer, posterior_mean, tuned
 
 TINY = Box((-1, -1), (1, 1), steps=4)
 DIAMOND = Ball(radius=1, p=1, dimension=2, steps=4)
@@ -47,7 +47,7 @@ def test_it_is_bayes_rule_in_fractions(randomizer: Randomizer) -> None:
 
 def test_a_prior_of_ones_own_reads_as_the_shared_one() -> None:
     """(n, m, d) with the same places for everybody is (m, d), however the work is cut."""
-    made = MinkowskiResponse(domain=Box((-1, -1), (1, 1)), epsilon=3.0)
+    made = tuned(MinkowskiResponse, domain=Box((-1, -1), (1, 1)), epsilon=3.0)
     reports = made.randomize(np.zeros((5_000, 2)), seeded(1))
     own = np.broadcast_to(PLACES, (5_000, *PLACES.shape))
     shared = posterior_mean(made, reports, prior=PLACES)

@@ -11,16 +11,16 @@ from click.testing import CliRunner, Result
 
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import main
-from coatcheck.services.cluster import Local
-from coatcheck.services.http.client import Peers
-from coatcheck.services.person.verbs import Visit
-from evenings import LIMIT, QUICK, Crowd, draft
+from coatcheck.services.cluster import Cluster
+from coatcheck.services.http.client import HttpClient
+from coatcheck.services.person.visit import Visit
+from service_rounds import LIMIT, QUICK, Crowd, draft
 
 
 @pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Running services."""
-    with Local(tmp_path_factory.mktemp("commands"), extra=QUICK) as local:
+    with Cluster(tmp_path_factory.mktemp("commands"), extra=QUICK) as local:
         yield local
 
 
@@ -35,7 +35,7 @@ def told(result: Result) -> Any:
     return json.loads(result.stdout)
 
 
-def opened(local: Local, name: str, *, minimum: int, closes: int = 1, expires: int = 600) -> str:
+def opened(local: Cluster, name: str, *, minimum: int, closes: int = 1, expires: int = 600) -> str:
     """Open a round by the command, and give its address."""
     file = local.folder / f"{name}.json"
     file.write_text(json.dumps(draft(name, minimum=minimum)))
@@ -46,13 +46,13 @@ def opened(local: Local, name: str, *, minimum: int, closes: int = 1, expires: i
     return url
 
 
-def trust(local: Local) -> list[str]:
+def trust(local: Cluster) -> list[str]:
     """Name the public keys."""
     files = [local.folder / f"{name}.public" for name in local.names]
     return [word for file in files for word in ("--trust", str(file))]
 
 
-def test_a_round_by_commands(local: Local, tmp_path: Path) -> None:
+def test_a_round_by_commands(local: Cluster, tmp_path: Path) -> None:
     """One rider takes part by command, is matched, and the two write to each other."""
     url = opened(local, "by hand", minimum=3)
     assert told(call("round", "status", url, "--json"))["phase"] == "open"
@@ -61,7 +61,7 @@ def test_a_round_by_commands(local: Local, tmp_path: Path) -> None:
     crowd = Crowd(local, url)
 
     async def others() -> None:
-        async with Peers() as peers:
+        async with HttpClient() as peers:
             await crowd.join(peers, people=2)
             path, trusted = tmp_path / "driver", local.trusted
             third = Visit(url, path=path, trusted=trusted, peers=peers)
@@ -69,7 +69,7 @@ def test_a_round_by_commands(local: Local, tmp_path: Path) -> None:
             crowd.visits.append(third)
 
     async def letters() -> list[bytes]:
-        async with Peers() as peers:
+        async with HttpClient() as peers:
             for visit in crowd.visits:
                 visit._peers = peers
             boxes = [await visit.read() for visit in crowd.visits]
@@ -92,7 +92,7 @@ def test_a_round_by_commands(local: Local, tmp_path: Path) -> None:
     assert told(call("letters", "read", *mine, "--json"))["letters"] == []
 
 
-def test_a_round_is_closed_or_abandoned_by_its_operator(local: Local) -> None:
+def test_a_round_is_closed_or_abandoned_by_its_operator(local: Cluster) -> None:
     """An operator cannot close a round early or below its crowd, but can give it up."""
     url = opened(local, "early", minimum=3, closes=600, expires=900)
     token = local.folder / "admin.token"
@@ -131,7 +131,7 @@ def test_wrong_input_gets_a_sentence(words: tuple[str, ...], sentence: str) -> N
         ("[board]\nname = 1\n", "Expected `str`"),
         ('[board]\nname = "b"\nstore = "memory:"\n', "missing required field `keys`"),
         ('[board]\nname="b"\nstore="memory:"\nkeys=["x.key"]\nwrong=1\n', "unknown field `wrong`"),
-        ("[board\n", "is no TOML file"),
+        ("[board\n", "is not a TOML file"),
         ('[board]\nname="b"\nstore="memory:"\nkeys=["x.key"]\n', "cannot read"),
     ],
 )

@@ -15,17 +15,17 @@ from coatcheck.protocol.board import Board
 from coatcheck.protocol.keyfiles import document, write_bytes
 from coatcheck.protocol.notices import Posting
 from coatcheck.protocol.ticket import write_ticket
-from coatcheck.protocol.witness import check_bulletin
+from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.services.board.view import BoardView
-from coatcheck.services.http.client import Absent, Peers
+from coatcheck.services.http.client import Absent, HttpClient
 from coatcheck.services.person.visit import Offer, Visit
 from rounds import Stage
 
 BOARD = "http://board.example"
 
 
-class Wire(Peers):
-    """Peers that are objects in this process: a board, and documents by their address."""
+class Wire(HttpClient):
+    """A client of objects in this process: a board, and documents by their address."""
 
     def __init__(self, board: Board, stage: Stage) -> None:
         self.board = board
@@ -83,7 +83,7 @@ class Scene:
         self.stage = Stage()
         self.tickets = self.stage.crowd(2)
         self.raw = self.stage.server().answer(self.stage.batch(self.tickets))
-        self.bulletin = check_bulletin(self.raw, self.stage.round)
+        self.bulletin = verify_bulletin(self.raw, self.stage.round)
         self.board = self.fresh()
         self.wire = Wire(self.board, self.stage)
         self.path = folder / "ticket"

@@ -1,6 +1,7 @@
 """Uploads under bad luck and bad will: counted, bounded, and never refused for good too early."""
 
 import asyncio
+import hashlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,22 +10,25 @@ import pytest
 from msgspec.structs import replace
 
 from coatcheck.errors import BadSignature, Malformed, Refused, Unavailable
+from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.notices import heading_size
+from coatcheck.protocol.parcels import Receipt
 from coatcheck.protocol.trust import Trust
-from coatcheck.services.http.client import NotTaken, Peers
+from coatcheck.services.http.client import HttpClient, NotTaken
 from coatcheck.services.http.deliveries import check_batch
 from coatcheck.services.person.visit import Offer, Visit
 from coatcheck.services.shuffler import service as of_shuffler
+from coatcheck.services.shuffler.intake import _tokens as enrolled
 from coatcheck.services.shuffler.jobs import release
-from coatcheck.stores import Parcel, Verdict
-from rounds import OPENS
+from coatcheck.stores.shuffler import Parcel, Verdict
+from rounds import OPENS, released
 from rounds import Stage as Protocol
-from shufflers import Stage, staged
+from shufflers import LoneShuffler, lone_shuffler
 
 
-def rubbish(stage: Stage) -> list[bytes]:
+def rubbish(lone: LoneShuffler) -> list[bytes]:
     """Make an upload of each group whose layer does not open."""
-    made = [one.join((0.5, 0.5), ledger=None).upload for one in stage.invitations]
+    made = [one.join((0.5, 0.5), ledger=None).upload for one in lone.invitations]
     return [raw[:-1] + bytes([raw[-1] ^ 1]) for raw in made]
 
 
@@ -32,20 +36,20 @@ def test_a_commit_whose_answer_is_lost_is_counted(tmp_path: Path) -> None:
     """The upload is in the store, its sender is told to come again, and it counts once."""
 
     async def whole() -> None:
-        async with staged(tmp_path) as stage:
-            upload = stage.invitations[0].join((0.5, 0.5), ledger=None).upload
-            real = stage.service.store.put
+        async with lone_shuffler(tmp_path) as lone:
+            upload = lone.invitations[0].join((0.5, 0.5), ledger=None).upload
+            real = lone.service.store.put
 
             def put(parcels: Sequence[Parcel], *, fence: int) -> list[Verdict]:
                 real(parcels, fence=fence)
                 raise Unavailable("the connection broke at the commit")
 
-            stage.service.store.put = put  # type: ignore[method-assign]
-            assert await stage.post(upload) == 503
-            stage.service.store.put = real  # type: ignore[method-assign]
-            assert await stage.post(upload) == 201
-            await stage.service.refresh()
-            assert stage.live.crowd == {0: 1}
+            lone.service.store.put = put  # type: ignore[method-assign]
+            assert await lone.post(upload) == 503
+            lone.service.store.put = real  # type: ignore[method-assign]
+            assert await lone.post(upload) == 201
+            await lone.service.refresh()
+            assert lone.live.crowd == {0: 1}
 
     asyncio.run(whole())
 
@@ -54,14 +58,14 @@ def test_no_more_uploads_than_a_batch_carries(tmp_path: Path) -> None:
     """Beyond the limit new uploads are told that there is no room; known ones get their receipt."""
 
     async def whole() -> None:
-        async with staged(tmp_path) as stage:
-            limit = heading_size(2) + 3 * max(stage.live._sizes)
-            stage.service.intake._settings = replace(stage.service.settings, batch_limit=limit)
-            uploads = [stage.invitations[0].join((0.5, 0.5), ledger=None).upload for _ in range(4)]
-            told = await asyncio.gather(*(stage.post(raw) for raw in uploads))
+        async with lone_shuffler(tmp_path) as lone:
+            limit = heading_size(2) + 3 * max(lone.live._sizes)
+            lone.service.intake._settings = replace(lone.service.settings, batch_limit=limit)
+            uploads = [lone.invitations[0].join((0.5, 0.5), ledger=None).upload for _ in range(4)]
+            told = await asyncio.gather(*(lone.post(raw) for raw in uploads))
             assert sorted(told) == [201, 201, 201, 507]
-            assert await stage.post(uploads[told.index(201)]) == 201
-            assert await stage.post(uploads[told.index(507)]) == 507
+            assert await lone.post(uploads[told.index(201)]) == 201
+            assert await lone.post(uploads[told.index(507)]) == 507
 
     asyncio.run(whole())
 
@@ -70,18 +74,18 @@ def test_uploads_during_a_release_are_told_to_come_again(tmp_path: Path) -> None
     """A closed round may open again: only a released one refuses for good."""
 
     async def whole() -> None:
-        async with staged(tmp_path) as stage:
-            fence, digest = stage.service.frame.leadership.fence, stage.round.digest
-            known = stage.invitations[0].join((0.5, 0.5), ledger=None).upload
-            assert await stage.post(known) == 201
-            stage.service.store.close_round(digest, fence=fence)
-            assert await stage.post(known) == 201
-            assert set(await stage.upload(1)) == {425}
-            stage.service.store.reopen(digest, fence=fence)
-            assert set(await stage.upload(2)) == {201}
-            assert await stage.upload(1) == [201, 201]
-            assert await stage.wait(100) == "released"
-            assert set(await stage.upload(1)) == {409}
+        async with lone_shuffler(tmp_path) as lone:
+            fence, digest = lone.service.app.leadership.fence, lone.round.digest
+            known = lone.invitations[0].join((0.5, 0.5), ledger=None).upload
+            assert await lone.post(known) == 201
+            lone.service.store.move(digest, "close", fence=fence)
+            assert await lone.post(known) == 201
+            assert set(await lone.upload(1)) == {425}
+            lone.service.store.move(digest, "reopen", fence=fence)
+            assert set(await lone.upload(2)) == {201}
+            assert await lone.upload(1) == [201, 201]
+            assert await lone.wait(100) == "released"
+            assert set(await lone.upload(1)) == {409}
 
     asyncio.run(whole())
 
@@ -102,37 +106,37 @@ def test_rubbish_does_not_have_everything_peeled_again(
     monkeypatch.setattr(of_shuffler, "_REST", 1e6)
 
     async def whole() -> None:
-        async with staged(tmp_path) as stage:
-            await stage.upload(2)
-            for raw in rubbish(stage):
-                assert await stage.post(raw) == 201
-            assert await stage.wait(100) == "open"
+        async with lone_shuffler(tmp_path) as lone:
+            await lone.upload(2)
+            for raw in rubbish(lone):
+                assert await lone.post(raw) == 201
+            assert await lone.wait(100) == "open"
             for _ in range(5):
-                for raw in rubbish(stage):
-                    assert await stage.post(raw) == 201
-                assert await stage.wait(1) == "open"
+                for raw in rubbish(lone):
+                    assert await lone.post(raw) == 201
+                assert await lone.wait(1) == "open"
             assert len(tries) == 1
-            assert await stage.upload(1) == [201, 201]
-            assert await stage.wait(1000) == "released"
+            assert await lone.upload(1) == [201, 201]
+            assert await lone.wait(1000) == "released"
 
     asyncio.run(whole())
 
 
 def test_a_batch_is_checked_before_it_is_kept() -> None:
     """Its place in the cascade and the signature inside count, not who delivers it."""
-    stage = Protocol(shufflers=2)
-    first = stage.shuffler()
-    for ticket in stage.crowd(2):
+    made = Protocol(shufflers=2)
+    first = made.shuffler()
+    for ticket in made.crowd(2):
         first.receive(ticket.upload, now=OPENS)
-    raw = first.release(now=stage.round.terms.closes)
-    check_batch(raw, stage.round, hop=0)
+    raw = released(first)
+    check_batch(raw, made.round, hop=0)
     with pytest.raises(Malformed, match="another shuffler"):
-        check_batch(raw, stage.round, hop=1)
+        check_batch(raw, made.round, hop=1)
     with pytest.raises(BadSignature):
-        check_batch(raw[:-1] + bytes([raw[-1] ^ 1]), stage.round, hop=0)
+        check_batch(raw[:-1] + bytes([raw[-1] ^ 1]), made.round, hop=0)
 
 
-class _Telling(Peers):
+class _Telling(HttpClient):
     """A shuffler that says something else at every try."""
 
     def __init__(self, *told: Exception) -> None:
@@ -147,28 +151,199 @@ class _Telling(Peers):
 @pytest.mark.parametrize("first", [NotTaken("being released"), Unavailable("no answer")])
 def test_who_was_certainly_not_taken_is_told(first: Exception, tmp_path: Path) -> None:
     """A report that cannot have arrived is no maybe: its owner learns that the round is over."""
-    stage = Protocol()
-    offer = Offer(stage.signed, "http://board.example", {})
+    made = Protocol()
+    offer = Offer(made.signed, "http://board.example", {})
     peers = _Telling(first, Refused("closed"))
     visit = Visit("http://x", path=tmp_path / "t", trusted=Trust(), peers=peers, offer=offer)
-    visit.prepare(stage.invitations[0], (0.5, 0.5), ledger=None)
+    visit.prepare(made.invitations[0], (0.5, 0.5), ledger=None)
     if not isinstance(first, NotTaken):
-        assert not asyncio.run(visit.hand_in(stage.round)).receipt
+        assert not asyncio.run(visit.hand_in(made.round)).receipt
         return
     with pytest.raises(Refused, match="closed"):
-        asyncio.run(visit.hand_in(stage.round))
+        asyncio.run(visit.hand_in(made.round))
 
 
 def test_a_lost_receipt_is_given_while_the_round_is_released(tmp_path: Path) -> None:
     """Who is in already gets the receipt after closing too; who is not is told to come again."""
 
     async def whole() -> None:
-        async with staged(tmp_path) as stage:
-            mine, late = (stage.invitations[0].join((0.5, 0.5), ledger=None) for _ in range(2))
-            assert await stage.post(mine.upload) == 201
-            fence = stage.service.frame.leadership.fence
-            stage.service.store.close_round(stage.round.digest, fence=fence)
-            assert await stage.post(mine.upload) == 201
-            assert await stage.post(late.upload) == 425
+        async with lone_shuffler(tmp_path) as lone:
+            mine, late = (lone.invitations[0].join((0.5, 0.5), ledger=None) for _ in range(2))
+            assert await lone.post(mine.upload) == 201
+            fence = lone.service.app.leadership.fence
+            lone.service.store.move(lone.round.digest, "close", fence=fence)
+            assert await lone.post(mine.upload) == 201
+            assert await lone.post(late.upload) == 425
+
+    asyncio.run(whole())
+
+
+def count(lone: LoneShuffler, verdict: str) -> float:
+    """Give how many uploads were counted under a verdict."""
+    found = lone.service.app.metrics.registry.get_sample_value(
+        "coatcheck_taken_total", {"verdict": verdict}
+    )
+    return found or 0.0
+
+
+def ticket(lone: LoneShuffler) -> bytes:
+    """Make the upload of somebody new."""
+    return lone.invitations[0].join((0.5, 0.5), ledger=None).upload
+
+
+def unused(*given: object, **named: object) -> list[Verdict]:
+    """Stand for a store that must not be asked."""
+    raise AssertionError((given, named))
+
+
+@pytest.mark.parametrize("end", ["released", "delivered", "abandoned"])
+def test_a_round_that_is_over_asks_neither_store_nor_token(end: str, tmp_path: Path) -> None:
+    """Whatever comes is told that the round takes nothing more, and costs no transaction."""
+
+    async def whole() -> None:
+        async with lone_shuffler(tmp_path) as lone:
+            assert await lone.upload(3) == [201] * 6
+            if end == "abandoned":
+                await lone.service.abandon(lone.live)
+            else:
+                assert await lone.wait(100) == "released"
+            if end == "delivered":
+                fence = lone.service.app.leadership.fence
+                lone.service.store.move(lone.round.digest, "forget", fence=fence)
+                await lone.service.refresh()
+            assert lone.live.stored.phase.value == end
+            lone.service.store.put = unused  # type: ignore[method-assign]
+            lone.service.intake._tokens = frozenset({bytes(32)})
+            for raw in (ticket(lone), b"rubbish"):
+                status, body = await lone.ask(raw)
+                assert (status, b"no more uploads" in body) == (409, True)
+
+    asyncio.run(whole())
+
+
+def test_a_receipt_is_signed_for_these_very_bytes(tmp_path: Path) -> None:
+    """The receipt names the upload; the same bytes again get the same one and count once."""
+
+    async def whole() -> None:
+        async with lone_shuffler(tmp_path) as lone:
+            raw = ticket(lone)
+            status, body = await lone.ask(raw)
+            assert status == 201
+            receipt = Receipt.decode(body)
+            assert receipt.content == hashlib.sha256(raw).digest()
+            key = bytes.fromhex(lone.round.terms.shufflers[0].verifying)
+            VerifyingKey(key).check(receipt.signature, receipt.signed_part())
+            assert await lone.ask(raw) == (201, body)
+            assert lone.live.crowd == {0: 1}
+            assert (count(lone, "new"), count(lone, "known")) == (1, 1)
+            assert await lone.post(raw[:-1] + bytes([raw[-1] ^ 1])) == 409
+            assert count(lone, "conflict") == 1
+            assert sum(lone.live.coming.values()) == 0
+
+    asyncio.run(whole())
+
+
+def test_what_is_no_upload_of_the_round_is_told_so(tmp_path: Path) -> None:
+    """Wrong bytes are malformed, a wrong time is closed; neither comes to the store."""
+
+    async def whole() -> None:
+        async with lone_shuffler(tmp_path) as lone:
+            raw = ticket(lone)
+            lone.service.store.put = unused  # type: ignore[method-assign]
+            assert await lone.post(raw[:-1]) == 400
+            assert await lone.post(raw + b"x") == 413
+            lone.steady, lone.wall = -1.0, lone.start - 1
+            assert await lone.post(raw) == 409
+            lone.steady, lone.wall = 1000.0, lone.start + 1000
+            status, body = await lone.ask(raw)
+            assert (status, b"at this time" in body) == (409, True)
+
+    asyncio.run(whole())
+
+
+def test_a_process_that_stands_by_reads_no_upload(tmp_path: Path) -> None:
+    """Before the body is read it says that it cannot take it."""
+
+    async def whole() -> None:
+        async with lone_shuffler(tmp_path) as lone:
+            intake, live = lone.service.intake, lone.live
+            await lone.service.app.leadership.end()
+            with pytest.raises(Unavailable, match="stands by"):
+                await intake.upload(live, {"headers": []}, unused, unused)  # type: ignore[arg-type]
+
+    asyncio.run(whole())
+
+
+def test_an_enrolment_token_is_listed_and_serves_once(tmp_path: Path) -> None:
+    """Only the hash is kept: an upload without a listed token does not come in."""
+
+    async def whole() -> None:
+        async with lone_shuffler(tmp_path) as lone:
+            listed = [hashlib.sha256(token).digest() for token in (b"one", b"two")]
+            (tmp_path / "tokens").write_text("\n".join(one.hex() for one in listed))
+            settings = replace(lone.service.settings, enrolment="tokens")
+            assert enrolled(lone.service.settings) == frozenset()
+            lone.service.intake._tokens = enrolled(settings)
+            first, second = ticket(lone), ticket(lone)
+            assert await lone.post(first) == 403
+            assert await lone.post(first, token=b"three") == 403
+            assert await lone.post(first, token=b"one") == 201
+            assert await lone.post(first, token=b"one") == 201
+            assert await lone.post(second, token=b"one") == 403
+            assert await lone.post(second, token=b"two") == 201
+            assert lone.live.crowd == {0: 2}
+
+    asyncio.run(whole())
+
+
+def test_what_waits_for_the_disk_counts_until_it_is_there(tmp_path: Path) -> None:
+    """An upload on its way takes room in the batch; one that failed gives it back."""
+
+    async def whole() -> None:
+        async with lone_shuffler(tmp_path) as lone:
+            real, seen = lone.service.store.put, []
+
+            def put(parcels: Sequence[Parcel], *, fence: int) -> list[Verdict]:
+                seen.append(dict(lone.live.coming))
+                raise Unavailable(f"no disk for {len(parcels)} under {fence}")
+
+            lone.service.store.put = put  # type: ignore[method-assign]
+            assert await lone.post(ticket(lone)) == 503
+            assert seen == [{0: 1}]
+            assert lone.live.coming == {0: 0}
+            lone.service.store.put = real  # type: ignore[method-assign]
+            assert lone.live.crowd == {}
+            assert lone.service.intake._doubtful == {lone.round.digest}
+            await lone.service.refresh()
+            assert lone.service.intake._doubtful == set()
+
+    asyncio.run(whole())
+
+
+def test_a_recount_is_for_rounds_that_hold_uploads(tmp_path: Path) -> None:
+    """What a released round had is still told, and a round that is gone is no matter."""
+
+    async def whole() -> None:
+        async with lone_shuffler(tmp_path) as lone:
+            assert await lone.upload(3) == [201] * 6
+            assert await lone.wait(100) == "released"
+            intake = lone.service.intake
+            intake._doubtful |= {lone.round.digest, bytes(32)}
+            await intake.recount()
+            assert (lone.live.crowd, intake._doubtful) == ({0: 3, 1: 3}, set())
+
+    asyncio.run(whole())
+
+
+def test_an_upload_of_a_round_that_was_just_dropped_is_kept(tmp_path: Path) -> None:
+    """The rounds are read anew when leadership changes; a commit between finds none to count."""
+
+    async def whole() -> None:
+        async with lone_shuffler(tmp_path) as lone:
+            one = Parcel(lone.round.digest, 0, bytes(16), b"body")
+            lone.service.rounds.clear()
+            assert lone.service.intake._commit([one]) == [Verdict.NEW]
+            await lone.service.refresh()
+            assert lone.live.crowd == {0: 1}
 
     asyncio.run(whole())

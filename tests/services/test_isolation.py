@@ -9,27 +9,27 @@ import pytest
 from coatcheck.errors import Misuse
 from coatcheck.protocol.agreement import read_signed, settle
 from coatcheck.protocol.keyfiles import read_keys
+from coatcheck.protocol.shuffler import Phase
 from coatcheck.services.cluster import make_keys
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.leadership import Leadership
 from coatcheck.services.shuffler.service import ShufflerService
-from coatcheck.stores import Gathering
-from coatcheck.stores.memory import MemoryShuffler
-from shufflers import Stage, staged
+from coatcheck.stores.shuffler import ShufflerRound, shuffler_store
+from shufflers import LoneShuffler, lone_shuffler
 
 
-def strange(stage: Stage) -> bytes:
+def strange(lone: LoneShuffler) -> bytes:
     """Make terms that name another sealing key than the shuffler's."""
-    make_keys(stage.folder / "other", name="other")
-    other = read_keys(stage.folder / "other.key")
-    return stage.terms(stage.folder, 3, name="strange", other=other)
+    make_keys(lone.folder / "other", name="other")
+    other = read_keys(lone.folder / "other.key")
+    return lone.terms(lone.folder, 3, name="strange", other=other)
 
 
-def again(stage: Stage, *keys: str) -> ShufflerService:
+def again(lone: LoneShuffler, *keys: str) -> ShufflerService:
     """Start the shuffler once more on its store, with these key files."""
-    service = ShufflerService(stage.service.settings, store=stage.service.store)
-    service.keyring = Keyring([stage.folder / key for key in keys])
+    service = ShufflerService(lone.service.settings, store=lone.service.store)
+    service.keyring = Keyring([lone.folder / key for key in keys])
     return service
 
 
@@ -37,14 +37,14 @@ def test_terms_with_another_sealing_key_are_not_stored(tmp_path: Path) -> None:
     """They are neither signed nor opened, and the store does not have them."""
 
     async def whole() -> None:
-        async with staged(tmp_path) as stage:
-            signed = strange(stage)
+        async with lone_shuffler(tmp_path) as lone:
+            signed = strange(lone)
             with pytest.raises(Problem, match="sealing key"):
-                await stage.service.sign(signed)
+                await lone.service.sign(signed)
             with pytest.raises((Problem, Misuse), match="sealing key"):
-                await stage.service.open(settle(read_signed(signed)).digest, signed)
-            assert len(stage.service.store.rounds()) == 1
-            await stage.service.step()
+                await lone.service.open(settle(read_signed(signed)).digest, signed)
+            assert len(lone.service.store.rounds()) == 1
+            await lone.service.step()
 
     asyncio.run(whole())
 
@@ -55,22 +55,24 @@ def test_a_bad_round_in_the_store_stops_no_other(
     """What an earlier version let in is left out, told once by kind and line, and people by 503."""
 
     async def whole() -> None:
-        async with staged(tmp_path) as stage:
-            signed = strange(stage)
+        async with lone_shuffler(tmp_path) as lone:
+            signed = strange(lone)
             digest = settle(read_signed(signed)).digest
-            fence = stage.service.frame.leadership.fence
-            stage.service.store.begin(Gathering(digest, "strange", signed, b"s" * 32), fence=fence)
-            await stage.service.step()
-            await stage.service.step()
-            assert set(await stage.upload(3)) == {201}
-            assert await stage.wait(100) == "released"
+            fence = lone.service.app.leadership.fence
+            lone.service.store.begin(
+                ShufflerRound(digest, "strange", signed, secret=b"s" * 32), fence=fence
+            )
+            await lone.service.step()
+            await lone.service.step()
+            assert set(await lone.upload(3)) == {201}
+            assert await lone.wait(100) == "released"
             with pytest.raises(Problem) as told:
-                stage.service.found(digest)
+                lone.service.rounds.found(digest)
             assert told.value.kind.status == 503
-            await stage.service.frame.leadership.end()
-            service = again(stage, "shuffler-1.key")
-            await service.frame.leadership.renew()
-            assert service.frame.leadership.leads
+            await lone.service.app.leadership.end()
+            service = again(lone, "shuffler-1.key")
+            await service.app.leadership.renew()
+            assert service.app.leadership.leads
             await service.peers.close()
 
     with caplog.at_level(logging.ERROR):
@@ -84,15 +86,15 @@ def test_a_key_goes_when_its_rounds_are_over(tmp_path: Path) -> None:
     """After rotation and the end of its rounds the old key file is not needed any more."""
 
     async def whole() -> None:
-        async with staged(tmp_path) as stage:
+        async with lone_shuffler(tmp_path) as lone:
             make_keys(tmp_path / "fresh", name="shuffler-1")
-            await stage.service.abandon(stage.live)
-            await stage.service.frame.leadership.end()
-            service = again(stage, "fresh.key")
-            await asyncio.wait_for(service.frame.leadership.renew(), 5)
-            assert service.frame.leadership.leads
-            live = service.found(stage.round.digest)
-            assert (live.stored.phase, live.hop) == ("abandoned", None)
+            await lone.service.abandon(lone.live)
+            await lone.service.app.leadership.end()
+            service = again(lone, "fresh.key")
+            await asyncio.wait_for(service.app.leadership.renew(), 5)
+            assert service.app.leadership.leads
+            live = service.rounds.found(lone.round.digest)
+            assert (live.stored.phase, live.hop) == (Phase.ABANDONED, None)
             await service.peers.close()
 
     asyncio.run(whole())
@@ -102,18 +104,18 @@ def test_a_key_that_goes_too_early_costs_its_round(tmp_path: Path) -> None:
     """A live round without its key is told as such; the shuffler leads all the same."""
 
     async def whole() -> None:
-        async with staged(tmp_path) as stage:
+        async with lone_shuffler(tmp_path) as lone:
             make_keys(tmp_path / "fresh", name="shuffler-1")
-            await stage.service.frame.leadership.end()
-            service = again(stage, "fresh.key")
-            await asyncio.wait_for(service.frame.leadership.renew(), 5)
-            assert service.frame.leadership.leads
+            await lone.service.app.leadership.end()
+            service = again(lone, "fresh.key")
+            await asyncio.wait_for(service.app.leadership.renew(), 5)
+            assert service.app.leadership.leads
             with pytest.raises(Problem, match="operator"):
-                service.found(stage.round.digest)
-            await service.frame.leadership.end()
-            healed = again(stage, "fresh.key", "shuffler-1.key")
-            await healed.frame.leadership.renew()
-            assert healed.found(stage.round.digest).stored.phase == "open"
+                service.rounds.found(lone.round.digest)
+            await service.app.leadership.end()
+            healed = again(lone, "fresh.key", "shuffler-1.key")
+            await healed.app.leadership.renew()
+            assert healed.rounds.found(lone.round.digest).stored.phase is Phase.OPEN
             await service.peers.close()
             await healed.peers.close()
 
@@ -124,11 +126,11 @@ def test_the_service_holds_no_secret_of_the_order(tmp_path: Path) -> None:
     """Only the worker that releases reads it; what checks uploads never has it."""
 
     async def whole() -> None:
-        async with staged(tmp_path) as stage:
-            assert stage.service.store.rounds()[0].secret != bytes(32)
-            assert stage.live.role is not None
-            assert stage.live.role.state.secret == bytes(32)
-            assert stage.live.stored.secret == bytes(32)
+        async with lone_shuffler(tmp_path) as lone:
+            assert lone.service.store.rounds()[0].secret != bytes(32)
+            assert lone.live.role is not None
+            assert lone.live.role.state.secret == bytes(32)
+            assert lone.live.stored.secret == bytes(32)
 
     asyncio.run(whole())
 
@@ -137,13 +139,13 @@ def test_the_disk_is_looked_after_until_it_has_forgotten(tmp_path: Path) -> None
     """A scrub that was in somebody's way is tried at every look until it is done."""
 
     async def whole() -> None:
-        async with staged(tmp_path) as stage:
+        async with lone_shuffler(tmp_path) as lone:
             told = [False, False, True, True]
-            stage.service.store.scrub = lambda: told.pop(0)  # type: ignore[method-assign]
-            await stage.service.abandon(stage.live)
-            assert stage.live.role is None
+            lone.service.store.scrub = lambda: told.pop(0)  # type: ignore[method-assign]
+            await lone.service.abandon(lone.live)
+            assert lone.live.role is None
             for _ in range(5):
-                await stage.service.step()
+                await lone.service.step()
             assert told == [True]
 
     asyncio.run(whole())
@@ -159,7 +161,7 @@ def test_renewal_outlives_whatever_goes_wrong(caplog: pytest.LogCaptureFixture) 
             raise KeyError("5f3a9c")
 
     async def whole() -> None:
-        leadership = Leadership(MemoryShuffler(), seconds=5, gained=gained)
+        leadership = Leadership(shuffler_store("memory:"), seconds=5, gained=gained)
         await leadership.renew()
         assert not leadership.leads
         await leadership.renew()

@@ -56,13 +56,13 @@ async def served(folder: Path, *, each: int = 3) -> AsyncIterator[tuple[Scene, h
     """Run a board that shows a round."""
     scene = Scene(folder, each=each)
     service, round_ = scene.service, scene.stage.round
-    await service.frame.leadership.renew()
-    fence = service.frame.leadership.fence
+    await service.app.leadership.renew()
+    fence = service.app.leadership.fence
     service.store.admit(round_.digest, write_signed(scene.stage.signed), fence=fence)
     service.rounds[round_.digest] = round_
     service._commit([(round_, scene.bulletin, False)])
     writer = asyncio.create_task(service.commits.run())
-    through = httpx2.ASGITransport(app=service.frame)
+    through = httpx2.ASGITransport(app=service.app)
     try:
         async with httpx2.AsyncClient(transport=through) as http:
             yield scene, http
@@ -135,7 +135,7 @@ def test_who_stands_by_signs_for_no_log(tmp_path: Path) -> None:
     async def whole() -> None:
         async with served(tmp_path) as (scene, http):
             assert (await http.get("http://board/checkpoint")).status_code == 200
-            await scene.service.frame.leadership.end()
+            await scene.service.app.leadership.end()
             for path in ("checkpoint", "proofs/inclusion?place=0&size=1"):
                 assert (await http.get(f"http://board/{path}")).status_code == 503
 

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from coatcheck.errors import Refused, Unavailable
-from coatcheck.services.http.client import Absent, NotTaken, Peers, ask
+from coatcheck.services.http.client import Absent, HttpClient, NotTaken, ask
 
 
 class Hostile(BaseHTTPRequestHandler):
@@ -66,7 +66,7 @@ def fetch(url: str, *, most: int = 100_000) -> bytes:
     """Fetch once."""
 
     async def whole() -> bytes:
-        async with Peers(timeout=5) as peers:
+        async with HttpClient(timeout=5) as peers:
             return await peers.get(url, most=most)
 
     return asyncio.run(whole())

@@ -7,12 +7,12 @@ import pytest
 from coatcheck.errors import Error, Misuse, Refused
 from coatcheck.protocol.agreement import write_signed
 from coatcheck.protocol.notices import REFUSED
-from coatcheck.protocol.witness import check_bulletin
+from coatcheck.protocol.server import Phase
+from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.server import jobs as server_jobs
 from coatcheck.services.settings import ServerSettings
-from coatcheck.stores import Sitting
-from coatcheck.stores.memory import MemoryServer
+from coatcheck.stores.server import ServerRound, server_store
 from rounds import OPENS, Echo, Stage
 
 
@@ -22,13 +22,13 @@ class Scene:
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
         self.stage = Stage()
         self.batch = self.stage.batch(self.stage.crowd(2))
-        self.store = MemoryServer()
+        self.store = server_store("memory:")
         self.digest = self.stage.round.digest
         self.store.lead("me", seconds=60)
         signed = write_signed(self.stage.signed)
-        self.store.propose(Sitting(self.digest, "evening", signed), fence=1)
+        self.store.propose(ServerRound(self.digest, "evening", signed), fence=1)
         self.store.agree(self.digest, signed, fence=1)
-        self.store.receive(self.digest, self.batch, fence=1)
+        self.store.accept(self.digest, self.batch, fence=1)
         self.settings = ServerSettings(
             name="server",
             store="memory:",
@@ -49,7 +49,7 @@ class Scene:
                 del estimates
                 raise error
 
-        monkeypatch.setattr(server_jobs, "_keyring", lambda paths: Ring())  # noqa: ARG005 - one ring
+        monkeypatch.setattr(server_jobs, "keyring_of", lambda paths: Ring())  # noqa: ARG005 - one ring
         monkeypatch.setattr(server_jobs, "task_of", lambda work, settings: Failing())  # noqa: ARG005 - one task
 
     def answer(self, now: int) -> str:
@@ -63,9 +63,9 @@ def test_what_the_task_refuses_is_told_to_people(
     """A crowd above what answers can hold stays above it: the refusal is a signed bulletin."""
     scene = Scene(tmp_path, monkeypatch, Refused("12 reports, and 5f3a9c is one of them"))
     assert scene.answer(OPENS) == "refused"
-    bulletin = check_bulletin(scene.store.bulletin(scene.digest), scene.stage.round)
+    bulletin = verify_bulletin(scene.store.bulletin(scene.digest), scene.stage.round)
     assert bulletin.heading.outcome == REFUSED
-    assert scene.store.rounds()[0].phase == "refused"
+    assert scene.store.rounds()[0].phase is Phase.REFUSED
     assert "5f3a9c" not in caplog.text
 
 
@@ -77,7 +77,7 @@ def test_what_can_be_mended_has_until_the_round_expires(
     scene = Scene(tmp_path, monkeypatch, error)
     with pytest.raises((Error, ZeroDivisionError)):
         scene.answer(scene.stage.round.terms.expires - 1)
-    assert scene.store.rounds()[0].phase == "batched"
+    assert scene.store.rounds()[0].phase is Phase.BATCHED
     assert scene.answer(scene.stage.round.terms.expires) == "refused"
 
 
@@ -86,4 +86,4 @@ def test_bad_luck_is_never_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyP
     scene = Scene(tmp_path, monkeypatch, MemoryError())
     with pytest.raises(MemoryError):
         scene.answer(scene.stage.round.terms.expires + 1)
-    assert scene.store.rounds()[0].phase == "batched"
+    assert scene.store.rounds()[0].phase is Phase.BATCHED

@@ -15,10 +15,11 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from coatcheck.errors import Misuse, Unavailable
-from coatcheck.services.cluster import Local
-from coatcheck.services.http.client import Peers, ask
-from coatcheck.services.person import verbs as client
-from evenings import QUICK, Crowd, draft
+from coatcheck.protocol.messages import Answer
+from coatcheck.services.cluster import Cluster
+from coatcheck.services.http.client import HttpClient, ask
+from coatcheck.services.person.visit import Visit, visit_once
+from service_rounds import QUICK, Crowd, draft
 
 
 def certify(folder: Path) -> None:
@@ -49,7 +50,7 @@ def test_a_round_over_tls(tmp_path: Path) -> None:
     certify(tmp_path)
     tls = {"tls_certificate": "tls.pem", "tls_key": "tls.key", "ca": "tls.pem"}
     context = ssl.create_default_context(cafile=str(tmp_path / "tls.pem"))
-    with Local(tmp_path, extra={**QUICK, **tls}) as local, httpx2.Client(verify=context) as http:
+    with Cluster(tmp_path, extra={**QUICK, **tls}) as local, httpx2.Client(verify=context) as http:
         server = local.url("server")
         assert server.startswith("https://")
         body = {"draft": draft("sealed", minimum=3), "closes": 1, "expires": 600}
@@ -62,14 +63,19 @@ def test_a_round_over_tls(tmp_path: Path) -> None:
         crowd = Crowd(local, url)
 
         async def whole() -> None:
-            async with Peers(ca=ca) as peers:
+            async with HttpClient(ca=ca) as peers:
                 await crowd.join(peers, people=3)
                 assert len(await crowd.collect()) == 6
 
         asyncio.run(whole())
         with pytest.raises(httpx2.ConnectError):
             httpx2.get(f"{server}/healthz")
-        mine = partial(client.collect, url, ticket=crowd.visits[0].path, trusted=local.trusted)
+
+        def mine(*, ca: str = "", patience: float = 600.0) -> Answer:
+            path = crowd.visits[0].path
+            act = partial(Visit.collect, patience=patience)
+            return visit_once(url, act, ticket=path, trusted=local.trusted, ca=ca)
+
         assert mine(ca=ca).partners
         with pytest.raises(Unavailable, match="certificate"):
             mine(patience=0)

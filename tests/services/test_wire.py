@@ -1,4 +1,4 @@
-"""Deadlines of a connection: large deliveries have the time they need, nobody else has more."""
+"""Connections: deadlines, and caps on headers and bodies."""
 
 import asyncio
 import contextlib
@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 
 import pytest
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.suites import CLASSICAL
 from coatcheck.services.http import connections as wire
 from coatcheck.services.http.connections import (
+    HEAD_LIMIT,
     App,
     Receive,
     Scope,
@@ -20,19 +22,23 @@ from coatcheck.services.http.connections import (
     protocol,
     read_body,
     respond,
+    respond_problem,
 )
 from coatcheck.services.http.deliveries import delivery_headers, read_delivery
+from coatcheck.services.http.problems import Problem
 
 DIGEST = hashlib.sha256(b"round").digest()
 DEADLINE = 0.4
 
 
 @contextlib.asynccontextmanager
-async def served(app: App) -> AsyncIterator[tuple[str, int, uvicorn.Server]]:
+async def served(
+    app: App, *, deadline: float = DEADLINE
+) -> AsyncIterator[tuple[str, int, uvicorn.Server]]:
     """Serve an application on a free port, with a short deadline."""
     config = uvicorn.Config(
         app,
-        http=protocol(deadline=DEADLINE, connections=100),
+        http=protocol(deadline=deadline, connections=100),
         lifespan="off",
         access_log=False,
         log_level="error",
@@ -115,5 +121,97 @@ def test_an_answer_that_nobody_reads_is_dropped(how: str, monkeypatch: pytest.Mo
                 assert server.server_state.connections
                 await asyncio.sleep(4 * DEADLINE)
                 assert not server.server_state.connections
+
+    asyncio.run(whole())
+
+
+async def takes_little(scope: Scope, receive: Receive, send: Send) -> None:
+    """Answer with the length of a body, or refuse it."""
+    try:
+        body = await read_body(scope, receive, limit=1000)
+    except Problem as problem:
+        await respond_problem(send, problem)
+    else:
+        await respond(send, 200, str(len(body)).encode())
+
+
+async def answer(reader: asyncio.StreamReader) -> tuple[int, bytes]:
+    """Read one answer: status and body."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+    length = int(head.partition("content-length: ")[2].partition("\r\n")[0])
+    return int(head.split()[1]), await reader.readexactly(length)
+
+
+def test_who_sends_too_much_gets_to_read_the_refusal() -> None:
+    """The rest of a body is thrown away, so the answer arrives and the connection goes on."""
+    post = "POST / HTTP/1.1\r\nhost: x\r\n"
+
+    async def whole() -> None:
+        async with served(takes_little, deadline=600) as (host, port, _):
+            reader, writer = await asyncio.open_connection(host, port)
+            for body in (bytes(20_000_000), bytes(1000), bytes(1001)):
+                writer.write(f"{post}content-length: {len(body)}\r\n\r\n".encode() + body)
+                await writer.drain()
+                status, said = await answer(reader)
+                assert (status, said) == (200, b"1000") if len(body) == 1000 else status == 413
+            writer.close()
+
+    asyncio.run(whole())
+
+
+@pytest.mark.parametrize(
+    ("begin", "status"),
+    [
+        (b"GET / HTTP/1.1\r\nx: ", 431),
+        (b"GET /", 431),
+        (b"GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\nx: ", 431),
+        (b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n0\r\nx: ", 0),
+    ],
+    ids=["header", "line", "second", "trailer"],
+)
+def test_headers_have_a_cap(begin: bytes, status: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the size of the pieces, the parser gets no more than twice the cap."""
+    parsed = 0
+    feed = HttpToolsProtocol.data_received
+
+    def counted(self: HttpToolsProtocol, data: bytes) -> None:
+        nonlocal parsed
+        parsed += len(data)
+        feed(self, data)
+
+    monkeypatch.setattr(HttpToolsProtocol, "data_received", counted)
+
+    async def whole(size: int) -> None:
+        async with served(takes_little, deadline=600) as (host, port, _):
+            reader, writer = await asyncio.open_connection(host, port)
+            writer.write(begin)
+            if begin.count(b"GET") == 2:
+                assert await answer(reader) == (200, b"0")
+            with contextlib.suppress(ConnectionError):
+                for _ in range(4 * HEAD_LIMIT // size):
+                    writer.write(b"a" * size)
+                    await writer.drain()
+                said = await reader.read()
+                assert said.startswith(b"HTTP/1.1 431 ") if status else said == b""
+            writer.close()
+
+    for size in (100, 4 * HEAD_LIMIT):
+        parsed = 0
+        asyncio.run(whole(size))
+        assert HEAD_LIMIT <= parsed <= 2 * HEAD_LIMIT
+
+
+def test_headers_within_the_cap_are_read() -> None:
+    """One byte less than the cap is taken, also with a body in the same piece."""
+
+    async def whole() -> None:
+        async with served(takes_little, deadline=600) as (host, port, _):
+            reader, writer = await asyncio.open_connection(host, port)
+            for _ in range(3):
+                head = b"POST / HTTP/1.1\r\ncontent-length: 1000\r\nx: "
+                fill = b"a" * (HEAD_LIMIT - 1 - len(head) - 4)
+                writer.write(head + fill + b"\r\n\r\n" + bytes(1000))
+                assert await answer(reader) == (200, b"1000")
+            writer.close()
 
     asyncio.run(whole())

@@ -1,5 +1,6 @@
 """One suite over every store: in memory, SQLite, PostgreSQL behave the same."""
 
+import itertools
 import sqlite3
 import subprocess
 import sys
@@ -11,23 +12,21 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from clusters import Cluster
-from coatcheck.errors import Fenced, Misuse, Unavailable
-from coatcheck.stores import (
-    BoardStore,
-    Gathering,
+from coatcheck.errors import Fenced, Misuse, Refused, Unavailable
+from coatcheck.protocol import server as of_server
+from coatcheck.protocol import shuffler as of_shuffler
+from coatcheck.stores.board import BoardStore, LogEntry, board_store
+from coatcheck.stores.database import Row
+from coatcheck.stores.server import ServerRound, ServerStore, server_store
+from coatcheck.stores.shuffler import (
     Parcel,
-    ServerStore,
-    Shown,
+    ShufflerRound,
     ShufflerStore,
-    Sitting,
     Verdict,
-    board_store,
-    server_store,
     shuffler_store,
 )
-from coatcheck.stores.shuffler_tables import ShufflerTables
 from coatcheck.stores.sqlite import SQLite
+from postgresql import Postgres
 
 DIGEST, OTHER = b"d" * 32, b"o" * 32
 KINDS = ("memory", "sqlite", "postgresql")
@@ -40,7 +39,7 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return "memory:"
     if request.param == "sqlite":
         return f"sqlite:{tmp_path / 'store.db'}"
-    address: str = request.getfixturevalue("cluster").database()
+    address: str = request.getfixturevalue("postgres").database()
     return address
 
 
@@ -49,7 +48,7 @@ def shuffler(url: str) -> Iterator[ShufflerStore]:
     """A shuffler's store with one open round, led with token 1."""
     store = shuffler_store(url)
     assert store.lead("me", seconds=60) == 1
-    store.begin(Gathering(DIGEST, "evening", b"signed", b"s" * 32), fence=1)
+    store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret=b"s" * 32), fence=1)
     yield store
     store.close()
 
@@ -72,9 +71,11 @@ def board(url: str) -> Iterator[BoardStore]:
     store.close()
 
 
-def parcel(number: int, *, body: bytes = b"body", token: bytes | None = None) -> Parcel:
+def parcel(
+    number: int, *, body: bytes = b"body", token: bytes | None = None, digest: bytes = DIGEST
+) -> Parcel:
     """Make an upload."""
-    return Parcel(DIGEST, number % 2, number.to_bytes(16, "big"), body, token)
+    return Parcel(digest, number % 2, number.to_bytes(16, "big"), body, token)
 
 
 def test_uploads_are_kept_once(shuffler: ShufflerStore) -> None:
@@ -84,7 +85,7 @@ def test_uploads_are_kept_once(shuffler: ShufflerStore) -> None:
     again = shuffler.put([parcel(2), parcel(2, body=b"x"), parcel(3)], fence=1)
     assert again == [Verdict.KNOWN, Verdict.CONFLICT, Verdict.NEW]
     assert shuffler.crowd(DIGEST) == {0: 1, 1: 2}
-    assert [one.id[-1] for one in shuffler.parcels(DIGEST)] == [1, 2, 3]
+    assert [name[-1] for name in shuffler.held(DIGEST)] == [1, 2, 3]
 
 
 def test_many_uploads_at_once(shuffler: ShufflerStore) -> None:
@@ -97,9 +98,9 @@ def test_many_uploads_at_once(shuffler: ShufflerStore) -> None:
 def test_a_closed_round_takes_nothing_new(shuffler: ShufflerStore) -> None:
     """After closing, known uploads are known and new ones refused; reopening takes them again."""
     shuffler.put([parcel(1)], fence=1)
-    shuffler.close_round(DIGEST, fence=1)
+    shuffler.move(DIGEST, "close", fence=1)
     assert shuffler.put([parcel(1), parcel(2)], fence=1) == [Verdict.KNOWN, Verdict.CLOSED]
-    shuffler.reopen(DIGEST, fence=1)
+    shuffler.move(DIGEST, "reopen", fence=1)
     assert shuffler.put([parcel(2)], fence=1) == [Verdict.NEW]
     unknown = Parcel(OTHER, 0, bytes(16), b"body")
     assert shuffler.put([unknown, parcel(3)], fence=1) == [Verdict.CLOSED, Verdict.NEW]
@@ -115,38 +116,122 @@ def test_a_token_serves_one_upload(shuffler: ShufflerStore) -> None:
 
 
 def test_release_forgets_what_it_was_made_of(shuffler: ShufflerStore) -> None:
-    """With the batch kept, secret and uploads are gone; a second release changes nothing."""
+    """With the batch kept, secret and uploads are gone; once it is delivered, the batch is too."""
     shuffler.put([parcel(1)], fence=1)
-    shuffler.close_round(DIGEST, fence=1)
-    shuffler.release(DIGEST, b"batch", fence=1)
-    shuffler.release(DIGEST, b"other", fence=1)
-    round_ = shuffler.rounds()[0]
-    assert (round_.phase, round_.waiting, round_.secret) == ("released", True, bytes(32))
+    shuffler.move(DIGEST, "close", fence=1)
+    shuffler.move(DIGEST, "release", batch=b"batch", fence=1)
+    assert shuffler.round(DIGEST).secret == bytes(32)
     assert shuffler.batch(DIGEST) == b"batch"
-    assert shuffler.parcels(DIGEST) == []
-    shuffler.forget(DIGEST, fence=1)
-    assert not shuffler.rounds()[0].waiting
+    assert shuffler.held(DIGEST) == {}
+    shuffler.move(DIGEST, "forget", fence=1)
     with pytest.raises(Misuse):
         shuffler.batch(DIGEST)
 
 
-def test_an_open_round_is_not_released(shuffler: ShufflerStore) -> None:
-    """Only a closed round is released: an upload cannot slip in between."""
+@pytest.mark.parametrize("move", ["abandon", "expire"])
+def test_giving_up_forgets_everything(shuffler: ShufflerStore, move: str) -> None:
+    """An abandoned round keeps its name only, whatever it was given up for."""
     shuffler.put([parcel(1)], fence=1)
-    shuffler.release(DIGEST, b"batch", fence=1)
-    assert shuffler.rounds()[0].phase == "open"
-    assert len(shuffler.parcels(DIGEST)) == 1
-
-
-def test_abandoning_forgets_everything(shuffler: ShufflerStore) -> None:
-    """An abandoned round keeps its name only, and stays abandoned."""
-    shuffler.put([parcel(1)], fence=1)
-    shuffler.abandon(DIGEST, fence=1)
-    shuffler.reopen(DIGEST, fence=1)
-    round_ = shuffler.rounds()[0]
-    assert (round_.phase, round_.secret) == ("abandoned", bytes(32))
-    assert shuffler.parcels(DIGEST) == []
+    shuffler.move(DIGEST, move, fence=1)
+    round_ = shuffler.round(DIGEST)
+    assert (round_.phase, round_.secret) == (of_shuffler.Phase.ABANDONED, bytes(32))
+    assert shuffler.held(DIGEST) == {}
     assert shuffler.put([parcel(1)], fence=1) == [Verdict.CLOSED]
+
+
+SHUFFLER_PATHS: dict[of_shuffler.Phase, tuple[str, ...]] = {
+    of_shuffler.Phase.OPEN: (),
+    of_shuffler.Phase.CLOSED: ("close",),
+    of_shuffler.Phase.RELEASED: ("close", "release"),
+    of_shuffler.Phase.DELIVERED: ("close", "release", "forget"),
+    of_shuffler.Phase.ABANDONED: ("abandon",),
+}
+SERVER_PATHS: dict[of_server.Phase, tuple[str, ...]] = {
+    of_server.Phase.PROPOSED: (),
+    of_server.Phase.AWAITING: ("agree",),
+    of_server.Phase.BATCHED: ("agree", "accept"),
+    of_server.Phase.ANSWERED: ("agree", "accept", "answer"),
+    of_server.Phase.REFUSED: ("agree", "accept", "refuse"),
+    of_server.Phase.PUBLISHED: ("agree", "accept", "answer", "publish"),
+}
+
+
+def shuffler_move(store: ShufflerStore, digest: bytes, move: str) -> None:
+    """Make a move at a shuffler's store with what it needs."""
+    if move == "receive":
+        if store.put([parcel(7, digest=digest)], fence=1) == [Verdict.CLOSED]:
+            raise Refused("the verdict is how a store refuses an upload")
+    elif move == "accept":
+        store.accept(digest, b"incoming", fence=1)
+    else:
+        store.move(digest, move, fence=1, batch=b"batch" if move == "release" else b"")
+
+
+def server_move(store: ServerStore, digest: bytes, move: str) -> None:
+    """Make a move at a server's store with what it needs."""
+    calls: dict[str, Callable[[], object]] = {
+        "agree": lambda: store.agree(digest, b"signed", fence=1),
+        "accept": lambda: store.accept(digest, b"incoming", fence=1),
+        "answer": lambda: store.answer(digest, "answer", b"bulletin", fence=1),
+        "refuse": lambda: store.answer(digest, "refuse", b"bulletin", fence=1),
+        "publish": lambda: store.publish(digest, fence=1),
+    }
+    calls[move]()
+
+
+def blobs(store: ShufflerStore | ServerStore) -> list[Row]:
+    """List the batches and bulletins that a store has."""
+    with store.database.transaction() as session:
+        return session.rows(f"SELECT kind, raw FROM {store.role}_blobs ORDER BY kind")  # noqa: S608 - a role
+
+
+def test_a_shufflers_store_asks_the_table(shuffler: ShufflerStore) -> None:
+    """For every phase and move: it leads where the table says, or changes nothing."""
+    moves = of_shuffler.MOVES
+    names = sorted({move for _, move, _ in moves})
+    assert set(SHUFFLER_PATHS) == set(of_shuffler.Phase)
+    for number, (phase, move) in enumerate(itertools.product(of_shuffler.Phase, names)):
+        digest = number.to_bytes(32, "big")
+        shuffler.begin(
+            ShufflerRound(digest, f"round {number}", b"signed", secret=b"s" * 32), fence=1
+        )
+        shuffler.put([parcel(1, digest=digest)], fence=1)
+        for step in SHUFFLER_PATHS[phase]:
+            shuffler_move(shuffler, digest, step)
+        before = (shuffler.round(digest), shuffler.held(digest), blobs(shuffler))
+        assert before[0].phase is phase
+        if moves.allows(phase, move):
+            shuffler_move(shuffler, digest, move)
+            assert shuffler.round(digest).phase is moves.after(phase, move)
+            continue
+        with pytest.raises(Refused):
+            shuffler_move(shuffler, digest, move)
+        assert (shuffler.round(digest), shuffler.held(digest), blobs(shuffler)) == before
+
+
+def test_a_servers_store_asks_the_table(server: ServerStore) -> None:
+    """So for the server; the same batch once more is no move, so another one is tried."""
+    moves = of_server.MOVES
+    names = sorted({move for _, move, _ in moves})
+    assert set(SERVER_PATHS) == set(of_server.Phase)
+    for number, (phase, move) in enumerate(itertools.product(of_server.Phase, names)):
+        digest = number.to_bytes(32, "big")
+        server.propose(ServerRound(digest, f"round {number}", b"draft"), fence=1)
+        for step in SERVER_PATHS[phase]:
+            server_move(server, digest, step)
+        before = (server.round(digest), blobs(server))
+        assert before[0].phase is phase
+        if moves.allows(phase, move):
+            server_move(server, digest, move)
+            assert server.round(digest).phase is moves.after(phase, move)
+        elif move == "accept" and before[0].accepted:
+            assert server.accept(digest, b"incoming", fence=1)
+            assert not server.accept(digest, b"other", fence=1)
+            assert (server.round(digest), blobs(server)) == before
+        else:
+            with pytest.raises(Refused):
+                server_move(server, digest, move)
+            assert (server.round(digest), blobs(server)) == before
 
 
 def test_one_batch_is_accepted(shuffler: ShufflerStore) -> None:
@@ -154,10 +239,10 @@ def test_one_batch_is_accepted(shuffler: ShufflerStore) -> None:
     assert shuffler.accept(DIGEST, b"batch", fence=1)
     assert shuffler.accept(DIGEST, b"batch", fence=1)
     assert not shuffler.accept(DIGEST, b"other", fence=1)
-    assert not shuffler.accept(OTHER, b"batch", fence=1)
+    with pytest.raises(Misuse):
+        shuffler.accept(OTHER, b"batch", fence=1)
     assert shuffler.incoming(DIGEST) == b"batch"
-    assert shuffler.rounds()[0].phase == "closed"
-    shuffler.release(DIGEST, b"next", fence=1)
+    shuffler.move(DIGEST, "release", batch=b"next", fence=1)
     assert shuffler.accept(DIGEST, b"batch", fence=1)
     with pytest.raises(Misuse):
         shuffler.incoming(DIGEST)
@@ -167,42 +252,38 @@ def test_a_name_is_pledged_once(shuffler: ShufflerStore) -> None:
     """The digest that came first stays, and beginning a round again changes nothing."""
     assert shuffler.pledge("evening", DIGEST, fence=1) == DIGEST
     assert shuffler.pledge("evening", OTHER, fence=1) == DIGEST
-    shuffler.begin(Gathering(DIGEST, "evening", b"other", b"z" * 32), fence=1)
+    shuffler.begin(ShufflerRound(DIGEST, "evening", b"other", secret=b"z" * 32), fence=1)
     assert shuffler.rounds()[0].secret == b"s" * 32
 
 
 def test_a_server_answers_once(server: ServerStore) -> None:
-    """One proposal a name, one batch a round, one bulletin a batch."""
-    first = Sitting(DIGEST, "evening", b"draft")
+    """One proposal per name, one batch per round, one bulletin per batch."""
+    first = ServerRound(DIGEST, "evening", b"draft")
     assert server.propose(first, fence=1) == first
-    assert server.propose(Sitting(OTHER, "evening", b"x"), fence=1) == first
+    assert server.propose(ServerRound(OTHER, "evening", b"x"), fence=1) == first
     server.agree(DIGEST, b"signed", fence=1)
-    server.agree(DIGEST, b"again", fence=1)
     assert server.rounds()[0].signed == b"signed"
-    assert server.receive(DIGEST, b"batch", fence=1)
-    assert server.receive(DIGEST, b"batch", fence=1)
-    assert not server.receive(DIGEST, b"other", fence=1)
-    assert not server.receive(OTHER, b"batch", fence=1)
-    assert server.batch(DIGEST) == b"batch"
-    server.answer(DIGEST, b"bulletin", outcome="answered", fence=1)
-    server.answer(DIGEST, b"second", outcome="refused", fence=1)
-    assert server.receive(DIGEST, b"batch", fence=1)
+    assert server.accept(DIGEST, b"batch", fence=1)
+    assert server.incoming(DIGEST) == b"batch"
+    assert server.answer(DIGEST, "answer", b"bulletin", fence=1) == "answered"
+    with pytest.raises(Refused):
+        server.answer(DIGEST, "refuse", b"second", fence=1)
     assert server.bulletin(DIGEST) == b"bulletin"
     with pytest.raises(Misuse):
-        server.batch(DIGEST)
+        server.incoming(DIGEST)
     server.publish(DIGEST, fence=1)
-    last = server.rounds()[0]
-    assert (last.phase, last.outcome) == ("published", "answered")
+    last = server.round(DIGEST)
+    assert (last.phase, last.outcome) == (of_server.Phase.PUBLISHED, "answered")
 
 
 def test_a_board_only_grows(board: BoardStore) -> None:
     """Things are shown at the next place or not at all."""
     board.admit(DIGEST, b"signed", fence=1)
     board.admit(DIGEST, b"other", fence=1)
-    board.append([Shown(DIGEST, b"bulletin"), Shown(DIGEST, b"letter")], at=0, fence=1)
+    board.append([LogEntry(DIGEST, b"bulletin"), LogEntry(DIGEST, b"letter")], at=0, fence=1)
     with pytest.raises(Fenced):
-        board.append([Shown(DIGEST, b"late")], at=1, fence=1)
-    board.append([Shown(DIGEST, b"more")], at=2, fence=1)
+        board.append([LogEntry(DIGEST, b"late")], at=1, fence=1)
+    board.append([LogEntry(DIGEST, b"more")], at=2, fence=1)
     assert [one.raw for one in board.history()] == [b"bulletin", b"letter", b"more"]
     assert board.rounds() == {DIGEST: b"signed"}
 
@@ -217,7 +298,7 @@ def test_the_lease_has_one_holder(shuffler: ShufflerStore) -> None:
     with pytest.raises(Fenced):
         shuffler.put([parcel(1)], fence=1)
     with pytest.raises(Fenced):
-        shuffler.close_round(DIGEST, fence=1)
+        shuffler.move(DIGEST, "close", fence=1)
     shuffler.resign("me")
     assert shuffler.lead("me", seconds=60) is None
     shuffler.resign("you")
@@ -228,11 +309,11 @@ def test_the_lease_has_one_holder(shuffler: ShufflerStore) -> None:
 @pytest.mark.parametrize("opened", [shuffler_store, server_store, board_store])
 def test_a_restart_finds_everything(
     opened: Callable[[str], ShufflerStore | ServerStore | BoardStore],
-    cluster: Cluster,
+    postgres: Postgres,
     tmp_path: Path,
 ) -> None:
     """What one process kept, the next one finds; the token goes on from where it was."""
-    for url in (f"sqlite:{tmp_path / 'store.db'}", cluster.database()):
+    for url in (f"sqlite:{tmp_path / 'store.db'}", postgres.database()):
         first = opened(url)
         assert first.lead("me", seconds=0) == 1
         first.close()
@@ -241,9 +322,9 @@ def test_a_restart_finds_everything(
         second.close()
 
 
-def test_a_later_schema_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_later_schema_is_refused(postgres: Postgres, tmp_path: Path) -> None:
     """A database that a later version wrote is left alone."""
-    path, address = tmp_path / "store.db", cluster.database()
+    path, address = tmp_path / "store.db", postgres.database()
     for url in (f"sqlite:{path}", address):
         shuffler_store(url).close()
     with sqlite3.connect(path) as lite:
@@ -256,9 +337,9 @@ def test_a_later_schema_is_refused(cluster: Cluster, tmp_path: Path) -> None:
             shuffler_store(url)
 
 
-def test_two_processes_open_a_fresh_store_at_once(cluster: Cluster, tmp_path: Path) -> None:
+def test_two_processes_open_a_fresh_store_at_once(postgres: Postgres, tmp_path: Path) -> None:
     """Migrations run once, whoever comes first."""
-    for url in (f"sqlite:{tmp_path / 'store.db'}", cluster.database()):
+    for url in (f"sqlite:{tmp_path / 'store.db'}", postgres.database()):
         with ThreadPoolExecutor(4) as threads:
             opened = list(threads.map(shuffler_store, [url] * 4))
         assert sorted(str(store.lead(str(n), seconds=60)) for n, store in enumerate(opened)) == [
@@ -277,7 +358,7 @@ def test_secret_and_uploads_leave_the_disk(tmp_path: Path) -> None:
     store = shuffler_store(f"sqlite:{path}")
     store.lead("me", seconds=60)
     secret, body = b"the secret of the order, 32 byte", b"the body of one upload" * 4
-    store.begin(Gathering(DIGEST, "evening", b"signed", secret), fence=1)
+    store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret=secret), fence=1)
     store.put([parcel(n, body=body) for n in range(50)], fence=1)
 
     def on_disk(text: bytes) -> bool:
@@ -285,8 +366,8 @@ def test_secret_and_uploads_leave_the_disk(tmp_path: Path) -> None:
 
     assert on_disk(secret)
     assert on_disk(body)
-    store.close_round(DIGEST, fence=1)
-    store.release(DIGEST, b"batch", fence=1)
+    store.move(DIGEST, "close", fence=1)
+    store.move(DIGEST, "release", batch=b"batch", fence=1)
     assert not on_disk(secret)
     assert not on_disk(body)
     store.close()
@@ -298,14 +379,14 @@ def test_a_crash_before_the_scrub_is_made_good_at_the_start(tmp_path: Path) -> N
     url = f"sqlite:{tmp_path / 'store.db'}"
     script = f"""
 import os
-from coatcheck.stores import Gathering, Parcel, shuffler_store
+from coatcheck.stores.shuffler import Parcel, ShufflerRound, shuffler_store
 store = shuffler_store({url!r})
 store.lead("me", seconds=0)
-store.begin(Gathering({DIGEST!r}, "evening", b"signed", {secret!r}), fence=1)
+store.begin(ShufflerRound({DIGEST!r}, "evening", b"signed", secret={secret!r}), fence=1)
 store.put([Parcel({DIGEST!r}, 0, bytes(16), {body!r})], fence=1)
-store.close_round({DIGEST!r}, fence=1)
+store.move({DIGEST!r}, "close", fence=1)
 store.database.scrub = lambda: os._exit(9)
-store.release({DIGEST!r}, b"batch", fence=1)
+store.move({DIGEST!r}, "release", batch=b"batch", fence=1)
 """
     ended = subprocess.run([sys.executable, "-c", script], check=False)  # noqa: S603 - our own
     assert ended.returncode == 9
@@ -328,7 +409,7 @@ def test_a_scrub_that_was_in_somebodys_way_says_so(tmp_path: Path) -> None:
     reader = sqlite3.connect(path, isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT * FROM shuffler_rounds").fetchall()
-    store.begin(Gathering(DIGEST, "evening", b"signed", b"s" * 32), fence=1)
+    store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret=b"s" * 32), fence=1)
     begun = time.monotonic()
     assert not store.scrub()
     assert time.monotonic() - begun < 1
@@ -352,8 +433,7 @@ def test_a_full_disk_is_told_and_goes_on(tmp_path: Path) -> None:
     """With no room left nothing is kept and the store says so; with room again it goes on."""
     store = shuffler_store(f"sqlite:{tmp_path / 'store.db'}")
     store.lead("me", seconds=60)
-    store.begin(Gathering(DIGEST, "evening", b"signed", b"s" * 32), fence=1)
-    assert isinstance(store, ShufflerTables)
+    store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret=b"s" * 32), fence=1)
     assert isinstance(store.database, SQLite)
     connection = store.database._connection
     assert connection is not None
@@ -366,13 +446,13 @@ def test_a_full_disk_is_told_and_goes_on(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_database_that_goes_comes_back(cluster: Cluster) -> None:
+def test_a_database_that_goes_comes_back(postgres: Postgres) -> None:
     """While PostgreSQL is gone every call is refused at once; afterwards nothing is missing."""
-    store = shuffler_store(cluster.database())
+    store = shuffler_store(postgres.database())
     store.lead("me", seconds=60)
-    store.begin(Gathering(DIGEST, "evening", b"signed", b"s" * 32), fence=1)
+    store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret=b"s" * 32), fence=1)
     store.put([parcel(1)], fence=1)
-    cluster.stop(crash=True)
+    postgres.stop(crash=True)
     try:
         for _ in range(3):
             begun = time.monotonic()
@@ -380,7 +460,7 @@ def test_a_database_that_goes_comes_back(cluster: Cluster) -> None:
                 store.put([parcel(2)], fence=1)
             assert time.monotonic() - begun < 1
     finally:
-        cluster.start()
+        postgres.start()
     time.sleep(0.4)
     assert store.put([parcel(1), parcel(2)], fence=1) == [Verdict.KNOWN, Verdict.NEW]
     store.close()

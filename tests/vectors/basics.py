@@ -7,7 +7,7 @@ from coatcheck.protocol.agreement import SignedTerms, countersign, propose
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.merkle import Tree
 from coatcheck.protocol.suites import CLASSICAL, HYBRID
-from coatcheck.protocol.terms import Group, Notary, Party, Promise, Terms, Work
+from coatcheck.protocol.terms import GroupTerms, Notary, Party, Promise, Terms, Work
 from vectors import kinds
 from vectors.kinds import ALICE, BOARD, SERVER, SHUFFLER, Case, pairs
 from vectors.writing import case
@@ -22,7 +22,7 @@ def terms() -> list[Case]:
 
     # The randomizer's parameters are opaque to everything that these vectors test.
     groups = tuple(
-        Group(
+        GroupTerms(
             name=name,
             randomizer={"name": "grid", "note": "opaque here"},
             decode="project",

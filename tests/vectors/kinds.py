@@ -141,7 +141,7 @@ def _batch(case: Case) -> Case:
 
 
 def _order(case: Case) -> Case:
-    state = ShufflerState(bytearray(bytes.fromhex(case["secret"])), [{}, {}])
+    state = ShufflerState(bytearray(bytes.fromhex(case["secret"])))
     shuffler = Shuffler(the_round(), keys=pairs(SHUFFLER), state=state)
     ids = [bytes.fromhex(text) for text in case["input"]]
     ranks = {name: shuffler._rank(case["group"], name) for name in ids}

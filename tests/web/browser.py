@@ -36,7 +36,7 @@ def ask(verb: str, **request: Any) -> Any:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=600,
     )
     reply = json.loads(done.stdout)
     if "error" in reply:

@@ -16,10 +16,10 @@ from coatcheck.domains import Ball, Box, Categories
 from coatcheck.randomizers import (
     BoundedResponse,
     GridResponse,
-    Laplace,
     MinkowskiResponse,
     Randomizer,
 )
+from coatcheck.randomizers.baselines import Laplace
 from web.browser import Refusal, ask
 
 Exact = MinkowskiResponse | BoundedResponse | GridResponse

@@ -8,16 +8,16 @@ import pytest
 
 from coatcheck.domains import Box
 from coatcheck.entropy import seeded
-from coatcheck.protocol import client, witness
+from coatcheck.protocol import client, verification
 from coatcheck.protocol.agreement import SignedTerms, countersign, propose, settle, write_signed
 from coatcheck.protocol.board import Board
-from coatcheck.protocol.drafting import GroupDraft
+from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.merkle import Tree
 from coatcheck.protocol.suites import CLASSICAL, suite_named
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.randomizers import BoundedResponse
-from coatcheck.simulation.round import Cast
+from coatcheck.simulation.round import RoleKeys
 from coatcheck.tasks.matching import LeastCostMatching
 from rounds import CLOSES, OPENS, Stage
 from web.browser import Refusal, ask
@@ -58,7 +58,7 @@ def test_a_person_joins_from_the_browser(suite: str, shufflers: int) -> None:
     board = answered(stage, [mine, *stage.crowd(3)])
     raw = board.bulletin(stage.round.digest)
     here = ask("collect", ticket=kept, bulletin=raw.hex(), **asked(stage))
-    there = client.collect(mine, witness.check_bulletin(raw, stage.round), stage.round)
+    there = client.collect(mine, verification.verify_bulletin(raw, stage.round))
     assert here["values"] == list(there.values)
     assert len(here["values"]) == 2
 
@@ -102,10 +102,10 @@ def test_a_match_found_in_python_is_read_in_the_browser() -> None:
     randomizer = BoundedResponse(domain=city, epsilon=4.0, radius=0.1)
     task = LeastCostMatching(groups=("riders", "drivers"))
     drafts = [
-        GroupDraft(name=name, randomizer=randomizer, minimum=3, delta=1e-3) for name in task.groups
+        GroupPlan(name=name, randomizer=randomizer, minimum=3, delta=1e-3) for name in task.groups
     ]
     stage = Stage()
-    stage.cast = Cast.draw(suite=suite, shufflers=1, entropy=entropy)
+    stage.cast = RoleKeys.draw(suite=suite, shufflers=1, entropy=entropy)
     stage.signed = stage.cast.agree(drafts, task=task, name="noon", suite=suite)
     stage.round = settle(stage.signed)
     stage.task = task  # type: ignore[assignment] # a real task in place of the telling one
@@ -114,7 +114,7 @@ def test_a_match_found_in_python_is_read_in_the_browser() -> None:
     mine = read_ticket(joined["ticket"].encode())
     tickets = [mine, *(stage.join(g, (31.3, 121.5)) for g in (0, 0, 1, 1, 1))]
     raw = answered(stage, tickets).bulletin(stage.round.digest)
-    there = client.collect(mine, witness.check_bulletin(raw, stage.round), stage.round)
+    there = client.collect(mine, verification.verify_bulletin(raw, stage.round))
     here = ask("collect", ticket=joined["ticket"], bulletin=raw.hex(), **asked(stage))
     assert here["partners"] == [partner.contact.hex() for partner in there.partners]
     assert len(here["partners"]) == 1

@@ -12,12 +12,12 @@ from coatcheck.errors import Refused
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import SignedTerms, write_signed
 from coatcheck.protocol.client import Limit
-from coatcheck.protocol.drafting import GroupDraft
+from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.suites import CLASSICAL
 from coatcheck.protocol.ticket import read_ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.randomizers import MinkowskiResponse
-from coatcheck.simulation.round import Cast
+from coatcheck.simulation.round import RoleKeys
 from coatcheck.tasks import Task
 from coatcheck.tasks.learning import Learning
 from coatcheck.tasks.matching import LeastCostMatching
@@ -122,10 +122,10 @@ def test_the_limit_is_kept_to_the_last_digit() -> None:
 )
 def test_exposure_is_reckoned_as_in_python(task: Task) -> None:
     """What the terms must admit is the same number on both sides; one less is refused."""
-    cast = Cast.draw(suite=CLASSICAL, shufflers=1, entropy=seeded(3))
+    cast = RoleKeys.draw(suite=CLASSICAL, shufflers=1, entropy=seeded(3))
     randomizer = MinkowskiResponse(domain=SQUARE, epsilon=2.0, radius=0.5)
     drafts = [
-        GroupDraft(name=name, randomizer=randomizer, minimum=40, delta=1e-3, corrupted=3)
+        GroupPlan(name=name, randomizer=randomizer, minimum=40, delta=1e-3, corrupted=3)
         for name in task.groups
     ]
     signed = cast.agree(drafts, task=task, name="noon", suite=CLASSICAL)

@@ -16,13 +16,12 @@ from hypothesis.stateful import invariant, precondition, rule, run_state_machine
 from coatcheck.errors import BadSignature, Malformed, Missing, Refused
 from coatcheck.protocol import client
 from coatcheck.protocol.board import Board
-from coatcheck.protocol.notices import Bulletin
 from coatcheck.protocol.parcels import REASONS
 from coatcheck.protocol.server import Phase as ServerPhase
 from coatcheck.protocol.server import Server, ServerState
 from coatcheck.protocol.shuffler import Phase, Shuffler, ShufflerState
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.protocol.witness import check_bulletin
+from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
 from people import People, refused, report_of
 from rounds import CLOSES, check
 
@@ -56,20 +55,47 @@ class World(People):
                 [(round_, raw) for raw in self.history], sign=cast.board.signing.sign, check=check
             )
 
-    @rule(patient=st.booleans())
-    def release(self, patient: bool) -> None:  # noqa: FBT001 - drawn
-        """The first shuffler tries to release; too early or too few changes nothing."""
+    @rule()
+    def close_at_any_time(self) -> None:
+        """The first shuffler tries to close; it stays closed until somebody releases it."""
+        self.close(patient=False)
+
+    def close(self, *, patient: bool) -> None:
+        """Try to close; too early or too few changes nothing."""
         self.now = max(self.now, CLOSES) if patient else self.now
         before = msgspec.msgpack.encode(self.first.state)
         try:
-            raw = self.first.release(now=self.now)
+            self.first.close(now=self.now)
         except Refused:
-            if self.first.phase is not Phase.ABANDONED:
-                assert self.now < CLOSES or min(self.good_at_shuffler()) < 3
+            if self.first.phase is Phase.OPEN:
+                assert self.now < CLOSES or min(self.first.crowd) < 3
             assert msgspec.msgpack.encode(self.first.state) == before
+
+    @rule(patient=st.booleans())
+    def release(self, patient: bool) -> None:  # noqa: FBT001 - drawn
+        """The first shuffler tries to release; if too few are left it goes on, or expires."""
+        if patient:
+            self.close(patient=True)
+        before = msgspec.msgpack.encode(self.first.state)
+        try:
+            raw = self.first.release()
+        except Refused:
+            assert msgspec.msgpack.encode(self.first.state) == before
+            if self.first.phase is Phase.CLOSED:
+                assert min(self.good_at_shuffler()) < 3
+                self.give_back()
             return
         assert min(self.good_at_shuffler()) >= 3
         assert self.batches.setdefault(0, raw) == raw
+
+    def give_back(self) -> None:
+        """Open a round again that fell short, or let it expire: one of the two, by its time."""
+        if self.first.expired(now=self.now):
+            refused(lambda: self.first.reopen(now=self.now), Refused)
+            self.first.expire(now=self.now)
+        else:
+            refused(lambda: self.first.expire(now=self.now), Refused)
+            self.first.reopen(now=self.now)
 
     @precondition(lambda self: len(self.shufflers) > 1)
     @rule()
@@ -77,11 +103,10 @@ class World(People):
         """The second shuffler takes the batch, perhaps again, and releases; or has none yet."""
         second = self.shufflers[1]
         if 0 not in self.batches:
-            refused(lambda: second.release(now=self.now), Refused)
+            refused(second.release, Refused)
             return
-        if second.phase is Phase.OPEN:
-            second.accept(self.batches[0])
-        raw = second.release(now=self.now)
+        second.accept(self.batches[0])
+        raw = second.release()
         assert self.batches.setdefault(1, raw) == raw
 
     @precondition(lambda self: self.batches)
@@ -121,10 +146,10 @@ class World(People):
         """Once in a while an operator gives up; an already released round cannot be."""
         if rare:
             return
-        if self.first.phase is Phase.RELEASED:
-            refused(self.first.abandon, Refused)
-        else:
+        if self.first.phase in {Phase.OPEN, Phase.CLOSED}:
             self.first.abandon()
+        else:
+            refused(self.first.abandon, Refused)
 
     @precondition(lambda self: self.history and self.tickets)
     @rule(data=st.data())
@@ -148,14 +173,14 @@ class World(People):
         assert inbox.refused == {"Replayed": 1}
         assert client.read(other, [raw], round_).letters == ()
 
-    def shown(self) -> Bulletin:
+    def shown(self) -> VerifiedBulletin:
         """Read the board as anybody does."""
-        return check_bulletin(self.board.bulletin(self.stage.round.digest), self.stage.round)
+        return verify_bulletin(self.board.bulletin(self.stage.round.digest), self.stage.round)
 
     def found(self, ticket: Ticket) -> Any:
         """Return what a ticket opens, or None."""
         try:
-            return client.collect(ticket, self.shown(), self.stage.round)
+            return client.collect(ticket, self.shown())
         except (Missing, Refused):
             return None
 
@@ -169,7 +194,7 @@ class World(People):
         if self.history:
             assert self.first.phase is Phase.RELEASED
             assert self.server.phase is not ServerPhase.AWAITING
-        if self.first.phase is not Phase.OPEN:
+        if self.first.phase not in {Phase.OPEN, Phase.CLOSED}:
             assert self.first.crowd == (0, 0)
             assert not any(self.first.state.secret)
 

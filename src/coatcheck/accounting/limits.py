@@ -21,9 +21,7 @@ def check_epsilon(value: Any, name: str = "the local epsilon", *, positive: bool
         kind = "a positive epsilon" if positive else "a finite number, zero or more"
         raise Misuse(f"{name} must be {kind}, not {value!r}; 0.1 to 3 is usual for a promise")
     if value > EPSILON:
-        raise Misuse(
-            f"{name} is {value:g}, above {EPSILON:g}: such a report hides nothing in any crowd"
-        )
+        raise Misuse(f"{name} of {value:g} protects nothing; ask for at most {EPSILON:g}")
 
 
 def check_delta(value: Any) -> None:

@@ -1,4 +1,4 @@
-"""BORDER: the commands, one file a family, each loaded only when it is called.
+"""BORDER: the commands, each imported only when it is called.
 
 Results go to standard output, everything else to standard error with a `coatcheck:` prefix.
 Exit codes: 0 done, 1 refused, 2 misuse.
@@ -13,25 +13,25 @@ from coatcheck.errors import Error, Misuse
 
 COMMANDS = {
     "amplify": "coatcheck.cli.privacy",
-    "answer": "coatcheck.cli.roles",
+    "answer": "coatcheck.cli.shuffle_and_answer",
     "calibrate": "coatcheck.cli.privacy",
     "check-task": "coatcheck.cli.check_task",
     "collect": "coatcheck.cli.person",
     "compare": "coatcheck.cli.compare",
     "demo": "coatcheck.cli.demo",
-    "inspect": "coatcheck.cli.inspection",
+    "inspect": "coatcheck.cli.inspect",
     "join": "coatcheck.cli.person",
-    "keygen": "coatcheck.cli.papers",
-    "ledger": "coatcheck.cli.inspection",
+    "keygen": "coatcheck.cli.terms",
+    "ledger": "coatcheck.cli.ledger",
     "letters": "coatcheck.cli.take_part",
     "plan": "coatcheck.cli.plan",
     "read": "coatcheck.cli.person",
     "round": "coatcheck.cli.round",
     "serve": "coatcheck.cli.serve",
-    "shuffle": "coatcheck.cli.roles",
+    "shuffle": "coatcheck.cli.shuffle_and_answer",
     "simulate": "coatcheck.cli.simulate",
     "take-part": "coatcheck.cli.take_part",
-    "terms": "coatcheck.cli.papers",
+    "terms": "coatcheck.cli.terms",
     "write": "coatcheck.cli.person",
 }
 
@@ -62,4 +62,4 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="coatcheck", message="%(prog)s %(version)s")
 def main() -> None:
-    """Private individual computation: your own answer, one of the crowd."""
+    """Private individual computation: your own answer, hidden in a crowd."""

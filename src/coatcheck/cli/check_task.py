@@ -1,4 +1,4 @@
-"""`coatcheck check-task`: try to refute that somebody's task is permutation-equivariant."""
+"""`coatcheck check-task`: search for a crowd that shows a task is not permutation-equivariant."""
 
 import json
 import sys
@@ -9,6 +9,7 @@ from typing import cast
 
 import click
 
+from coatcheck.cli.options import JSON
 from coatcheck.errors import Misuse
 from coatcheck.tasks import Task, load
 from coatcheck.tasks.equivariance import Verdict, check_equivariance
@@ -20,9 +21,11 @@ _NEEDED = ("name", "groups", "__call__", "exposed", "answer_size", "params")
 @click.argument("task")
 @click.option("--trials", default=120, show_default=True, help="How many crowds to try.")
 @click.option("--seed", default=0, show_default=True, help="The same seed tries the same crowds.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def check_task(task: str, trials: int, seed: int, as_json: bool) -> None:  # noqa: FBT001 - click's
-    """Check that TASK (module:Name, or a name as in terms) answers people, not positions.
+@JSON
+def check_task(*, task: str, trials: int, seed: int, as_json: bool) -> None:
+    """Check that the answers of TASK do not depend on the order of the reports.
+
+    TASK is module:Name, or a name as in terms.
 
     Exit code 0 if no counterexample was found, 1 if one was.
     """
@@ -32,7 +35,7 @@ def check_task(task: str, trials: int, seed: int, as_json: bool) -> None:  # noq
 
 
 def _found(where: str) -> Task:
-    """The task at this address; a class is made with `example()`, or without arguments."""
+    """Load the task; a class is made by its `example()`, or without arguments."""
     module, colon, attribute = where.partition(":")
     found: object = load(where) if not colon else _imported(module, attribute)
     if isclass(found):

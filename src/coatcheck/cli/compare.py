@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from coatcheck.cli.numbers import numbers
 from coatcheck.errors import Misuse
 from coatcheck.planning.comparison import DOMAINS, OURS, Row
 from coatcheck.planning.comparison import compare as measure
@@ -22,23 +23,25 @@ Lines = dict[tuple[str, str], dict[float, Row]]
 
 
 @click.command()
-@click.option("--epsilon", default="0.5,1,2,3,5,8,10", show_default=True, help="Budgets, by comma.")
+@click.option("--epsilon", default="0.5,1,2,3,5,8,10", show_default=True, help="Values of ε.")
 @click.option("--domain", default="square", show_default=True, help=" | ".join(DOMAINS))
-@click.option("--samples", default=200_000, show_default=True, help="Uniform values a cell.")
-@click.option("--seed", default=7, show_default=True, help="The same seed, the same errors.")
-@click.option("--json", "as_json", is_flag=True, help="Print a list of objects instead.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Also draw the errors into a file.")
+@click.option("--samples", default=200_000, show_default=True, help="Uniform values per figure.")
+@click.option("--seed", default=7, show_default=True, help="The same seed gives the same errors.")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON list instead of a table.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Also draw errors into this file.")
 def compare(
     *, epsilon: str, domain: str, samples: int, seed: int, as_json: bool, plot: Path | None
 ) -> None:
     """Compare the error of every randomizer: a simulation on uniform values.
 
     For each way to read a report: the mean l2 distance between value and estimate, the paper's
-    figure where it has one, and the time a report.
+    figure where it has one, and the time per report.
     """
     if domain not in DOMAINS:
         raise Misuse(f"--domain is one of {' | '.join(DOMAINS)}, got {domain!r}")
-    budgets = _budgets(epsilon)
+    budgets = numbers(epsilon, "--epsilon", example="0.5,1,2")
+    if len(set(budgets)) != len(budgets):
+        raise Misuse(f"--epsilon names a budget twice: {epsilon}")
     if plot is not None:
         from coatcheck.planning.charts import check_file, draw_errors  # noqa: PLC0415 - needs an extra
 
@@ -51,18 +54,6 @@ def compare(
     if plot is not None:
         draw_errors(rows, plot)
         click.echo(f"coatcheck: drew {plot}", err=True)
-
-
-def _budgets(text: str) -> list[float]:
-    try:
-        found = [float(part) for part in text.split(",") if part.strip()]
-    except ValueError:
-        raise Misuse(f"--epsilon is a list of numbers such as 0.5,1,2, got {text!r}") from None
-    if not found:
-        raise Misuse("--epsilon is empty; give a list of numbers such as 0.5,1,2")
-    if len(set(found)) != len(found):
-        raise Misuse(f"--epsilon names a budget twice: {text}")
-    return found
 
 
 def _print(rows: list[Row], domain: str, samples: int) -> None:
@@ -81,11 +72,11 @@ def _print(rows: list[Row], domain: str, samples: int) -> None:
     )
     if any(row.paper is not None for row in rows):
         console.print("[dim]Dim[/]: the paper's figure (Table errortime, 1,000 repetitions).")
-    console.print("✓ exact: only integers between value and report. µs: time a report, in bulk.")
+    console.print("✓ exact: only integers between value and report. µs: time per report, in bulk.")
 
 
 def _table(rows: list[Row]) -> "Table":
-    """Return a line a mechanism and decode, a column a budget."""
+    """Return one line per mechanism and decode, one column per budget."""
     from rich import box  # noqa: PLC0415 - only where a table is printed
     from rich.table import Table  # noqa: PLC0415 - only where a table is printed
 

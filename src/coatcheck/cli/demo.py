@@ -1,11 +1,17 @@
-"""`coatcheck demo`: a whole round of real processes on this machine, told from both chairs."""
+"""`coatcheck demo`: a whole round of real processes on this machine, from both sides."""
 
+import asyncio
 import json
+import shutil
+import signal
+import tempfile
 import time
 from collections import Counter
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import click
 
@@ -18,9 +24,12 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
 
-    from coatcheck.demo.plays import Play
+    from coatcheck.demo.events import Event
+    from coatcheck.demo.run import Run
+    from coatcheck.demo.scenarios import Scenario
     from coatcheck.simulation.places import Floats
 
+T = TypeVar("T")
 _WIDTH = 100  # columns that the widest line needs
 
 
@@ -48,7 +57,7 @@ def demo(
     speed: float,
     keep: bool,
 ) -> None:
-    """Run a round of real processes on this machine and tell it from both chairs.
+    """Run a round of real processes on this machine and show it from both sides.
 
     Starts a shuffler, a server and a board on loopback with their own stores in a temporary
     folder; a crowd takes part over HTTP. Nothing is left behind unless --keep.
@@ -57,29 +66,45 @@ def demo(
     coatcheck demo taxi                  riders are matched to drivers
     coatcheck demo friends --people 300  who is near
     coatcheck demo learning --json       a crowd teaches a model and is rewarded
-    coatcheck demo taxi --page           watch it live, from two chairs
+    coatcheck demo taxi --page           watch it live, from both sides
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
-    from coatcheck.demo import plays  # noqa: PLC0415 - loads the roles
+    from coatcheck.demo.scenarios import make_scenario, with_places  # noqa: PLC0415 - loads the roles
 
     only_positive(epsilon, "--epsilon")
-    started = time.perf_counter()
-    play = plays.make_play(name, people=people, epsilon=epsilon, data=_data(data, group_by))
-    performance, stage, story = (_load(name) for name in ("performance", "stage", "story"))
+    begun = time.perf_counter()
+    scenario = make_scenario(name, people=people, epsilon=epsilon, data=_data(data, group_by))
     if page:
         only_positive(speed, "--speed")
-        _page(play, stage, keep=keep, port=port, speed=speed)
+        scenario = with_places(scenario)
+        _to_the_end(_page(scenario, keep=keep, port=port, speed=speed))
         return
-    with _Bars() as bars, stage.opened(watcher=bars, keep=keep) as scene:
-        show = performance.perform(play, scene, epsilon=epsilon, watcher=bars)
-        show.steps.insert(0, performance.Step("shuffler, server and board start", scene.started_in))
-        document = story.tell(show, asked=epsilon, seconds=0.0)
-    document["seconds"] = time.perf_counter() - started
-    if keep:
-        document["kept"] = str(scene.folder)
+    document = _to_the_end(_run(scenario, keep=keep))
+    document["seconds"] = time.perf_counter() - begun
     if as_json:
         click.echo(json.dumps(document, indent=1, ensure_ascii=False))
     else:
         _print(document)
+
+
+async def _run(scenario: "Scenario", *, keep: bool) -> dict[str, Any]:
+    run, summary = _load("run"), _load("summary")
+    with _folder(keep=keep) as folder, _Bars() as bars:
+        cluster = run.demo_cluster(folder)
+        async with run.started(scenario, cluster, observer=bars) as live:
+            await live.complete()
+            return {**summary.summarize(live), **({"kept": str(folder)} if keep else {})}
+
+
+async def _page(scenario: "Scenario", *, keep: bool, port: int, speed: float) -> None:
+    run, app = _load("run"), _load("page.app")
+
+    def announce(address: str, _: "Run") -> None:
+        click.echo(address)
+        click.echo("coatcheck: the page is at this address until Ctrl-C", err=True)
+
+    with _folder(keep=keep) as folder:
+        cluster = run.demo_cluster(folder)
+        await app.serve_page(scenario, cluster, announce=announce, port=port, speed=speed)
 
 
 def _load(name: str) -> "ModuleType":
@@ -94,21 +119,37 @@ def _load(name: str) -> "ModuleType":
         ) from None
 
 
-def _page(play: "Play", stage: "ModuleType", *, keep: bool, port: int, speed: float) -> None:
-    from coatcheck.demo.page.show import scattered, show  # noqa: PLC0415 - loads the web server
-    from coatcheck.demo.page.stage import Loopback  # noqa: PLC0415 - loads the web server
+@contextmanager
+def _folder(*, keep: bool) -> Iterator[Path]:
+    """Make a folder for this demo alone, and remove it unless it is to be kept."""
+    made = Path(tempfile.mkdtemp(prefix="coatcheck-demo-"))
+    try:
+        yield made
+    finally:
+        if not keep:
+            shutil.rmtree(made, ignore_errors=True)
 
-    def announce(address: str) -> None:
-        click.echo(address)
-        click.echo("coatcheck: the page is at this address until Ctrl-C", err=True)
 
-    shown = scattered(play)
-    with (
-        _Bars() as bars,
-        stage.opened(watcher=bars, keep=keep) as scene,
-        Loopback(scene) as loopback,
-    ):
-        show(shown, loopback, announce=announce, port=port, speed=speed)
+def _to_the_end(whole: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine; SIGTERM ends it as Ctrl-C does, with everything cleared away.
+
+    Neither signal interrupts it between two lines: both cancel it where it waits.
+    """
+
+    async def cancellable() -> T:
+        task, loop = asyncio.current_task(), asyncio.get_running_loop()
+        if task is not None:
+            cancel = task.cancel
+            signal.signal(signal.SIGTERM, lambda *_: loop.call_soon_threadsafe(cancel))
+        return await whole
+
+    before = signal.getsignal(signal.SIGTERM)
+    try:
+        return asyncio.run(cancellable())
+    except asyncio.CancelledError:
+        raise SystemExit(128 + signal.SIGTERM) from None
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _data(path: Path | None, group_by: str | None) -> "dict[str, Floats] | None":
@@ -125,7 +166,7 @@ def _data(path: Path | None, group_by: str | None) -> "dict[str, Floats] | None"
 
 
 class _Bars:
-    """Progress on standard error: a bar a step on a terminal, a line a step elsewhere."""
+    """An observer that shows progress on standard error: for each step a bar, or a line."""
 
     def __init__(self) -> None:
         self._progress: Progress | None = None
@@ -157,16 +198,14 @@ class _Bars:
         if self._progress is not None:
             self._progress.stop()
 
-    def begin(self, step: str, total: int) -> None:
-        """Start a step of so many parts."""
+    def __call__(self, _: "Run", event: "Event") -> None:
+        """Begin a bar with a step; every other event is a part of it."""
         if self._progress is None:
-            click.echo(f"coatcheck: {step}", err=True)
-        else:
-            self._bar = self._progress.add_task(step, total=total)
-
-    def advance(self) -> None:
-        """Note that a part is done."""
-        if self._progress is not None and self._bar is not None:
+            if event.step:
+                click.echo(f"coatcheck: {event.step}", err=True)
+        elif event.step:
+            self._bar = self._progress.add_task(event.step, total=event.parts)
+        elif self._bar is not None:
             self._progress.advance(self._bar)
 
 
@@ -189,7 +228,7 @@ def _print(document: dict[str, Any]) -> None:
         console.print(f"  [bold]{group['name']}[/]: {group['guarantee']}")
     _title(console, "Time")
     for step in document["steps"]:
-        rate = f"  ({step['people'] / step['seconds']:,.0f} a second)" if step["people"] else ""
+        rate = f"  ({step['people'] / step['seconds']:,.0f} per second)" if step["people"] else ""
         console.print(f"  {step['seconds']:7.2f} s  {step['name']}{rate}")
     console.print(f"  {document['seconds']:7.2f} s  all of it")
     if "kept" in document:
@@ -201,7 +240,7 @@ def _title(console: "Console", text: str) -> None:
 
 
 def _print_hero(console: "Console", hero: dict[str, Any]) -> None:
-    _title(console, f"{hero['name']}'s chair ({hero['group']})")
+    _title(console, f"{hero['name']}'s side ({hero['group']})")
     kept = ", ".join(
         f"{number:.5g}" if "reward" in hero else f"{number:.5f}" for number in hero["kept"]
     )
@@ -233,7 +272,7 @@ def _print_hero(console: "Console", hero: dict[str, Any]) -> None:
 
 def _print_server(console: "Console", document: dict[str, Any]) -> None:
     server = document["server"]
-    _title(console, "The server's chair")
+    _title(console, "The server's side")
     counts = " and ".join(
         f"{count:,} {group['name']}"
         for count, group in zip(server["reports"], document["groups"], strict=True)
@@ -254,7 +293,7 @@ def _print_server(console: "Console", document: dict[str, Any]) -> None:
 
 def _print_board(console: "Console", document: dict[str, Any]) -> None:
     board = document["board"]
-    _title(console, "Everybody's chair: the board")
+    _title(console, "Everybody's side: the board")
     sizes = " or ".join(str(size) for size in dict.fromkeys(board["entry_bytes"]))
     console.print(
         f"  {board['entries']:,} sealed answers of {sizes} bytes and {board['letters']:,} sealed"

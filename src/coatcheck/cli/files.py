@@ -1,58 +1,18 @@
-"""Files and words of the command line: what is read, written, shown and hinted at."""
+"""What the commands read from files, write to files, and print."""
 
 import json
 import sys
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
 
+from coatcheck.errors import Misuse
 from coatcheck.protocol.agreement import SignedTerms, read_signed
-from coatcheck.protocol.keyfiles import (
-    PublicKeys,
-    SecretKeys,
-    document,
-    read_bytes,
-    read_keys,
-    read_public,
-    read_secret,
-    write_bytes,
-)
+from coatcheck.protocol.keyfiles import document, read_bytes, read_public, write_bytes
 from coatcheck.protocol.trust import ROLES, Trust
-
-__all__ = [
-    "CA",
-    "FILE",
-    "TRUST",
-    "PublicKeys",
-    "SecretKeys",
-    "document",
-    "hint",
-    "now",
-    "read",
-    "read_keys",
-    "read_public",
-    "read_secret",
-    "read_terms_file",
-    "read_trust",
-    "show",
-    "write",
-]
-
-FILE = click.Path(path_type=Path)
-TRUST = partial(
-    click.option,
-    "--trust",
-    multiple=True,
-    metavar="ROLE=FILE",
-    help="Public keys that you know: server=FILE, shuffler=FILE or board=FILE.",
-)
-CA = click.option(
-    "--ca", default="", help="Certificates to trust instead of the system's, a PEM file."
-)
 
 
 def read(path: Path) -> bytes:
@@ -68,16 +28,27 @@ def write(path: Path, raw: bytes, *, secret: bool = False, replace: bool = False
     write_bytes(path, raw, secret=secret, replace=replace)
 
 
+def read_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object."""
+    try:
+        found = json.loads(read(path))
+    except ValueError as error:
+        raise Misuse(f"{path} is not a JSON document: {error}") from None
+    if not isinstance(found, dict):
+        raise Misuse(f"{path} is not a JSON object")
+    return found
+
+
 def read_terms_file(path: Path) -> SignedTerms:
-    """Read signed terms; their signatures are checked by whoever uses them."""
+    """Read signed terms; whoever uses them checks the signatures."""
     return read_signed(read(path))
 
 
 def read_trust(listed: Sequence[str]) -> Trust:
-    """Read the public keys that a person knows, each in its role; a bare FILE is for any role.
+    """Read the public keys that a person knows, as ROLE=FILE; a FILE without a role is for any.
 
-    Every shuffler named must be in the cascade. Two files of one shuffler whose keys change stand
-    together: shuffler=NEW,OLD.
+    Every shuffler that is named must be in the cascade. While a shuffler changes its keys, give
+    both files at once: shuffler=NEW,OLD.
     """
     known = []
     for text in listed:
@@ -86,14 +57,22 @@ def read_trust(listed: Sequence[str]) -> Trust:
         keys = [bytes.fromhex(read_public(Path(name)).verifying) for name in files]
         known.append((role if role in ROLES else "", keys))
     if any(not role for role, _ in known):
-        hint("a key without a role is trusted in any: --trust shuffler=FILE says which")
+        hint("a key without a role is trusted in every role: --trust shuffler=FILE says which")
     return Trust.of(known)
 
 
+def read_hex(text: str, message: str) -> bytes:
+    """Read bytes in hexadecimal, or say what the option takes."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError:
+        raise Misuse(message) from None
+
+
 def show(value: dict[str, Any], *, as_json: bool) -> None:
-    """Print a result: one JSON document, or a line a field."""
+    """Print a result: one JSON document (NaN and infinity as null), or one line per field."""
     if as_json:
-        click.echo(json.dumps(value, indent=1))
+        click.echo(document(value), nl=False)
         return
     wide = max((len(name) for name in value), default=0)
     for name, field in value.items():
@@ -102,10 +81,10 @@ def show(value: dict[str, Any], *, as_json: bool) -> None:
 
 
 def hint(text: str) -> None:
-    """Say something that is not the result."""
+    """Print something that is not the result, to standard error."""
     click.echo(f"coatcheck: {text}", err=True)
 
 
 def now() -> int:
-    """Return the time in seconds: the one clock of the command line."""
+    """Return the time in seconds: the only clock of the command line."""
     return int(time.time())

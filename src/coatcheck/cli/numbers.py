@@ -5,14 +5,15 @@ import math
 from coatcheck.errors import Misuse
 
 
-def numbers(text: str, option: str, *, how_many: int, example: str) -> list[float]:
-    """Read so many numbers by comma, or say how the option is written."""
+def numbers(text: str, option: str, *, how_many: int | None = None, example: str) -> list[float]:
+    """Read numbers separated by commas, so many or at least one; or say how to write them."""
     try:
         found = [float(part) for part in text.split(",")]
     except ValueError:
         found = []
-    if len(found) != how_many or not all(map(math.isfinite, found)):
-        raise Misuse(f"{option} takes {how_many} numbers by comma, such as {example}, got {text!r}")
+    if len(found) != (how_many or max(1, len(found))) or not all(map(math.isfinite, found)):
+        count = f"{how_many} numbers" if how_many else "numbers"
+        raise Misuse(f"{option} takes {count} by comma, such as {example}, got {text!r}")
     return found
 
 

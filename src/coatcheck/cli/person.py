@@ -1,4 +1,4 @@
-"""The commands of a person: `join`, `collect`, `write`, `read`.
+"""`coatcheck join`, `collect`, `write` and `read`: a person's side of a round, over files.
 
 Everything private stays in the ticket, a file that only its owner can read.
 """
@@ -12,51 +12,30 @@ import click
 
 from coatcheck.accounting.amplification import Guarantee
 from coatcheck.accounting.ledger import Ledger
-from coatcheck.cli.files import (
-    FILE,
-    TRUST,
-    hint,
-    now,
-    read_secret,
-    read_terms_file,
-    read_trust,
-    show,
-)
+from coatcheck.cli.files import hint, now, read_hex, read_terms_file, read_trust, show
 from coatcheck.cli.files import read as read_file
 from coatcheck.cli.files import write as write_file
+from coatcheck.cli.options import FILE, JSON, OUT, TERMS, TICKET, taking_part
 from coatcheck.domains import Categories, Product
 from coatcheck.errors import Error, Misuse, Refused
 from coatcheck.protocol import client
-from coatcheck.protocol.agreement import SignedTerms, settle
-from coatcheck.protocol.client import Invitation, Limit
+from coatcheck.protocol.agreement import SettledTerms, settle
+from coatcheck.protocol.client import Inbox, Invitation, Limit
 from coatcheck.protocol.keys import Contact
 from coatcheck.protocol.messages import Answer, PayloadFormat
 from coatcheck.protocol.terms import Round
-from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
-from coatcheck.protocol.witness import check_bulletin
+from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.randomizers import from_params
-
-_JSON = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-_TERMS = click.option("--terms", "terms_file", type=FILE, required=True, help="Signed terms.")
-_TICKET = click.option("--ticket", type=FILE, required=True, help="Your ticket.")
-_BULLETIN = click.option("--bulletin", type=FILE, required=True, help="The round's bulletin.")
+from coatcheck.services.person.tickets import TicketFile
 
 
 @click.command()
-@_TERMS
-@TRUST(required=True)
-@click.option("--group", required=True, help="Which group of the terms you belong to.")
-@click.option("--value", required=True, help="Your value, such as 31.23,121.47; - reads stdin.")
-@click.option("--epsilon", type=float, required=True, help="The most that this round may cost.")
-@click.option("--delta", type=float, required=True, help="With what chance it may cost more.")
-@click.option("--ledger", type=FILE, required=True, help="Your ledger: coatcheck ledger begin.")
-@click.option(
-    "--note", default="", help="Bytes (hex) that travel unrandomized, if terms have them."
-)
-@click.option("--clamp", is_flag=True, help="Move a value outside the domain to its edge.")
-@click.option("--ticket", type=FILE, required=True, help="Where to keep your ticket (mode 0600).")
-@click.option("--out", type=FILE, required=True, help="The sealed report to hand to the shuffler.")
-@_JSON
+@TERMS
+@taking_part
+@click.option("--note", default="", help="Bytes (hex) sent without noise, if the terms allow it.")
+@TICKET(help="Where to keep your ticket (mode 0600).")
+@OUT(help="The sealed report to hand to the shuffler.")
+@JSON
 def join(
     *,
     terms_file: Path,
@@ -74,7 +53,7 @@ def join(
 ) -> None:
     """Check the terms, randomize your value once, and seal the report.
 
-    If the ticket is there already, its stored report is written again: the same bytes, no new
+    If the ticket exists already, the report stored in it is written again: the same bytes, no new
     noise, no second cost.
     """
     trusted = read_trust(trust)
@@ -86,55 +65,28 @@ def join(
         now=now(),
     )
     hint_caveat(invitation.guarantee)
-    book = Ledger.open(ledger)
-    mine, fresh = _ticket(invitation, ticket, value=value, note=note, clamp=clamp)
-    try:
-        upload = invitation.pay(mine, book)
-    except Refused:
-        if fresh:
-            ticket.unlink()
-        raise
-    write_file(out, upload, replace=True)
-    show(
-        {
-            "address": mine.keys.address.hex(),
-            "epsilon": invitation.guarantee.epsilon,
-            "delta": invitation.guarantee.delta,
-            "crowd": invitation.guarantee.crowd,
-            "spent": book.spent,
-            "left": book.left,
-        },
-        as_json=as_json,
-    )
+    book, store = Ledger.open(ledger), TicketFile(ticket)
+    stored = ticket.exists()
+    if stored:
+        hint("this ticket holds your report already: the same bytes are written again")
+    raw = read_hex(note, "--note is hexadecimal, such as 00ff")
+    own = None if stored else value_of(invitation, value)
+    mine = invitation.join(own, ledger=book, store=store, note=raw, clamp=clamp)
+    write_file(out, mine.upload, replace=True)
+    promise = invitation.guarantee
+    paid = {"epsilon": promise.epsilon, "delta": promise.delta, "crowd": promise.crowd}
+    left = {"spent": book.spent, "left": book.left}
+    show({"address": mine.keys.address.hex(), **paid, **left}, as_json=as_json)
 
 
 def hint_caveat(guarantee: Guarantee) -> None:
-    """Tell a person, before anything is sent, what the promise does not cover."""
+    """Say what the promise does not cover, before anything is sent."""
     if guarantee.caveat:
         hint(guarantee.caveat[0].lower() + guarantee.caveat[1:].removesuffix("."))
 
 
-def _ticket(
-    invitation: Invitation, path: Path, *, value: str, note: str, clamp: bool
-) -> tuple[Ticket, bool]:
-    """Return the stored ticket of this round, or join and store a new one."""
-    if path.exists():
-        mine = read_ticket(read_secret(path))
-        if (mine.digest, mine.group) != (invitation.round.digest, invitation.group):
-            raise Misuse(f"{path} is the ticket of another round or group: choose another name")
-        hint("this ticket holds your report already: the same bytes are written again")
-        return mine, False
-    try:
-        raw = bytes.fromhex(note)
-    except ValueError:
-        raise Misuse("--note is hexadecimal, such as 00ff") from None
-    mine = invitation.join(value_of(invitation, value), ledger=None, note=raw, clamp=clamp)
-    write_file(path, write_ticket(mine), secret=True)
-    return mine, True
-
-
 def value_of(invitation: Invitation, text: str) -> Any:
-    """Read a value as the group's domain takes it; `-` reads it from standard input."""
+    """Read a value of the group's domain; `-` reads it from standard input."""
     if text == "-":
         text = sys.stdin.read().strip()
     domain = invitation.randomizer.domain
@@ -147,32 +99,33 @@ def value_of(invitation: Invitation, text: str) -> Any:
     except ValueError:
         # The value is private: the message does not repeat it.
         raise Misuse(
-            "--value is a list of numbers such as 31.23,121.47, a label, or for several fields a"
-            " JSON object"
+            "--value is numbers such as 31.23,121.47, a label, or a JSON object with one value per"
+            " field"
         ) from None
 
 
 @click.command()
-@_TERMS
-@_TICKET
-@_BULLETIN
-@click.option("--receipt", type=FILE, help="The shuffler's receipt, kept in your ticket.")
-@_JSON
+@TERMS
+@TICKET(help="Your ticket.")
+@click.option("--bulletin", type=FILE, required=True, help="The round's bulletin.")
+@click.option("--receipt", type=FILE, help="The shuffler's receipt, to store in your ticket.")
+@JSON
 def collect(
     *, terms_file: Path, ticket: Path, bulletin: Path, receipt: Path | None, as_json: bool
 ) -> None:
     """Find your own answer on the bulletin and open it."""
     round_ = _round(terms_file)
-    mine = read_ticket(read_secret(ticket))
+    store = TicketFile(ticket)
+    mine = store.read()
     if receipt is not None:
         mine = client.keep_receipt(mine, read_file(receipt), round_)
-        write_file(ticket, write_ticket(mine), secret=True, replace=True)
-    answer = client.collect(mine, check_bulletin(read_file(bulletin), round_), round_)
+        store.update(mine)
+    answer = client.collect(mine, verify_bulletin(read_file(bulletin), round_))
     show(told(answer, round_), as_json=as_json)
 
 
 def told(answer: Answer, round_: Round) -> dict[str, Any]:
-    """Return an answer in the words of its reader, partners' places estimated."""
+    """Return an answer as its reader needs it, with each partner's value as the server read it."""
     told: dict[str, Any] = {}
     if answer.values or not answer.partners:
         told["values"] = list(answer.values)
@@ -192,10 +145,10 @@ def told(answer: Answer, round_: Round) -> dict[str, Any]:
 
 
 def _estimate(group: int, payload: bytes, round_: Round) -> Any:
-    """Return a partner's place as the server reads it: numbers, a label, or both by field."""
+    """Return a partner's value as the server reads it: numbers, a label, or both by field."""
     if not payload:
         return None
-    import numpy as np  # noqa: PLC0415 - only for a partner's place
+    import numpy as np  # noqa: PLC0415 - only for a partner's value
 
     of = round_.terms.groups[group]
     randomizer = from_params(of.randomizer)
@@ -209,38 +162,41 @@ def _estimate(group: int, payload: bytes, round_: Round) -> Any:
 
 
 @click.command()
-@_TERMS
-@_TICKET
+@TERMS
+@TICKET(help="Your ticket.")
 @click.option("--to", required=True, help="A partner's contact, as `collect` prints it.")
 @click.option("--message", required=True, help="The text; - reads stdin.")
-@click.option("--out", type=FILE, required=True, help="The sealed letter to post on the board.")
+@OUT(help="The sealed letter to post on the board.")
 def write(*, terms_file: Path, ticket: Path, to: str, message: str, out: Path) -> None:
     """Write a sealed letter to a partner."""
     round_ = _round(terms_file)
     if message == "-":
         message = sys.stdin.read()
-    try:
-        contact = Contact.decode(round_.suite, bytes.fromhex(to))
-    except ValueError:
-        raise Misuse("--to is a contact in hexadecimal, as `collect` prints it") from None
-    mine = read_ticket(read_secret(ticket))
-    posting, after = client.write(mine, message.encode(), to=contact.raw, round_=round_)
-    # The ticket first: a counter that was used must never be used again.
-    write_file(ticket, write_ticket(after), secret=True, replace=True)
+    raw = read_hex(to, "--to is a contact in hexadecimal, as `collect` prints it")
+    contact = Contact.decode(round_.suite, raw)
+    store = TicketFile(ticket)
+    posting, after = client.write(store.read(), message.encode(), to=contact.raw, round_=round_)
+    # The ticket is stored first: a counter must never be used twice.
+    store.update(after)
     write_file(out, posting)
 
 
 @click.command()
 @click.argument("postings", type=FILE, nargs=-1, required=True)
-@_TERMS
-@_TICKET
-@_JSON
+@TERMS
+@TICKET(help="Your ticket.")
+@JSON
 def read(*, postings: tuple[Path, ...], terms_file: Path, ticket: Path, as_json: bool) -> None:
-    """Read the letters to you among all that are posted; each is read once."""
+    """Find and open the letters to you among POSTINGS; each is shown once."""
     round_ = _round(terms_file)
-    mine = read_ticket(read_secret(ticket))
-    inbox = client.read(mine, [read_file(path) for path in postings], round_)
-    write_file(ticket, write_ticket(inbox.ticket), secret=True, replace=True)
+    store = TicketFile(ticket)
+    inbox = client.read(store.read(), [read_file(path) for path in postings], round_)
+    store.update(inbox.ticket)
+    show(letters_of(inbox), as_json=as_json)
+
+
+def letters_of(inbox: Inbox) -> dict[str, Any]:
+    """Return the letters that were read, and how many were refused."""
     letters = [
         {
             "from": letter.sender.address.hex(),
@@ -250,13 +206,12 @@ def read(*, postings: tuple[Path, ...], terms_file: Path, ticket: Path, as_json:
         }
         for letter in inbox.letters
     ]
-    show({"letters": letters, "refused": inbox.refused}, as_json=as_json)
+    return {"letters": letters, "refused": inbox.refused}
 
 
-def _round(path: Path) -> Round:
-    """Read the terms one joined with; the ticket knows their digest, so no trust is needed."""
-    signed: SignedTerms = read_terms_file(path)
+def _round(path: Path) -> SettledTerms:
+    """Read the terms of a ticket; it holds their digest, so no trusted key is needed."""
     try:
-        return settle(signed)
+        return settle(read_terms_file(path))
     except Error as error:
-        raise Refused(f"{path} are not the signed terms of a round: {error}") from None
+        raise Refused(f"{path} is not the signed terms of a round: {error}") from None

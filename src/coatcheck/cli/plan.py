@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from coatcheck.cli.numbers import numbers
 from coatcheck.cli.privacy import WHOLE, plain
 from coatcheck.domains import Ball, Box, Categories, Domain
 from coatcheck.errors import Misuse
-from coatcheck.planning import Design, Group, GroupPlan, Plan
+from coatcheck.planning import Design, Group, Plan, Recommendation
 from coatcheck.planning import plan as planned
 from coatcheck.planning.words import GOALS, shape, told_aim, told_error, told_unit
 from coatcheck.tasks import Task, from_params
@@ -23,22 +24,22 @@ _WIDTH: Final = 100
 
 
 @click.command()
-@click.option("--epsilon", type=float, required=True, help="The promise to everybody.")
-@click.option("--delta", type=float, required=True, help="Chance of failure.")
-@click.option("--crowd", type=WHOLE, help="The least crowd of one group, called `all`.")
-@click.option("--expected", type=WHOLE, help="How many are likely to come.")
-@click.option("--corrupted", type=WHOLE, default=0, help="How many may help the server.")
-@click.option("--group", "groups", multiple=True, help="NAME:CROWD[:EXPECTED[:CORRUPTED]], often.")
+@click.option("--epsilon", type=float, required=True, help="The ε promised to everybody.")
+@click.option("--delta", type=float, required=True, help="The chance that the promise fails.")
+@click.option("--crowd", type=WHOLE, help="The smallest crowd of a single group, called `all`.")
+@click.option("--expected", type=WHOLE, help="How many people are likely to come.")
+@click.option("--corrupted", type=WHOLE, default=0, help="How many members may help the server.")
+@click.option("--group", "groups", multiple=True, help="NAME:CROWD[:EXPECTED[:CORRUPTED]], each.")
 @click.option("--goal", default="mean", show_default=True, help=" | ".join(GOALS))
-@click.option("--dimension", type=WHOLE, default=2, show_default=True, help="Of [-1, 1]^d.")
+@click.option("--dimension", type=WHOLE, default=2, show_default=True, help="Axes of [-1, 1]^d.")
 @click.option("--box", help="LO,LO:HI,HI in your own units.")
 @click.option("--geographic", help="SOUTH,WEST,NORTH,EAST in degrees; errors are in metres.")
 @click.option("--ball", type=float, help="Radius of an l2 ball with --dimension.")
-@click.option("--labels", help="Categories, by comma.")
-@click.option("--task", "task_name", help="What will be computed, for whom answers give away.")
+@click.option("--labels", help="Labels, separated by commas.")
+@click.option("--task", "task_name", help="What will be computed; answers give some people away.")
 @click.option("--task-params", default="{}", help="Its parameters as a JSON object.")
-@click.option("--json", "as_json", is_flag=True, help="Print one object instead.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Also draw error curves into a file.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
+@click.option("--plot", type=click.Path(path_type=Path), help="Also draw curves into this file.")
 def plan(
     *,
     epsilon: float,
@@ -67,9 +68,8 @@ def plan(
         from coatcheck.planning.charts import check_file, draw_plan  # noqa: PLC0415 - needs an extra
 
         check_file(plot)
-    wanted = next(known for known in GOALS if known == goal)
     task = _task(task_name, task_params, list(asked), domain)
-    found = planned(asked, epsilon=epsilon, delta=delta, goal=wanted, task=task)
+    found = planned(asked, epsilon=epsilon, delta=delta, goal=goal, task=task)
     if as_json:
         click.echo(json.dumps(_plain(found), indent=1))
     else:
@@ -93,23 +93,16 @@ def _domain(
     if ball is not None:
         return Ball(radius=ball, p=2, dimension=dimension)
     if geographic is not None:
-        sides = _numbers(geographic, "--geographic is SOUTH,WEST,NORTH,EAST")
-        if len(sides) != 4:
-            raise Misuse(f"--geographic is SOUTH,WEST,NORTH,EAST, got {geographic!r}")
+        told = "--geographic SOUTH,WEST,NORTH,EAST"
+        sides = numbers(geographic, told, how_many=4, example="31,121,31.5,122")
         return Box.geographic(south=sides[0], west=sides[1], north=sides[2], east=sides[3])
     if box is not None:
         low, _, high = box.partition(":")
-        return Box(*(tuple(_numbers(part, "--box is LO,LO:HI,HI")) for part in (low, high)))
+        told = "each side of --box LO,LO:HI,HI"
+        return Box(*(tuple(numbers(part, told, example="0,0")) for part in (low, high)))
     if dimension < 1:
         raise Misuse(f"--dimension is at least 1, not {dimension}")
     return Box((-1.0,) * dimension, (1.0,) * dimension)
-
-
-def _numbers(text: str, told: str) -> list[float]:
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise Misuse(f"{told}, got {text!r}") from None
 
 
 def _groups(
@@ -167,7 +160,7 @@ def _plain(found: Plan) -> dict[str, Any]:
             }
             for group in found.groups
         ],
-        "terms": found.groups_of_terms(),
+        "terms": [group.params() for group in found.groups],
     }
 
 
@@ -193,7 +186,7 @@ def _print(found: Plan) -> None:
         _print_rest(group, console.print)
 
 
-def _table(group: GroupPlan) -> "Table":
+def _table(group: Recommendation) -> "Table":
     from rich import box  # noqa: PLC0415 - only where a table is printed
     from rich.table import Table  # noqa: PLC0415 - only where a table is printed
 
@@ -210,7 +203,7 @@ def _table(group: GroupPlan) -> "Table":
     return table
 
 
-def _print_rest(group: GroupPlan, say: Any) -> None:
+def _print_rest(group: Recommendation, say: Any) -> None:
     best = group.best.guarantee
     say(
         f"At least {best.crowd:,} people, {best.anonymous:,} honest and anonymous: "

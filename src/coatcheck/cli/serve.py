@@ -1,18 +1,18 @@
-"""`coatcheck serve`: run a shuffler, a server or a board until it is told to end."""
+"""`coatcheck serve`: run a shuffler, a server or a board until it is told to stop."""
 
 from pathlib import Path
 
 import click
 
-from coatcheck.cli.files import FILE
+from coatcheck.cli.options import FILE
 from coatcheck.errors import Misuse
 
 
 @click.command()
 @click.argument("role", type=click.Choice(["shuffler", "server", "board"]))
-@click.option("--config", type=click.Path(path_type=Path), required=True, help="A TOML file.")
-@click.option("--listen", help="HOST:PORT instead of the file's; port 0 takes a free one.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Only another port, on loopback.")
+@click.option("--config", type=FILE, required=True, help="A TOML file.")
+@click.option("--listen", help="HOST:PORT, instead of the file's; port 0 takes a free one.")
+@click.option("--port", type=click.IntRange(0, 65535), help="Listen on loopback at this port.")
 @click.option("--tls-certificate", type=FILE, help="Speak TLS with this certificate (PEM).")
 @click.option("--tls-key", type=FILE, help="The certificate's private key (PEM).")
 @click.option(
@@ -31,7 +31,7 @@ def serve(
     tls_certificate: Path | None,
     tls_key: Path | None,
 ) -> None:
-    """Run ROLE with the settings in its table of a TOML file.
+    """Run ROLE with the settings in the table of that name in a TOML file.
 
     Prints its address once it answers. Logs and metrics hold counts, never anything about one
     report.

@@ -1,6 +1,5 @@
-"""`coatcheck simulate`: a whole round in memory on one's own places, before anybody is asked."""
+"""`coatcheck simulate`: a whole round in memory, on places from files."""
 
-import json
 import math
 import time
 from collections.abc import Sequence
@@ -10,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from coatcheck.cli.files import show
 from coatcheck.cli.numbers import length, numbers, only_positive
+from coatcheck.cli.options import JSON
 from coatcheck.errors import Misuse, OutsideDomain
 
 if TYPE_CHECKING:
@@ -18,11 +19,14 @@ if TYPE_CHECKING:
 
     from coatcheck.domains import Box
     from coatcheck.simulation.places import Floats
-    from coatcheck.simulation.rehearsal import Rehearsal
+    from coatcheck.simulation.trial import Trial
 
 _WIDTH = 100  # columns that the widest table needs
-_HELP = 1.1  # a crowd that helps less than this is told of
-STAMP = "SIMULATION: one process saw every place and the seed repeats; nobody was protected by it"
+_HELP = 1.1  # warn about a crowd that lowers ε by less than this factor
+_ERRORS = ("error expected", "error here")
+_GROUP_HEADINGS = ("group", "people", "local ε", "ε", "δ", *_ERRORS, "randomizer")
+_SERVICE_HEADINGS = ("", "served", "pairs", "mean distance", "median", "within radius")
+STAMP = "SIMULATION: one process saw every place, and the seed repeats; it protected nobody"
 
 
 @click.command()
@@ -32,13 +36,15 @@ STAMP = "SIMULATION: one process saw every place and the seed repeats; nobody wa
 @click.option("--delta", type=float, help="The δ; by default 1 in 100 times the crowd, or less.")
 @click.option("--columns", help="The two columns of a place, such as lat,lon.")
 @click.option("--group-by", help="The column (or GeoJSON property) that names a row's group.")
-@click.option("--radius", type=float, help="How near is near: metres, or the columns' unit.")
+@click.option("--radius", type=float, help="In metres, or in the columns' unit.")
 @click.option("--limit", type=int, help="The most neighbours in an answer.")
-@click.option("--box", "corners", help="south,west,north,east that the terms would state.")
+@click.option("--box", "corners", help="The box that terms would state: south,west,north,east.")
 @click.option("--clamp", is_flag=True, help="Move places outside the box to its edge.")
-@click.option("--corrupted", default="0", show_default=True, help="Helpers of the server, a group.")
-@click.option("--seed", default=7, show_default=True, help="The same seed, the same round.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document instead.")
+@click.option(
+    "--corrupted", default="0", show_default=True, help="The server's helpers, per group."
+)
+@click.option("--seed", default=7, show_default=True, help="The same seed gives the same round.")
+@JSON
 def simulate(
     *,
     files: tuple[str, ...],
@@ -55,31 +61,31 @@ def simulate(
     seed: int,
     as_json: bool,
 ) -> None:
-    """Run a whole round in memory on your own places: what it is worth, and what it promises.
+    """Run a whole round in memory on your own places: how useful it is, and what it promises.
 
-    FILES are CSV (with a header) or GeoJSON points. One file a group, named after the file or as
-    NAME=FILE, or one file with --group-by.
+    FILES are CSV (with a header) or GeoJSON points. Give one file per group, named after the file
+    or as NAME=FILE, or one file with --group-by.
 
     \b
     coatcheck simulate riders.csv drivers.csv --epsilon 1
     coatcheck simulate day.geojson --group-by role --task maximum-matching --radius 800
     coatcheck simulate members.csv --task neighbours --radius 500 --limit 8 --json
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
-    from coatcheck.simulation import rehearsal  # noqa: PLC0415 - loads scipy, unlike --help
+    from coatcheck.simulation import trial  # noqa: PLC0415 - loads scipy, unlike --help
 
     only_positive(epsilon, "--epsilon")
     groups, degrees = _groups(files, columns=columns, group_by=group_by)
-    box = _box(corners, degrees=degrees) or rehearsal.box_around(groups, degrees=degrees)
-    work = rehearsal.make_task(task, names=tuple(groups), box=box, radius=radius, limit=limit)
+    box = _box(corners, degrees=degrees) or trial.box_around(groups, degrees=degrees)
+    work = trial.make_task(task, names=tuple(groups), box=box, radius=radius, limit=limit)
     sizes = [len(places) for places in groups.values()]
     started = time.perf_counter()
     try:
-        found = rehearsal.rehearse(
+        found = trial.run_trial(
             groups,
             task=work,
             box=box,
             epsilon=epsilon,
-            delta=rehearsal.usual_delta(sizes) if delta is None else delta,
+            delta=trial.usual_delta(sizes) if delta is None else delta,
             corrupted=_helpers(corrupted, sizes),
             seed=seed,
             clamp=clamp,
@@ -88,7 +94,7 @@ def simulate(
         raise Misuse(str(error).replace("ask for clamp=True", "give --clamp")) from None
     document = {**_document(found), "seed": seed, "seconds": time.perf_counter() - started}
     if as_json:
-        click.echo(json.dumps(_plain(document), indent=1, ensure_ascii=False))
+        show(document, as_json=True)
     else:
         _print(found, document, stated=corners is not None)
 
@@ -111,7 +117,7 @@ def _groups(
         if given:
             found = {group_name(given): table.values}
         if set(found) & set(groups):
-            raise Misuse(f"two files are group {next(iter(found))!r}: write NAME=FILE to tell")
+            raise Misuse(f"two files are both group {next(iter(found))!r}: name them by NAME=FILE")
         groups |= found
     if len(kinds) > 1:
         raise Misuse("some files are in degrees and some are not: use the same columns in all")
@@ -132,28 +138,28 @@ def _box(text: str | None, *, degrees: bool) -> "Box | None":
 def _helpers(text: str, sizes: Sequence[int]) -> tuple[int, ...]:
     parts = text.split(",")
     if not all(part.strip().isdigit() for part in parts) or len(parts) not in {1, len(sizes)}:
-        raise Misuse(f"--corrupted is a number of people, or one a group such as 5,5, got {text!r}")
+        raise Misuse(f"--corrupted is a number, or one per group such as 5,5; got {text!r}")
     found = tuple(int(part) for part in parts)
     return found * len(sizes) if len(found) == 1 else found
 
 
-def _document(found: "Rehearsal") -> dict[str, Any]:
+def _document(found: "Trial") -> dict[str, Any]:
     terms, outcome = found.outcome.round.terms, found.outcome
     groups = []
-    for of, draft, errors, promise in zip(
-        terms.groups, found.drafts, found.errors, outcome.guarantees, strict=True
+    for of, made, errors, promise in zip(
+        terms.groups, outcome.groups, found.errors, outcome.guarantees, strict=True
     ):
         groups.append(
             {
                 "name": of.name,
-                "people": draft.minimum,
+                "people": made.minimum,
                 "randomizer": of.randomizer["name"],
                 "decode": of.decode,
-                "local_epsilon": draft.randomizer.epsilon,
+                "local_epsilon": made.randomizer.epsilon,
                 "epsilon": promise.epsilon,
                 "delta": promise.delta,
                 "anonymous": promise.anonymous,
-                "expected_error": draft.randomizer.expected_error(draft.decode),  # type: ignore[arg-type] # the terms' decode is one of the randomizer's
+                "expected_error": made.randomizer.expected_error(made.decode),  # type: ignore[arg-type] # the terms' decode is one of the randomizer's
                 "mean_error": float(errors.mean()),
                 "guarantee": str(promise),
             }
@@ -171,13 +177,13 @@ def _document(found: "Rehearsal") -> dict[str, Any]:
     }
 
 
-def _warnings(found: "Rehearsal") -> list[str]:
-    """Say what somebody who reads only the last line should know."""
+def _warnings(found: "Trial") -> list[str]:
+    """Return what a reader must not miss."""
     told = []
-    for guarantee, draft in zip(found.outcome.guarantees, found.drafts, strict=True):
+    for guarantee, group in zip(found.outcome.guarantees, found.outcome.groups, strict=True):
         if guarantee.local_epsilon < _HELP * guarantee.epsilon:
             told.append(
-                f"the crowd of {draft.name} is too small to help: ε is hardly less than the local"
+                f"the crowd of {group.name} is too small to help: ε is hardly less than the local"
                 " one; find more people"
             )
     private, plain, chance = (
@@ -191,16 +197,7 @@ def _warnings(found: "Rehearsal") -> list[str]:
     return told
 
 
-def _plain(value: Any) -> Any:
-    """Return a document that JSON can hold: what is not a number is nothing."""
-    if isinstance(value, dict):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _print(found: "Rehearsal", document: dict[str, Any], *, stated: bool) -> None:
+def _print(found: "Trial", document: dict[str, Any], *, stated: bool) -> None:
     from rich.console import Console  # noqa: PLC0415 - only where a table is printed
 
     console = Console(highlight=False)
@@ -209,15 +206,15 @@ def _print(found: "Rehearsal", document: dict[str, Any], *, stated: bool) -> Non
     unit = found.box.unit
     people = sum(group["people"] for group in document["groups"])
     console.print(f"[bold]{STAMP}[/]\n")
-    console.print(_group_table(document, unit))
+    console.print(_table(_GROUP_HEADINGS, _group_rows(document, unit)))
     console.print()
-    console.print(_service_table(document, unit))
+    console.print(_table(_SERVICE_HEADINGS, _service_rows(document, unit)))
     console.print(
         f"\nThe round of {people:,} people took {document['seconds']:.1f} s in this process."
     )
     if not stated:
         console.print(
-            "The box was drawn around the data, which a real round must not do: state it by --box."
+            "The box was drawn around the data, which a real round must not do: give --box."
         )
     for group in document["groups"]:
         console.print(f"\n[bold]{group['name']}[/]: {group['guarantee']}")
@@ -225,17 +222,9 @@ def _print(found: "Rehearsal", document: dict[str, Any], *, stated: bool) -> Non
         console.print(f"\n[bold]warning[/]: {warning}")
 
 
-def _group_table(document: dict[str, Any], unit: str) -> "RichTable":
-    from rich import box  # noqa: PLC0415 - only where a table is printed
-    from rich.table import Table  # noqa: PLC0415 - only where a table is printed
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("group")
-    for heading in ("people", "local ε", "ε", "δ", "error expected", "error here"):
-        table.add_column(heading, justify="right")
-    table.add_column("randomizer")
-    for group in document["groups"]:
-        table.add_row(
+def _group_rows(document: dict[str, Any], unit: str) -> list[tuple[str, ...]]:
+    return [
+        (
             group["name"],
             f"{group['people']:,}",
             f"{group['local_epsilon']:.2f}",
@@ -245,30 +234,36 @@ def _group_table(document: dict[str, Any], unit: str) -> "RichTable":
             length(group["mean_error"], unit),
             f"{group['randomizer']}, {group['decode']}",
         )
-    return table
+        for group in document["groups"]
+    ]
 
 
-def _service_table(document: dict[str, Any], unit: str) -> "RichTable":
-    from rich import box  # noqa: PLC0415 - only where a table is printed
-    from rich.table import Table  # noqa: PLC0415 - only where a table is printed
-
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column("")
-    for heading in ("served", "pairs", "mean distance", "median", "within radius"):
-        table.add_column(heading, justify="right")
-    for label, key in (
-        ("private", "private"),
-        ("without noise", "without_noise"),
-        ("partners at random", "at_random"),
-    ):
-        row = document[key]
-        within = "" if math.isnan(row["within"]) else f"{row['within']:.1%}"
-        table.add_row(
+def _service_rows(document: dict[str, Any], unit: str) -> list[tuple[str, ...]]:
+    return [
+        (
             label,
             f"{row['served']:,}",
             f"{row['pairs']:,}",
             length(row["mean_distance"], unit),
             length(row["median_distance"], unit),
-            within,
+            "" if math.isnan(row["within"]) else f"{row['within']:.1%}",
         )
+        for label, row in (
+            ("private", document["private"]),
+            ("without noise", document["without_noise"]),
+            ("partners at random", document["at_random"]),
+        )
+    ]
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> "RichTable":
+    from rich import box  # noqa: PLC0415 - only where a table is printed
+    from rich.table import Table  # noqa: PLC0415 - only where a table is printed
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    for heading in headings:
+        words = heading in {"", "group", "randomizer"}
+        table.add_column(heading, justify="left" if words else "right")
+    for row in rows:
+        table.add_row(*row)
     return table

@@ -30,7 +30,7 @@ _QUARTERS: Final = (
 
 
 def places(people: int, *, seed: int) -> Floats:
-    """Put so many people into the quarters, as (latitude, longitude)."""
+    """Put people into the quarters, as (latitude, longitude)."""
     entropy = seeded(seed)
     shares = np.array([quarter[4] for quarter in _QUARTERS])
     home = np.searchsorted(np.cumsum(shares), entropy.uniforms(people) * shares.sum())

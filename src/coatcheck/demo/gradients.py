@@ -1,4 +1,4 @@
-"""A tiny model that a crowd teaches: logistic regression in numpy, one gradient a person.
+"""A tiny model that a crowd teaches: logistic regression in numpy, one gradient per person.
 
 A quarter of the people learned from wrong labels, which their rewards should show. Data is made
 up from a seed; nobody real is in it. Paper, federated learning with incentives.
@@ -27,7 +27,7 @@ class Lesson:
     """What the people and the server know before a round of learning.
 
     Attributes:
-        gradients: one row a person, clipped.
+        gradients: one row per person, clipped.
         misled: whose labels were wrong.
         direction: the server's own validation gradient, which it keeps to itself.
         features: what the model is tried on.

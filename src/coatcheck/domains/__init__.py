@@ -9,12 +9,16 @@ This file knows nothing of noise. SPEC.md, "The lattice", has the rules in MUSTs
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, ClassVar
 
-from coatcheck.domains.fields import Categories, Product
+import numpy as np
+from numpy.typing import NDArray
+
 from coatcheck.domains.numeric import STEPS, Ball, Box, Floats, Points, lattice_norm_within
-from coatcheck.errors import Misuse
+from coatcheck.errors import Misuse, OutsideDomain
 
 __all__ = [
     "STEPS",
@@ -27,9 +31,138 @@ __all__ = [
     "Product",
     "domain_from_params",
     "lattice_norm_within",
+    "side_by_side",
 ]
 
+
+@dataclass(frozen=True)
+class Categories:
+    """A few named choices with no order among them; a lattice point is a label's position."""
+
+    labels: tuple[str, ...]
+    dimension: ClassVar[int] = 1  # a lattice point is one integer
+    unit: ClassVar[str] = ""  # errors are a share of wrong labels
+
+    def __post_init__(self) -> None:
+        labels = tuple(self.labels)
+        if isinstance(self.labels, str) or not all(isinstance(label, str) for label in labels):
+            raise Misuse("categories are a list of labels, each a text")
+        if not labels or len(set(labels)) != len(labels):
+            raise Misuse("categories need at least one label, and no label twice")
+        object.__setattr__(self, "labels", labels)
+
+    def snap(self, values: Sequence[str], *, clamp: bool = False) -> Points:  # noqa: ARG002 - no label lies near another
+        """Return each label's position; `clamp` changes nothing, an unknown label is an error."""
+        if isinstance(values, str):
+            raise Misuse("give a list of labels, not one text")
+        position = {label: place for place, label in enumerate(self.labels)}
+        for row, label in enumerate(values):
+            if label not in position:
+                raise OutsideDomain(f"value {row}: {label!r} is none of {list(self.labels)}")
+        found = [position[label] for label in values]
+        return np.array(found, dtype=np.int64).reshape(-1, 1)
+
+    def holds(self, points: Points) -> bool:
+        """Return whether every point is the position of a label."""
+        return points.size == 0 or bool(0 <= points.min() and points.max() < len(self.labels))
+
+    def snap_one(self, value: str) -> tuple[int, ...]:
+        """Return the position of one label."""
+        return (int(self.snap([value])[0, 0]),)
+
+    def values(self, points: Points) -> NDArray[np.str_]:
+        """Return the labels at these positions."""
+        return np.array(self.labels)[np.asarray(points).reshape(-1)]
+
+    def params(self) -> dict[str, Any]:
+        """Return plain data from which `domain_from_params` makes equal categories."""
+        return {"kind": "categories", "labels": list(self.labels)}
+
+
+Simple = Box | Ball | Categories
+
+
+@dataclass(frozen=True)
+class Product:
+    """Several fields of one person, such as a place and a preference, that share a budget.
+
+    Values are a mapping from field to that field's values; a lattice point is the fields' points
+    side by side.
+    """
+
+    fields: Mapping[str, Simple]
+    shares: Mapping[str, float] | None = field(default=None, kw_only=True)
+
+    def __post_init__(self) -> None:
+        fields = dict(self.fields)
+        shares = dict(self.shares or dict.fromkeys(fields, 1.0))
+        if not fields or fields.keys() != shares.keys():
+            raise Misuse(f"a product needs one share per field: {list(fields)}, got {list(shares)}")
+        if not all(math.isfinite(share) and share > 0 for share in shares.values()):
+            raise Misuse(f"each field needs a share of the budget above 0, got {shares}")
+        object.__setattr__(self, "fields", fields)
+        object.__setattr__(self, "shares", shares)
+
+    def __hash__(self) -> int:
+        return hash((tuple(self.fields.items()), tuple(self._weights().items())))
+
+    def _weights(self) -> dict[str, float]:
+        return dict(self.shares or {})
+
+    @property
+    def dimension(self) -> int:
+        """Return how many integers a lattice point has over all fields."""
+        return sum(part.dimension for part in self.fields.values())
+
+    @property
+    def columns(self) -> dict[str, slice]:
+        """Return which integers of a lattice point belong to each field."""
+        return side_by_side({name: part.dimension for name, part in self.fields.items()})
+
+    def split(self, epsilon: float) -> dict[str, float]:
+        """Return each field's part of a budget; the parts never add up to more than it."""
+        weights = self._weights()
+        whole = sum(map(Fraction, weights.values()))
+        parts = {}
+        for name, weight in weights.items():
+            exact = Fraction(epsilon) * Fraction(weight) / whole
+            part = float(exact)
+            parts[name] = part if Fraction(part) <= exact else math.nextafter(part, 0.0)
+        return parts
+
+    def snap(self, values: Mapping[str, Any], *, clamp: bool = False) -> Points:
+        """Return the lattice points of columns of values, one entry per field."""
+        if values.keys() != self.fields.keys():
+            raise Misuse(f"give the fields {list(self.fields)}, got {list(values)}")
+        parts = [part.snap(values[name], clamp=clamp) for name, part in self.fields.items()]
+        if len({len(part) for part in parts}) != 1:
+            raise Misuse(f"fields have different lengths: {[len(part) for part in parts]}")
+        return np.concatenate(parts, axis=1)
+
+    def holds(self, points: Points) -> bool:
+        """Return whether every field of every point is one of its lattice."""
+        columns = self.columns
+        return all(part.holds(points[:, columns[name]]) for name, part in self.fields.items())
+
+    def values(self, points: Points) -> dict[str, Any]:
+        """Return lattice points as columns of values, one entry per field."""
+        columns = self.columns
+        return {name: part.values(points[:, columns[name]]) for name, part in self.fields.items()}
+
+    def params(self) -> dict[str, Any]:
+        """Return plain data from which `domain_from_params` makes an equal product."""
+        fields = {name: part.params() for name, part in self.fields.items()}
+        return {"kind": "product", "fields": fields, "shares": self._weights()}
+
+
 Domain = Box | Ball | Categories | Product
+
+
+def side_by_side(widths: Mapping[str, int]) -> dict[str, slice]:
+    """Return which columns belong to each field when fields of these widths stand side by side."""
+    ends = np.cumsum(list(widths.values())).tolist()
+    starts = [0, *ends[:-1]]
+    return {name: slice(a, b) for name, a, b in zip(widths, starts, ends, strict=True)}
 
 
 def domain_from_params(params: Mapping[str, Any]) -> Domain:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NoReturn
+from typing import Any, ClassVar, Final, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -30,13 +30,14 @@ class Box:
 
     lo: tuple[float, ...]
     hi: tuple[float, ...]
+    p: ClassVar[float] = math.inf  # the norm whose unit ball this is
     steps: int = field(default=STEPS, kw_only=True)
     degrees: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         low, high = _floats(self.lo, "lo"), _floats(self.hi, "hi")
         if not low or len(low) != len(high):
-            raise Misuse(f"a box needs one lo and one hi an axis, got {len(low)} and {len(high)}")
+            raise Misuse(f"a box needs one lo and one hi per axis, got {len(low)} and {len(high)}")
         for axis, (a, b) in enumerate(zip(low, high, strict=True)):
             if not (a < b and math.isfinite(b - a)):
                 raise Misuse(f"axis {axis} of a box must run from lo up to hi, got {a} to {b}")
@@ -65,11 +66,6 @@ class Box:
     def dimension(self) -> int:
         """Return the number of axes."""
         return len(self.lo)
-
-    @property
-    def p(self) -> float:
-        """Return the norm whose unit ball this is."""
-        return math.inf
 
     @property
     def unit(self) -> str:
@@ -117,12 +113,10 @@ class Box:
         if len(value) != len(self.lo):
             raise Misuse(f"a value has {len(self.lo)} coordinates here, got {len(value)}")
         half = self.steps // 2
-        point = []
-        for x, a, b in zip(value, self.lo, self.hi, strict=True):
-            if not a <= x <= b:
-                return tuple(int(i) for i in self.snap([value])[0])  # which tells what is wrong
-            point.append(round((x - (a + b) / 2) / ((b - a) / 2) * half))
-        return tuple(point)
+        sides = list(zip(value, self.lo, self.hi, strict=True))
+        if not all(a <= x <= b for x, a, b in sides):
+            self.snap([value])  # which tells what is wrong
+        return tuple([round((x - (a + b) / 2) / ((b - a) / 2) * half) for x, a, b in sides])
 
     def holds(self, points: Points) -> bool:
         """Return whether every point is one of the lattice."""
@@ -152,6 +146,7 @@ class Ball:
     p: float
     dimension: int
     steps: int = STEPS
+    unit: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.radius) and self.radius > 0):
@@ -163,11 +158,6 @@ class Ball:
         object.__setattr__(self, "radius", float(self.radius))
         object.__setattr__(self, "p", float(self.p))
         _check_steps(self.steps)
-
-    @property
-    def unit(self) -> str:
-        """Return the unit in which errors are told."""
-        return ""
 
     @property
     def scale(self) -> Floats:
@@ -252,7 +242,7 @@ def _rows(values: ArrayLike, dimension: int) -> Floats:
     try:
         array = np.asarray(values, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise Misuse(f"values must be numbers, {dimension} a row: {error}") from error
+        raise Misuse(f"values must be numbers, {dimension} per row: {error}") from error
     if array.ndim == 1 and dimension == 1:
         array = array[:, None]
     if array.ndim != 2 or array.shape[1] != dimension:
@@ -267,7 +257,7 @@ def _floats(numbers: Sequence[float], name: str) -> tuple[float, ...]:
     try:
         return tuple(float(x) for x in numbers)
     except (TypeError, ValueError) as error:
-        raise Misuse(f"{name} must be a list of numbers, one an axis, got {numbers!r}") from error
+        raise Misuse(f"{name} must be a list of numbers, one per axis, got {numbers!r}") from error
 
 
 def _check_steps(steps: int) -> None:

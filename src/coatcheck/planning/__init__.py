@@ -3,7 +3,8 @@
 A plan names, for each group, the mechanism, its local ε and its radius or grid, chosen together
 under the mechanism's own law; what that guarantees at the smallest crowd that the shuffler will
 release and at the expected one; how fast the guarantee fades as people are lost; and what the next
-best mechanism would give. `Plan.groups_of_terms` is the group part of a round's terms.
+best mechanism would give. A round's terms are drafted from `Plan.groups`, and `simulate(plan,
+values)` tries it out.
 
     >>> from coatcheck.domains import Box
     >>> found = plan({"riders": Group(Box((-1, -1), (1, 1)), crowd=10_000)}, epsilon=1.0,
@@ -13,7 +14,7 @@ best mechanism would give. `Plan.groups_of_terms` is the group part of a round's
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -24,35 +25,38 @@ from coatcheck.domains import Ball, Box, Domain
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse
 from coatcheck.planning.search import Design, Promise, designs
-from coatcheck.planning.serving import designs_for
+from coatcheck.planning.tuning import designs_for
 from coatcheck.planning.words import Aim, described, told_aim, told_error
-from coatcheck.protocol.drafting import GroupDraft
+from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.randomizers import GridResponse
 from coatcheck.randomizers.contract import check_goal
 from coatcheck.tasks import Task, exposure
 
-__all__ = ["Design", "Group", "GroupPlan", "Plan", "Promise", "plan"]
+__all__ = ["Design", "Group", "GroupPlan", "Plan", "Promise", "Recommendation", "plan"]
 
 LOSSES: Final = (0.01, 0.05, 0.1, 0.2)
 # Far from saturation ε grows by half a percent when one percent of the crowd is lost.
 _FRAGILE: Final = 0.02
+_USELESS: Final = 0.99  # of the error of a constant answer
 
 
 @dataclass(frozen=True)
 class Group:
-    """A kind of people with a common domain.
+    """A kind of people with a common domain, as an organizer asks for a plan.
 
     Attributes:
         domain: where their values live.
         crowd: the least number of them without whom nothing is released.
         expected: how many are likely to come; the least number if it is not known.
         corrupted: how many of them may work for the server.
+        note_size: bytes of the note that travels beside a report, unrandomized.
     """
 
     domain: Domain
     crowd: int
     expected: int | None = None
     corrupted: int = 0
+    note_size: int = 0
 
     def __post_init__(self) -> None:
         if self.expected is not None and self.expected < self.crowd:
@@ -63,11 +67,10 @@ class Group:
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupPlan:
-    """The plan of one group: every mechanism at its best, the recommended one first.
+class Recommendation(GroupPlan):
+    """The plan of a group with its reasons: every mechanism at its best, the recommended first.
 
     Attributes:
-        name: of the group.
         group: as it was asked for.
         promise: what every design keeps.
         goal: what was made small.
@@ -76,7 +79,6 @@ class GroupPlan:
         blind: the error of always answering the middle of the domain; none on categories.
     """
 
-    name: str
     group: Group
     promise: Promise
     goal: Aim
@@ -99,6 +101,11 @@ class GroupPlan:
         """What the recommended design guarantees if as many people come as expected."""
         return self.promise.kept_by(self.best.randomizer.law, crowd=self.group.expected)
 
+    def without(self, mechanism: str) -> "Recommendation":
+        """Give the plan that a mechanism is left out of."""
+        rest = [design for design in self.designs if design.randomizer.name != mechanism]
+        return _planned(self.name, self.group, self.promise, self.goal, rest)
+
     @property
     def reason(self) -> str:
         """Why the recommended design is recommended."""
@@ -119,10 +126,10 @@ class GroupPlan:
             )
         if self.best.randomizer.epsilon < 1.001 * self.promise.epsilon:
             found.append("the crowd is too small to help: the local ε is the promised one")
-        if self.blind is not None and self.best.error >= self.blind:
+        if self.blind is not None and self.best.error >= _USELESS * self.blind:
             found.append(
                 f"answering the middle of the domain for everybody has an error of "
-                f"{self.blind:.3g}, no more than this; ask for a larger ε or a larger crowd"
+                f"{self.blind:.3g}, hardly more than this; ask for a larger ε or a larger crowd"
             )
         return tuple(found)
 
@@ -134,47 +141,18 @@ class Plan:
     epsilon: float
     delta: float
     goal: Aim
-    groups: tuple[GroupPlan, ...]
+    groups: tuple[Recommendation, ...]
+    task: Task | None = None
 
-    def __getitem__(self, name: str) -> GroupPlan:
+    def __iter__(self) -> Iterator[Recommendation]:
+        return iter(self.groups)
+
+    def __getitem__(self, name: str) -> Recommendation:
         """Give the plan of a group."""
         for group in self.groups:
             if group.name == name:
                 return group
         raise Misuse(f"the plan has no group {name!r}: {', '.join(g.name for g in self.groups)}")
-
-    def drafts(self, *, note_size: int = 0) -> tuple[GroupDraft, ...]:
-        """Give what the plan recommends for each group, as terms are drafted from it."""
-        return tuple(
-            GroupDraft(
-                name=group.name,
-                randomizer=group.best.randomizer,
-                minimum=group.group.crowd,
-                delta=self.delta,
-                decode=group.best.how,
-                corrupted=group.group.corrupted,
-                note_size=note_size,
-            )
-            for group in self.groups
-        )
-
-    def groups_of_terms(self) -> list[dict[str, Any]]:
-        """Give the group part of the terms as plain data."""
-        return [
-            {
-                "name": group.name,
-                "randomizer": group.best.randomizer.params(),
-                "decode": group.best.how,
-                "minimum": group.group.crowd,
-                "promise": {
-                    "epsilon": self.epsilon,
-                    "delta": self.delta,
-                    "corrupted": group.promise.corrupted,
-                    "exposed": group.promise.exposed,
-                },
-            }
-            for group in self.groups
-        ]
 
     def __str__(self) -> str:
         lines = [f"To keep ε = {self.epsilon:g} at δ = {self.delta:.3g} ({told_aim(self.goal)}):"]
@@ -202,13 +180,13 @@ def plan(
         groups: who takes part; with a task, in the order of its groups.
         epsilon: the promise to everybody.
         delta: the chance that it may fail, fixed in advance.
-        goal: mean | worst | unbiased, what the error is to be small in; or task, which plays
-            rounds of the task on a prior and chooses by its own score.
+        goal: mean | worst | unbiased, what the error is to be small in; or task, which runs
+            rounds of the task on a prior and chooses by the task's own score.
         task: what will be computed, for the people whom answers to the corrupted give away.
         method: how to account; the mechanism's own law by default.
         prior: for the goal task, values of each group that are no secret; places even over each
             box by default.
-        entropy: for the goal task, what the rounds are played with; a fixed seed by default.
+        entropy: for the goal task, the randomness of those rounds; a fixed seed by default.
     """
     if goal != "task":
         check_goal(goal)
@@ -237,7 +215,7 @@ def plan(
         _planned(name, groups[name], promise, goal, ranked)
         for name, promise, ranked in zip(names, promises, found, strict=True)
     ]
-    return Plan(epsilon=epsilon, delta=delta, goal=goal, groups=tuple(made))
+    return Plan(epsilon=epsilon, delta=delta, goal=goal, groups=tuple(made), task=task)
 
 
 def _served(
@@ -247,7 +225,7 @@ def _served(
     prior: Sequence[Any] | None,
     entropy: Entropy | None,
 ) -> list[list[Design]]:
-    """Choose by the task's own score; that needs the task and a prior to play on."""
+    """Choose by the task's own score; that needs the task, and a prior to draw people from."""
     if task is None:
         raise Misuse("the goal task needs the task that is to be served")
     return designs_for(
@@ -274,13 +252,20 @@ def _exposed(groups: Mapping[str, Group], task: Task | None) -> list[int]:
 
 def _planned(
     name: str, group: Group, promise: Promise, goal: Aim, found: Sequence[Design]
-) -> GroupPlan:
-    law = found[0].randomizer.law
+) -> Recommendation:
+    best = found[0]
     fading = {
-        share: promise.kept_by(law, lost=math.ceil(share * group.crowd)).epsilon for share in LOSSES
+        share: promise.kept_by(best.randomizer.law, lost=math.ceil(share * group.crowd)).epsilon
+        for share in LOSSES
     }
-    return GroupPlan(
+    return Recommendation(
         name=name,
+        randomizer=best.randomizer,
+        decode=best.how,
+        minimum=group.crowd,
+        delta=promise.delta,
+        corrupted=group.corrupted,
+        note_size=group.note_size,
         group=group,
         promise=promise,
         goal=goal,
@@ -304,7 +289,7 @@ def _blind(domain: Domain, goal: Aim) -> float | None:
     return GridResponse(domain=domain, epsilon=1.0, cells=(1,) * domain.dimension).expected_error()
 
 
-def _told(group: GroupPlan) -> list[str]:
+def _told(group: Recommendation) -> list[str]:
     best = group.best
     fading = ", ".join(f"{eps:.3g} with {share:.0%} lost" for share, eps in group.fading.items())
     error = told_error(best, group.goal)

@@ -5,13 +5,15 @@ those of Okabe and Ito (2008), told apart by color-blind readers; a mechanism ke
 every picture.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from coatcheck.errors import Misuse
 from coatcheck.planning import Plan
 from coatcheck.planning.comparison import OURS, Row
-from coatcheck.planning.curves import against_crowd, against_epsilon
+from coatcheck.planning.search import against_crowd, against_epsilon
 from coatcheck.planning.words import told_unit
 
 if TYPE_CHECKING:
@@ -62,16 +64,28 @@ def _pyplot() -> Any:
     return plt
 
 
+@contextmanager
+def _figure(path: Path, rows: int, size: tuple[float, float], **share: Any) -> Iterator[Any]:
+    """Open a figure of two columns, and write it into a file when it is done."""
+    check_file(path)
+    plt = _pyplot()
+    with plt.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
+        figure, panels = plt.subplots(rows, 2, figsize=size, squeeze=False, **share)
+        try:
+            yield figure, panels
+            figure.savefig(path, dpi=160)
+        except OSError as error:
+            raise Misuse(f"cannot draw into {path}: {error.strerror or error}") from error
+        finally:
+            plt.close(figure)
+
+
 def draw_errors(rows: list[Row], path: Path) -> None:
     """Draw mean error against ε, on logarithmic axes: unbiased on the left, least on the right.
 
     Open circles are the paper's figures.
     """
-    check_file(path)
-    plt = _pyplot()
-    style = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
-    with plt.rc_context(style):
-        figure, (left, right) = plt.subplots(1, 2, figsize=(11, 6), sharex=True, sharey=True)
+    with _figure(path, 1, (11, 6), sharex=True, sharey=True) as (figure, ((left, right),)):
         _panel(left, [row for row in rows if row.decode == "unbiased" and row.mechanism in COLORS])
         left.set_title("Read without bias, as in the paper", loc="left", fontsize=11)
         _panel(right, _least(rows))
@@ -80,12 +94,6 @@ def draw_errors(rows: list[Row], path: Path) -> None:
         handles = _legend(left, right)
         figure.legend(handles.values(), handles.keys(), loc="lower center", ncols=5, frameon=False)
         figure.tight_layout(rect=(0, 0.15, 1, 1), w_pad=3)
-        try:
-            figure.savefig(path, dpi=160)
-        except OSError as error:
-            raise Misuse(f"cannot draw into {path}: {error.strerror or error}") from error
-        finally:
-            plt.close(figure)
 
 
 def _least(rows: list[Row]) -> list[Row]:
@@ -128,18 +136,21 @@ def _style(name: str) -> Any:
 def _axes(axes: "Axes", budgets: list[float]) -> None:
     from matplotlib.ticker import FuncFormatter, NullLocator  # noqa: PLC0415 - an extra
 
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    axes.loglog()
     axes.set_xticks(budgets, [f"{budget:g}" for budget in budgets])
     axes.xaxis.set_minor_locator(NullLocator())
     axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: f"{y:g}"))
     axes.set_xlabel("ε of one report")
+    _ruled(axes)
+
+
+def _ruled(axes: "Axes") -> None:
     axes.grid(visible=True, which="major", color="#DDDDDD", linewidth=0.8)
     axes.set_axisbelow(True)
 
 
 def _legend(*panels: "Axes") -> dict[str, Any]:
-    """Return one handle a label over all panels, in the order of `COLORS`, the paper's last."""
+    """Return one handle per label over all panels, in the order of `COLORS`, the paper's last."""
     from matplotlib.lines import Line2D  # noqa: PLC0415 - an extra
 
     found: dict[str, Any] = {}
@@ -156,16 +167,11 @@ def draw_plan(plan: Plan, path: Path) -> None:
 
     A dot marks what the plan recommends.
     """
-    check_file(path)
     goal = plan.goal
     if goal == "task":
         raise Misuse("a plan for a task was scored at one crowd and one ε: there is no curve")
-    plt = _pyplot()
-    style = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}
-    with plt.rc_context(style):
-        rows = len(plan.groups)
-        size = (11, 0.8 + 4.2 * rows)
-        figure, grid = plt.subplots(rows, 2, figsize=size, sharey="row", squeeze=False)
+    rows = len(plan.groups)
+    with _figure(path, rows, (11, 0.8 + 4.2 * rows), sharey="row") as (figure, grid):
         for group, (left, right) in zip(plan.groups, grid, strict=True):
             promised, domain = group.promise, group.group.domain
             by_crowd = against_crowd(promised, domain=domain, goal=goal)
@@ -179,12 +185,6 @@ def draw_plan(plan: Plan, path: Path) -> None:
             left.set_title(title, loc="left", fontsize=11)
             right.legend(frameon=False)
         figure.tight_layout(w_pad=3)
-        try:
-            figure.savefig(path, dpi=160)
-        except OSError as error:
-            raise Misuse(f"cannot draw into {path}: {error.strerror or error}") from error
-        finally:
-            plt.close(figure)
 
 
 def _plan_panel(
@@ -195,11 +195,9 @@ def _plan_panel(
     for name, line in lines.items():
         axes.plot(*zip(*line, strict=True), color=COLORS.get(name), linewidth=2, label=name)
     axes.plot(*dot, color="black", marker="o", linestyle="none", label="this plan", zorder=5)
-    axes.set_xscale("log")
-    axes.set_yscale("log")
+    axes.loglog()
     for axis, marks in ((axes.xaxis, (1.0, 3.0)), (axes.yaxis, (1.0, 2.0, 5.0))):
         axis.set_major_locator(LogLocator(base=10, subs=marks))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         axis.set_minor_formatter(NullFormatter())
-    axes.grid(visible=True, which="major", color="#DDDDDD", linewidth=0.8)
-    axes.set_axisbelow(True)
+    _ruled(axes)

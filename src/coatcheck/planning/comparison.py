@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -21,18 +21,13 @@ from coatcheck.randomizers import (
     BoundedResponse,
     Decode,
     GridResponse,
-    Laplace,
     MinkowskiResponse,
-    PlanarLaplace,
-    PrivHS,
-    PrivUnit,
-    PrivUnitG,
     Randomizer,
-    SquareWave,
-    Staircase,
     choose,
+    tuned,
 )
-from coatcheck.randomizers.balls import unit_ball
+from coatcheck.randomizers.baselines import BASELINES, PrivUnit, published_minkowski
+from coatcheck.randomizers.prediction import unit_ball
 
 DOMAINS: Final = {
     "square": Box((-1, -1), (1, 1)),
@@ -64,7 +59,7 @@ class Row:
         mean_error: mean l2 distance between value and estimate, in the unit of the domain.
         paper: the paper's figure for it, if it has one.
         exact: whether only integers lie between value and report.
-        microseconds: time a report, drawn in bulk, snapping included.
+        microseconds: time per report, drawn in bulk, snapping included.
     """
 
     mechanism: str
@@ -116,15 +111,14 @@ def _contenders(
     """Yield each mechanism with the ways to read it; ours are tuned for each way."""
     best = choose(epsilon=epsilon, domain=domain)
     yield "choose", best.randomizer, (best.how,)
-    families = (GridResponse, BoundedResponse, MinkowskiResponse)
-    for family in families if isinstance(domain, Box) else families[1:]:
-        sample = family.tuned(domain=domain, epsilon=epsilon).randomizer
-        for how in sample.decodes:
-            tuned = family.tuned(domain=domain, epsilon=epsilon, how=how)
-            yield family.name, tuned.randomizer, (how,)
-    published = MinkowskiResponse.published(domain=domain, epsilon=epsilon)
+    families: list[Any] = [GridResponse] if isinstance(domain, Box) else []
+    for family in [*families, BoundedResponse, MinkowskiResponse]:
+        for how in tuned(family, domain=domain, epsilon=epsilon).decodes:
+            made = tuned(family, domain=domain, epsilon=epsilon, decode=how)
+            yield made.name, made, (how,)
+    published = published_minkowski(domain=domain, epsilon=epsilon)
     yield "minkowski-paper", published, ("unbiased",)
-    for kind in (PrivUnit, PrivUnitG, PrivHS, Laplace, PlanarLaplace, Staircase, SquareWave):
+    for kind in BASELINES:
         made = kind(domain=domain, epsilon=epsilon)
         yield made.name, made, made.decodes
         if kind is PrivUnit and domain.dimension > 1:  # the conditions hold from a plane up

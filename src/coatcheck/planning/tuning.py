@@ -1,44 +1,30 @@
-"""Which mechanism serves a task best: by playing rounds on a prior crowd, not by squared error.
+"""Which mechanism serves a task best: by trial rounds on a prior crowd, not by squared error.
 
 The least squared error is the wrong goal for most tasks: for neighbours at ε 8 it gives an F1 of
 0.50 where a smaller cap, read as it is, gives 0.77 at the same ε. So candidates are tried on a
-sample that is no secret (public data, a grid, or a made-up crowd), scored by the task itself.
-Knows no person's value: the prior must not be the crowd that will report. Paper, evaluation.
+sample that is no secret (public data, a grid, or a made-up crowd) and ranked by the task's own
+score. Nothing about the people who will report is used, so the choice costs no budget. Paper,
+evaluation.
 """
 
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from typing import Final
 
 import numpy as np
 
-from coatcheck.domains import Ball, Box
+from coatcheck.domains import Ball, Box, Domain
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
-from coatcheck.randomizers import (
-    BoundedResponse,
-    Decode,
-    GridResponse,
-    MinkowskiResponse,
-    Randomizer,
-)
+from coatcheck.planning.search import Design, Promise, designed
+from coatcheck.randomizers.search import Candidate, Choice, constant
+from coatcheck.randomizers.search import spread as spread_over
 from coatcheck.tasks import Floats, Score, Scored, Task
 
-_RADII = tuple(float(r) for r in np.geomspace(0.02, 0.8, 9))
-_GRIDS = (3, 5, 8, 12, 16, 24, 32, 48)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """A mechanism and how its reports are read."""
-
-    randomizer: Randomizer
-    how: Decode
-
+_PEOPLE: Final = 4_096
 
 Team = tuple[Candidate, ...]
-Make = Callable[[float], Randomizer]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,74 +55,43 @@ def tune(
     entropy: Entropy,
     rounds: int = 2,
 ) -> list[Tried]:
-    """Play rounds of the task on the prior with every candidate; the best score comes first.
+    """Try every candidate in rounds of the task on the prior; the best score comes first.
 
-    `prior` has one array a group, in the user's units. A candidate serves every group, or a tuple
+    `prior` has one array per group, in the user's units. A candidate serves every group, or a tuple
     of them has one for each, as when groups of different size earn different local budgets.
     *Assumes:* the prior is public. The result is a choice of parameters, so it costs no budget.
     """
     if not candidates or rounds < 1:
         raise Misuse("tuning needs at least one candidate and one round")
-    play = scored_by(task, prior, entropy)
+    trial = scored_by(task, prior, entropy)
     count = len(task.groups)
     teams = [one if isinstance(one, tuple) else (one,) * count for one in candidates]
-    tried = [_try(team, play, rounds) for team in teams]
+    tried = [_try(team, trial, rounds) for team in teams]
     sign = -1.0 if tried[0].score.higher_is_better else 1.0
     return sorted(tried, key=lambda one: sign * one.score.value)
 
 
 def scored_by(task: Task, prior: Sequence[Floats], entropy: Entropy) -> Callable[[Team], Score]:
-    """The function that plays one round on the prior and scores it."""
+    """Return the function that runs one round on the prior and scores it."""
     truth = [np.asarray(group, dtype=np.float64) for group in prior]
     if not isinstance(task, Scored):
         raise Misuse(f"task {task.name} does not say how to score a round; give it a `score`")
     if len(truth) != len(task.groups):
         raise Misuse(f"task {task.name} has groups {task.groups}; the prior has {len(truth)}")
 
-    def play(team: Team) -> Score:
+    def trial(team: Team) -> Score:
         estimates = [
             one.randomizer.estimate(one.randomizer.randomize(group, entropy, clamp=True), one.how)
             for one, group in zip(team, truth, strict=True)
         ]
         return task.score(truth, estimates=estimates)
 
-    return play
+    return trial
 
 
-def spread(*, epsilon: float, domain: Box | Ball, exact: bool = True) -> list[Candidate]:
+def spread(*, epsilon: float, domain: Box | Ball) -> list[Candidate]:
     """Candidates at one ε: small caps to large ones, coarse grids to fine, read in every way."""
-    made = [make(epsilon) for make in shapes(domain, epsilon=epsilon)]
-    return [
-        Candidate(randomizer=randomizer, how=how)
-        for randomizer in made
-        if randomizer.exact or not exact
-        for how in randomizer.decodes
-    ]
-
-
-def shapes(domain: Box | Ball, *, epsilon: float) -> list[Make]:
-    """Mechanisms but for their ε: caps of many radii, and grids that are sensible near this ε."""
-    made: list[Make] = []
-    for radius in _RADII:
-        made.append(partial(_minkowski, domain, radius))
-        made.append(partial(_bounded, domain, radius))
-    if isinstance(domain, Box):
-        # Beyond so many cells in all, the truth is told less often than some wrong cell.
-        sides = [k for k in _GRIDS if k**domain.dimension <= 4 * math.exp(epsilon) + 9]
-        made += [partial(_grid, domain, k) for k in sides]
-    return made
-
-
-def _minkowski(domain: Box | Ball, radius: float, epsilon: float) -> Randomizer:
-    return MinkowskiResponse(domain=domain, epsilon=epsilon, radius=radius)
-
-
-def _bounded(domain: Box | Ball, radius: float, epsilon: float) -> Randomizer:
-    return BoundedResponse(domain=domain, epsilon=epsilon, radius=radius)
-
-
-def _grid(domain: Box, cells: int, epsilon: float) -> Randomizer:
-    return GridResponse(domain=domain, epsilon=epsilon, cells=(cells,) * domain.dimension)
+    return [team[0] for team in spread_over([domain], budgets=[constant(epsilon)])]
 
 
 def even_prior(domain: Box, *, count: int) -> Floats:
@@ -147,8 +102,8 @@ def even_prior(domain: Box, *, count: int) -> Floats:
     return np.asarray(domain.from_unit(places.reshape(-1, domain.dimension)))
 
 
-def _try(team: Team, play: Callable[[Team], Score], rounds: int) -> Tried:
-    scores = [play(team) for _ in range(rounds)]
+def _try(team: Team, trial: Callable[[Team], Score], rounds: int) -> Tried:
+    scores = [trial(team) for _ in range(rounds)]
     values = np.array([score.value for score in scores])
     mean = Score(
         name=scores[0].name,
@@ -157,3 +112,45 @@ def _try(team: Team, play: Callable[[Team], Score], rounds: int) -> Tried:
     )
     error = float(values.std(ddof=1) / math.sqrt(rounds)) if rounds > 1 else math.nan
     return Tried(team=team, score=mean, standard_error=error)
+
+
+def designs_for(
+    task: Task,
+    promises: Sequence[Promise],
+    *,
+    domains: Sequence[Domain],
+    prior: Sequence[Floats] | None,
+    entropy: Entropy,
+) -> list[list[Design]]:
+    """Give for each group the best design of every mechanism, the best of all first.
+
+    The error of a design is what its round lost: the score itself if less of it is better, else
+    one minus the score. All groups use one shape, each at the ε that its crowd earns. Without a
+    prior, places even over each box are used.
+    """
+    plain = [domain for domain in domains if isinstance(domain, Box | Ball)]
+    if len(plain) != len(domains):
+        raise Misuse("the goal task is for boxes and balls; choose for labels by mean")
+    if prior is None:
+        prior = _even(plain, [promise.crowd for promise in promises])
+    teams = spread_over(plain, budgets=[promise.budget for promise in promises])
+    best: dict[str, Tried] = {}
+    for one in tune(task, [tuple(team) for team in teams], prior=prior, entropy=entropy):
+        best.setdefault(one.candidate.randomizer.name, one)
+    return [
+        [designed(promise, _lost(one.team[g], one.score)) for one in best.values()]
+        for g, promise in enumerate(promises)
+    ]
+
+
+def _even(domains: Sequence[Box | Ball], crowds: Sequence[int]) -> list[Floats]:
+    """Return places even over each box, as many as its crowd, but no more than take seconds."""
+    boxes = [domain for domain in domains if isinstance(domain, Box)]
+    if len(boxes) < len(domains):
+        raise Misuse("the goal task needs a prior on a ball: values that are no secret")
+    return [even_prior(box, count=min(n, _PEOPLE)) for box, n in zip(boxes, crowds, strict=True)]
+
+
+def _lost(candidate: Candidate, score: Score) -> Choice:
+    error = 1 - score.value if score.higher_is_better else score.value
+    return Choice(randomizer=candidate.randomizer, how=candidate.how, error=error)

@@ -12,7 +12,7 @@ GOALS: Final[dict[Aim, str]] = {
     "mean": "mean distance, values uniform on the domain",
     "worst": "mean distance at the worst value",
     "unbiased": "root mean squared error at the worst value, unbiased",
-    "task": "what a round of the task loses, played on a prior",
+    "task": "what a round of the task loses, tried on a prior",
 }
 
 
@@ -37,7 +37,7 @@ def described(design: Design) -> str:
 
 
 def told_error(design: Design, goal: Aim = "mean") -> str:
-    """Tell the error in the unit of the domain, or of the score; a product has one a field."""
+    """Tell the error in the unit of the domain, or of the score; a product has one per field."""
     made = design.randomizer
     if goal == "task":
         return f"{design.error:.4g}"

@@ -1,10 +1,13 @@
-"""Terms that bind: signed by the server, counter-signed by every shuffler, checked by everyone.
+"""Signed terms: the server signs them, every shuffler counter-signs, everybody checks.
 
 A server that hands different terms to different people needs the signature of a shuffler for
-each version, and an honest shuffler signs one version of a round. SPEC section 6.
+each version, and an honest shuffler signs one version of a round. What was checked has a type:
+`SettledTerms` carry every signature, `TrustedTerms` also name only parties that the reader
+trusts. Only this file makes them. SPEC section 6.
 """
 
 from collections.abc import MutableMapping
+from dataclasses import dataclass
 
 import msgspec
 from msgspec import Struct
@@ -49,7 +52,7 @@ def propose(terms: Terms, *, keys: KeyPairs) -> SignedTerms:
 def countersign(
     signed: SignedTerms, *, keys: KeyPairs, pledged: MutableMapping[str, bytes]
 ) -> SignedTerms:
-    """Sign as one of the shufflers, once a round.
+    """Sign as one of the shufflers, one version per round.
 
     `pledged` is the shuffler's memory of round names and digests; it must outlive restarts.
     *Guarantee:* a second version of a round under the same name is refused, and so are terms
@@ -76,13 +79,21 @@ def countersign(
     return SignedTerms(signed.document, signed.server, tuple(signatures))
 
 
-def settle(signed: SignedTerms, *, trusted: Trust | None = None) -> Round:
+@dataclass(frozen=True)
+class SettledTerms(Round):
+    """Terms whose signatures and keys were all checked. Made by `settle`."""
+
+
+@dataclass(frozen=True)
+class TrustedTerms(SettledTerms):
+    """Settled terms whose parties the reader knows from elsewhere. Made by `accept`."""
+
+
+def settle(signed: SignedTerms) -> SettledTerms:
     """Check every signature and key of the terms and return the round they describe.
 
-    `trusted` are the verifying keys that the reader knows from elsewhere, by role; every party
-    must be among them, and every shuffler that is relied on in the cascade. Without it only the
-    parties' own words are checked, which is enough for a role that finds its own key in the terms,
-    and not enough for a person.
+    This is enough for a role that finds its own key in the terms, and for a person whose ticket
+    holds their digest. Whoever joins must `accept` them.
     """
     round_ = read_terms(signed.document.encode())
     terms = round_.terms
@@ -94,9 +105,18 @@ def settle(signed: SignedTerms, *, trusted: Trust | None = None) -> Round:
     for party in (terms.server, *terms.shufflers):
         SealingKey(round_.suite, bytes.fromhex(party.sealing))
     VerifyingKey(bytes.fromhex(terms.board.verifying))
-    if trusted is not None:
-        trusted.check(terms)
-    return round_
+    return SettledTerms(terms, round_.document)
+
+
+def accept(signed: SignedTerms, *, trusted: Trust) -> TrustedTerms:
+    """Settle the terms, and check that the reader trusts every party in its role.
+
+    `trusted` are the verifying keys that the reader knows from elsewhere; every shuffler that
+    the reader relies on must be in the cascade.
+    """
+    settled = settle(signed)
+    trusted.check(settled.terms)
+    return TrustedTerms(settled.terms, settled.document)
 
 
 def write_signed(signed: SignedTerms) -> bytes:

@@ -5,6 +5,7 @@ import one. Everything it ever showed is a leaf of one log; its checkpoints and 
 anybody find out that it shows two faces. SPEC section 9.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -18,24 +19,33 @@ Check = Callable[[bytes, bytes, bytes], None]
 """Called with key, signature and message; raises if the signature does not hold."""
 
 
+class Crowded(Refused):
+    """An address has all the letters that it may get in a round."""
+
+
 @dataclass
 class _Shown:
-    """What the board has of one round."""
+    """What the board has of one round; `received` counts the letters to each address."""
 
-    round: Round
     raw: bytes
     bulletin: Bulletin
     place: int
     letters: list[bytes] = field(default_factory=list)
+    received: Counter[bytes] = field(default_factory=Counter)
 
 
 class Board:
     """An append-only public board for many rounds.
 
-    *Guarantee:* one bulletin a round, letters only to addresses on it, nothing ever taken back.
+    *Guarantee:* one bulletin per round, letters only to addresses on it, nothing ever taken back.
+
+    Attributes:
+        letters_each: how many letters an address may get in a round. Anybody may write, and who
+            writes is sealed inside, so only what an address gets can be bounded.
     """
 
-    def __init__(self, *, sign: Sign, check: Check) -> None:
+    def __init__(self, *, sign: Sign, check: Check, letters_each: int | None = None) -> None:
+        self.letters_each = letters_each
         self._sign = sign
         self._check = check
         self._log = Tree()
@@ -44,15 +54,24 @@ class Board:
 
     @classmethod
     def restore(
-        cls, history: Iterable[tuple[Round, bytes]], *, sign: Sign, check: Check
+        cls,
+        history: Iterable[tuple[Round, bytes]],
+        *,
+        sign: Sign,
+        check: Check,
+        letters_each: int | None = None,
     ) -> "Board":
-        """Build the board again from everything it showed, in order (bulletins and letters)."""
+        """Build the board again from everything it showed, in order (bulletins and letters).
+
+        What was shown stays, also where fewer letters are allowed now.
+        """
         board = cls(sign=sign, check=check)
         for round_, raw in history:
             if round_.digest in board._rounds:
                 board.post(raw, round_)
             else:
                 board.publish(raw, round_)
+        board.letters_each = letters_each
         return board
 
     def publish(self, raw: bytes, round_: Round) -> int:
@@ -66,7 +85,7 @@ class Board:
         key = bytes.fromhex(round_.terms.server.verifying)
         self._check(key, bulletin.heading.signature, bulletin.heading.signed_part())
         place = self._log.append(ROUND_LEAF + bulletin.heading.encode())
-        self._rounds[round_.digest] = _Shown(round_, raw, bulletin, place)
+        self._rounds[round_.digest] = _Shown(raw, bulletin, place)
         return place
 
     def post(self, raw: bytes, round_: Round) -> int:
@@ -78,7 +97,10 @@ class Board:
         groups = range(len(round_.terms.groups))
         if all(shown.bulletin.find(posting.recipient, group) is None for group in groups):
             raise Refused("nobody has this address in this round: letters go to partners")
+        if self.letters_each is not None and shown.received[posting.recipient] >= self.letters_each:
+            raise Crowded("this address has all the letters that a round allows it")
         shown.letters.append(raw)
+        shown.received[posting.recipient] += 1
         self._places[raw] = self._log.append(LETTER_LEAF + raw)
         return self._places[raw]
 

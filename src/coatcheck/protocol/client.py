@@ -1,7 +1,7 @@
 """The client: a person's side, which trusts nobody's arithmetic but its own.
 
-Examine the terms, join with one randomized report, keep the ticket, collect the own answer,
-exchange letters with partners. The value itself is used in `Invitation.join` and nowhere else.
+Examine the terms, join with one randomized report, keep the ticket, collect your answer, exchange
+letters with partners. The value itself is used when a ticket is made and nowhere else.
 No input or output happens here. SPEC section 12, paper sections "A Concrete Protocol" and
 "Post-computation Communication" (whose letters are signed outside the seal; ours inside).
 """
@@ -19,7 +19,7 @@ from coatcheck import tasks
 from coatcheck.accounting.amplification import Guarantee, amplify
 from coatcheck.entropy import Entropy
 from coatcheck.errors import SHAPELESS, Error, Malformed, Missing, Misuse, Refused
-from coatcheck.protocol.agreement import SignedTerms, settle
+from coatcheck.protocol.agreement import SignedTerms, TrustedTerms, accept
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
 from coatcheck.protocol.keys import (
     SEED_SIZE,
@@ -39,16 +39,17 @@ from coatcheck.protocol.messages import (
     encode_letter,
     encode_report,
 )
-from coatcheck.protocol.notices import REFUSED, Bulletin, Posting
+from coatcheck.protocol.notices import REFUSED, Posting
 from coatcheck.protocol.parcels import ID_SIZE, Receipt, Upload
 from coatcheck.protocol.suites import ADDRESS_SIZE
-from coatcheck.protocol.terms import Group, Round
-from coatcheck.protocol.ticket import Ticket
+from coatcheck.protocol.terms import GroupTerms, Round
+from coatcheck.protocol.ticket import Ticket, TicketStore
 from coatcheck.protocol.trust import Trust
+from coatcheck.protocol.verification import VerifiedBulletin, VerifiedEntry
 from coatcheck.randomizers import Randomizer, from_params
 
-_SLACK = 1e-9
-"""How much above its promise a computed ε may lie: rounding of the two sides' last digits."""
+_SLACK = 1e-9  # how far a computed ε may lie above its promise: rounding of the last digits
+_WIDEST = 1024  # numbers in a report that is examined: the law of a wider one takes minutes
 
 
 class Budget(Protocol):
@@ -68,16 +69,16 @@ class Limit:
 
 @dataclass(frozen=True)
 class Invitation:
-    """Terms that a person has examined and found within the own limit."""
+    """Terms that a person has examined and found within their limit. Made by `examine`."""
 
-    round: Round
+    round: TrustedTerms
     group: int
     randomizer: Randomizer
     guarantee: Guarantee
     simulated: bool = False
 
     @property
-    def of(self) -> Group:
+    def of(self) -> GroupTerms:
         """The group that one would join."""
         return self.round.terms.groups[self.group]
 
@@ -86,17 +87,37 @@ class Invitation:
         value: Any,
         *,
         ledger: Budget | None,
+        store: TicketStore | None = None,
         entropy: Entropy | None = None,
         note: bytes = b"",
         clamp: bool = False,
     ) -> Ticket:
-        """Randomize a value once, seal the report, and return the ticket that holds the bytes.
+        """Return the stored ticket, or randomize once and store a new one; then pay for it.
 
-        The caller stores the ticket before sending `ticket.upload`, and after a failure sends
-        the same bytes again. Whoever wants the ticket stored before the ledger is asked joins
-        without one, stores, and calls `pay`. *Guarantee:* the ledger is asked last, so a refusal
-        costs nothing.
+        The caller sends `ticket.upload`, and after a failure the same bytes again: fresh noise
+        would be a second report. *Guarantee:* the ticket is stored before the ledger is asked, so
+        that no crash loses what was paid for; if the ledger refuses, a new ticket is removed.
         """
+        kept = store.load() if store else None
+        ticket = kept or self._ticket(value, entropy=entropy, note=note, clamp=clamp)
+        if (ticket.digest, ticket.group) != (self.round.digest, self.group):
+            raise Misuse("this is the ticket of another round or group: choose another name")
+        if store and kept is None:
+            store.keep(ticket)
+        if ledger is None:
+            return ticket
+        name = f"{self.round.terms.round}/{self.round.digest.hex()}"
+        content = hashlib.sha256(ticket.upload).digest()
+        try:
+            ledger.spend(self.guarantee, round_id=name, digest=content)
+        except Refused:
+            if store and kept is None:
+                store.discard()
+            raise
+        return ticket
+
+    def _ticket(self, value: Any, *, entropy: Entropy | None, note: bytes, clamp: bool) -> Ticket:
+        """Randomize a value once and seal the report."""
         source = entropy or sources.system()
         if not source.secure and not self.simulated:
             raise Refused("seeded randomness hides nobody: it is for simulations")
@@ -113,26 +134,14 @@ class Invitation:
             payload=format_.encode(report),
             note=note.ljust(self.of.note_size, b"\0"),
         )
-        upload = _wrap(text, self.round, group=self.group, name=source.token(ID_SIZE))
-        ticket = Ticket(
+        return Ticket(
             round=self.round.terms.round,
             digest=self.round.digest,
             suite=self.round.terms.suite,
             group=self.group,
             seed=seed,
-            upload=upload,
+            upload=_wrap(text, self.round, group=self.group, name=source.token(ID_SIZE)),
         )
-        if ledger is not None:
-            self.pay(ticket, ledger)
-        return ticket
-
-    def pay(self, ticket: Ticket, ledger: Budget) -> bytes:
-        """Enter a ticket into the ledger and return the bytes to send; twice is once."""
-        _same_round(ticket, self.round)
-        name = f"{self.round.terms.round}/{self.round.digest.hex()}"
-        content = hashlib.sha256(ticket.upload).digest()
-        ledger.spend(self.guarantee, round_id=name, digest=content)
-        return ticket.upload
 
 
 def _wrap(text: bytes, round_: Round, *, group: int, name: bytes) -> bytes:
@@ -157,35 +166,28 @@ def examine(
     now: int,
     simulated: bool = False,
 ) -> Invitation:
-    """Check the terms with one's own arithmetic, and refuse what promises less than asked.
+    """Check the terms with your own arithmetic, and refuse what promises less than asked.
 
     *Guarantee:* whoever joins on the returned invitation hides among at least the group's
     minimum crowd, less the corrupted and exposed of the terms, at no more than the limit.
     """
-    round_ = settle(signed, trusted=trusted)
+    round_ = accept(signed, trusted=trusted)
     number = round_.group(group)
-    of, promise = round_.terms.groups[number], round_.terms.groups[number].promise
     if not round_.terms.opens <= now < round_.terms.expires:
         raise Refused("the round is not open at this time: ask for a newer one")
-    try:
-        randomizer = from_params(of.randomizer)
-        law = randomizer.law
-    except SHAPELESS as error:
-        raise Refused(f"the terms name no mechanism that this version knows: {error}") from None
-    if not randomizer.exact and not simulated:
-        raise Refused(f"{randomizer.name} computes in floats, which leak: it is for simulations")
-    if of.decode not in randomizer.decodes:
-        raise Refused(f"{randomizer.name} has no decode {of.decode!r}")
-    if PayloadFormat.between(randomizer.low, randomizer.high).size != of.payload_size:
-        raise Refused("the size of a report in the terms is not the randomizer's")
+    of, promise = round_.terms.groups[number], round_.terms.groups[number].promise
+    randomizer = _mechanism(of, simulated=simulated)
     _check_exposure(round_, number)
-    guarantee = amplify(
-        law,
-        crowd=of.minimum,
-        delta=promise.delta,
-        corrupted=promise.corrupted,
-        exposed=promise.exposed,
-    )
+    try:
+        guarantee = amplify(
+            randomizer.law,
+            crowd=of.minimum,
+            delta=promise.delta,
+            corrupted=promise.corrupted,
+            exposed=promise.exposed,
+        )
+    except SHAPELESS as error:
+        raise Refused(f"the terms' mechanism gives no guarantee: {error}") from None
     if guarantee.epsilon > promise.epsilon * (1 + _SLACK):
         raise Refused(
             f"the terms promise ε = {promise.epsilon:g}, the crowd of {of.minimum} gives only"
@@ -197,6 +199,23 @@ def examine(
             f" ({limit.epsilon:g}, {limit.delta:g}): wait for a larger crowd or raise the limit"
         )
     return Invitation(round_, number, randomizer, guarantee, simulated)
+
+
+def _mechanism(of: GroupTerms, *, simulated: bool) -> Randomizer:
+    """Read a group's mechanism and refuse what is not safe; nothing here is slow to compute."""
+    try:
+        randomizer = from_params(of.randomizer)
+    except Misuse as error:
+        raise Refused(f"the terms name no mechanism that this version knows: {error}") from None
+    if not randomizer.exact and not simulated:
+        raise Refused(f"{randomizer.name} computes in floats, which leak: it is for simulations")
+    if of.decode not in randomizer.decodes:
+        raise Refused(f"{randomizer.name} has no decode {of.decode!r}")
+    if randomizer.width > _WIDEST:
+        raise Refused(f"a report of the terms has {randomizer.width} numbers, at most {_WIDEST}")
+    if PayloadFormat.between(randomizer.low, randomizer.high).size != of.payload_size:
+        raise Refused("the size of a report in the terms is not the randomizer's")
+    return randomizer
 
 
 def _check_exposure(round_: Round, number: int) -> None:
@@ -221,24 +240,20 @@ def _check_exposure(round_: Round, number: int) -> None:
 
 
 def keep_receipt(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
-    """Check the first shuffler's receipt for one's own upload and put it into the ticket."""
+    """Check the first shuffler's receipt for your upload and put it into the ticket."""
     _same_round(ticket, round_)
     receipt = Receipt.decode(raw)
     expected = Receipt.of(ticket.upload, Upload.decode(ticket.upload, round_))
-    if (receipt.digest, receipt.id, receipt.content) != (
-        expected.digest,
-        expected.id,
-        expected.content,
-    ):
+    if receipt.signed_part() != expected.signed_part():
         raise Malformed("this receipt is for other bytes than your upload")
     key = VerifyingKey(bytes.fromhex(round_.terms.shufflers[0].verifying))
     key.check(receipt.signature, receipt.signed_part())
     return replace(ticket, receipt=raw)
 
 
-def collect(ticket: Ticket, bulletin: Bulletin, round_: Round) -> Answer:
-    """Find and open one's own answer on a (checked) bulletin."""
-    _same_round(ticket, round_)
+def collect(ticket: Ticket, bulletin: VerifiedBulletin) -> Answer:
+    """Find and open your answer on a bulletin."""
+    _same_round(ticket, bulletin.round)
     if bulletin.heading.outcome == REFUSED:
         raise Refused("the server refused the round: too few good reports were left to hide among")
     mine = ticket.keys.address
@@ -247,19 +262,23 @@ def collect(ticket: Ticket, bulletin: Bulletin, round_: Round) -> Answer:
         kept = "your receipt proves" if ticket.receipt else "you have no receipt to prove"
         raise Missing(
             f"your address {mine.hex()} is not on the board; {kept} that the shuffler had your"
-            " report: show ticket-free evidence (upload and receipt) to whoever runs the round"
+            " report: show the upload and the receipt, never the ticket, to whoever runs the round"
         )
-    return open_entry(ticket, bulletin.entries[ticket.group][place], round_)
+    return _open(ticket, bulletin.entries[ticket.group][place], bulletin.round)
 
 
-def open_entry(ticket: Ticket, entry: bytes, round_: Round) -> Answer:
-    """Open a single (checked) entry that the board gave for one's own address."""
-    _same_round(ticket, round_)
-    keys = ticket.keys
-    if entry[:ADDRESS_SIZE] != keys.address or len(entry) != round_.entry_size(ticket.group):
+def open_entry(ticket: Ticket, entry: VerifiedEntry) -> Answer:
+    """Open the single entry that the board gave for your address."""
+    _same_round(ticket, entry.round)
+    if entry.group != ticket.group or entry.raw[:ADDRESS_SIZE] != ticket.keys.address:
         raise Malformed("this entry is not yours")
+    return _open(ticket, entry.raw, entry.round)
+
+
+def _open(ticket: Ticket, entry: bytes, round_: Round) -> Answer:
     bound = binding(Purpose.ANSWER, digest=round_.digest, group=ticket.group)
-    return decode_answer(unseal(entry[ADDRESS_SIZE:], key=keys.opening, bound=bound), round_)
+    text = unseal(entry[ADDRESS_SIZE:], key=ticket.keys.opening, bound=bound)
+    return decode_answer(text, round_)
 
 
 def address(partner: Partner, round_: Round) -> bytes:
@@ -299,7 +318,7 @@ class Inbox:
 
 
 def read(ticket: Ticket, postings: Iterable[bytes], round_: Round) -> Inbox:
-    """Read the letters to one's own address; forged, altered and repeated ones are refused."""
+    """Read the letters to your address; forged, altered and repeated ones are refused."""
     _same_round(ticket, round_)
     keys = ticket.keys
     bound = binding(Purpose.LETTER, digest=round_.digest, group=0)

@@ -11,13 +11,12 @@ from typing import Any
 
 from coatcheck import tasks
 from coatcheck.accounting.amplification import amplify
-from coatcheck.domains import domain_from_params
 from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.messages import PayloadFormat, answer_room
 from coatcheck.protocol.suites import Suite
-from coatcheck.protocol.terms import Group, Notary, Party, Promise, Work
-from coatcheck.randomizers import REGISTRY, Randomizer
+from coatcheck.protocol.terms import GroupTerms, Notary, Party, Promise, Terms, Work
+from coatcheck.randomizers import Randomizer, from_draft
 
 _FIELDS = {"round", "task", "groups", "letter_size"}
 USUAL_ANSWER = 128
@@ -25,13 +24,16 @@ USUAL_ANSWER = 128
 
 
 @dataclass(frozen=True, kw_only=True)
-class GroupDraft:
-    """A group as its organizer thinks of it.
+class GroupPlan:
+    """What is decided for a group of a round; the terms' numbers are computed from it.
 
     Attributes:
-        decode: how the server reads reports; the randomizer's usual way by default.
+        randomizer: how members randomize.
         minimum: the crowd without which nothing is released.
+        delta: the chance that the promise may fail.
+        decode: how the server reads reports; the randomizer's usual way by default.
         corrupted: how many members may help the server without breaking the promise.
+        note_size: bytes of the note that travels beside a report, unrandomized.
     """
 
     name: str
@@ -41,6 +43,12 @@ class GroupDraft:
     decode: str | None = None
     corrupted: int = 0
     note_size: int = 0
+
+    def params(self) -> dict[str, Any]:
+        """Give the plan as plain data, as a draft in JSON holds it."""
+        names = ("name", "minimum", "delta", "decode", "corrupted", "note_size")
+        plain = {name: getattr(self, name) for name in names}
+        return {**plain, "randomizer": self.randomizer.params()}
 
 
 def party(name: str, keys: KeyPairs) -> Party:
@@ -54,39 +62,45 @@ def notary(name: str, keys: KeyPairs) -> Notary:
 
 
 def draft_groups(
-    drafts: Sequence[GroupDraft], *, task: tasks.Task, suite: Suite
-) -> tuple[Group, ...]:
+    plans: Sequence[GroupPlan], *, task: tasks.Task, suite: Suite
+) -> tuple[GroupTerms, ...]:
     """Compute what the terms say of each group.
 
     *Guarantee:* the promise is what the crowd at its minimum gives, less the corrupted and those
     whom the answers to the corrupted expose.
     """
-    if len(drafts) != len(task.groups):
-        raise Misuse(f"task {task.name} has the groups {', '.join(task.groups)}: draft each once")
+    if len(plans) != len(task.groups):
+        raise Misuse(f"task {task.name} has the groups {', '.join(task.groups)}: plan each once")
     exposed = tasks.exposure(
         task,
-        sizes=[draft.minimum for draft in drafts],
-        corrupted=[draft.corrupted for draft in drafts],
+        sizes=[plan.minimum for plan in plans],
+        corrupted=[plan.corrupted for plan in plans],
     )
-    formats = [_format(draft.randomizer) for draft in drafts]
-    rooms = task.answer_size([draft.randomizer.domain.dimension for draft in drafts])
+    formats = [_format(plan.randomizer) for plan in plans]
+    rooms = task.answer_size([plan.randomizer.domain.dimension for plan in plans])
     widest = max(format_.size for format_ in formats)
     made = []
-    for draft, format_, told, room in zip(drafts, formats, exposed, rooms, strict=True):
+    for plan, format_, told, room in zip(plans, formats, exposed, rooms, strict=True):
         need = answer_room(
             references=room.references, numbers=room.numbers, suite=suite, payload=widest
         )
-        promise = _promise(draft, exposed=told)
+        guarantee = amplify(
+            plan.randomizer.law,
+            crowd=plan.minimum,
+            delta=plan.delta,
+            corrupted=plan.corrupted,
+            exposed=told,
+        )
         made.append(
-            Group(
-                name=draft.name,
-                randomizer=draft.randomizer.params(),
-                decode=draft.decode or draft.randomizer.decodes[0],
-                minimum=draft.minimum,
+            GroupTerms(
+                name=plan.name,
+                randomizer=plan.randomizer.params(),
+                decode=plan.decode or plan.randomizer.decodes[0],
+                minimum=plan.minimum,
                 payload_size=format_.size,
                 answer_size=max(USUAL_ANSWER, need),
-                promise=promise,
-                note_size=draft.note_size,
+                promise=Promise(guarantee.epsilon, plan.delta, plan.corrupted, told),
+                note_size=plan.note_size,
             )
         )
     return tuple(made)
@@ -104,57 +118,57 @@ def _format(randomizer: Randomizer) -> PayloadFormat:
     return PayloadFormat.between(randomizer.low, randomizer.high)
 
 
-def _promise(draft: GroupDraft, *, exposed: int) -> Promise:
-    guarantee = amplify(
-        draft.randomizer.law,
-        crowd=draft.minimum,
-        delta=draft.delta,
-        corrupted=draft.corrupted,
-        exposed=exposed,
-    )
-    return Promise(guarantee.epsilon, draft.delta, draft.corrupted, exposed)
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Draft:
-    """The parts of the terms that a draft decides."""
+    """What an organizer decides of a round; the roles' keys and the times make it terms."""
 
     round: str
-    groups: tuple[Group, ...]
-    task: Work
-    letter_size: int
+    task: tasks.Task
+    groups: Sequence[GroupPlan]
+    letter_size: int = 256
+
+    def terms(
+        self,
+        *,
+        suite: Suite,
+        server: Party,
+        shufflers: Sequence[Party],
+        board: Notary,
+        times: tuple[int, int, int],
+    ) -> Terms:
+        """Compute sizes, exposure and promises; `times` are when it opens, closes, expires."""
+        opens, closes, expires = times
+        return Terms(
+            round=self.round,
+            suite=suite.name,  # type: ignore[arg-type] # the suites are the two of the terms
+            groups=draft_groups(self.groups, task=self.task, suite=suite),
+            task=draft_work(self.task),
+            server=server,
+            shufflers=tuple(shufflers),
+            board=board,
+            opens=opens,
+            closes=closes,
+            expires=expires,
+            letter_size=self.letter_size,
+        )
 
 
-def read_plan(plan: dict[str, Any], suite: Suite) -> Draft:
-    """Compute the sizes, exposure and promises of a plan as an organizer writes it."""
-    missing, extra = _FIELDS - {"letter_size"} - set(plan), set(plan) - _FIELDS
+def read_draft(plain: dict[str, Any]) -> Draft:
+    """Read a draft as an organizer writes it in JSON."""
+    missing, extra = _FIELDS - {"letter_size"} - set(plain), set(plain) - _FIELDS
     if missing or extra:
         raise Misuse(
             f"a draft has the fields {', '.join(sorted(_FIELDS))};"
             f" missing {sorted(missing)}, unknown {sorted(extra)}"
         )
-    task = tasks.from_params(plan["task"])
-    groups = draft_groups([_group(plain) for plain in plan["groups"]], task=task, suite=suite)
-    return Draft(plan["round"], groups, draft_work(task), plan.get("letter_size", 256))
+    rest = {name: plain[name] for name in ("round", "letter_size") if name in plain}
+    groups = tuple(_group(group) for group in plain["groups"])
+    return Draft(task=tasks.from_params(plain["task"]), groups=groups, **rest)
 
 
-def _group(plain: dict[str, Any]) -> GroupDraft:
-    """Read a group as written by hand, or as `coatcheck plan` gives it (with a promise)."""
+def _group(plain: dict[str, Any]) -> GroupPlan:
+    """Read a group as written by hand, or as `coatcheck plan` gives it."""
     try:
-        promise = plain.get("promise", {})
-        asked = {name: promise[name] for name in ("delta", "corrupted") if name in promise}
-        rest = {name: value for name, value in plain.items() if name != "promise"}
-        mechanism = _mechanism(dict(plain["randomizer"]))
-        return GroupDraft(**{**asked, **rest, "randomizer": mechanism})
+        return GroupPlan(**{**plain, "randomizer": from_draft(plain["randomizer"])})
     except (TypeError, KeyError) as error:
         raise Misuse(f"a group of the draft does not fit: {error}") from None
-
-
-def _mechanism(plain: dict[str, Any]) -> Randomizer:
-    """Make a mechanism of a draft; what the draft leaves open (a radius) is searched."""
-    name = plain.pop("name")
-    if name not in REGISTRY:
-        raise Misuse(f"a randomizer is one of {', '.join(sorted(REGISTRY))}, not {name!r}")
-    make: Any = REGISTRY[name]
-    made: Randomizer = make(domain=domain_from_params(plain.pop("domain")), **plain)
-    return made

@@ -15,7 +15,7 @@ from coatcheck.errors import Misuse, Refused
 from coatcheck.files import replace_file
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.suites import suite_named
-from coatcheck.protocol.terms import Hex, Title, Verifying
+from coatcheck.protocol.terms import Hex, Notary, Party, Title, Verifying
 
 _OCTET = 0o077
 
@@ -28,6 +28,16 @@ class PublicKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     suite: str
     verifying: Verifying
     sealing: Hex
+
+    @property
+    def party(self) -> Party:
+        """The entry in the terms of a role that signs and opens."""
+        return Party(self.name, self.verifying, self.sealing)
+
+    @property
+    def notary(self) -> Notary:
+        """The entry in the terms of a role that only signs."""
+        return Notary(self.name, self.verifying)
 
 
 class SecretKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -6,7 +6,7 @@ strictly, because one hostile key must not stop a round or forge a letter. SPEC 
 """
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NoReturn
 
@@ -72,6 +72,8 @@ class SealingKey:
 
     suite: Suite
     raw: bytes
+    handle: X25519PublicKey | MLKEM768X25519PublicKey = field(init=False, repr=False, compare=False)
+    """The key as the library that seals wants it."""
 
     def __post_init__(self) -> None:
         if len(self.raw) != self.suite.sealing_size:
@@ -79,11 +81,9 @@ class SealingKey:
                 f"a sealing key of suite {self.suite.name} has {self.suite.sealing_size} bytes,"
                 f" this one has {len(self.raw)}"
             )
-        self.handle  # noqa: B018 - the strict decoding happens here, before anyone keeps the key
+        object.__setattr__(self, "handle", self._decoded())
 
-    @cached_property
-    def handle(self) -> X25519PublicKey | MLKEM768X25519PublicKey:
-        """The key as the library that seals wants it."""
+    def _decoded(self) -> X25519PublicKey | MLKEM768X25519PublicKey:
         if self.suite == CLASSICAL:
             return _curve_point(self.raw)
         point = _curve_point(self.raw[_MLKEM_SIZE:])

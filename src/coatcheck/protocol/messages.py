@@ -125,7 +125,7 @@ class Partner:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a person gets: values of one's own and values told to all, or partners, or nothing."""
+    """What a person gets: their own values and values told to all, or partners, or nothing."""
 
     values: tuple[float, ...] = ()
     shared: tuple[float, ...] = ()
@@ -195,7 +195,7 @@ def _check_padding(raw: bytes, end: int) -> None:
 
 @dataclass(frozen=True)
 class Letter:
-    """A letter as its reader gets it: who wrote it, the how manieth, what."""
+    """A letter as its reader gets it: who wrote it, its number among theirs, and the text."""
 
     sender: Contact
     counter: int

@@ -1,6 +1,6 @@
 """Notices: what hangs on the board for everybody to see, and its byte layouts.
 
-Bulletins (one sealed answer an address), postings (sealed letters) and checkpoints (the board's
+Bulletins (one sealed answer per address), postings (sealed letters) and checkpoints (the board's
 signed word on all it ever showed). Everything here can be read without a key and none of it can
 be opened with this file. SPEC sections 8 and 9.
 """
@@ -142,7 +142,7 @@ class Bulletin:
         return bulletin
 
     def check_order(self) -> None:
-        """Refuse entries out of order: a person must find the own one by its address."""
+        """Refuse entries out of order: people find theirs by its address."""
         for group in self.entries:
             addresses = [entry[:ADDRESS_SIZE] for entry in group]
             if any(a >= b for a, b in pairwise(addresses)):

@@ -62,7 +62,7 @@ TALLY_SIZE: Final = _TALLY.size
 
 
 def encode_tallies(tallies: Sequence[Tally]) -> bytes:
-    """Write one tally a group."""
+    """Write one tally per group."""
     return b"".join(_TALLY.pack(tally.received, *tally.dropped) for tally in tallies)
 
 

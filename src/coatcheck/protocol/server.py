@@ -3,8 +3,8 @@
 It learns noisy values and one-time keys in an order that says nothing, never who sent which.
 The task behind it sees estimates only. SPEC section 11, paper section "A Concrete Protocol".
 
-    AWAITING --answer--> ANSWERED     every group kept its minimum crowd
-             --answer--> REFUSED      a group fell below it
+    PROPOSED --agree--> AWAITING --accept--> BATCHED --answer--> ANSWERED --publish--> PUBLISHED
+                                             BATCHED --refuse--> REFUSED  --publish--> PUBLISHED
 """
 
 import hashlib
@@ -30,6 +30,7 @@ from coatcheck.protocol.messages import (
     answer_room,
     encode_answer,
 )
+from coatcheck.protocol.moves import Moves
 from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin
 from coatcheck.protocol.parcels import Batch, Tally
 from coatcheck.protocol.terms import Round
@@ -39,24 +40,37 @@ from coatcheck.randomizers import Decode, FieldwiseResponse, Randomizer, from_pa
 class Phase(Enum):
     """Where a round stands at the server."""
 
-    AWAITING = "awaiting"
-    ANSWERED = "answered"
-    REFUSED = "refused"
+    PROPOSED = "proposed"  # the terms wait for signatures
+    AWAITING = "awaiting"  # the terms are signed, the batch has not come
+    BATCHED = "batched"  # the batch is here
+    ANSWERED = "answered"  # the bulletin is made: every group kept its minimum crowd
+    REFUSED = "refused"  # the bulletin is made, and answers nobody
+    PUBLISHED = "published"  # the board has the bulletin
 
 
-MOVES: Final = {
-    (Phase.AWAITING, "answer"): (Phase.ANSWERED, Phase.REFUSED),
-    (Phase.ANSWERED, "answer"): (Phase.ANSWERED,),  # the same batch once more
-    (Phase.REFUSED, "answer"): (Phase.REFUSED,),
-}
-"""What may be done when, and where it leads."""
+MOVES: Final = Moves(
+    Phase,
+    {
+        (Phase.PROPOSED, "agree"): Phase.AWAITING,
+        (Phase.AWAITING, "accept"): Phase.BATCHED,
+        (Phase.BATCHED, "answer"): Phase.ANSWERED,
+        (Phase.BATCHED, "refuse"): Phase.REFUSED,
+        (Phase.ANSWERED, "publish"): Phase.PUBLISHED,
+        (Phase.REFUSED, "publish"): Phase.PUBLISHED,
+    },
+)
+"""Every move there is. To repeat one with the same bytes is no move: the first answer is given."""
 
 
 class ServerState(Struct):
-    """What a server must not lose in a crash: plain data for a driver to store."""
+    """What a server must not lose in a crash: plain data for a driver to store.
+
+    Attributes:
+        accepted: the hash of the one batch that the round is answered for.
+    """
 
     phase: Phase = Phase.AWAITING
-    batch: bytes = b""
+    accepted: bytes = b""
     bulletin: bytes = b""
 
 
@@ -107,23 +121,41 @@ class Server:
         """Where the round stands."""
         return self.state.phase
 
-    def answer(self, raw: bytes) -> bytes:
-        """Turn the last shuffler's batch into the bulletin; the same batch, the same bulletin."""
+    def accept(self, raw: bytes) -> None:
+        """Take the last shuffler's batch; the same batch twice is one batch."""
         content = hashlib.sha256(raw).digest()
-        if self.phase is not Phase.AWAITING:
-            if self.state.batch != content:
-                raise Refused("this round was answered for another batch: one batch, one bulletin")
+        if self.state.accepted == content:
+            return
+        if self.state.accepted:
+            raise Refused("this round is answered for another batch: one batch, one bulletin")
+        after = MOVES.after(self.phase, "accept")
+        batch = Batch.decode(raw, self.round)
+        last = self.round.terms.shufflers[-1]
+        VerifyingKey(bytes.fromhex(last.verifying)).check(batch.signature, batch.signed_part())
+        if batch.hop != len(self.round.terms.shufflers) - 1:
+            raise Refused("this batch has not been through every shuffler of the terms")
+        self.state.phase, self.state.accepted = after, content
+
+    def answer(self, raw: bytes) -> bytes:
+        """Take the batch and turn it into the bulletin; the same batch gives the same bulletin.
+
+        The round is refused if a group falls below its minimum crowd. If the task raises, the
+        round has its batch and may be answered by a later call.
+        """
+        self.accept(raw)
+        if self.state.bulletin:
             return self.state.bulletin
-        batch = self._check_batch(raw)
-        opened = self.open(batch)
+        opened = self.open(Batch.decode(raw, self.round))
         tallies = [group.tally for group in opened]
         enough = all(
             tally.kept >= group.minimum
             for tally, group in zip(tallies, self.round.terms.groups, strict=True)
         )
+        after = MOVES.after(self.phase, "answer" if enough else "refuse")
         entries = self._entries(opened) if enough else [[] for _ in opened]
-        bulletin = self._publish(entries, tallies=tallies, outcome=ANSWERED if enough else REFUSED)
-        self.state = ServerState(Phase.ANSWERED if enough else Phase.REFUSED, content, bulletin)
+        outcome = ANSWERED if enough else REFUSED
+        bulletin = _bulletin(entries, tallies, outcome, round_=self.round, keys=self._keys)
+        self.state.phase, self.state.bulletin = after, bulletin
         return bulletin
 
     def open(self, batch: Batch) -> list[Opened]:
@@ -163,14 +195,6 @@ class Server:
         except BadKey:
             return None
 
-    def _check_batch(self, raw: bytes) -> Batch:
-        batch = Batch.decode(raw, self.round)
-        last = self.round.terms.shufflers[-1]
-        VerifyingKey(bytes.fromhex(last.verifying)).check(batch.signature, batch.signed_part())
-        if batch.hop != len(self.round.terms.shufflers) - 1:
-            raise Refused("this batch has not been through every shuffler of the terms")
-        return batch
-
     def _entries(self, opened: Sequence[Opened]) -> list[list[bytes]]:
         estimates = [
             numbers(randomizer, group.reports, cast("Decode", of.decode))
@@ -192,14 +216,6 @@ class Server:
         keys = [contact.sealing for contact in contacts]
         sealed = self._bulk.seal_each(texts, to=keys, bound=bound)
         return [contact.address + one for contact, one in zip(contacts, sealed, strict=True)]
-
-    def _publish(
-        self, entries: list[list[bytes]], *, tallies: Sequence[Tally], outcome: int
-    ) -> bytes:
-        draft = Bulletin.compose(
-            entries, outcome=outcome, digest=self.round.digest, tallies=tallies
-        )
-        return draft.signed(self._keys.signing.sign(draft.heading.signed_part())).encode()
 
     def _check_sizes(self) -> None:
         """Refuse terms whose sizes are not those of the randomizers and the task."""
@@ -227,6 +243,24 @@ class Server:
                 raise Refused(
                     f"answers to {of.name!r} can take {need} bytes, terms give {of.answer_size}"
                 )
+
+
+def refusal(raw: bytes, *, round_: Round, keys: KeyPairs) -> bytes:
+    """Make the bulletin of a batch that its task cannot answer, so that people are told."""
+    tallies = Batch.decode(raw, round_).tallies
+    return _bulletin([[] for _ in tallies], tallies, REFUSED, round_=round_, keys=keys)
+
+
+def _bulletin(
+    entries: list[list[bytes]],
+    tallies: Sequence[Tally],
+    outcome: int,
+    *,
+    round_: Round,
+    keys: KeyPairs,
+) -> bytes:
+    draft = Bulletin.compose(entries, outcome=outcome, digest=round_.digest, tallies=tallies)
+    return draft.signed(keys.signing.sign(draft.heading.signed_part())).encode()
 
 
 def numbers(

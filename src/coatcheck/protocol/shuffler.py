@@ -1,14 +1,18 @@
 """The shuffler: gather equal-sized parcels, wait for a crowd, peel a layer, permute, release once.
 
-It knows who handed in what parcel and can open its own layer only; what lies beneath is sealed
-to others, and this file cannot import what would decode it. A cascade runs this same object in
-a row. SPEC section 10, paper section "A Concrete Protocol" (the shuffle functionality).
+It knows who handed in what parcel and can open its own layer only. What lies beneath is sealed
+to others, and this file cannot import what would decode it. A cascade runs this same object
+several times in a row. SPEC section 10, paper section "A Concrete Protocol" (the shuffle
+functionality).
 
-    OPEN --receive, accept--> OPEN --release--> RELEASED --forget--> RELEASED
-                                   --abandon--> ABANDONED
+    OPEN --close, accept--> CLOSED --release--> RELEASED --forget--> DELIVERED
+         <-----reopen------
+    OPEN, CLOSED --abandon, expire--> ABANDONED
 """
 
 import hashlib
+from collections import Counter
+from collections.abc import Sequence
 from enum import Enum
 from typing import Any, Final
 
@@ -18,30 +22,45 @@ from coatcheck.entropy import Entropy
 from coatcheck.errors import Malformed, Misuse, Refused
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
 from coatcheck.protocol.keys import KeyPairs, VerifyingKey
+from coatcheck.protocol.moves import Moves
 from coatcheck.protocol.parcels import Batch, Receipt, Tally, Upload, content_id
 from coatcheck.protocol.terms import Round
 
 SECRET_SIZE: Final = 32
+GRACE: Final = 86_400
+"""Seconds after `expires` that a later shuffler waits: the one before may release at the end."""
 
 
 class Phase(Enum):
     """Where a round stands at this shuffler."""
 
-    OPEN = "open"
-    RELEASED = "released"
-    ABANDONED = "abandoned"
+    OPEN = "open"  # takes uploads, or waits for the batch of the shuffler before
+    CLOSED = "closed"  # takes nothing more, and is released next
+    RELEASED = "released"  # the batch is made, and everything else is forgotten
+    DELIVERED = "delivered"  # the next one has the batch, and it is forgotten too
+    ABANDONED = "abandoned"  # everything is forgotten, nothing left
 
 
-MOVES: Final = {
-    (Phase.OPEN, "receive"): Phase.OPEN,
-    (Phase.OPEN, "accept"): Phase.OPEN,
-    (Phase.OPEN, "release"): Phase.RELEASED,
-    (Phase.OPEN, "abandon"): Phase.ABANDONED,
-    (Phase.RELEASED, "release"): Phase.RELEASED,  # the same batch once more
-    (Phase.RELEASED, "forget"): Phase.RELEASED,
-    (Phase.ABANDONED, "abandon"): Phase.ABANDONED,
-}
-"""What may be done when, and where it leads; everything else is refused and changes nothing."""
+MOVES: Final = Moves(
+    Phase,
+    {
+        (Phase.OPEN, "receive"): Phase.OPEN,
+        (Phase.OPEN, "accept"): Phase.CLOSED,
+        (Phase.OPEN, "close"): Phase.CLOSED,
+        (Phase.OPEN, "abandon"): Phase.ABANDONED,
+        (Phase.OPEN, "expire"): Phase.ABANDONED,
+        (Phase.CLOSED, "reopen"): Phase.OPEN,
+        (Phase.CLOSED, "release"): Phase.RELEASED,
+        (Phase.CLOSED, "abandon"): Phase.ABANDONED,
+        (Phase.CLOSED, "expire"): Phase.ABANDONED,
+        (Phase.RELEASED, "forget"): Phase.DELIVERED,
+    },
+)
+"""Every move there is. To repeat one with the same bytes is no move: the first answer is given."""
+
+
+HOLDING: Final = frozenset({Phase.OPEN, Phase.CLOSED})
+"""The phases in which uploads are held; in all others the secret and the uploads are gone."""
 
 
 class ShufflerState(Struct):
@@ -49,43 +68,43 @@ class ShufflerState(Struct):
 
     Attributes:
         secret: the key of the order; zeros once it is wiped.
-        held: for each group the parcels by id.
-        tallies: what earlier hops counted; empty at the first.
+        held: group and body of each upload by its id, at the first shuffler.
+        incoming: the batch of the shuffler before, at a later one.
+        accepted: the hash of that batch, which stays when the batch is wiped.
         batch: what was released, until it is delivered.
     """
 
     secret: bytearray
-    held: list[dict[bytes, bytes]]
+    held: dict[bytes, tuple[int, bytes]] = field(default_factory=dict)
     phase: Phase = Phase.OPEN
-    tallies: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+    incoming: bytes = b""
     accepted: bytes = b""
     batch: bytes = b""
 
     def __repr__(self) -> str:
-        return f"ShufflerState({self.phase.value}, held={[len(group) for group in self.held]})"
+        return f"ShufflerState({self.phase.value}, held={len(self.held)})"
 
     def __rich_repr__(self) -> list[tuple[str, Any]]:
-        """Print as the phase in rich terminals too: theirs would list every field."""
+        """Print only the phase in rich terminals too; the default would print every field."""
         return [("phase", self.phase.value)]
 
 
-def fresh_state(round_: Round, entropy: Entropy, *, simulated: bool = False) -> ShufflerState:
+def fresh_state(entropy: Entropy, *, simulated: bool = False) -> ShufflerState:
     """Begin a round: nothing held, a new secret for the order.
 
     A seeded secret tells the order to whoever knows the seed: it is refused unless `simulated`.
     """
     if not entropy.secure and not simulated:
         raise Refused("seeded randomness hides no order: it is for simulations; use system()")
-    secret = bytearray(entropy.token(SECRET_SIZE))
-    return ShufflerState(secret, [{} for _ in round_.terms.groups])
+    return ShufflerState(bytearray(entropy.token(SECRET_SIZE)))
 
 
 class Shuffler:
     """One shuffler of one round.
 
-    *Guarantee:* nothing leaves before every group has its minimum crowd; what leaves is in an
-    order that depends on the round's secret alone, the same after a retry, and the secret and
-    the parcels are gone once the batch is made.
+    *Guarantee:* nothing leaves before every group has its minimum crowd. The order of what leaves
+    depends on the round's secret alone, and a retry gives the same order. The secret and the
+    parcels are gone once the batch is made.
     """
 
     def __init__(
@@ -110,24 +129,26 @@ class Shuffler:
 
     @property
     def crowd(self) -> tuple[int, ...]:
-        """How many parcels of each group are held."""
-        return tuple(len(group) for group in self.state.held)
+        """How many uploads of each group are held."""
+        counts = Counter(group for group, _ in self.state.held.values())
+        return tuple(counts[number] for number in range(len(self.round.terms.groups)))
 
     def receive(self, raw: bytes, *, now: int) -> bytes:
         """Take an upload and return the signed receipt; the same bytes get the same receipt."""
         upload = self.vet(raw, now=now)
-        for number, group in enumerate(self.state.held):
-            known = group.get(upload.id)
-            if known is not None and (number, known) != (upload.group, upload.body):
-                raise Refused(
-                    "another report came in under this id: re-send the bytes of your ticket"
-                )
-        self.state.held[upload.group][upload.id] = upload.body
+        known = self.state.held.get(upload.id)
+        if known is None:
+            self.state.phase = MOVES.after(self.phase, "receive")
+            self.state.held[upload.id] = (upload.group, upload.body)
+        elif known != (upload.group, upload.body):
+            raise Refused("another report came in under this id: re-send the bytes of your ticket")
         return self.receipt(raw, upload)
 
     def vet(self, raw: bytes, *, now: int) -> Upload:
-        """Check an upload without holding it, for a driver whose store holds the parcels."""
-        self._may("receive")
+        """Check an upload's form and time without holding it.
+
+        A driver whose store holds the parcels calls this, and its store asks for the move.
+        """
         if self.hop:
             raise Misuse("uploads go to the first shuffler of the terms")
         upload = Upload.decode(raw, self.round)
@@ -142,60 +163,97 @@ class Shuffler:
 
     def accept(self, raw: bytes) -> None:
         """Take the batch of the shuffler before this one; the same batch twice is one batch."""
-        self._may("accept")
+        content = hashlib.sha256(raw).digest()
+        if self.state.accepted == content:
+            return
+        if self.state.accepted:
+            raise Refused("another batch came in for this round before: keep the first")
+        after = MOVES.after(self.phase, "accept")
         batch = Batch.decode(raw, self.round)
         if batch.hop != self.hop - 1:
             raise Malformed("this batch is for another shuffler of the cascade")
         before = bytes.fromhex(self.round.terms.shufflers[batch.hop].verifying)
         VerifyingKey(before).check(batch.signature, batch.signed_part())
-        content = hashlib.sha256(raw).digest()
-        if self.state.accepted not in {b"", content}:
-            raise Refused("another batch came in for this round before: keep the first")
-        self.state.accepted = content
-        self.state.tallies = [(tally.received, tally.dropped) for tally in batch.tallies]
-        self.state.held = [{content_id(item): item for item in group} for group in batch.items]
+        self.state.accepted, self.state.incoming, self.state.phase = content, raw, after
 
-    def release(self, *, now: int) -> bytes:
-        """Peel, permute and pass on, once every group is large enough; again, the same bytes."""
-        self._may("release")
-        if self.phase is Phase.RELEASED:
-            if not self.state.batch:
-                raise Refused("this batch was delivered and forgotten")
+    def close(self, *, now: int) -> None:
+        """Take no more uploads, once it is time and every group is large enough."""
+        after = MOVES.after(self.phase, "close")
+        reason = self.why_open(now=now, crowd=self.crowd)
+        if reason:
+            raise Refused(reason)
+        self.state.phase = after
+
+    def why_open(self, *, now: int, crowd: Sequence[int]) -> str:
+        """Say why a round with this crowd cannot close yet; empty if it can."""
+        if self.hop:
+            return "the batch of the shuffler before this one has not come yet"
+        if now < self.round.terms.closes:
+            return "the round is still open: it is released when its time is over"
+        return self._shortage(crowd)
+
+    def reopen(self, *, now: int) -> None:
+        """Take uploads again: too few were left after peeling, and more can still come."""
+        after = MOVES.after(self.phase, "reopen")
+        if self.expired(now=now):
+            raise Refused("no more reports can come to this round: let it expire")
+        self.state.phase = after
+
+    def expired(self, *, now: int) -> bool:
+        """Tell whether no more reports can come.
+
+        At the first shuffler because time is over; at a later one also because its one batch came.
+        """
+        if self.hop:
+            return bool(self.state.accepted) or now >= self.round.terms.expires + GRACE
+        return now >= self.round.terms.expires
+
+    def release(self) -> bytes:
+        """Peel, permute and pass on what is held; again, the same bytes.
+
+        Refused if too few are left after peeling: then nothing has changed, and the round is
+        reopened, or expires.
+        """
+        if self.state.batch:
             return self.state.batch
-        if self.hop == 0 and now < self.round.terms.closes:
-            raise Refused("the round is still open: it is released when its time is over")
-        if self.hop and not self.state.accepted:
-            raise Refused("the batch of the shuffler before this one has not come yet")
-        self._check_crowd(self.crowd)
-        peeled = [self._peel(number) for number in range(len(self.state.held))]
+        after = MOVES.after(self.phase, "release")
+        groups = range(len(self.round.terms.groups))
+        peeled = [
+            self._peel(number, *given) for number, given in zip(groups, self._given(), strict=True)
+        ]
         tallies = tuple(tally for tally, _ in peeled)
-        self._check_crowd(tuple(tally.kept for tally in tallies))
+        shortage = self._shortage([tally.kept for tally in tallies])
+        if shortage:
+            raise Refused(shortage)
         batch = Batch(self.round.digest, self.hop, tallies, tuple(items for _, items in peeled))
         self.state.batch = batch.encode() + self._keys.signing.sign(batch.signed_part())
-        self._wipe(Phase.RELEASED)
+        self._wipe(after)
         return self.state.batch
 
     def abandon(self) -> None:
         """Give up the round: forget every parcel, release nothing, ever."""
-        self._may("abandon")
-        self._wipe(Phase.ABANDONED)
+        self._wipe(MOVES.after(self.phase, "abandon"))
+
+    def expire(self, *, now: int) -> None:
+        """Give up a round that never got its crowd."""
+        after = MOVES.after(self.phase, "expire")
+        if not self.expired(now=now):
+            raise Refused("more reports can still come to this round: wait, or abandon it")
+        self._wipe(after)
 
     def forget(self) -> None:
         """Drop the batch after the next one has it."""
-        self._may("forget")
+        self.state.phase = MOVES.after(self.phase, "forget")
         self.state.batch = b""
 
-    def _may(self, move: str) -> None:
-        if (self.phase, move) not in MOVES:
-            raise Refused(f"a round that is {self.phase.value} cannot {move} any more")
-
-    def _check_crowd(self, sizes: tuple[int, ...]) -> None:
+    def _shortage(self, sizes: Sequence[int]) -> str:
         for group, size in zip(self.round.terms.groups, sizes, strict=True):
             if size < group.minimum:
-                raise Refused(
+                return (
                     f"group {group.name!r} has {size} of the {group.minimum} it needs: fewer"
                     " would not hide anyone; wait for more, or abandon the round"
                 )
+        return ""
 
     def _rank(self, group: int, upload: bytes) -> bytes:
         # A keyed hash, not a drawn permutation: a retry after a crash gives the same order, and
@@ -204,17 +262,29 @@ class Shuffler:
         keyed.update(bytes((group,)) + self.round.digest + upload)
         return keyed.digest()
 
-    def _peel(self, number: int) -> tuple[Tally, tuple[bytes, ...]]:
-        """Open this shuffler's layer of a group in the new order; drop what fails, with a count."""
-        held = self.state.held[number]
-        tally = Tally(*self.state.tallies[number]) if self.hop else Tally(len(held))
+    def _given(self) -> list[tuple[Tally, dict[bytes, bytes]]]:
+        """Give for each group what earlier hops counted, and the sealed items by id."""
         if self.hop:
-            tally = tally.drop("repeated", tally.kept - len(held))
+            batch = Batch.decode(self.state.incoming, self.round)
+            groups = [{content_id(item): item for item in group} for group in batch.items]
+            counted = zip(batch.tallies, groups, strict=True)
+            return [(t.drop("repeated", t.kept - len(items)), items) for t, items in counted]
+        groups = [{} for _ in self.round.terms.groups]
+        for upload, (group, body) in self.state.held.items():
+            groups[group][upload] = body
+        return [(Tally(len(items)), items) for items in groups]
+
+    def _peel(
+        self, group: int, tally: Tally, sealed: dict[bytes, bytes]
+    ) -> tuple[Tally, tuple[bytes, ...]]:
+        """Open this shuffler's layer of a group in the new order; drop what fails, with a count."""
+        order = sorted(sealed, key=lambda upload: self._rank(group, upload))
         items: dict[bytes, None] = {}
-        order = sorted(held, key=lambda upload: self._rank(number, upload))
-        bounds = [self._bound(number, upload) for upload in order]
-        sealed = [held[upload] for upload in order]
-        for item in self._bulk.unseal_each(sealed, key=self._keys.opening, bounds=bounds):
+        for item in self._bulk.unseal_each(
+            [sealed[upload] for upload in order],
+            key=self._keys.opening,
+            bounds=[self._bound(group, upload) for upload in order],
+        ):
             if item is None:
                 tally = tally.drop("unpeeled")
             elif item in items:
@@ -230,5 +300,5 @@ class Shuffler:
 
     def _wipe(self, phase: Phase) -> None:
         self.state.secret[:] = bytes(len(self.state.secret))
-        self.state.held = [{} for _ in self.state.held]
+        self.state.held, self.state.incoming = {}, b""
         self.state.phase = phase

@@ -66,7 +66,7 @@ class Promise(Struct, frozen=True, forbid_unknown_fields=True):
     exposed: Count = 0
 
 
-class Group(Struct, frozen=True, forbid_unknown_fields=True):
+class GroupTerms(Struct, frozen=True, forbid_unknown_fields=True):
     """One kind of participant: how they randomize, how many they must be, how large things are."""
 
     name: Name
@@ -92,7 +92,7 @@ class Terms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     coatcheck: Literal["terms/1"] = "terms/1"
     round: Title
     suite: Literal["x25519", "mlkem768-x25519"] = "x25519"
-    groups: Annotated[tuple[Group, ...], Meta(min_length=1, max_length=16)]
+    groups: Annotated[tuple[GroupTerms, ...], Meta(min_length=1, max_length=16)]
     task: Work
     server: Party
     shufflers: Annotated[tuple[Party, ...], Meta(min_length=1, max_length=8)]
@@ -105,7 +105,10 @@ class Terms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Round:
-    """Terms together with the exact document they were read from."""
+    """Terms together with the exact document they were read from; nobody's signature is checked.
+
+    `agreement.settle` gives the same with every signature checked.
+    """
 
     terms: Terms
     document: bytes

@@ -1,10 +1,10 @@
-"""The ticket: all that a person keeps of a round, and the only way to the own answer.
+"""The ticket: all that a person keeps of a round, and the only way to their answer.
 
 Holds the seed of the one-time keys, so it is a secret: it prints as its address, and drivers
 keep it in files that only the owner can read. SPEC section 12.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 from msgspec import Meta, Struct
@@ -50,6 +50,19 @@ class Ticket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     def __rich_repr__(self) -> list[tuple[str, Any]]:
         """Print as the address in rich terminals too: theirs would list every field."""
         return [("address", self.keys.address.hex())]
+
+
+class TicketStore(Protocol):
+    """Where a person keeps the ticket of one round."""
+
+    def load(self) -> Ticket | None:
+        """Return the ticket, or None if there is none yet."""
+
+    def keep(self, ticket: Ticket) -> None:
+        """Store a new ticket so that it survives a crash."""
+
+    def discard(self) -> None:
+        """Remove the ticket that was just kept: nothing of it has left."""
 
 
 def write_ticket(ticket: Ticket) -> bytes:

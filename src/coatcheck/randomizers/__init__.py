@@ -5,59 +5,40 @@ from typing import Any, Final
 
 from coatcheck.domains import domain_from_params
 from coatcheck.errors import SHAPELESS, Misuse
-from coatcheck.randomizers.additive import Laplace, PlanarLaplace, Staircase
-from coatcheck.randomizers.bounded import BoundedResponse
-from coatcheck.randomizers.choice import candidates, choose, fieldwise
-from coatcheck.randomizers.contract import Choice, Decode, Goal, Randomizer, Reports
-from coatcheck.randomizers.duchi import PrivHS
+from coatcheck.randomizers.caps import BoundedResponse, MinkowskiResponse
+from coatcheck.randomizers.contract import Decode, Goal, Randomizer, Reports
 from coatcheck.randomizers.fieldwise import FieldwiseResponse
 from coatcheck.randomizers.grid import GridResponse
-from coatcheck.randomizers.minkowski import MinkowskiResponse
 from coatcheck.randomizers.posterior import posterior_mean
-from coatcheck.randomizers.privunit import PrivUnit
-from coatcheck.randomizers.privunitg import PrivUnitG
-from coatcheck.randomizers.squarewave import SquareWave
+from coatcheck.randomizers.search import Candidate, Choice, candidates, choose, fieldwise, tuned
 
 __all__ = [
     "REGISTRY",
     "BoundedResponse",
+    "Candidate",
     "Choice",
     "Decode",
     "FieldwiseResponse",
     "Goal",
     "GridResponse",
-    "Laplace",
     "MinkowskiResponse",
-    "PlanarLaplace",
-    "PrivHS",
-    "PrivUnit",
-    "PrivUnitG",
     "Randomizer",
     "Reports",
-    "SquareWave",
-    "Staircase",
     "candidates",
     "choose",
     "fieldwise",
+    "from_draft",
     "from_params",
     "posterior_mean",
+    "tuned",
 ]
 
 REGISTRY: Final[dict[str, type[Randomizer]]] = {
     kind.name: kind
-    for kind in (
-        MinkowskiResponse,
-        BoundedResponse,
-        GridResponse,
-        FieldwiseResponse,
-        PrivUnit,
-        PrivUnitG,
-        PrivHS,
-        Laplace,
-        PlanarLaplace,
-        Staircase,
-        SquareWave,
-    )
+    for kind in (MinkowskiResponse, BoundedResponse, GridResponse, FieldwiseResponse)
+}
+_SEARCHED: Final[dict[str, Any]] = {
+    kind.name: kind for kind in (MinkowskiResponse, BoundedResponse, GridResponse)
 }
 
 
@@ -68,11 +49,29 @@ def from_params(params: Mapping[str, Any]) -> Randomizer:
     or a `Misuse`.
     """
     try:
-        return _made(params)
+        made = _made(params)
     except Misuse:
         raise
     except (*SHAPELESS, RecursionError) as error:
         raise Misuse(f"these parameters make no randomizer: {error}") from error
+    if made.params() != dict(params):
+        raise Misuse(
+            f"the parameters of {made.name} are not complete: {made.params()} was made of them"
+        )
+    return made
+
+
+def from_draft(params: Mapping[str, Any]) -> Randomizer:
+    """Return the randomizer of an organizer's draft.
+
+    As `from_params`, but a radius or grid that the draft leaves open is searched for its `goal`.
+    """
+    given = dict(params)
+    kind = _SEARCHED.get(given.pop("name", None))
+    if kind is None or {"radius", "cells"} & given.keys():
+        return _made(params)
+    made: Randomizer = tuned(kind, domain=domain_from_params(given.pop("domain")), **given)
+    return made
 
 
 def _made(params: Mapping[str, Any]) -> Randomizer:
@@ -88,9 +87,6 @@ def _made(params: Mapping[str, Any]) -> Randomizer:
     if "parts" in given:
         given["parts"] = {field: from_params(part) for field, part in given["parts"].items()}
     try:
-        made = REGISTRY[name](**given)
+        return REGISTRY[name](**given)
     except TypeError as error:
         raise Misuse(f"{name} cannot be made of {sorted(given)}: {error}") from error
-    if made.params() != dict(params):
-        raise Misuse(f"the parameters of {name} are not complete: {made.params()} was made of them")
-    return made

@@ -13,10 +13,11 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
-from coatcheck.domains import Floats, Points
 from coatcheck.entropy import Entropy
+from coatcheck.randomizers.prediction import Floats, unit_ball
+
+Points = NDArray[np.int64]
 
 _COUNTABLE: Final = 512  # l2 balls up to this reach are counted; above, their volume is bounded
 _FINE: Final = 1 << 20  # parts of a lattice step in which cubes are measured
@@ -24,7 +25,7 @@ _REJECTABLE: Final = 8  # dimensions in which a cube holds enough of its l2 ball
 
 
 @dataclass(frozen=True)
-class Ball:
+class LatticeBall:
     """The integer vectors of `dimension` coordinates within a reach in the l_p norm."""
 
     p: float
@@ -159,31 +160,6 @@ class Ball:
         return d * math.exp(log)
 
 
-def unit_ball(p: float, uniforms: Floats) -> Floats:
-    """Map uniforms of shape (n, d + 1) onto the continuous unit l_p ball, measure for measure.
-
-    Coordinates Gamma(1/p) to the power 1/p with signs, over the sum plus an exponential
-    (Barthe et al. 2005); a cube needs only the first d.
-    """
-    sides = 2 * uniforms[:, :-1] - 1
-    if p == math.inf:
-        return sides
-    gammas = _gammas(p, np.abs(sides))
-    whole = gammas.sum(axis=1) - np.log(uniforms[:, -1])
-    sizes: Floats = (gammas / whole[:, None]) ** (1 / p)
-    return np.copysign(sizes, sides)
-
-
-def _gammas(p: float, uniforms: Floats) -> Floats:
-    """Return the quantiles of Gamma(1/p), by the quick formulas where there are some."""
-    if p == 1:
-        return -np.log1p(-uniforms)
-    if p == 2:
-        roots: Floats = special.erfinv(uniforms)
-        return roots * roots
-    return np.asarray(special.gammaincinv(1 / p, uniforms), dtype=np.float64)
-
-
 @lru_cache(maxsize=256)
 def _l1_layers(d: int, reach: int) -> tuple[int, ...]:
     """Return how many points of the l1 ball have k nonzero coordinates, for k = 0 .. d."""
@@ -207,7 +183,7 @@ def _l2_count(d: int, reach: int) -> int:
 
 def _l2_sample(d: int, reach: int, size: int, entropy: Entropy) -> Points:
     """Draw from the cube around the ball and keep what is inside."""
-    kept: list[Points] = []
+    kept = [np.empty((0, d), dtype=np.int64)]
     missing = size
     share = math.exp(math.lgamma(0.5) * d - math.lgamma(d / 2 + 1)) / 2**d
     while missing > 0:

@@ -1,4 +1,4 @@
-"""What Minkowski and Bounded response share: a cap around the value, and everywhere else.
+"""Minkowski and Bounded response: a cap around the value, and everywhere else.
 
 A report is uniform on the cap of its value with probability β, else uniform on the whole output
 ball. All caps are translates of one lattice ball, so they hold equally many points, and a
@@ -7,105 +7,47 @@ report's probability takes just two values, whose ratio the integers of `mixing`
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import InitVar, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, Final
+from typing import ClassVar, Final
 
 import numpy as np
 
 from coatcheck.accounting.laws import TwoLevel
-from coatcheck.domains import Ball, Box, Domain, Floats, Points, lattice_norm_within
+from coatcheck.domains import Ball, Box, Floats, Points, lattice_norm_within
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
-from coatcheck.randomizers import balls
-from coatcheck.randomizers.contract import (
-    Choice,
-    Decode,
-    Goal,
-    Randomizer,
-    check_epsilon,
-    check_goal,
-)
+from coatcheck.randomizers.balls import LatticeBall
+from coatcheck.randomizers.contract import Decode, Randomizer, check_epsilon, is_number
 from coatcheck.randomizers.mixing import TOSSES, above, heads_for, spent
-from coatcheck.randomizers.quadrature import evenly_twice
+from coatcheck.randomizers.prediction import box_median, evenly_twice
 
 _MAX_REACH: Final = 2**30  # 2 reach + 1 stays a bound that bulk draws take
 
 
 @dataclass(frozen=True, kw_only=True)
 class CapResponse(Randomizer):
-    """A mechanism with caps of one size; `radius` is the cap's, where the domain has radius 1.
+    """A mechanism with caps of one size.
 
-    Without a radius the one with the least predicted error for `goal` is searched; `radius` then
-    holds what was found, rounded to the lattice.
+    `radius` is the cap's, where the domain has radius 1; it is rounded to the lattice.
+    `search.tuned` finds the radius with the least predicted error.
     """
 
     domain: Box | Ball
     epsilon: float
-    radius: float = None  # type: ignore[assignment] # None asks for the search
+    radius: float
     decode: Decode = None  # type: ignore[assignment] # None asks for the usual one
-    goal: InitVar[Goal] = "mean"
 
-    def __post_init__(self, goal: Goal) -> None:
-        check_goal(goal)
+    def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", check_epsilon(self.epsilon))
         if not isinstance(self.domain, Box | Ball):
             raise Misuse(f"{self.name} response works on a Box or a Ball, not on {self.domain}")
-        if self.radius is None:
-            self._search(goal)
-        if not (isinstance(self.radius, int | float) and 0 < self.radius < math.inf):
+        if not (is_number(self.radius) and 0 < self.radius < math.inf):
             raise Misuse(f"a cap needs a radius above 0, got {self.radius!r}")
         object.__setattr__(self, "radius", self.reach / self._half)
-        if self.decode is None:
-            object.__setattr__(self, "decode", self.decodes[0])
-        self._check_decode(self.decode)
-
-    def _search(self, goal: Goal) -> None:
-        tuned = type(self).tuned
-        found = tuned(domain=self.domain, epsilon=self.epsilon, goal=goal, how=self.decode)
-        if isinstance(found.randomizer, CapResponse):
-            self._adopt(found.randomizer)
-
-    def _adopt(self, found: "CapResponse") -> None:
-        object.__setattr__(self, "radius", found.radius)
-        object.__setattr__(self, "decode", found.decode)
-
-    @classmethod
-    def tuned(
-        cls, *, domain: Domain, epsilon: float, goal: Goal = "mean", how: Decode | None = None
-    ) -> Choice:
-        """Return the radius and decode with the least predicted error for a goal."""
-        check_goal(goal)
-        if not isinstance(domain, Box | Ball):
-            raise Misuse(f"{cls.name} response works on a Box or a Ball, not on {domain}")
-        sample = cls(domain=domain, epsilon=epsilon, radius=0.5)
-        hows = (sample._check_decode(how),) if how else sample._decodes_for(goal)
-        return min((cls._best_radius(domain, epsilon, goal, each) for each in hows), key=_error)
-
-    @classmethod
-    def _best_radius(cls, domain: Box | Ball, epsilon: float, goal: Goal, how: Decode) -> Choice:
-        def make(log_radius: float) -> CapResponse:
-            return cls(domain=domain, epsilon=epsilon, radius=math.exp(log_radius), decode=how)
-
-        def error(log_radius: float) -> float:
-            return goal_error(make(log_radius), goal, how)
-
-        found = make(least(error, *cls._log_radii(domain)))
-        return Choice(found, how, goal_error(found, goal, how), goal)
-
-    @classmethod
-    @abstractmethod
-    def _log_radii(cls, domain: Box | Ball) -> tuple[float, float]:
-        """Return the range of log radii worth searching."""
-
-    def _decodes_for(self, goal: Goal) -> tuple[Decode, ...]:
-        if goal == "unbiased":
-            if "unbiased" not in self.decodes:
-                raise Misuse(f"{self.name} response has no unbiased estimate; use minkowski")
-            return ("unbiased",)
-        return tuple(how for how in self.decodes if how != "unbiased")
+        object.__setattr__(self, "decode", self._check_decode(self.decode or self.decodes[0]))
 
     # -- the lattice
 
@@ -114,8 +56,8 @@ class CapResponse(Randomizer):
         return self.domain.steps // 2
 
     @cached_property
-    def _ball(self) -> balls.Ball:
-        return balls.Ball(self.domain.p, self.domain.dimension)
+    def _ball(self) -> LatticeBall:
+        return LatticeBall(self.domain.p, self.domain.dimension)
 
     @cached_property
     def reach(self) -> int:
@@ -136,9 +78,9 @@ class CapResponse(Randomizer):
     def _apart(self) -> int:
         """Return how far from 0 the center of a cap can be, in lattice steps."""
 
-    @abstractmethod
     def _centers(self, points: Points) -> Points:
-        """Return the centers of the points' caps."""
+        """Return the centers of the points' caps: themselves, unless caps are moved."""
+        return points
 
     @cached_property
     def _counts(self) -> tuple[int, int]:
@@ -194,9 +136,8 @@ class CapResponse(Randomizer):
     @property
     def _three_apart(self) -> bool:
         """Return whether three caps can be disjoint; said of boxes only, where it is plain."""
-        if self.domain.dimension == 1:
-            return self._apart > 2 * self.reach
-        return self._ball.p == math.inf and self._apart > self.reach
+        line = self.domain.dimension == 1
+        return (line or self._ball.p == math.inf) and self._apart > self.reach * (1 + line)
 
     @property
     def total_variation(self) -> float:
@@ -208,15 +149,10 @@ class CapResponse(Randomizer):
         offsets = reports - self._centers(points)
         inside = self._ball.norms(offsets) <= self.reach
         possible = self._ball.norms(reports) <= self._whole
-        cap, whole = self._sizes
-        return possible * (np.where(inside, self.mixing / cap, 0.0) + (1 - self.mixing) / whole)
-
-    @property
-    def _sizes(self) -> tuple[float, float]:
-        ball = self._ball
-        if ball.countable(self._whole):
-            return float(ball.count(self.reach)), float(ball.count(self._whole))
-        return ball.volume(self.reach), ball.volume(self._whole)
+        ball, whole = self._ball, self._whole
+        size = ball.count if ball.countable(whole) else ball.volume
+        near = np.where(inside, self.mixing / size(self.reach), 0.0)
+        return possible * (near + (1 - self.mixing) / size(whole))
 
     def mass(self, report: Sequence[int], point: Sequence[int]) -> Fraction:
         """Return the exact probability of one report from one point."""
@@ -225,17 +161,12 @@ class CapResponse(Randomizer):
             raise Misuse("this lattice is too large to count; use density()")
         if not lattice_norm_within(report, self.domain.p, self._whole):
             return Fraction(0)
-        center = self._centers(np.array([point], dtype=np.int64))[0].tolist()
+        center = self._center_one(tuple(point))
         offset = [y - c for y, c in zip(report, center, strict=True)]
         near = lattice_norm_within(offset, self.domain.p, self.reach)
         heads = Fraction(self.heads, TOSSES)
         far = (1 - heads) / ball.count(self._whole)
         return far + heads / ball.count(self.reach) if near else far
-
-    @property
-    def low(self) -> Points:
-        """Return the least value of each coordinate of a report."""
-        return -self.high
 
     @property
     def high(self) -> Points:
@@ -263,9 +194,9 @@ class CapResponse(Randomizer):
             return far
         return tuple(c + u for c, u in zip(self._center_one(point), near, strict=True))
 
-    @abstractmethod
     def _center_one(self, point: tuple[int, ...]) -> Sequence[int]:
         """Return the center of one point's cap."""
+        return point
 
     # -- reading and predicting, in the frame where the domain is the unit ball
 
@@ -275,64 +206,144 @@ class CapResponse(Randomizer):
     def _nodes(self, size: int) -> tuple[Floats, Floats]:
         return evenly_twice(size, dimension=self.domain.dimension, p=self.domain.p)
 
+    def _draws_at(self, size: int) -> Floats:
+        _, half = self._nodes(size // 2)
+        return np.concatenate([half, -half])  # as the ball is symmetric, so are its draws
+
     def _outcomes(self, places: Floats, draws: Floats) -> list[tuple[float, Floats]]:
         far = draws * (self._whole / self._half)
         near = self._unit_centers(places) + draws * self.radius
         return [(self.mixing, near), (1 - self.mixing, far)]
 
-    @abstractmethod
     def _unit_centers(self, places: Floats) -> Floats:
         """Return the centers of the caps of places of the unit ball."""
+        return places
+
+    @property
+    def _by_median(self) -> tuple[Decode, ...]:
+        """Return the median as a way to read, if caps are boxes: there it has a formula."""
+        boxes = self._ball.p == math.inf or self.domain.dimension == 1
+        return ("median",) if boxes else ()
 
     def _median(self, lo: Floats, hi: Floats) -> Floats:
         """Return the median, axis by axis, of 1 + (e^ε - 1) on the box lo..hi of [-1, 1]^d."""
         return box_median(lo, hi, math.expm1(self.epsilon))
 
-    def params(self) -> dict[str, Any]:
-        """Return plain data from which `from_params` makes an equal object."""
-        plain = {"name": self.name, "domain": self.domain.params(), "epsilon": self.epsilon}
-        return {**plain, "radius": self.radius, "decode": self.decode}
 
+@dataclass(frozen=True, kw_only=True)
+class MinkowskiResponse(CapResponse):
+    """The paper's randomizer: uniform on the cap around the value, else on the swollen domain.
 
-def goal_error(randomizer: Randomizer, goal: Goal, how: Decode) -> float:
-    """Return the figure that a goal makes small.
+    The output ball is the domain swollen by the cap (the Minkowski sum), so every cap lies inside
+    it whole and the estimate can be made unbiased (paper, section 5.2). In one dimension it is
+    the piecewise mechanism and the square wave.
 
-    mean: the expected distance; worst: the largest expected distance; unbiased: the root of the
-    largest mean squared error.
+    `project` puts an estimate at least `inset` (of the domain's half width) inside the border;
+    a value near the border gains by that, so the goal `worst` searches it with the radius.
     """
-    if goal == "mean":
-        return randomizer.expected_error(how)
-    if goal == "worst":
-        return randomizer.worst_error(how)
-    return math.sqrt(randomizer.worst_error(how, power=2))
+
+    name: ClassVar[str] = "minkowski"
+    inset: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.inset < 1:
+            raise Misuse(f"an inset is a share of the half width below 1, got {self.inset}")
+        super().__post_init__()
+
+    @property
+    def decodes(self) -> tuple[Decode, ...]:
+        """Return the ways to read a report; the median only where caps are boxes."""
+        return ("project", *self._by_median, "unbiased", "raw")
+
+    @property
+    def _whole(self) -> int:
+        return self._half + self.reach
+
+    @property
+    def _apart(self) -> int:
+        return self._half
+
+    def _decode(self, reports: Floats, how: Decode) -> Floats:
+        if how == "raw":
+            return reports
+        if how == "unbiased":
+            if self.heads == 0:
+                raise Misuse(f"a cap of radius {self.radius:g} is too small to say anything")
+            return reports / self.mixing
+        if how == "median":
+            lo = np.clip(reports - self.radius, -1, 1)
+            return self._median(lo, np.clip(reports + self.radius, -1, 1))
+        inner = 1 - self.inset
+        return self._ball.project(reports / inner) * inner
+
+    def squared_error(self, place: Floats) -> float:
+        """Return the mean squared error of the unbiased estimate at a place of the unit ball.
+
+        Per axis, with κ the spread of the unit ball:
+        [β(x² + κr²/d) + (1-β)κ(1+r)²/d]/β² - x², in the squared unit of the domain.
+        """
+        beta, radius, d = self.mixing, self.radius, self.domain.dimension
+        if beta == 0:
+            return math.inf
+        axis = self._ball.spread / d
+        noise = (beta * axis * radius**2 + (1 - beta) * axis * (1 + radius) ** 2) / beta**2
+        per_axis = noise + place**2 * (1 / beta - 1)
+        return float((self.domain.scale**2 * per_axis).sum())
 
 
-def box_median(lo: Floats, hi: Floats, gain: float) -> Floats:
-    """Return the median, axis by axis, of a density 1 + gain on lo..hi and 1 elsewhere.
+@dataclass(frozen=True, kw_only=True)
+class BoundedResponse(CapResponse):
+    """Uniform on a cap inside the domain with probability β, else on the domain.
 
-    The marginal distribution function is piecewise linear, so the median is a formula.
+    The cap's center is the value moved towards the middle until the cap fits, and the output ball
+    is the domain itself. The estimate is biased towards the middle and has the smaller error. In
+    one dimension it is the optimal piecewise mechanism (Zheng et al. 2025).
     """
-    width = np.maximum(hi - lo, 1e-300)
-    weight = gain * np.prod(width / 2, axis=1, keepdims=True)
-    # (t + 1)/2 + weight (t - lo)/width = (1 + weight)/2, unless t falls before or after the box
-    inside = (weight / 2 + weight * lo / width) / (0.5 + weight / width)
-    outside = np.where(lo >= weight, weight, -weight)
-    median: Floats = np.where((lo >= weight) | (hi <= -weight), outside, inside)
-    return median
 
+    name: ClassVar[str] = "bounded"
 
-def _error(choice: Choice) -> float:
-    return choice.error
+    @property
+    def _largest_reach(self) -> int:
+        return self._half
 
+    @property
+    def decodes(self) -> tuple[Decode, ...]:
+        """Return the ways to read a report; the median only where caps are boxes."""
+        return ("raw", *self._by_median)
 
-def least(error: Callable[[float], float], low: float, high: float) -> float:
-    """Return where a function of one variable is least: a coarse look, then Brent's search."""
-    from scipy import optimize  # noqa: PLC0415 - slow to import, and seldom needed
+    @property
+    def _whole(self) -> int:
+        return self._half
 
-    nodes = np.linspace(low, high, 25)
-    at = int(np.argmin([error(float(node)) for node in nodes]))
-    bracket = (float(nodes[max(at - 1, 0)]), float(nodes[min(at + 1, len(nodes) - 1)]))
-    found = optimize.minimize_scalar(
-        error, bounds=bracket, method="bounded", options={"xatol": 1e-3}
-    )
-    return float(found.x)
+    @property
+    def _apart(self) -> int:
+        return self._half - self.reach
+
+    def _centers(self, points: Points) -> Points:
+        return self._ball.shrink(points, self._apart)
+
+    def _center_one(self, point: tuple[int, ...]) -> Sequence[int]:
+        edge = self._apart
+        if self._ball.p == math.inf:  # without the cost of an array
+            return [max(-edge, min(edge, i)) for i in point]
+        center: list[int] = self._centers(np.array([point], dtype=np.int64))[0].tolist()
+        return center
+
+    def _unit_centers(self, places: Floats) -> Floats:
+        edge = self._apart / self._half
+        if edge == 0:
+            return np.zeros_like(places)
+        if self._ball.p == math.inf:
+            return self._ball.project(places / edge) * edge
+        norms = np.linalg.norm(places, ord=self._ball.p, axis=1)
+        moved: Floats = places / np.maximum(norms / edge, 1.0)[:, None]
+        return moved
+
+    def _decode(self, reports: Floats, how: Decode) -> Floats:
+        if how == "raw":
+            return reports
+        cap, edge = self.radius, self._apart / self._half
+        # Values beyond the last center share its cap, so such a cap reaches to the border.
+        lo = np.where(reports - cap <= -edge, -1.0, reports - cap)
+        hi = np.where(reports + cap >= edge, 1.0, reports + cap)
+        return self._median(lo, hi)

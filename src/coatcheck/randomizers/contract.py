@@ -7,8 +7,8 @@ the promise without trusting the sampler, and the accountant can amplify it.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
 from fractions import Fraction
 from typing import Any, ClassVar, Final, Literal
 
@@ -19,8 +19,8 @@ from coatcheck.accounting.laws import AnyLdp, TwoLevel
 from coatcheck.domains import Ball, Box, Categories, Domain, Floats, Points
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
-from coatcheck.randomizers import balls
-from coatcheck.randomizers.quadrature import corners, evenly, extremes
+from coatcheck.randomizers.balls import LatticeBall
+from coatcheck.randomizers.prediction import corners, evenly, extremes
 
 Decode = Literal["unbiased", "project", "raw", "median"]
 Goal = Literal["mean", "worst", "unbiased"]
@@ -80,38 +80,35 @@ class Randomizer(ABC):
     # -- the client's side
 
     def randomize(self, values: Any, entropy: Entropy, *, clamp: bool = False) -> Reports:
-        """Return one report a value, (n, width), from values (n, d) in the user's units.
+        """Return one report per value, (n, width), from values (n, d) in the user's units.
 
         Guarantee: each report is ε-LDP in its value, exactly if `exact`.
         """
+        _check_entropy(entropy)
         if not hasattr(values, "__getitem__") or not hasattr(values, "__len__"):
             values = np.asarray(values)
-        domain = self.domain
-        if isinstance(domain, Box | Ball) and len(values) > CHUNK:
-            return self._in_chunks(domain, np.asarray(values), entropy, clamp=clamp)
-        return self._respond(self.domain.snap(values, clamp=clamp), entropy)
-
-    def _in_chunks(
-        self, domain: Box | Ball, values: Floats, entropy: Entropy, *, clamp: bool
-    ) -> Reports:
-        reports = np.empty((len(values), self.width), dtype=self._dtype)
-        for start in range(0, len(values), CHUNK):
-            rows = slice(start, start + CHUNK)
-            try:
-                points = domain.snap(values[rows], clamp=clamp)
-            except Misuse:
-                domain.snap(values, clamp=clamp)  # names the place in the whole input
-                raise
-            reports[rows] = self._respond(points, entropy)
-        return reports
+        if not (isinstance(self.domain, Box | Ball) and len(values) > CHUNK):
+            return self._respond(self.domain.snap(values, clamp=clamp), entropy)
+        values = np.asarray(values)
+        try:
+            return self._in_chunks(
+                len(values), entropy, lambda rows: self.domain.snap(values[rows], clamp=clamp)
+            )
+        except Misuse:
+            self.domain.snap(values, clamp=clamp)  # names the place in the whole input
+            raise
 
     def respond(self, points: Points, entropy: Entropy) -> Reports:
-        """Return one report a lattice point: what `randomize` does after snapping."""
+        """Return one report per lattice point: what `randomize` does after snapping."""
+        _check_entropy(entropy)
         self._check_points(points)
-        reports = np.empty((len(points), self.width), dtype=self._dtype)
-        for start in range(0, len(points), CHUNK):
+        return self._in_chunks(len(points), entropy, lambda rows: points[rows])
+
+    def _in_chunks(self, size: int, entropy: Entropy, points: Callable[[slice], Points]) -> Reports:
+        reports = np.empty((size, self.width), dtype=self._dtype)
+        for start in range(0, size, CHUNK):
             rows = slice(start, start + CHUNK)
-            reports[rows] = self._respond(points[rows], entropy)
+            reports[rows] = self._respond(points(rows), entropy)
         return reports
 
     def respond_one(self, point: tuple[int, ...], entropy: Entropy) -> tuple[Any, ...]:
@@ -120,13 +117,14 @@ class Randomizer(ABC):
 
     def randomize_one(self, value: Any, entropy: Entropy) -> tuple[Any, ...]:
         """Return the report of one value in the user's units."""
+        _check_entropy(entropy)
         if isinstance(self.domain, Box | Ball | Categories):
             return self.respond_one(self.domain.snap_one(value), entropy)
         return tuple(self.randomize(value, entropy)[0].tolist())
 
     @abstractmethod
     def _respond(self, points: Points, entropy: Entropy) -> Reports:
-        """Return one report a point of a chunk that is known to be on the lattice."""
+        """Return one report per point of a chunk that is known to be on the lattice."""
 
     def _check_points(self, points: Points) -> None:
         if points.ndim != 2 or points.shape[1] != self.domain.dimension:
@@ -148,7 +146,7 @@ class Randomizer(ABC):
     @property
     def low(self) -> Points:
         """Return the least value of each number of a report, for a fixed width on the wire."""
-        raise Misuse(f"{self.name} reports floats, which have no fixed range")
+        return -self.high
 
     @property
     def high(self) -> Points:
@@ -212,9 +210,8 @@ class Randomizer(ABC):
         how = self._check_decode(how)
         if how == "unbiased" and power == 2:
             d = self._numeric.dimension
-            return self.squared_error(
-                np.full(d, math.sqrt(balls.Ball(self._numeric.p, d).spread / d))
-            )
+            spread = LatticeBall(self._numeric.p, d).spread
+            return self.squared_error(np.full(d, math.sqrt(spread / d)))
         return float(self._mean_errors(*self._nodes(_NODES), how, power).mean())
 
     def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
@@ -223,11 +220,16 @@ class Randomizer(ABC):
         ball = self._numeric
         if how == "unbiased" and power == 2:
             return max(map(self.squared_error, extremes(ball.dimension, ball.p)))
-        places = corners(ball.dimension, ball.p, alike=bool(np.ptp(ball.scale) == 0))
-        _, draws = self._nodes(_NODES // 8)
+        places = corners(ball.dimension, ball.p, alike=self._axes_alike)
+        draws = self._draws_at(_NODES // 8)
         every = np.repeat(places, len(draws), axis=0), np.tile(draws, (len(places), 1))
         errors = self._mean_errors(*every, how, power)
         return float(errors.reshape(len(places), -1).mean(axis=1).max())
+
+    @property
+    def _axes_alike(self) -> bool:
+        """Return whether swapping two axes changes no error."""
+        return bool(np.ptp(self._numeric.scale) == 0)
 
     def squared_error(self, place: Floats) -> float:
         """Return the mean squared error of the unbiased estimate at a place of the unit ball.
@@ -241,6 +243,10 @@ class Randomizer(ABC):
         """Return places of the unit ball and, beside each, the draws that `_outcomes` takes."""
         ball = self._numeric
         return evenly(size, dimension=ball.dimension, p=ball.p, extra=self._draws)
+
+    def _draws_at(self, size: int) -> Floats:
+        """Return about so many draws for one place; `_nodes` spreads fewer over each of many."""
+        return self._nodes(size)[1]
 
     def _mean_errors(self, places: Floats, draws: Floats, how: Decode, power: int) -> Floats:
         scale = self._numeric.scale
@@ -261,28 +267,43 @@ class Randomizer(ABC):
 
     # -- parameters
 
-    @abstractmethod
     def params(self) -> dict[str, Any]:
         """Return plain data from which `from_params` makes an equal object."""
+        made: Any = self  # every mechanism is a dataclass
+        given = {field.name: getattr(self, field.name) for field in fields(made)}
+        return {"name": self.name, **{name: _plain(value) for name, value in given.items()}}
 
 
-@dataclass(frozen=True)
-class Choice:
-    """A mechanism, how to read it, and the error it predicts for a goal."""
-
-    randomizer: Randomizer
-    how: Decode
-    error: float
-    goal: Goal
+def _plain(value: Any) -> Any:
+    """Return a parameter as JSON has it: domains and parts by their own parameters."""
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items()}
+    if isinstance(value, tuple):
+        return list(value)
+    return value.params() if hasattr(value, "params") else value
 
 
 def check_epsilon(epsilon: float) -> float:
     """Return a budget as a float, or say why it is none."""
-    if not (isinstance(epsilon, int | float) and math.isfinite(epsilon) and epsilon > 0):
+    number = float(epsilon) if is_number(epsilon) else math.nan
+    if not (math.isfinite(number) and number > 0):
         raise Misuse(f"epsilon must be a number above 0, got {epsilon!r}")
-    if epsilon > LARGEST_EPSILON:
+    if number > LARGEST_EPSILON:
         raise Misuse(f"epsilon {epsilon} protects nothing; ask for at most {LARGEST_EPSILON:g}")
-    return float(epsilon)
+    return number
+
+
+def is_number(value: object) -> bool:
+    """Return whether this is a real number, of Python's or of numpy's; a truth value is none."""
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
+
+
+def _check_entropy(entropy: object) -> None:
+    if not isinstance(entropy, Entropy):
+        raise Misuse(
+            f"randomness comes from coatcheck.entropy: system() for people, seeded(n) for a "
+            f"simulation; not from a {type(entropy).__name__}"
+        )
 
 
 def check_goal(goal: str) -> None:

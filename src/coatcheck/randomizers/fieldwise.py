@@ -1,4 +1,4 @@
-"""Fieldwise response: one randomizer a field of a product, which share the budget.
+"""Fieldwise response: one randomizer per field of a product, which share the budget.
 
 The fields' reports stand side by side; the budgets add up (simple composition), so what each
 field says is ε_field-LDP and all together ε-LDP.
@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from coatcheck.accounting.laws import AnyLdp
-from coatcheck.domains import Floats, Points, Product
+from coatcheck.domains import Floats, Points, Product, side_by_side
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.contract import Decode, Randomizer, Reports
@@ -24,6 +24,8 @@ class FieldwiseResponse(Randomizer):
     """A randomizer for every field of a `Product`, in the product's order."""
 
     name: ClassVar[str] = "fieldwise"
+    decode: ClassVar[Decode] = "raw"  # type: ignore[misc] # every field by its own part's decode
+    decodes: ClassVar[tuple[Decode, ...]] = ("raw",)
     domain: Product
     parts: Mapping[str, Randomizer]
 
@@ -32,7 +34,9 @@ class FieldwiseResponse(Randomizer):
             raise Misuse(f"fieldwise response works on a Product, not on {self.domain}")
         parts = dict(self.parts)
         if list(parts) != list(self.domain.fields):
-            raise Misuse(f"give one randomizer a field, {list(self.domain.fields)}, in that order")
+            raise Misuse(
+                f"give one randomizer per field, {list(self.domain.fields)}, in that order"
+            )
         for name, part in parts.items():
             if part.domain != self.domain.fields[name]:
                 raise Misuse(f"the randomizer of {name!r} is made for another domain")
@@ -50,16 +54,6 @@ class FieldwiseResponse(Randomizer):
     def epsilon_spent(self) -> float:
         """Return an upper bound on the ε that all fields together cost."""
         return _sum_above(part.epsilon_spent for part in self.parts.values())
-
-    @property
-    def decode(self) -> Decode:  # type: ignore[override] # each part has its own
-        """Return "raw": every field is read by its own part's usual decode."""
-        return "raw"
-
-    @property
-    def decodes(self) -> tuple[Decode, ...]:
-        """Return the one way to read it: each field by its own part."""
-        return ("raw",)
 
     @property
     def exact(self) -> bool:
@@ -83,9 +77,7 @@ class FieldwiseResponse(Randomizer):
 
     @property
     def _columns(self) -> dict[str, slice]:
-        ends = np.cumsum([part.width for part in self.parts.values()]).tolist()
-        starts = [0, *ends[:-1]]
-        return {name: slice(a, b) for name, a, b in zip(self.parts, starts, ends, strict=True)}
+        return side_by_side({name: part.width for name, part in self.parts.items()})
 
     @property
     def _dtype(self) -> type[np.int64] | type[np.float64]:
@@ -114,7 +106,7 @@ class FieldwiseResponse(Randomizer):
         return tuple(number for report in drawn for number in report)
 
     def estimate(self, reports: Reports, how: Decode | None = None) -> dict[str, Any]:
-        """Return estimates in the user's units, one entry a field."""
+        """Return estimates in the user's units, one entry per field."""
         self._check_decode(how)
         columns = self._columns
         return {name: part.estimate(reports[:, columns[name]]) for name, part in self.parts.items()}
@@ -140,11 +132,6 @@ class FieldwiseResponse(Randomizer):
     def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
         """Refuse: fields have different units; ask `parts[name].worst_error()`."""
         raise Misuse(f"fields have errors of their own (how={how}, power={power}): ask parts[...]")
-
-    def params(self) -> dict[str, Any]:
-        """Return plain data from which `from_params` makes an equal object."""
-        parts = {name: part.params() for name, part in self.parts.items()}
-        return {"name": self.name, "domain": self.domain.params(), "parts": parts}
 
 
 def _sum_above(numbers: Any) -> float:

@@ -7,107 +7,60 @@ Few cells at a small ε (one cell costs nothing and says nothing), many at a lar
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import InitVar, dataclass
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coatcheck.accounting.laws import TwoLevel
-from coatcheck.domains import Box, Categories, Domain, Floats, Points
+from coatcheck.domains import Box, Categories, Floats, Points
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
-from coatcheck.randomizers.caps import box_median, goal_error
-from coatcheck.randomizers.contract import (
-    Choice,
-    Decode,
-    Goal,
-    Randomizer,
-    check_epsilon,
-    check_goal,
-)
+from coatcheck.randomizers.contract import Decode, Randomizer, check_epsilon
 from coatcheck.randomizers.mixing import TOSSES, above, heads_for, spent
+from coatcheck.randomizers.prediction import box_median
 
-_MAX_CELLS: Final = 1 << 32
-_PATIENCE: Final = 6  # how many ever finer grids in a row may be worse before the search stops
+_MOST_CELLS: Final = 1 << 32
 
 
 @dataclass(frozen=True, kw_only=True)
 class GridResponse(Randomizer):
     """k-ary randomized response on the cells of a box, or on categories.
 
-    Without `cells` (how many along each axis) the grid with the least predicted error for `goal`
-    is searched.
+    `cells` says how many there are along each axis of a box; categories are their own cells.
+    `search.tuned` finds the grid with the least predicted error.
     """
 
     name: ClassVar[str] = "grid"
+    exact: ClassVar[bool] = True
     domain: Box | Categories
     epsilon: float
-    cells: tuple[int, ...] = None  # type: ignore[assignment] # None asks for the search
+    cells: tuple[int, ...] = ()
     decode: Decode = None  # type: ignore[assignment] # None asks for the usual one
-    goal: InitVar[Goal] = "mean"
 
-    def __post_init__(self, goal: Goal) -> None:
-        check_goal(goal)
+    def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", check_epsilon(self.epsilon))
         if isinstance(self.domain, Categories):
             object.__setattr__(self, "cells", (len(self.domain.labels),))
         elif not isinstance(self.domain, Box):
             raise Misuse(f"grid response works on a Box or on Categories, not on {self.domain}")
-        if self.cells is None:
-            tuned = type(self).tuned
-            found = tuned(domain=self.domain, epsilon=self.epsilon, goal=goal, how=self.decode)
-            object.__setattr__(self, "cells", tuple(found.randomizer.params()["cells"]))
-            object.__setattr__(self, "decode", found.how)
         self._check_cells()
-        if self.decode is None:
-            object.__setattr__(self, "decode", self.decodes[0])
-        self._check_decode(self.decode)
+        object.__setattr__(self, "decode", self._check_decode(self.decode or self.decodes[0]))
 
     def _check_cells(self) -> None:
         cells = tuple(self.cells)
         if len(cells) != self.domain.dimension or not all(
-            isinstance(count, int) and count >= 1 for count in cells
+            type(count) is int and count >= 1 for count in cells
         ):
-            raise Misuse(f"cells are one whole number an axis, at least 1, got {self.cells}")
+            raise Misuse(f"cells are one whole number per axis, at least 1, got {self.cells}")
         if isinstance(self.domain, Box) and max(cells) > self.domain.steps:
             raise Misuse(f"a grid cannot be finer than its lattice of {self.domain.steps} steps")
-        if math.prod(cells) > _MAX_CELLS:
+        if math.prod(cells) > _MOST_CELLS:
             raise Misuse(f"a grid has at most 2^32 cells, got {math.prod(cells)}")
         object.__setattr__(self, "cells", cells)
-
-    @classmethod
-    def tuned(
-        cls, *, domain: Domain, epsilon: float, goal: Goal = "mean", how: Decode | None = None
-    ) -> Choice:
-        """Return the grid and decode with the least predicted error for a goal."""
-        check_goal(goal)
-        if isinstance(domain, Categories):
-            made = cls(domain=domain, epsilon=epsilon)
-            return Choice(made, made.decode, made.expected_error(), goal)
-        if not isinstance(domain, Box):
-            raise Misuse(f"grid response works on a Box or on Categories, not on {domain}")
-        if goal == "unbiased":
-            raise Misuse("grid response has no unbiased estimate; use minkowski")
-        hows: tuple[Decode, ...] = (how,) if how else ("median", "raw")
-        return min((cls._best_grid(domain, epsilon, goal, each) for each in hows), key=_error)
-
-    @classmethod
-    def _best_grid(cls, domain: Box, epsilon: float, goal: Goal, how: Decode) -> Choice:
-        best: Choice | None = None
-        worse = 0
-        for cells in _ever_finer(domain):
-            made = cls(domain=domain, epsilon=epsilon, cells=cells, decode=how)
-            error = goal_error(made, goal, how)
-            if best is None or error < best.error:
-                best, worse = Choice(made, how, error, goal), 0
-            elif (worse := worse + 1) > _PATIENCE * domain.dimension:
-                break
-        if best is None:
-            raise Misuse("the lattice is too coarse for any grid")
-        return best
 
     # -- the promise
 
@@ -125,11 +78,6 @@ class GridResponse(Randomizer):
     def mixing(self) -> float:
         """Return β, the probability of an answer that is meant."""
         return self.heads / TOSSES
-
-    @property
-    def exact(self) -> bool:
-        """Return True: a report is drawn in integers."""
-        return True
 
     @property
     def epsilon_spent(self) -> float:
@@ -244,6 +192,16 @@ class GridResponse(Randomizer):
             return (lo + hi) / 2
         return box_median(lo, hi, math.expm1(self.epsilon))
 
+    @property
+    def _axes_alike(self) -> bool:
+        return len(set(self.cells)) == 1 and super()._axes_alike
+
+    def _draws_at(self, size: int) -> Floats:
+        if self.total > size:
+            return super()._draws_at(size)
+        cells = np.stack(np.unravel_index(np.arange(self.total), self.cells), axis=1)
+        return np.pad((cells + 0.5) / np.array(self.cells), ((0, 0), (0, 1)))  # each cell once
+
     def _outcomes(self, places: Floats, draws: Floats) -> list[tuple[float, Floats]]:
         cells = np.array(self.cells)
         near = np.minimum(np.floor((places + 1) / 2 * cells), cells - 1)
@@ -263,13 +221,8 @@ class GridResponse(Randomizer):
             return self.expected_error(how)
         return super().worst_error(how, power=power)
 
-    def params(self) -> dict[str, Any]:
-        """Return plain data from which `from_params` makes an equal object."""
-        plain = {"name": self.name, "domain": self.domain.params(), "epsilon": self.epsilon}
-        return {**plain, "cells": list(self.cells), "decode": self.decode}
 
-
-def _ever_finer(domain: Box) -> Iterator[tuple[int, ...]]:
+def finer_grids(domain: Box) -> Iterator[tuple[int, ...]]:
     """Yield grids with more and more cells, the longer axes cut first and alike axes in turn.
 
     Up to two dimensions every small grid is also tried, such as three cells in a row.
@@ -285,14 +238,10 @@ def _ever_finer(domain: Box) -> Iterator[tuple[int, ...]]:
                 max(1, int(fine * share + 1 - 1e-9 - later * share))
                 for share, later in zip(shares, lag, strict=True)
             )
-            if max(cells) > domain.steps or math.prod(cells) > _MAX_CELLS:
+            if max(cells) > domain.steps or math.prod(cells) > _MOST_CELLS:
                 return
             if cells not in seen:
                 seen.add(cells)
                 yield cells
         if count <= 3 and domain.dimension == 2:
             yield from ((count + 1, 1), (1, count + 1))
-
-
-def _error(choice: Choice) -> float:
-    return choice.error

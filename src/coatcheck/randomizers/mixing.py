@@ -29,14 +29,11 @@ def exp_below(epsilon: float) -> Fraction:
 def heads_for(epsilon: float, *, cap: int, whole: int) -> int:
     """Return the coin's heads out of 2^64.
 
-    Guarantee: heads whole <= (e^epsilon - 1) cap (2^64 - heads), checked in integers.
+    Guarantee: heads whole <= (e^epsilon - 1) cap (2^64 - heads). With gain = (e^epsilon - 1) cap
+    that is heads (gain + whole) <= 2^64 gain, of which this is the largest solution.
     """
     gain = (exp_below(epsilon) - 1) * cap
-    share = gain / (gain + whole)
-    heads = TOSSES * share.numerator // share.denominator
-    if heads * whole > gain * (TOSSES - heads):
-        raise ArithmeticError("the mixing coin exceeds its budget; this is a bug in coatcheck")
-    return heads
+    return math.floor(TOSSES * gain / (gain + whole))
 
 
 def spent(heads: int, *, cap: int, whole: int) -> float:

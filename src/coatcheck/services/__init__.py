@@ -1,5 +1,5 @@
 """BORDER: the roles over HTTP, as separate processes that lose nothing.
 
-`services/x.py` is role x with a socket: it imports that role and none of the others. What a
-service knows beyond its role is who asked and when; none of it is written down.
+There is a folder per role: it imports that role and none of the others. `http` is what they share.
+Beyond its role a service knows who asked and when, and writes none of it down.
 """

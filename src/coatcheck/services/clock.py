@@ -1,8 +1,8 @@
-"""A clock for rounds that a step of the system's clock does not upset.
+"""A clock for rounds that does not jump when the system's clock does.
 
-It follows the wall clock but never goes back, and never runs at more than twice the pace of the
-steady clock: a jump forward by ten minutes takes ten minutes to come through, in which an
-operator can mend it, and no round closes twice or long before its time.
+It follows the wall clock, but never goes back and never runs at more than twice the pace of the
+steady clock. So a jump forward by ten minutes takes ten minutes to come through: an operator has
+time to mend it, and no round closes twice or long before its time.
 """
 
 import time

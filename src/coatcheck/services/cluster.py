@@ -1,7 +1,8 @@
-"""All the services on one machine, as separate processes on loopback: for demos and tests.
+"""All the services on one machine, as separate processes on loopback: for demos, tests and benches.
 
 Writes keys, settings and the operator's token into a folder, starts the processes on free ports,
-and ends them. The same settings would run on separate machines.
+waits until they are ready, and ends them. They also end when the process that started them does.
+The same settings would run on separate machines.
 """
 
 import json
@@ -10,19 +11,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self
 
 from coatcheck.entropy import system
-from coatcheck.errors import Unavailable
+from coatcheck.errors import Error, Refused, Unavailable
 from coatcheck.protocol.keyfiles import SecretKeys, document, read_public, write_bytes
 from coatcheck.protocol.trust import Trust
 from coatcheck.services.http.client import ask
 
-_PATIENCE: Final = 60.0
-OCTETS: Final = {"content-type": "application/octet-stream"}
+PATIENCE: Final = 120.0
+"""Seconds that a service has to get ready, also on a busy machine."""
+_GRACE: Final = 10.0
+_GLANCE: Final = 0.02
+_LOG_LINES: Final = 5
 
 
 def make_keys(path: Path, *, name: str, suite: str = "x25519") -> None:
@@ -33,12 +37,15 @@ def make_keys(path: Path, *, name: str, suite: str = "x25519") -> None:
     write_bytes(Path(f"{stem}.public"), document(keys.public))
 
 
-class Local:
-    """Shufflers, server and board in one folder.
+class Cluster:
+    """Shufflers, server and board in one folder; as a context, they run inside it.
+
+    A service goes by its name: `shuffler-1`, `server`, `board`.
 
     Attributes:
-        stores: the address of each role's store by its name; SQLite in the folder by default.
+        stores: the address of a service's store by its name; SQLite in the folder by default.
         extra: settings that overrule the usual ones, for every role.
+        role_extra: the same for one role, by the role's name.
     """
 
     def __init__(
@@ -49,7 +56,7 @@ class Local:
         suite: str = "x25519",
         stores: Mapping[str, str] | None = None,
         extra: Mapping[str, Any] | None = None,
-        shuffler_extra: Mapping[str, Any] | None = None,
+        role_extra: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self.folder = folder
         self.shufflers = tuple(f"shuffler-{n}" for n in range(1, shufflers + 1))
@@ -59,23 +66,26 @@ class Local:
         self._fresh: dict[str, list[str]] = {}
         self._places: dict[str, str] = {}
         self._extra = {"tick": 0.1, "lease": 2.0, **(extra or {})}
-        self._shuffler_extra = dict(shuffler_extra or {})
+        self._role_extra = dict(role_extra or {})
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / "server.key").exists():
             for name in self.names:
                 make_keys(folder / name, name=name, suite=suite)
             write_bytes(folder / "admin.token", system().token(16).hex().encode(), secret=True)
-        for name in self.names:
-            write_bytes(folder / f"{name}.toml", self._settings(name).encode(), replace=True)
+        self._write_settings()
 
     # -- settings
 
     def role(self, name: str) -> str:
-        """Give the role that goes by a name."""
-        return "shuffler" if name in self.shufflers else name
+        """Give the role of a service."""
+        return name.partition("-")[0]
 
     def _keys(self, name: str) -> list[str]:
         return [*self._fresh.get(name, []), name]
+
+    def _write_settings(self) -> None:
+        for name in self.names:
+            write_bytes(self.folder / f"{name}.toml", self._settings(name).encode(), replace=True)
 
     def _settings(self, name: str) -> str:
         others = [key for other in self.names if other != name for key in self._keys(other)]
@@ -90,11 +100,10 @@ class Local:
         if name in self.shufflers:
             after = [*self.shufflers, "server"][self.shufflers.index(name) + 1]
             values |= {"next": f"@{after}.address", "board": "@board.address"}
-            values |= self._shuffler_extra
         if name == "server":
             shufflers = [f"@{one}.address" for one in self.shufflers]
             values |= {"shufflers": shufflers, "board": "@board.address"}
-        values |= self._extra
+        values |= {**self._extra, **self._role_extra.get(self.role(name), {})}
         # JSON's texts, numbers and lists are TOML's as well.
         lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
         return "\n".join([f"[{self.role(name)}]", *lines, ""])
@@ -116,92 +125,135 @@ class Local:
     # -- processes
 
     def __enter__(self) -> Self:
-        for name in self.names:
-            self.start(name, wait=False)
         try:
+            self.start_all()
             for name in self.names:
-                self.wait(name)
+                self.wait_until_leads(name)
         except BaseException:
             self.end()
             raise
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.end()
 
+    def start_all(self) -> None:
+        """Start every service, and wait for none."""
+        for name in self.names:
+            self.start(name, wait=False)
+
     def start(self, name: str, *, wait: bool = True, listen: str = "") -> None:
-        """Start a service; one that ran before comes back at its old address."""
+        """Start a service; one that ran before comes back at its old address.
+
+        `wait` waits until it answers; whether it leads its store yet, `leads` tells.
+        """
         if name in self.processes:
-            self.processes[name].wait()
-        address = self.folder / f"{name}.address"
-        if address.exists():
+            self._reap(name)
+        with suppress(Unavailable):
             self._places[name] = self.url(name).rpartition("//")[2]
-        listen = listen or self._places.get(name, "")
-        address.unlink(missing_ok=True)
-        command = [sys.executable, "-m", "coatcheck.cli", "serve", self.role(name)]
-        command += ["--config", str(self.folder / f"{name}.toml")]
-        command += ["--listen", listen] if listen else []
+        (self.folder / f"{name}.address").unlink(missing_ok=True)
+        command = [sys.executable, "-m", "coatcheck.services.child", self.role(name)]
+        command += [str(self.folder / f"{name}.toml"), listen or self._places.get(name, "")]
         faults = self.folder / "faults"
         marked = {"COATCHECK_FAULT": str(faults)} if faults.exists() else {}
         with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(  # noqa: S603 - our own command
-                command, stdout=log, stderr=log, env={**os.environ, **marked}
+            self.processes[name] = subprocess.Popen(  # noqa: S603 - our own module
+                command,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **marked},
+                # A group of its own: it and its workers are ended at once, and by nobody's Ctrl-C.
+                start_new_session=True,
             )
         if wait:
             self.wait(name)
 
     def wait(self, name: str) -> str:
         """Wait until a service answers, and give its address."""
-        path = self.folder / f"{name}.address"
-        end = time.monotonic() + _PATIENCE
-        while not path.exists():
-            code = self.processes[name].poll()
-            if code is not None or time.monotonic() > end:
-                log = (self.folder / f"{name}.log").read_text(encoding="utf-8")[-2000:]
-                raise Unavailable(f"{name} did not start (exit code {code}):\n{log}")
-            time.sleep(0.02)
+        self._wait(name, (self.folder / f"{name}.address").exists)
         return self.url(name)
 
+    def wait_until_leads(self, name: str) -> None:
+        """Wait until a service is ready for requests."""
+        self._wait(name, lambda: self.leads(name))
+
+    def _wait(self, name: str, ready: Callable[[], bool]) -> None:
+        end = time.monotonic() + PATIENCE
+        while not ready():
+            self.check(name)
+            if time.monotonic() > end:
+                raise Unavailable(f"the {name} was not ready within {PATIENCE:g} s: read its log")
+            time.sleep(_GLANCE)
+
+    def leads(self, name: str) -> bool:
+        """Tell whether a service answers, its store too, and no other process leads that store."""
+        ca = self._extra.get("ca", "")
+        try:
+            found = ask("GET", f"{self.url(name)}/healthz", ca=ca and str(self.folder / ca))
+        except Error:
+            return False
+        return bool(found["leads"])
+
+    def running(self, name: str) -> bool:
+        """Tell whether a service's process has not ended."""
+        process = self.processes[name]
+        # Not poll(): a process that is not reaped keeps its number, by which its workers are found.
+        return process.returncode is None and _ended(process) is None
+
+    def check(self, *names: str) -> None:
+        """Refuse to go on if one of the services (or any, if none is named) has ended."""
+        for name in names or self.processes:
+            if not self.running(name):
+                ended = _ended(self.processes[name])
+                log = (self.folder / f"{name}.log").read_text(encoding="utf-8", errors="replace")
+                last = [line.strip() for line in log.splitlines() if line.strip()][-_LOG_LINES:]
+                code = self.processes[name].returncode if ended is None else ended.si_status
+                told = " | ".join(last) or "it said nothing"
+                raise Refused(f"the {name} ended with code {code}: {told}")
+
     def url(self, name: str) -> str:
-        """Give the address of a running service."""
-        return (self.folder / f"{name}.address").read_text(encoding="ascii").strip()
+        """Give the address of a service that answers."""
+        try:
+            return (self.folder / f"{name}.address").read_text(encoding="ascii").strip()
+        except FileNotFoundError:
+            raise Unavailable(f"the {name} does not answer yet: try again") from None
 
     def kill(self, name: str) -> None:
-        """End a process as a power failure would."""
-        self.processes[name].send_signal(signal.SIGKILL)
-        self.processes[name].wait()
+        """End a service as a power failure would."""
+        self._reap(name, now=True)
+
+    def _reap(self, name: str, *, now: bool = False, until: float = float("inf")) -> None:
+        """Wait for a service to end by itself, then end its workers and whatever is left."""
+        process = self.processes[name]
+        if process.returncode is not None:
+            return
+        while not now and self.running(name) and time.monotonic() < until:
+            time.sleep(_GLANCE)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        if process.stdin is not None:
+            process.stdin.close()
 
     def rotate(self, name: str) -> None:
-        """Put a fresh key in front of a role's keys, tell the others, and restart them all."""
+        """Put a fresh key in front of a service's keys, tell the others, and restart them all."""
         made = sorted(self.folder.glob(f"{name}.*.key"))
         fresh = f"{name}.{len(made) + 1}"
         make_keys(self.folder / f"{fresh}.key", name=name)
         self._fresh[name] = [fresh, *self._fresh.get(name, [])]
-        for other in self.names:
-            text = self._settings(other).encode()
-            write_bytes(self.folder / f"{other}.toml", text, replace=True)
+        self._write_settings()
         self.end()
-        for other in self.names:
-            self.start(other, wait=False)
-        for other in self.names:
-            self.wait(other)
+        self.__enter__()
 
     def end(self) -> None:
-        """End all processes, in order."""
-        running = [one for one in self.processes.values() if one.poll() is None]
-        for process in running:
-            process.terminate()
-        for process in running:
-            try:
-                process.wait(timeout=10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        """End all processes: in order, or after a while by force."""
+        running = [name for name in self.processes if self.running(name)]
+        for name in running:
+            self.processes[name].send_signal(signal.SIGTERM)
+        until = time.monotonic() + _GRACE
+        for name in self.processes:
+            self._reap(name, until=until)
 
     # -- the operator
 
@@ -212,6 +264,13 @@ class Local:
         """
         body = {"draft": dict(draft), "closes": closes, "expires": expires}
         return open_round(self.url("server"), body, token=self.token)
+
+
+def _ended(process: "subprocess.Popen[bytes]") -> os.waitid_result | None:
+    """Tell how a process ended, and leave it to be reaped; None while it runs or after that."""
+    with suppress(ChildProcessError):
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    return None
 
 
 def open_round(

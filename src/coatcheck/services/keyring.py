@@ -4,11 +4,13 @@ Rotation is a new key file in front of the list; an old one goes when its rounds
 """
 
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from coatcheck.errors import Misuse
 from coatcheck.protocol.keyfiles import PublicKeys, read_keys
 from coatcheck.protocol.keys import KeyPairs, OpeningKey
+from coatcheck.services.settings import Settings
 
 
 class Keyring:
@@ -40,3 +42,14 @@ class Keyring:
             if pairs.opening.public_raw.hex() == public:
                 return pairs.opening
         raise Misuse("no key file here opens what is sealed to this key")
+
+
+def key_files(settings: Settings) -> tuple[Path, ...]:
+    """Find the key files that the settings list."""
+    return tuple(settings.path(name) for name in settings.keys)
+
+
+@cache
+def keyring_of(paths: tuple[Path, ...]) -> Keyring:
+    """Read key files once per process, for jobs."""
+    return Keyring(paths)

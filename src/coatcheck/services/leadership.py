@@ -1,4 +1,4 @@
-"""One leader a database: the process that holds the lease writes, the others stand by."""
+"""One leader per database: the process that holds the lease writes, the others stand by."""
 
 import asyncio
 import contextlib
@@ -8,19 +8,19 @@ from collections.abc import Awaitable, Callable
 from coatcheck.entropy import system
 from coatcheck.errors import Error, Unavailable
 from coatcheck.services.log import log, place_of
-from coatcheck.stores import Leased
+from coatcheck.stores.store import Store
 
 Gained = Callable[[], Awaitable[None]]
 
 
 class Leadership:
-    """The lease of one process, renewed three times in its length.
+    """The lease of one process, which it renews three times before the lease would end.
 
-    *Guarantee:* `fence` is a token under which the store still takes writes, or was one a moment
-    ago, in which case the store refuses them.
+    *Guarantee:* the store takes writes under the token `fence`, or did so a moment ago. In the
+    second case it refuses them.
     """
 
-    def __init__(self, store: Leased, *, seconds: float, gained: Gained) -> None:
+    def __init__(self, store: Store, *, seconds: float, gained: Gained) -> None:
         self._store = store
         self._seconds = seconds
         self._gained = gained
@@ -37,9 +37,13 @@ class Leadership:
     @property
     def fence(self) -> int:
         """The token for a write; refused while another process leads."""
-        if not self.leads or self._prepared is None:
+        self.check()
+        return self._prepared or 0  # lost at this moment: no store takes a write under 0
+
+    def check(self) -> None:
+        """Refuse unless this process leads."""
+        if not self.leads:
             raise Unavailable("this process stands by: another one leads, or the store is away")
-        return self._prepared
 
     async def run(self) -> None:
         """Take the lease, renew it, take it back when it was lost."""
@@ -60,7 +64,7 @@ class Leadership:
                 # Whatever another leader did meanwhile is read before anything is answered.
                 await self._gained()
                 self._prepared = fence
-            # Reckoned from before the question, so that this end comes before the store's.
+            # Counted from before the question, so that this end comes before the store's.
             self._until = begun + self._seconds
         except Error:
             self.answers = False

@@ -7,14 +7,15 @@ import gc
 import logging
 import socket
 import sys
+from importlib import import_module
 from pathlib import Path
-from typing import Final, Literal
+from typing import Any, Final
 
 import uvicorn
 
 from coatcheck.errors import Misuse
 from coatcheck.protocol.keyfiles import write_bytes
-from coatcheck.services.http.app import Frame
+from coatcheck.services.http.app import Application
 from coatcheck.services.http.connections import protocol
 from coatcheck.services.settings import (
     BoardSettings,
@@ -24,44 +25,24 @@ from coatcheck.services.settings import (
     read_settings,
 )
 
-Role = Literal["shuffler", "server", "board"]
-ROLES: Final = ("shuffler", "server", "board")
+ROLES: Final[dict[str, tuple[str, type[Settings]]]] = {
+    "shuffler": ("ShufflerService", ShufflerSettings),
+    "server": ("ServerService", ServerSettings),
+    "board": ("BoardService", BoardSettings),
+}
+"""The class of each role's service, and of its settings."""
 
 
-def build(role: str, config: Path) -> Frame:
+def build(role: str, config: Path) -> Application:
     """Make the application of a role from its settings."""
+    if role not in ROLES:
+        raise Misuse(f"a service is one of {', '.join(ROLES)}, not {role!r}")
     # Each role is loaded alone: a shuffler's process never imports what decodes a report.
-    if role == "shuffler":
-        from coatcheck.services.shuffler.service import ShufflerService  # noqa: PLC0415 - see above
-
-        return ShufflerService(read_settings(config, role=role, kind=ShufflerSettings)).frame
-    if role == "server":
-        from coatcheck.services.server.service import ServerService  # noqa: PLC0415 - see above
-
-        return ServerService(read_settings(config, role=role, kind=ServerSettings)).frame
-    if role == "board":
-        from coatcheck.services.board.service import BoardService  # noqa: PLC0415 - see above
-
-        return BoardService(read_settings(config, role=role, kind=BoardSettings)).frame
-    raise Misuse(f"a service is one of {', '.join(ROLES)}, not {role!r}")
-
-
-class _Announcing(uvicorn.Server):
-    """A server that says where it is once it answers."""
-
-    def __init__(self, config: uvicorn.Config, *, settings: Settings, url: str) -> None:
-        super().__init__(config)
-        self._settings = settings
-        self._url = url
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        await super().startup(sockets)
-        if self.should_exit:
-            return
-        if self._settings.address_file:
-            path = self._settings.path(self._settings.address_file)
-            write_bytes(path, self._url.encode() + b"\n", replace=True)
-        print(f"coatcheck: {self._settings.name} at {self._url}", flush=True)  # noqa: T201 - the result
+    module = import_module(f"coatcheck.services.{role}.service")
+    name, kind = ROLES[role]
+    service: Any = getattr(module, name)(read_settings(config, role=role, kind=kind))
+    app: Application = service.app
+    return app
 
 
 def serve(
@@ -80,11 +61,11 @@ def serve(
     logging.basicConfig(
         level=log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
     )
-    # These would write a line a request, with addresses in it.
+    # These would write a line per request, with addresses in it.
     for name in ("httpx2", "httpcore2", "httpx", "httpcore", "uvicorn.access"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    frame = build(role, config)
-    settings = frame.settings
+    app = build(role, config)
+    settings = app.settings
     bound = _bind(listen or settings.listen)
     host, port = bound.getsockname()[:2]
     if tls is None and settings.tls_certificate:
@@ -92,7 +73,7 @@ def serve(
     shown = f"[{host}]" if ":" in host else host
     url = settings.url or f"{'https' if tls else 'http'}://{shown}:{port}"
     made = uvicorn.Config(
-        frame,
+        app,
         http=protocol(deadline=settings.deadline, connections=settings.connections),
         loop="uvloop",
         ws="none",
@@ -107,7 +88,8 @@ def serve(
         ssl_certfile=tls[0] if tls else None,
         ssl_keyfile=tls[1] if tls else None,
     )
-    server = _Announcing(made, settings=settings, url=url)
+    app.started = lambda: _announce(settings, url)
+    server = uvicorn.Server(made)
     # What is loaded by now stays: the collector need not look at it again while people wait.
     gc.collect()
     gc.freeze()
@@ -116,6 +98,14 @@ def serve(
     finally:
         bound.close()
     return 0 if server.started else 1
+
+
+def _announce(settings: Settings, url: str) -> None:
+    """Say where the service is; whoever comes at once waits in the socket's queue."""
+    if settings.address_file:
+        path = settings.path(settings.address_file)
+        write_bytes(path, url.encode() + b"\n", replace=True)
+    print(f"coatcheck: {settings.name} at {url}", flush=True)  # noqa: T201 - the result
 
 
 def _bind(listen: str) -> socket.socket:

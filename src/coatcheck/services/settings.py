@@ -32,14 +32,14 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         admin_token: a file with the operator's token; without it nobody is the operator.
         queue: how many uploads or letters may wait for the disk; more are told to come later.
         connections: how many connections are held at once.
-        deadline: seconds for a request to arrive in full and for an answer to be read; large ones
-            have longer, by their length.
+        deadline: seconds for a request to arrive in full and for an answer to be read; large
+            deliveries and answers get more time, by their length.
         lease: seconds after which another process may take over from one that died.
         tick: seconds between two looks at what is to be done.
-        workers: processes that open and seal; 0 takes one a core.
+        workers: how many processes open and seal; 0 takes one per core.
         peer_timeout: seconds after which another role counts as away.
-        batch_limit: the most bytes of one batch or bulletin; the same for every role of a round.
-        ca: a file with the certificates by which the other roles are known, if not the system's.
+        batch_limit: the most bytes of one batch or bulletin; give every role of a round the same.
+        ca: a file with the certificates to trust for the other roles, if not the system's.
     """
 
     name: str
@@ -106,7 +106,7 @@ class ShufflerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_onl
     Attributes:
         next: the address of the next shuffler, or of the server.
         board: the board's address, told to people.
-        enrolment: a file of SHA-256 hashes of tokens, one a line; each serves once a round.
+        enrolment: a file of SHA-256 hashes of tokens, one per line; each serves once per round.
     """
 
     next: str
@@ -131,8 +131,8 @@ class BoardSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=T
     """A board also bounds letters, which anybody may post.
 
     Attributes:
-        letters_each: how many letters an address gets in a round; more are refused.
-        letters_for: seconds after a round expires for which letters of it are taken.
+        letters_each: how many letters an address may get per round; more are refused.
+        letters_for: for how many seconds after a round expires its letters are taken.
     """
 
     letters_each: Some = 256
@@ -149,7 +149,7 @@ def read_settings(path: Path, *, role: str, kind: type[_S]) -> _S:
     except OSError as error:
         raise Misuse(f"cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Misuse(f"{path} is no TOML file: {error}") from None
+        raise Misuse(f"{path} is not a TOML file: {error}") from None
     if role not in tables:
         raise Misuse(f"{path} has no table [{role}]: its tables are {', '.join(tables) or 'none'}")
     try:

@@ -19,9 +19,12 @@ from coatcheck.errors import Unavailable
 from coatcheck.protocol.envelope import Bulk
 from coatcheck.protocol.keys import OpeningKey, SealingKey
 from coatcheck.protocol.suites import SUITES
-from coatcheck.services.keyring import Keyring
+from coatcheck.services.keyring import keyring_of
+from coatcheck.services.settings import Settings
+from coatcheck.stores.store import Store
 
 _R = TypeVar("_R")
+_S = TypeVar("_S", bound=Store)
 _CHUNK: Final = 500
 _FEW: Final = 2000
 
@@ -65,6 +68,22 @@ class Workers:
         finally:
             self._running -= 1
 
+    async def run_with_store(
+        self,
+        job: Callable[..., _R],
+        store: _S,
+        open_store: Callable[[str], _S],
+        settings: Settings,
+        *given: Any,
+    ) -> _R:
+        """Run a job whose first argument is the store, which its process opens by itself.
+
+        What is in memory cannot be opened twice: then the job runs in a thread, on this store.
+        """
+        if settings.store == "memory:":
+            return await asyncio.to_thread(job, store, settings, *given)
+        return await self.run(_with_store, job, open_store, settings, *given)
+
     def close(self) -> None:
         """End the workers; one in the middle of a job ends with the service, not before it."""
         self._jobs.shutdown(wait=not self._running, cancel_futures=True)
@@ -74,37 +93,36 @@ class Lanes(Bulk):
     """Opens and seals in several processes once there is enough to do."""
 
     def __init__(self, keys: Sequence[Path], *, count: int) -> None:
-        self._keys = tuple(str(path) for path in keys)
+        self._keys = tuple(keys)
         self._count = count or os.cpu_count() or 1
 
     def unseal_each(
         self, sealed: Sequence[bytes], *, key: OpeningKey, bounds: Sequence[bytes]
     ) -> list[bytes | None]:
         """Open each, in chunks, wherever there is a hand free."""
-        if self._count < 2 or len(sealed) < _FEW:
+        if self._is_little(sealed):
             return super().unseal_each(sealed, key=key, bounds=bounds)
         work = partial(_unseal, self._keys, key.public_raw.hex())
-        starts = range(0, len(sealed), _CHUNK)
-        chunks = _shared_pool(self._count).map(
-            work,
-            [list(sealed[at : at + _CHUNK]) for at in starts],
-            [list(bounds[at : at + _CHUNK]) for at in starts],
-        )
-        return [item for chunk in chunks for item in chunk]
+        return self._in_chunks(work, sealed, bounds)
 
     def seal_each(
         self, plain: Sequence[bytes], *, to: Sequence[SealingKey], bound: bytes
     ) -> list[bytes]:
         """Seal each, in chunks; only public keys travel."""
-        if self._count < 2 or len(plain) < _FEW:
+        if self._is_little(plain):
             return super().seal_each(plain, to=to, bound=bound)
         work = partial(_seal, to[0].suite.name, bound)
-        starts = range(0, len(plain), _CHUNK)
-        chunks = _shared_pool(self._count).map(
-            work,
-            [list(plain[at : at + _CHUNK]) for at in starts],
-            [[key.raw for key in to[at : at + _CHUNK]] for at in starts],
-        )
+        return self._in_chunks(work, plain, [key.raw for key in to])
+
+    def _is_little(self, items: Sequence[bytes]) -> bool:
+        return self._count < 2 or len(items) < _FEW
+
+    def _in_chunks(
+        self, work: Callable[..., list[_R]], first: Sequence[bytes], second: Sequence[bytes]
+    ) -> list[_R]:
+        starts = range(0, len(first), _CHUNK)
+        columns = ([list(of[at : at + _CHUNK]) for at in starts] for of in (first, second))
+        chunks = _shared_pool(self._count).map(work, *columns)
         return [item for chunk in chunks for item in chunk]
 
 
@@ -114,14 +132,20 @@ def _shared_pool(count: int) -> ProcessPoolExecutor:
 
 
 @cache
-def _keyring(paths: tuple[str, ...]) -> Keyring:
-    return Keyring([Path(path) for path in paths])
+def _opened(open_store: Callable[[str], _S], url: str) -> _S:
+    return open_store(url)
+
+
+def _with_store(
+    job: Callable[..., _R], open_store: Callable[[str], _S], settings: Settings, *given: Any
+) -> _R:
+    return job(_opened(open_store, settings.store_url), settings, *given)
 
 
 def _unseal(
-    paths: tuple[str, ...], public: str, sealed: list[bytes], bounds: list[bytes]
+    paths: tuple[Path, ...], public: str, sealed: list[bytes], bounds: list[bytes]
 ) -> list[bytes | None]:
-    key = _keyring(paths).opening(public)
+    key = keyring_of(paths).opening(public)
     return Bulk().unseal_each(sealed, key=key, bounds=bounds)
 
 

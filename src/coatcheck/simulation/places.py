@@ -1,6 +1,6 @@
 r"""Places from people's own files: CSV with a header, or GeoJSON points, read strictly.
 
-A rehearsal or a demo starts here; no private value of a real round passes through this file. A
+A trial or a demo starts here; no private value of a real round passes through this file. A
 value that cannot be read is an error that names its line and column, never a row left out: a
 crowd that silently lost people would be told a promise for more people than it has.
 

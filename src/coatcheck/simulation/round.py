@@ -2,10 +2,10 @@
 
 Knows everybody's values and secrets, which is why nothing here serves people: randomness may be
 seeded, and the clients are told that it is a simulation. Also shows what an adversary in each
-chair sees. SPEC section 1, paper section "A Concrete Protocol".
+role sees. SPEC section 1, paper section "A Concrete Protocol".
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -17,44 +17,28 @@ from coatcheck import tasks
 from coatcheck.accounting.amplification import Guarantee
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse
-from coatcheck.protocol import client, witness
-from coatcheck.protocol.agreement import SignedTerms, countersign, propose, settle
+from coatcheck.protocol import client
+from coatcheck.protocol.agreement import SettledTerms, SignedTerms, countersign, propose, settle
 from coatcheck.protocol.board import Board
-from coatcheck.protocol.client import Invitation, Limit, examine
-from coatcheck.protocol.drafting import GroupDraft, draft_groups, draft_work, notary, party
+from coatcheck.protocol.client import Limit, examine
+from coatcheck.protocol.drafting import Draft, GroupPlan, notary, party
 from coatcheck.protocol.keys import KeyPairs, VerifyingKey
 from coatcheck.protocol.messages import Answer
-from coatcheck.protocol.notices import Bulletin
 from coatcheck.protocol.parcels import Batch, Tally
-from coatcheck.protocol.server import Opened, Server
+from coatcheck.protocol.server import Server
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
 from coatcheck.protocol.suites import Suite, suite_named
-from coatcheck.protocol.terms import Round, Terms
+from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
+from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
 
 OPENS, CLOSES, EXPIRES = 1_000, 2_000, 3_000
 _NO_LIMIT: Final = Limit(epsilon=1e6, delta=1.0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Crowd:
-    """The people of one group, with what they would otherwise keep to themselves.
-
-    Attributes:
-        values: one row a person, in the user's units.
-        minimum: the crowd to wait for; everybody by default.
-        notes: one note a person, if the task reads notes.
-    """
-
-    draft: GroupDraft
-    values: Any
-    notes: Sequence[bytes] = ()
-    clamp: bool = False
-
-
 @dataclass(frozen=True)
-class Cast:
+class RoleKeys:
     """The keys of everyone who runs a round."""
 
     server: KeyPairs
@@ -62,7 +46,7 @@ class Cast:
     board: KeyPairs
 
     @classmethod
-    def draw(cls, *, suite: Suite, shufflers: int, entropy: Entropy) -> "Cast":
+    def draw(cls, *, suite: Suite, shufflers: int, entropy: Entropy) -> "RoleKeys":
         """Draw fresh keys."""
         keys = [KeyPairs(suite, entropy.token(32)) for _ in range(2 + shufflers)]
         return cls(keys[0], tuple(keys[2:]), keys[1])
@@ -75,22 +59,15 @@ class Cast:
         return Trust.of((role, [keys.signing.public_raw]) for role, keys in everyone)
 
     def agree(
-        self, drafts: Sequence[GroupDraft], *, task: tasks.Task, name: str, suite: Suite
+        self, groups: Sequence[GroupPlan], *, task: tasks.Task, name: str, suite: Suite
     ) -> SignedTerms:
         """Draft terms, sign them and have every shuffler sign them."""
-        terms = Terms(
-            round=name,
-            suite=suite.name,  # type: ignore[arg-type] # the suites are the two of the terms
-            groups=draft_groups(drafts, task=task, suite=suite),
-            task=draft_work(task),
+        terms = Draft(round=name, task=task, groups=groups).terms(
+            suite=suite,
             server=party("server", self.server),
-            shufflers=tuple(
-                party(f"shuffler {n}", keys) for n, keys in enumerate(self.shufflers, start=1)
-            ),
+            shufflers=[party(f"shuffler {n}", k) for n, k in enumerate(self.shufflers, start=1)],
             board=notary("board", self.board),
-            opens=OPENS,
-            closes=CLOSES,
-            expires=EXPIRES,
+            times=(OPENS, CLOSES, EXPIRES),
         )
         signed = propose(terms, keys=self.server)
         for keys in self.shufflers:
@@ -98,26 +75,35 @@ class Cast:
         return signed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Outcome:
     """What a simulated round came to, for everybody at once.
 
     Attributes:
-        tickets: for each group one ticket a person, in the order of the values.
+        groups: what was planned for each group.
+        tickets: for each group one ticket per person, in the order of the values.
         answers: for each group what each ticket opened.
         guarantees: what each group was promised.
     """
 
-    round: Round
-    cast: Cast
+    round: SettledTerms
+    keys: RoleKeys
+    groups: tuple[GroupPlan, ...]
     tickets: tuple[tuple[Ticket, ...], ...]
     answers: tuple[tuple[Answer, ...], ...]
     guarantees: tuple[Guarantee, ...]
-    bulletin: Bulletin
+    bulletin: VerifiedBulletin
     board: Board
     batch: bytes
     uploads: tuple[bytes, ...]
     task: tasks.Task
+
+    def __repr__(self) -> str:
+        people = ", ".join(
+            f"{len(tickets)} {group.name}"
+            for group, tickets in zip(self.groups, self.tickets, strict=True)
+        )
+        return f"Outcome({people}; {self.task.name})"
 
     @property
     def tallies(self) -> tuple[Tally, ...]:
@@ -134,7 +120,7 @@ class Outcome:
         }
 
     def values(self, group: int) -> NDArray[np.float64]:
-        """Return the numbers that each person of a group was told, one row a person."""
+        """Return the numbers that each person of a group was told, one row per person."""
         return np.array([answer.values for answer in self.answers[group]], dtype=np.float64)
 
     def partners(self, group: int) -> list[tuple[tuple[int, int], ...]]:
@@ -146,9 +132,12 @@ class Outcome:
 
 
 def simulate(
-    crowds: Sequence[Crowd],
+    plan: Iterable[GroupPlan],
+    values: Mapping[str, Any] | Sequence[Any],
     *,
-    task: tasks.Task,
+    task: tasks.Task | None = None,
+    notes: Sequence[Sequence[bytes]] = (),
+    clamp: bool = False,
     entropy: Entropy | int = 0,
     suite: str = "x25519",
     shufflers: int = 1,
@@ -156,31 +145,98 @@ def simulate(
 ) -> Outcome:
     """Run a round of the real roles in memory and return what everybody got.
 
-    `entropy` is a source, or the seed of one that repeats; seals stay fresh either way.
+    Args:
+        plan: what is decided for each group: a plan of `coatcheck.plan`, or groups by hand.
+        values: for each group, by its name or in the order of the plan, one row per person.
+        task: what to compute; the task of the plan by default.
+        notes: for each group one note per person, if the task reads notes.
+        clamp: whether values outside the domain are moved to its edge.
+        entropy: a source, or the seed of one that repeats; seals stay fresh either way.
+        suite: how reports and answers are sealed.
+        shufflers: how many shufflers stand in a row.
+        name: the name of the round.
     """
+    groups = tuple(plan)
+    work: tasks.Task | None = task or getattr(plan, "task", None)
+    if work is None:
+        raise Misuse("say what to compute: give a task here, or to the plan")
+    people = _by_group(groups, values)
+    written = notes or [[b""] * len(rows) for rows in people]
+    if [len(texts) for texts in written] != [len(rows) for rows in people]:
+        raise Misuse("notes are given for each group, one per person")
     source = seeded(entropy) if isinstance(entropy, int) else entropy
     kind = suite_named(suite)
-    cast = Cast.draw(suite=kind, shufflers=shufflers, entropy=source)
-    signed = cast.agree([crowd.draft for crowd in crowds], task=task, name=name, suite=kind)
+    keys = RoleKeys.draw(suite=kind, shufflers=shufflers, entropy=source)
+    signed = keys.agree(groups, task=work, name=name, suite=kind)
     round_ = settle(signed)
-    invitations = [_invite(signed, crowd.draft.name, cast) for crowd in crowds]
+    invitations = [
+        examine(
+            signed,
+            group=group.name,
+            trusted=keys.trusted,
+            limit=_NO_LIMIT,
+            now=OPENS,
+            simulated=True,
+        )
+        for group in groups
+    ]
     tickets = tuple(
-        _join(invitation, crowd, source)
-        for invitation, crowd in zip(invitations, crowds, strict=True)
+        tuple(
+            invitation.join(value, ledger=None, entropy=source, note=note, clamp=clamp)
+            for value, note in zip(rows, texts, strict=True)
+        )
+        for invitation, rows, texts in zip(invitations, people, written, strict=True)
     )
     uploads = tuple(ticket.upload for group in tickets for ticket in group)
-    batch = _shuffle(uploads, round_, cast=cast, entropy=source)
-    raw = Server(round_, keys=cast.server, task=task).answer(batch)
-    board = Board(sign=cast.board.signing.sign, check=_check)
-    board.publish(raw, round_)
-    bulletin = witness.check_bulletin(board.bulletin(round_.digest), round_)
-    answers = tuple(
-        tuple(client.collect(ticket, bulletin, round_) for ticket in group) for group in tickets
-    )
-    guarantees = tuple(invitation.guarantee for invitation in invitations)
+    batch = _shuffle(uploads, round_, keys=keys, entropy=source)
+    board = Board(sign=keys.board.signing.sign, check=_check)
+    board.publish(Server(round_, keys=keys.server, task=work).answer(batch), round_)
+    bulletin = verify_bulletin(board.bulletin(round_.digest), round_)
     return Outcome(
-        round_, cast, tickets, answers, guarantees, bulletin, board, batch, uploads, task
+        round=round_,
+        keys=keys,
+        groups=groups,
+        tickets=tickets,
+        answers=tuple(tuple(client.collect(t, bulletin) for t in group) for group in tickets),
+        guarantees=tuple(invitation.guarantee for invitation in invitations),
+        bulletin=bulletin,
+        board=board,
+        batch=batch,
+        uploads=uploads,
+        task=work,
     )
+
+
+def _by_group(
+    groups: Sequence[GroupPlan], values: Mapping[str, Any] | Sequence[Any]
+) -> Sequence[Any]:
+    """Put everybody's values into the order of the groups."""
+    names = [group.name for group in groups]
+    if isinstance(values, Mapping):
+        if set(values) != set(names):
+            raise Misuse(f"the plan has the groups {names}, values are for {sorted(values)}")
+        return [values[name] for name in names]
+    if len(values) != len(names):
+        raise Misuse(f"the plan has {len(names)} groups, values are for {len(values)}")
+    return values
+
+
+def _shuffle(uploads: Sequence[bytes], round_: Round, *, keys: RoleKeys, entropy: Entropy) -> bytes:
+    batch = b""
+    for hop, own in enumerate(keys.shufflers):
+        shuffler = Shuffler(round_, keys=own, state=fresh_state(entropy, simulated=True))
+        if hop:
+            shuffler.accept(batch)
+        else:
+            for upload in uploads:
+                shuffler.receive(upload, now=OPENS)
+            shuffler.close(now=CLOSES)
+        batch = shuffler.release()
+    return batch
+
+
+def _check(key: bytes, signature: bytes, message: bytes) -> None:
+    VerifyingKey(key).check(signature, message)
 
 
 @dataclass(frozen=True)
@@ -200,21 +256,15 @@ class View:
     told: frozenset[bytes]
 
 
-def view(outcome: Outcome, chair: str, *, corrupted: Sequence[tuple[int, int]] = ()) -> View:
-    """Sit in an adversary's chair: `server` (with corrupted people if given) or `onlooker`."""
-    if chair == "onlooker":
+def view(outcome: Outcome, role: str, *, corrupted: Sequence[tuple[int, int]] = ()) -> View:
+    """Return what the `server` (with corrupted people if given) or an `onlooker` sees."""
+    if role == "onlooker":
         shown = tuple(tuple(entry[:16] for entry in group) for group in outcome.bulletin.entries)
         return View((), shown, {}, frozenset())
-    if chair != "server":
-        raise Misuse(f"there is no chair {chair!r}: choose server or onlooker")
-    server = Server(outcome.round, keys=outcome.cast.server, task=outcome.task)
-    batch = Batch.decode(outcome.batch, outcome.round)
-    return _linked(server.open(batch), outcome, corrupted)
-
-
-def _linked(
-    opened: Sequence[Opened], outcome: Outcome, corrupted: Sequence[tuple[int, int]]
-) -> View:
+    if role != "server":
+        raise Misuse(f"there is no view of {role!r}: choose server or onlooker")
+    server = Server(outcome.round, keys=outcome.keys.server, task=outcome.task)
+    opened = server.open(Batch.decode(outcome.batch, outcome.round))
     addresses = tuple(tuple(contact.address for contact in group.contacts) for group in opened)
     mine = {outcome.tickets[g][row].keys.address: (g, row) for g, row in corrupted}
     linked = {
@@ -229,33 +279,3 @@ def _linked(
         for partner in outcome.answers[g][row].partners
     )
     return View(tuple(group.reports for group in opened), addresses, linked, told)
-
-
-def _invite(signed: SignedTerms, group: str, cast: Cast) -> Invitation:
-    return examine(
-        signed, group=group, trusted=cast.trusted, limit=_NO_LIMIT, now=OPENS, simulated=True
-    )
-
-
-def _join(invitation: Invitation, crowd: Crowd, entropy: Entropy) -> tuple[Ticket, ...]:
-    notes = crowd.notes or (b"",) * len(crowd.values)
-    return tuple(
-        invitation.join(value, ledger=None, entropy=entropy, note=note, clamp=crowd.clamp)
-        for value, note in zip(crowd.values, notes, strict=True)
-    )
-
-
-def _shuffle(uploads: Sequence[bytes], round_: Round, *, cast: Cast, entropy: Entropy) -> bytes:
-    batch = b""
-    for hop, keys in enumerate(cast.shufflers):
-        shuffler = Shuffler(round_, keys=keys, state=fresh_state(round_, entropy, simulated=True))
-        if hop:
-            shuffler.accept(batch)
-        for upload in () if hop else uploads:
-            shuffler.receive(upload, now=OPENS)
-        batch = shuffler.release(now=CLOSES)
-    return batch
-
-
-def _check(key: bytes, signature: bytes, message: bytes) -> None:
-    VerifyingKey(key).check(signature, message)

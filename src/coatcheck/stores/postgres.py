@@ -35,7 +35,7 @@ WITH lease AS (
   SELECT 1 FROM coatcheck_leases WHERE role = 'shuffler' AND fence = %b FOR SHARE
 ), round AS (
   SELECT number FROM shuffler_rounds
-  WHERE digest = %b AND phase = 'open' AND EXISTS (SELECT 1 FROM lease) FOR SHARE
+  WHERE digest = %b AND phase = %b AND EXISTS (SELECT 1 FROM lease) FOR SHARE
 ), kept AS (
   INSERT INTO shuffler_parcels (round, id, kind, body, token)
   SELECT round.number, u.id, u.kind, u.body, u.token
@@ -97,13 +97,13 @@ class Postgres:
             with connection.transaction():
                 yield _Statements(connection)
 
-    def quick_put(self, digest: bytes, rows: Sequence[Row], *, fence: int) -> bool:
+    def quick_put(self, digest: bytes, rows: Sequence[Row], *, phase: str, fence: int) -> bool:
         """Insert in one statement, which is one way there and back and one commit."""
         columns = [list(column) for column in zip(*rows, strict=True)]
         with self._lock, self._told():
             connection = self._connection or self._connect()
             try:
-                connection.execute(_QUICK, (fence, digest, *columns, len(rows)))
+                connection.execute(_QUICK, (fence, digest, phase, *columns, len(rows)))
             except DivisionByZero:
                 return False
         return True

@@ -14,14 +14,19 @@ _LEASES: Final = (
     " expires DOUBLE PRECISION NOT NULL)"
 )
 
+_ROUNDS: Final = (
+    " (digest {bytes} PRIMARY KEY, name TEXT NOT NULL, signed {bytes} NOT NULL,"
+    " phase TEXT NOT NULL, accepted {bytes} NOT NULL,"
+)
+_BLOBS: Final = (
+    " (digest {bytes} NOT NULL, kind TEXT NOT NULL, raw {bytes} NOT NULL,"
+    " PRIMARY KEY (digest, kind))"
+)
+
 _SHUFFLER: Final = (
     _LEASES,
     "CREATE TABLE shuffler_pledges (name TEXT PRIMARY KEY, digest {bytes} NOT NULL)",
-    (
-        "CREATE TABLE shuffler_rounds (digest {bytes} PRIMARY KEY, number INTEGER UNIQUE NOT NULL,"
-        " name TEXT NOT NULL, signed {bytes} NOT NULL, secret {bytes} NOT NULL,"
-        " phase TEXT NOT NULL, waiting INTEGER NOT NULL, accepted {bytes} NOT NULL)"
-    ),
+    f"CREATE TABLE shuffler_rounds{_ROUNDS} secret {{bytes}} NOT NULL, number INTEGER UNIQUE)",
     # Keyed by the upload's own random id: neither order nor time of arrival is kept.
     (
         "CREATE TABLE shuffler_parcels (round INTEGER NOT NULL, id {bytes} NOT NULL,"
@@ -32,23 +37,13 @@ _SHUFFLER: Final = (
         "CREATE UNIQUE INDEX shuffler_tokens ON shuffler_parcels (round, token)"
         " WHERE token IS NOT NULL"
     ),
-    (
-        "CREATE TABLE shuffler_blobs (digest {bytes} NOT NULL, kind TEXT NOT NULL,"
-        " raw {bytes} NOT NULL, PRIMARY KEY (digest, kind))"
-    ),
+    f"CREATE TABLE shuffler_blobs{_BLOBS}",
 )
 
 _SERVER: Final = (
     _LEASES,
-    (
-        "CREATE TABLE server_rounds (digest {bytes} PRIMARY KEY, name TEXT UNIQUE NOT NULL,"
-        " signed {bytes} NOT NULL, phase TEXT NOT NULL, batch {bytes} NOT NULL,"
-        " outcome TEXT NOT NULL)"
-    ),
-    (
-        "CREATE TABLE server_blobs (digest {bytes} NOT NULL, kind TEXT NOT NULL,"
-        " raw {bytes} NOT NULL, PRIMARY KEY (digest, kind))"
-    ),
+    f"CREATE TABLE server_rounds{_ROUNDS} outcome TEXT NOT NULL, UNIQUE (name))",
+    f"CREATE TABLE server_blobs{_BLOBS}",
 )
 
 _BOARD: Final = (

@@ -1,4 +1,7 @@
-"""SQLite: the embedded store, a write-ahead log that is on the disk before a commit returns."""
+"""SQLite: the embedded store, a write-ahead log that is on the disk before a commit returns.
+
+Without a file it is in memory and forgets with the process, for tests and simulations.
+"""
 
 import sqlite3
 import threading
@@ -61,18 +64,18 @@ def _quick(size: int) -> str:
     return (
         "INSERT INTO shuffler_parcels (round, id, kind, body, token)"  # noqa: S608 - no value in it
         f" SELECT r.number, v.column1, v.column2, v.column3, v.column4 FROM (VALUES {values}) v,"
-        " shuffler_rounds r WHERE r.digest = ? AND r.phase = 'open' AND EXISTS (SELECT 1 FROM"
+        " shuffler_rounds r WHERE r.digest = ? AND r.phase = ? AND EXISTS (SELECT 1 FROM"
         " coatcheck_leases WHERE role = 'shuffler' AND fence = ?) ON CONFLICT DO NOTHING"
     )
 
 
 class SQLite:
-    """A database in one file (with its log beside it), for one host."""
+    """A database in one file (with its log beside it) for one host, or in memory."""
 
     now = "(julianday('now') - 2440587.5) * 86400.0"
     share = ""  # a write transaction is alone from its beginning
 
-    def __init__(self, path: Path, *, role: str) -> None:
+    def __init__(self, path: Path | None, *, role: str) -> None:
         self._path = path
         self._role = role
         self._lock = threading.RLock()
@@ -83,36 +86,35 @@ class SQLite:
     @contextmanager
     def transaction(self) -> Iterator[Session]:
         """Begin as a writer at once, so that a read within cannot be out of date at the write."""
+        with self._begun() as connection:
+            yield _Statements(connection)
+            connection.execute("COMMIT")
+
+    def quick_put(self, digest: bytes, rows: Sequence[Row], *, phase: str, fence: int) -> bool:
+        """Insert in statements of many rows: each step of a statement gives up the interpreter."""
+        with self._begun() as connection:
+            done, at = 0, 0
+            while at < len(rows):
+                size = next(size for size in _SIZES if size <= len(rows) - at)
+                flat = [value for row in rows[at : at + size] for value in row]
+                done += connection.execute(_quick(size), (*flat, digest, phase, fence)).rowcount
+                at += size
+            connection.execute("COMMIT" if done == len(rows) else "ROLLBACK")
+        return done == len(rows)
+
+    @contextmanager
+    def _begun(self) -> Iterator[sqlite3.Connection]:
+        """Begin a transaction, which the block ends; undo it if the block fails."""
         with self._lock, _told():
             connection = self._connection or self._connect()
             connection.execute("BEGIN IMMEDIATE")
             try:
-                yield _Statements(connection)
-                connection.execute("COMMIT")
+                yield connection
             except BaseException:
                 # SQLite has undone it by itself after some errors; then there is nothing to undo.
                 with suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
                 raise
-
-    def quick_put(self, digest: bytes, rows: Sequence[Row], *, fence: int) -> bool:
-        """Insert in statements of many rows: each step of a statement gives up the interpreter."""
-        with self._lock, _told():
-            connection = self._connection or self._connect()
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                done, at = 0, 0
-                while at < len(rows):
-                    size = next(size for size in _SIZES if size <= len(rows) - at)
-                    flat = [value for row in rows[at : at + size] for value in row]
-                    done += connection.execute(_quick(size), (*flat, digest, fence)).rowcount
-                    at += size
-                connection.execute("COMMIT" if done == len(rows) else "ROLLBACK")
-            except BaseException:
-                with suppress(sqlite3.Error):
-                    connection.execute("ROLLBACK")
-                raise
-        return done == len(rows)
 
     def scrub(self) -> bool:
         """Move the log into the file and cut it to nothing: old pages stay nowhere.
@@ -131,9 +133,13 @@ class SQLite:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self._path, timeout=_PATIENCE, isolation_level=None, check_same_thread=False
+            self._path or ":memory:",
+            timeout=_PATIENCE,
+            isolation_level=None,
+            check_same_thread=False,
         )
-        self._path.chmod(0o600)
+        if self._path is not None:
+            self._path.chmod(0o600)
         for setting in _SETTINGS:
             connection.execute(setting).fetchall()
         connection.execute("BEGIN IMMEDIATE")

@@ -1,7 +1,7 @@
 """FAMILY: what a server may compute on the shuffled estimates.
 
-A task sees arrays of estimates, one array a group, and notes if it asks for them; it never sees a
-key, an address or a message, and cannot import what handles them. It answers once a report, with
+A task sees arrays of estimates, one array per group, and notes if it asks for them; it never sees a
+key, an address or a message, and cannot import what handles them. It answers once per report, with
 numbers (`Values`) or with other reports by position (`References`), and it must be
 permutation-equivariant: `check_equivariance` tries to refute that. Paper, sections on problem
 settings and post-computation communication.
@@ -17,7 +17,7 @@ settings and post-computation communication.
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
-from typing import Protocol, cast, runtime_checkable
+from typing import cast
 
 from coatcheck.errors import SHAPELESS, Misuse
 from coatcheck.tasks.answers import (
@@ -31,6 +31,7 @@ from coatcheck.tasks.answers import (
     Values,
     from_pairs,
 )
+from coatcheck.tasks.contract import Optimizes, ReadsNotes, Scored, Task
 from coatcheck.tasks.order import Canonical, answer, canonical_order
 
 __all__ = [
@@ -65,68 +66,6 @@ _BUILT_IN = {
     "maximum-matching": "coatcheck.tasks.matching:MaximumMatching",
     "neighbours": "coatcheck.tasks.neighbours:Neighbours",
 }
-
-
-class Task(Protocol):
-    """A permutation-equivariant function of the estimates of each group."""
-
-    @property
-    def name(self) -> str:
-        """The name in the terms."""
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """What the groups are called, in the order of the arrays."""
-
-    def __call__(self, estimates: Sequence[Floats]) -> Sequence[Answers]:
-        """Answer every report of every group once."""
-
-    def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """Upper bounds: entry [g][h] is how many others of group h an answer in g can expose.
-
-        *Guarantee:* the accountant takes these people out of the crowd (`exposure`), so a number
-        that is too small breaks the promise; the server refuses answers that exceed it.
-        """
-
-    def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:
-        """The most that an answer of each group holds, for estimates of these dimensions."""
-
-    def params(self) -> dict[str, object]:
-        """JSON-able parameters, the name included, from which `from_params` rebuilds the task."""
-
-
-@runtime_checkable
-class ReadsNotes(Protocol):
-    """A task that also reads the notes: fixed-size bytes that travel with a report as they are."""
-
-    @property
-    def note_size(self) -> int:
-        """The bytes of a note, the same in every group."""
-
-    def with_notes(self, estimates: Sequence[Floats], notes: Sequence[Notes]) -> Sequence[Answers]:
-        """Answer every report; `notes[g]` has one row of bytes a report of group g."""
-
-
-@runtime_checkable
-class Optimizes(Protocol):
-    """A task whose answers are one of possibly several optima; all share this objective."""
-
-    def objective(self, estimates: Sequence[Floats], answers: Sequence[Answers]) -> float:
-        """The number that every optimal answer to these estimates has in common."""
-
-
-@runtime_checkable
-class Scored(Protocol):
-    """A task that can say how well a round served its people, when the truth is known."""
-
-    def score(
-        self,
-        truth: Sequence[Floats],
-        *,
-        estimates: Sequence[Floats],
-        answers: Sequence[Answers] | None = None,
-    ) -> Score:
-        """Compare what estimates led to with the true values; answers save computing them again."""
 
 
 def names() -> tuple[str, ...]:

@@ -8,7 +8,6 @@ shuffler's order. This file sees estimates and notes, never keys. Paper, problem
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -22,13 +21,11 @@ from coatcheck.tasks.answers import (
     References,
     check_shape,
 )
-
-if TYPE_CHECKING:
-    from coatcheck.tasks import Task
+from coatcheck.tasks.contract import ReadsNotes, Task
 
 
 def answer(
-    task: "Task",
+    task: Task,
     estimates: Sequence[Floats],
     *,
     notes: Sequence[Notes] | None = None,
@@ -69,7 +66,7 @@ class Canonical:
     *Assumes:* the task is deterministic. Equal reports are interchangeable and stay as they came.
     """
 
-    task: "Task"
+    task: Task
 
     @property
     def name(self) -> str:
@@ -98,7 +95,7 @@ class Canonical:
         return self.task.params()
 
 
-def _checked(task: "Task", estimates: Sequence[Floats]) -> list[Floats]:
+def _checked(task: Task, estimates: Sequence[Floats]) -> list[Floats]:
     if len(estimates) != len(task.groups):
         raise Misuse(
             f"task {task.name} has {len(task.groups)} groups {task.groups}, "
@@ -127,9 +124,7 @@ def _sorted(
     return ordered, [note[order] for note, order in zip(notes, orders, strict=True)]
 
 
-def _run(task: "Task", groups: list[Floats], notes: Sequence[Notes] | None) -> list[Answers]:
-    from coatcheck.tasks import ReadsNotes  # noqa: PLC0415 - the contract imports this file
-
+def _run(task: Task, groups: list[Floats], notes: Sequence[Notes] | None) -> list[Answers]:
     if notes is not None and isinstance(task, ReadsNotes):
         found = list(task.with_notes(groups, notes))
     else:
@@ -148,7 +143,7 @@ def _unsorted(found: list[Answers], orders: list[Positions]) -> list[Answers]:
     return [a.renamed(orders[a.group]) if isinstance(a, References) else a for a in moved]
 
 
-def _check_promises(task: "Task", found: list[Answers], groups: list[Floats]) -> None:
+def _check_promises(task: Task, found: list[Answers], groups: list[Floats]) -> None:
     exposed = task.exposed([len(group) for group in groups])
     sizes = task.answer_size([group.shape[1] for group in groups])
     if [len(row) for row in (*exposed, sizes)] != [len(groups)] * (len(groups) + 1):

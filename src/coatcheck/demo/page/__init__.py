@@ -1,1 +1,1 @@
-"""BORDER: the page, which shows a round from two chairs, and a person's client for browsers."""
+"""BORDER: the page, which shows a run from both sides, and a person's client for browsers."""

@@ -14,11 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from coatcheck.domains import Box
+from coatcheck.demo.city import CITY
 from coatcheck.errors import Misuse
 from coatcheck.planning import Design, Group, plan
 
-CITY: Final = Box.geographic(south=31.190, west=121.430, north=31.262, east=121.514)
 DELTA: Final = 1e-6
 CROWDS: Final = (50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 EPSILONS: Final = (0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0)

@@ -12,23 +12,22 @@ from dataclasses import dataclass
 
 from coatcheck.errors import Refused
 from coatcheck.protocol.agreement import read_signed, settle, write_signed
-from coatcheck.protocol.board import Board
+from coatcheck.protocol.board import Board, Crowded
 from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.notices import posting_size
 from coatcheck.protocol.terms import Round
 from coatcheck.services import faults
-from coatcheck.services.board.mail import Crowded, Mail
-from coatcheck.services.board.routes import add_routes
+from coatcheck.services.board.routes import ROUTES
 from coatcheck.services.clock import Clock
-from coatcheck.services.http.app import Frame
+from coatcheck.services.commit import GroupCommit
+from coatcheck.services.http.app import Application
 from coatcheck.services.http.connections import Receive, Scope, Send, read_body, respond
 from coatcheck.services.http.deliveries import read_delivery
 from coatcheck.services.http.problems import Problem
-from coatcheck.services.keyring import Keyring
+from coatcheck.services.keyring import Keyring, key_files
 from coatcheck.services.log import log
 from coatcheck.services.settings import BoardSettings
-from coatcheck.services.shuffler.commit import GroupCommit
-from coatcheck.stores import BoardStore, Shown, board_store
+from coatcheck.stores.board import BoardStore, LogEntry, board_store
 
 Item = tuple[Round, bytes, bool]
 Placed = tuple[int, bool]
@@ -63,19 +62,17 @@ class BoardService:
         self.settings = settings
         self.store = store or board_store(settings.store_url)
         self.clock = clock or Clock()
-        self.mail = Mail(each=settings.letters_each)
-        self.keyring = Keyring([settings.path(name) for name in settings.keys])
+        self.keyring = Keyring(key_files(settings))
         self.trusted = settings.trusted_keys()
         self.rounds: dict[bytes, Round] = {}
         self.lock = threading.Lock()
-        self.role = Board(sign=self._sign, check=_check)
+        self.role = Board(sign=self._sign, check=_check, letters_each=settings.letters_each)
         self.seen = Seen(0, self.role.checkpoint(), {})
         self._stale = False
-        self.frame = Frame("board", settings, self.store, self._look, self.load)
+        self.app = Application("board", settings, self.store, self.step, self.load)
         self.commits = GroupCommit(self._commit, queue=settings.queue, group=200)
-        self.frame.loops += [self.commits.run]
-        self.frame.bare |= {"bulletin": self.publish, "letters": self.post}
-        add_routes(self)
+        self.app.loops += [self.commits.run]
+        self.app.serve(ROUTES, self)
 
     async def publish(self, digest: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Show the bulletin of a round; again, nothing changes."""
@@ -107,19 +104,19 @@ class BoardService:
             raise Problem("forbidden", "this board does not know the server of these terms")
         if not self.keyring.has(round_.terms.board.verifying):
             raise Problem("refused", "these terms name another board")
-        fence = self.frame.leadership.fence
+        fence = self.app.leadership.fence
         await asyncio.to_thread(self.store.admit, digest, write_signed(signed), fence=fence)
         self.rounds[digest] = round_
 
     def found(self, digest: bytes) -> Round:
         """Find a round that was admitted."""
         if digest not in self.rounds:
-            raise self.frame.absent("this board has no such round")
+            raise self.app.absent("this board has no such round")
         return self.rounds[digest]
 
     async def _show(self, round_: Round, raw: bytes, *, letter: bool) -> int:
         """Have something shown; its place in the log."""
-        self.frame.leadership.fence  # noqa: B018 - a process that stands by shows nothing new
+        self.app.leadership.check()
         found = await self.commits.add((round_, raw, letter))
         if isinstance(found, Crowded):
             raise Problem("refused", "this address has all the letters that a round allows it")
@@ -128,30 +125,31 @@ class BoardService:
             raise Problem("malformed", detail) if letter else found
         place, fresh = found
         kind = "letter" if letter else "bulletin"
-        self.frame.metrics.taken.labels(kind if fresh else "known").inc()
+        self.app.metrics.taken.labels(kind if fresh else "known").inc()
         return place
 
     async def load(self) -> None:
         """Build the board again from its disk, when this process begins to lead."""
         await asyncio.to_thread(self._restore)
 
-    async def _look(self) -> None:
-        self.frame.metrics.waiting.set(self.commits.waiting)
-        self.frame.metrics.rounds.labels("admitted").set(len(self.rounds))
-        self.frame.metrics.rounds.labels("shown").set(len(self.seen.letters))
+    async def step(self) -> None:
+        """Count what is here; a board does nothing by itself."""
+        self.app.metrics.waiting.set(self.commits.waiting)
+        self.app.metrics.rounds.labels("admitted").set(len(self.rounds))
+        self.app.metrics.rounds.labels("shown").set(len(self.seen.letters))
 
     # -- off the event loop
 
     def _restore(self) -> None:
         signed = self.store.rounds()
-        rounds = {digest: settle(read_signed(raw)) for digest, raw in signed.items()}
+        rounds: dict[bytes, Round] = {
+            digest: settle(read_signed(raw)) for digest, raw in signed.items()
+        }
         history = [(rounds[one.digest], one.raw) for one in self.store.history()]
         with self.lock:
-            self.role = Board.restore(history, sign=self._sign, check=_check)
-        self.mail = Mail.of(history, each=self.settings.letters_each)
-        letters: Counter[bytes] = Counter()
-        for round_, _ in history:
-            letters[round_.digest] += 1
+            each = self.settings.letters_each
+            self.role = Board.restore(history, sign=self._sign, check=_check, letters_each=each)
+        letters = Counter(round_.digest for round_, _ in history)
         self.rounds = rounds
         # The first of each round is its bulletin.
         counts = {digest: count - 1 for digest, count in letters.items()}
@@ -165,35 +163,28 @@ class BoardService:
         """
         if self._stale:
             self._restore()
-        fresh: list[Shown] = []
+        fresh: list[LogEntry] = []
         results: list[Placed | Refused] = []
         with self.lock:
             for round_, raw, letter in items:
                 try:
-                    place = (self._deliver if letter else self.role.publish)(raw, round_)
+                    place = (self.role.post if letter else self.role.publish)(raw, round_)
                 except Refused as refused:
                     results.append(refused)
                     continue
                 new = place == self.seen.size + len(fresh)
                 results.append((place, new))
                 if new:
-                    fresh.append(Shown(round_.digest, raw))
+                    fresh.append(LogEntry(round_.digest, raw))
         if fresh:
             self._write(fresh)
         return results
 
-    def _deliver(self, raw: bytes, round_: Round) -> int:
-        """Show a letter, unless its address has too many."""
-        self.mail.check(raw, round_)
-        place = self.role.post(raw, round_)
-        self.mail.add(raw, round_)
-        return place
-
-    def _write(self, fresh: Sequence[Shown]) -> None:
+    def _write(self, fresh: Sequence[LogEntry]) -> None:
         # Until the store has it, the role is ahead of what may be seen.
         self._stale = True
         faults.reach("board.write")
-        self.store.append(fresh, at=self.seen.size, fence=self.frame.leadership.fence)
+        self.store.append(fresh, at=self.seen.size, fence=self.app.leadership.fence)
         faults.reach("board.written")
         letters = dict(self.seen.letters)
         for one in fresh:

@@ -10,12 +10,17 @@ from typing import Any, TypeVar
 import msgspec
 
 from coatcheck.errors import Refused, TwoFaces
+from coatcheck.protocol.agreement import SettledTerms
 from coatcheck.protocol.keyfiles import write_bytes
 from coatcheck.protocol.merkle import check_inclusion
-from coatcheck.protocol.notices import LETTER_LEAF, Bulletin, Checkpoint
-from coatcheck.protocol.terms import Round
-from coatcheck.protocol.witness import check_heading, follow
-from coatcheck.services.http.client import Peers
+from coatcheck.protocol.notices import LETTER_LEAF, Checkpoint
+from coatcheck.protocol.verification import (
+    VerifiedBulletin,
+    VerifiedCheckpoint,
+    follow,
+    verify_heading,
+)
+from coatcheck.services.http.client import HttpClient
 
 _T = TypeVar("_T")
 
@@ -29,14 +34,14 @@ class BoardView:
             two faces, the one that does not continue it as `.forked`.
     """
 
-    def __init__(self, url: str, *, round_: Round, path: Path, peers: Peers) -> None:
+    def __init__(self, url: str, *, round_: SettledTerms, path: Path, peers: HttpClient) -> None:
         self.url = url
         self.round = round_
         self._kept = Path(f"{path}.checkpoint")
         self._forked = Path(f"{path}.forked")
         self._peers = peers
 
-    async def follow(self) -> Checkpoint:
+    async def follow(self) -> VerifiedCheckpoint:
         """Fetch the board's checkpoint, check that it continues the last one, and keep it."""
         raw = await self._peers.get(f"{self.url}/checkpoint")
         board = bytes.fromhex(self.round.terms.board.verifying)
@@ -55,13 +60,13 @@ class BoardView:
             write_bytes(self._kept, raw, secret=True, replace=True)
         return point
 
-    async def check_bulletin(self, bulletin: Bulletin) -> None:
+    async def check_bulletin(self, bulletin: VerifiedBulletin) -> None:
         """Check that a bulletin is in the log that the board signs for everybody."""
         point = await self.follow()
         url = f"{self.url}/rounds/{self.round.digest.hex()}/place"
         place = _read(await self._peers.get(url), int)
         path = await self._included(place, point)
-        check_heading(bulletin.heading, self.round, point=point, place=place, path=path)
+        verify_heading(bulletin.heading, self.round, point=point, place=place, path=path)
 
     async def check_letter(self, posting: bytes, answer: bytes) -> None:
         """Check that a letter is in the log, at the place that the board's answer names."""

@@ -1,1 +1,1 @@
-"""What every service shares of HTTP: the application, its connections, problems and the client."""
+"""What services share of HTTP: application, routes, OpenAPI, connections, problems, client."""

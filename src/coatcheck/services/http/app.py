@@ -1,86 +1,98 @@
-"""The frame of every service: start and end, who leads, health, counts, problems, the operator.
+"""The application of every service: start and end, who leads, health, counts, routes, problems.
 
-A role's service fills it with its own routes and steps. The upload paths are dispatched here,
-before FastAPI, as bare callables: a FastAPI route costs three times as much.
+A role's service adds its table of routes and its steps. There is no web framework: the table is
+the router, msgspec reads and writes the documents (docs/decisions/0009-one-schema-system.md).
 """
 
 import asyncio
 import contextlib
 import hmac
-import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final
 
-from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
+import msgspec
+from msgspec import Struct
 
 from coatcheck.errors import Error
+from coatcheck.protocol.keyfiles import PublicKeys
 from coatcheck.services.http.connections import (
-    App,
-    Message,
     Receive,
     Scope,
     Send,
+    Wire,
     header,
     read_body,
+    respond,
     respond_problem,
 )
-from coatcheck.services.http.problems import MEDIA, Problem, told
+from coatcheck.services.http.openapi import describe
+from coatcheck.services.http.problems import Problem, told
+from coatcheck.services.http.routes import JSON, Reply, Route
 from coatcheck.services.leadership import Leadership
 from coatcheck.services.log import log, place_of
-from coatcheck.services.metrics import MEDIA as METRICS_MEDIA
+from coatcheck.services.metrics import MEDIA as METRICS
 from coatcheck.services.metrics import Metrics
 from coatcheck.services.settings import Settings
-from coatcheck.stores import Leased
+from coatcheck.stores.store import Store
 
 _CONTROL_LIMIT: Final = 1 << 18
-_BARE: Final = re.compile(r"^/rounds/([0-9a-f]{64})/([a-z]+)$")
 
-Bare = Callable[[bytes, Scope, Receive, Send], Awaitable[None]]
 Step = Callable[[], Coroutine[Any, Any, None]]
 
 
 @dataclass
-class Frame:
-    """What surrounds a role.
+class Application:
+    """The application of a service: everything around its role.
 
     Attributes:
-        bare: callables for `POST /rounds/{digest}/NAME`, by name.
-        loops: what runs beside the requests, as long as the service does.
         step: one look at what is to be done for the rounds.
         loaded: reads the store when this process begins to lead.
+        loops: what runs beside the requests, as long as the service does.
+        endings: what is done when the service ends.
+        routes: the table that the application serves.
+        started: called once when the service begins to answer.
+        document: the OpenAPI document of the table.
     """
 
     role: str
     settings: Settings
-    store: Leased
+    store: Store
     step: Step
     loaded: Step
     loops: list[Step] = field(default_factory=list)
     endings: list[Step] = field(default_factory=list)
-    bare: dict[str, Bare] = field(default_factory=dict)
+    routes: list[Route] = field(default_factory=list)
+    started: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         self.metrics = Metrics(self.role)
         self.leadership = Leadership(self.store, seconds=self.settings.lease, gained=self.loaded)
-        self.api = FastAPI(
-            title=f"coatcheck {self.role}",
-            version="1",
-            lifespan=self._lifespan,
-            docs_url=None,
-            redoc_url=None,
-            redirect_slashes=False,
-        )
         self._token = self.settings.token()
         self._tasks: set[asyncio.Task[bool]] = set()
-        _add_common(self)
+        self._find = lru_cache(maxsize=256)(self._search)
+        self._service: Any = None
+        self.document: dict[str, Any] = {}
+
+    def serve(self, routes: Sequence[Route], service: object) -> None:
+        """Serve a role's routes, whose handlers are called with its service."""
+        self._service = service
+        self.routes = [*routes, *COMMON]
+        self.document = describe(self.role, self.routes)
+
+    # -- the service's life
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        async with self._running():
+            self.started()
+            await send({"type": "lifespan.startup.complete"})
+            await receive()
+        await send({"type": "lifespan.shutdown.complete"})
 
     @contextlib.asynccontextmanager
-    async def _lifespan(self, app: FastAPI) -> AsyncIterator[None]:
-        del app
+    async def _running(self) -> AsyncIterator[None]:
         await self.leadership.renew()
         running: list[asyncio.Task[Any]] = [
             asyncio.create_task(loop())
@@ -115,14 +127,15 @@ class Frame:
         try:
             await step()
         except Error as error:
-            self.metrics.failures.labels(name).inc()
             log.warning("%s: %s", name, error)
-            return False
         except Exception as error:  # noqa: BLE001 - the loop must outlive whatever it is
-            self.metrics.failures.labels(name).inc()
             log.error("%s: a mistake of ours: %s", name, place_of(error))
-            return False
-        return True
+        else:
+            return True
+        self.metrics.failures.labels(name).inc()
+        return False
+
+    # -- requests
 
     def absent(self, what: str) -> Problem:
         """Say that something is not here; a process that stands by cannot know."""
@@ -130,128 +143,101 @@ class Frame:
             return Problem("unavailable", "this process stands by, and does not know")
         return Problem("not-found", what)
 
-    def operator(self, request: Request) -> None:
-        """Let only the operator pass."""
-        given = request.headers.get("authorization", "").removeprefix("Bearer ").encode()
-        if not self._token or not hmac.compare_digest(given, self._token):
-            raise Problem("forbidden", "this needs the operator's token as a Bearer credential")
-
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take the bare paths; hand everything else to FastAPI with its body read under a cap."""
+        """Answer a request; whatever goes wrong is told as a problem."""
         if scope["type"] != "http":
-            await self.api(scope, receive, send)
+            await self._live(receive, send)
             return
         try:
-            if scope["method"] == "POST":
-                digest, name = _parsed(scope["path"])
-                bare = self.bare.get(name)
-                if bare is not None:
-                    await bare(digest, scope, receive, send)
-                    return
-            await self._control(self.api, scope, receive, send)
+            await self._find(scope["method"], scope["path"])((scope, receive, send))
         except Problem as problem:
             await self.refuse(send, problem)
         except Error as error:
             await self.refuse(send, told(error))
-        except asyncio.CancelledError:
-            raise
         except Exception as error:  # noqa: BLE001 - the one who asked learns nothing of it
             log.error("a mistake of ours: %s", place_of(error))
             await self.refuse(send, Problem("internal", "this is our mistake; it was counted"))
+
+    def _search(self, method: str, path: str) -> Callable[[Wire], Awaitable[None]]:
+        """Find what answers requests for a path."""
+        others: list[str] = []
+        for route in self.routes:
+            found = route.pattern.fullmatch(path)
+            if found and route.method == method:
+                if not route.takes_bytes:
+                    return partial(self._answer, route, found.groupdict())
+                return partial(
+                    route.handler, self._service, *route.read(found.groupdict()).values()
+                )
+            others += [route.method] if found else []
+        if others:
+            allowed = ", ".join(others)
+            raise Problem("method", f"this address takes {allowed}", allow=allowed)
+        raise Problem("not-found", "there is nothing at this address")
+
+    async def _answer(self, route: Route, path: dict[str, str], wire: Wire) -> None:
+        scope, receive, send = wire
+        if route.operator:
+            self._check_operator(scope)
+        asked = route.read(path, scope["query_string"])
+        if route.body is not None:
+            raw = await read_body(scope, receive, limit=_CONTROL_LIMIT)
+            asked["body"] = route.read_body(raw)
+        found = await route.handler(self._service, **asked)
+        media = route.media
+        if not isinstance(found, Reply):
+            found, media = Reply(msgspec.json.encode(found)), JSON
+        await respond(send, route.status, found.body, media=media.encode(), headers=found.headers)
+
+    def _check_operator(self, scope: Scope) -> None:
+        given = header(scope, b"authorization").removeprefix(b"Bearer ")
+        if not self._token or not hmac.compare_digest(given, self._token):
+            raise Problem("forbidden", "this needs the operator's token as a Bearer credential")
 
     async def refuse(self, send: Send, problem: Problem) -> None:
         """Tell a problem and count it."""
         self.metrics.problems.labels(problem.kind.name).inc()
         await respond_problem(send, problem)
 
-    async def _control(self, api: App, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] in {"GET", "HEAD", "OPTIONS"}:
-            await api(scope, receive, send)
-            return
-        if header(scope, b"content-type").partition(b";")[0].strip() != b"application/json":
-            scope["headers"] = _as_json(scope["headers"])
-        body = await read_body(scope, receive, limit=_CONTROL_LIMIT)
-        given = False
 
-        async def replay() -> Message:
-            nonlocal given
-            if given:
-                return await receive()
-            given = True
-            return {"type": "http.request", "body": body, "more_body": False}
+class Health(Struct, frozen=True):
+    """Which role this is, and whether this process leads its store."""
 
-        await api(scope, replay, send)
+    role: str
+    leads: bool
 
 
-@lru_cache(maxsize=256)
-def _parsed(path: str) -> tuple[bytes, str]:
-    """Take `/rounds/{digest}/NAME` apart; other paths have no name."""
-    found = _BARE.match(path)
-    return (bytes.fromhex(found[1]), found[2]) if found else (b"", "")
+async def healthz(service: Any) -> Health:
+    """Say whether the service leads and its store answers."""
+    app: Application = service.app
+    if not app.leadership.answers:
+        raise Problem("unavailable", "the store does not answer")
+    return Health(app.role, app.leadership.leads)
 
 
-def _as_json(headers: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-    """Read every control document as JSON, whatever it is called: one way to be refused."""
-    rest = [(name, value) for name, value in headers if name != b"content-type"]
-    return [*rest, (b"content-type", b"application/json")]
+async def key(service: Any) -> PublicKeys:
+    """Give the public keys for new rounds."""
+    public: PublicKeys = service.keyring.public
+    return public
 
 
-def _add_common(frame: Frame) -> None:
-    api = frame.api
-
-    @api.exception_handler(Problem)
-    async def tell(request: Request, problem: Problem) -> Response:
-        del request
-        frame.metrics.problems.labels(problem.kind.name).inc()
-        return Response(
-            problem.document(), problem.kind.status, headers=problem.headers, media_type=MEDIA
-        )
-
-    @api.exception_handler(Error)
-    async def tell_error(request: Request, error: Error) -> Response:
-        return await tell(request, told(error))
-
-    @api.exception_handler(RequestValidationError)
-    async def tell_shape(request: Request, error: RequestValidationError) -> Response:
-        places = sorted({".".join(str(part) for part in one["loc"]) for one in error.errors()})
-        return await tell(request, Problem("unprocessable", f"wrong: {', '.join(places)[:300]}"))
-
-    @api.exception_handler(HTTPException)
-    async def tell_http(request: Request, error: HTTPException) -> Response:
-        name = {404: "not-found", 405: "method", 400: "malformed"}.get(error.status_code)
-        answer = await tell(request, Problem(name or "internal", str(error.detail)))
-        answer.headers.update(error.headers or {})
-        return answer
-
-    @api.get("/healthz", responses=problems(503))
-    async def healthz() -> dict[str, Any]:
-        """Say whether the service leads and its store answers."""
-        if not frame.leadership.answers:
-            raise Problem("unavailable", "the store does not answer")
-        return {"role": frame.role, "leads": frame.leadership.leads}
-
-    @api.get("/metrics", response_class=Response, responses={200: {"content": {METRICS_MEDIA: {}}}})
-    async def metrics() -> Response:
-        """Give the counts as Prometheus reads them."""
-        frame.metrics.leads.set(frame.leadership.leads)
-        return Response(frame.metrics.page(), media_type=METRICS_MEDIA)
+async def metrics(service: Any) -> Reply:
+    """Give the counts as Prometheus reads them."""
+    app: Application = service.app
+    app.metrics.leads.set(app.leadership.leads)
+    return Reply(app.metrics.page())
 
 
-_SCHEMA: Final = {
-    "type": "object",
-    "required": ["type", "title", "status", "detail"],
-    "properties": {
-        "type": {"type": "string"},
-        "title": {"type": "string"},
-        "status": {"type": "integer"},
-        "detail": {"type": "string"},
-    },
-}
+async def openapi(service: Any) -> dict[str, Any]:
+    """Give this document."""
+    app: Application = service.app
+    return app.document
 
 
-def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """Document that an address answers with these problems."""
-    return {
-        status: {"description": "A problem", "content": {MEDIA: {"schema": _SCHEMA}}}
-        for status in statuses
-    }
+COMMON: Final = (
+    Route("GET", "/key", key),
+    Route("GET", "/healthz", healthz, problems=(503,)),
+    Route("GET", "/metrics", metrics, media=METRICS),
+    Route("GET", "/openapi.json", openapi),
+)
+"""What every service serves."""

@@ -5,6 +5,7 @@ carries its own signature, which is what counts.
 """
 
 import hashlib
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from coatcheck.errors import BadSignature, Malformed
@@ -12,8 +13,19 @@ from coatcheck.protocol.keys import SigningKey, VerifyingKey
 from coatcheck.protocol.parcels import Batch
 from coatcheck.protocol.terms import Round
 from coatcheck.services.http.connections import Receive, Scope, grant_time, header, read_body
+from coatcheck.services.http.routes import OCTETS, Header, Nothing, Route
 
 _LABEL: Final = b"coatcheck/v1/delivery\0"
+_HEADERS: Final = (
+    Header("coatcheck-content", "The SHA-256 hash of the body.", "^[0-9a-f]{64}$"),
+    Header("coatcheck-signature", "The sender's signature over it.", "^[0-9a-f]{128}$"),
+)
+
+
+def delivery(path: str, handler: Callable[..., Awaitable[None]]) -> Route:
+    """Make the row of a route that takes a delivery."""
+    problems = (403, 409, 429, 507)
+    return Route("POST", path, handler, gives=Nothing, reads=_HEADERS, problems=problems)
 
 
 def delivery_headers(raw: bytes, *, digest: bytes, signing: SigningKey) -> dict[str, str]:
@@ -22,7 +34,7 @@ def delivery_headers(raw: bytes, *, digest: bytes, signing: SigningKey) -> dict[
     return {
         "coatcheck-content": content.hex(),
         "coatcheck-signature": signing.sign(_LABEL + digest + content).hex(),
-        "content-type": "application/octet-stream",
+        "content-type": OCTETS,
     }
 
 

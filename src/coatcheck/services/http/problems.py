@@ -1,12 +1,13 @@
 """Problem documents (RFC 9457): a closed list of types, and sentences that say what to do.
 
-A detail is a fixed sentence or a role's own words about terms, batches and counts; none repeats
-what one person sent.
+A detail is a fixed sentence, or a role's own words about terms, batches and counts. No detail
+repeats what one person sent.
 """
 
-import json
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
+
+import msgspec
+from msgspec import Struct
 
 from coatcheck.errors import (
     BadKey,
@@ -24,18 +25,13 @@ MEDIA: Final = "application/problem+json"
 _PREFIX: Final = "https://coatcheck.example/problems/"
 
 
-@dataclass(frozen=True)
-class Kind:
-    """One type of problem."""
+class Kind(NamedTuple):
+    """One type of problem; `pause` is after how many seconds to come back, 0 for never."""
 
     name: str
     status: int
     title: str
-
-    @property
-    def type(self) -> str:
-        """The address that stands for the type; nobody needs to fetch it."""
-        return _PREFIX + self.name
+    pause: int = 0
 
 
 KINDS: Final = {
@@ -51,59 +47,60 @@ KINDS: Final = {
         Kind("refused", 409, "Going on would break a promise"),
         Kind("too-large", 413, "The body is larger than anything this address takes"),
         Kind("unprocessable", 422, "The document does not say what it has to"),
-        Kind("releasing", 425, "The round is being released; come back in a moment"),
-        Kind("busy", 429, "Too many wait already; come back in a moment"),
+        Kind("releasing", 425, "The round is being released; come back in a moment", 2),
+        Kind("busy", 429, "Too many wait already; come back in a moment", 1),
+        Kind("long-headers", 431, "The headers are larger than any that are read here"),
         Kind("internal", 500, "This is our mistake"),
-        Kind("unavailable", 503, "This cannot be done now; come back in a moment"),
-        Kind("full", 507, "There is no room left; come back later"),
+        Kind("unavailable", 503, "This cannot be done now; come back in a moment", 2),
+        Kind("full", 507, "There is no room left; come back later", 30),
     )
 }
 """Every type there is."""
 
-_PAUSE: Final = {"releasing": 2, "busy": 1, "unavailable": 2, "full": 30}
+_NAMES: Final[tuple[tuple[type[Error], str], ...]] = (
+    (Full, "full"),
+    (Unavailable, "unavailable"),
+    (Fenced, "unavailable"),
+    (Malformed, "malformed"),
+    (BadKey, "malformed"),
+    (BadSignature, "forbidden"),
+    (Refused, "refused"),
+    (Misuse, "unprocessable"),
+)
+
+
+class ProblemDocument(Struct, frozen=True):
+    """What was wrong, and what to do about it (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
 
 
 class Problem(Exception):
-    """Something to tell the one who asked."""
+    """Something to tell the client.
 
-    def __init__(self, name: str, detail: str) -> None:
+    Attributes:
+        headers: what the answer says beside the document: when to come back, which methods.
+    """
+
+    def __init__(self, name: str, detail: str, *, allow: str = "") -> None:
         super().__init__(detail)
         self.kind = KINDS[name]
         self.detail = detail
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """When to come back, and where the connection cannot be used any more."""
-        pause = _PAUSE.get(self.kind.name)
-        found = {"retry-after": str(pause)} if pause else {}
-        return found | ({"connection": "close"} if self.kind.status == 413 else {})
+        said = {"retry-after": str(self.kind.pause or ""), "allow": allow}
+        self.headers = {name: value for name, value in said.items() if value}
 
     def document(self) -> bytes:
         """Write the problem."""
-        kind = self.kind
-        return json.dumps(
-            {
-                "type": kind.type,
-                "title": kind.title,
-                "status": kind.status,
-                "detail": self.detail,
-            }
-        ).encode()
+        name, status, title, _ = self.kind
+        return msgspec.json.encode(ProblemDocument(_PREFIX + name, title, status, self.detail))
 
 
 def told(error: Error) -> Problem:
     """Turn one of our errors into the problem that is told."""
-    names: tuple[tuple[type[Error], str], ...] = (
-        (Full, "full"),
-        (Unavailable, "unavailable"),
-        (Fenced, "unavailable"),
-        (Malformed, "malformed"),
-        (BadKey, "malformed"),
-        (BadSignature, "forbidden"),
-        (Refused, "refused"),
-        (Misuse, "unprocessable"),
-    )
-    for kind, name in names:
+    for kind, name in _NAMES:
         if isinstance(error, kind):
             return Problem(name, str(error))
     return Problem("internal", "this is our mistake, and it was counted")

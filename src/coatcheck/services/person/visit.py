@@ -2,35 +2,41 @@
 
 What is private stays in the ticket, which is stored before anything is sent. A retry sends the
 same bytes; whatever fails, no other and no less private way is tried. SPEC section 12.
+
+    async with Visit(url, path=Path("my.ticket"), trusted=trusted) as visit:
+        await visit.join((31.2, 121.4), group="riders", limit=Limit(1.0, 1e-6), ledger=ledger)
+        answer = await visit.collect()
 """
 
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
 from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
-from coatcheck.protocol.agreement import SignedTerms, settle
-from coatcheck.protocol.client import Budget, Inbox, Invitation, Limit, examine, keep_receipt
-from coatcheck.protocol.keyfiles import document, read_secret, write_bytes
+from coatcheck.protocol.agreement import SignedTerms, TrustedTerms, accept
+from coatcheck.protocol.client import Budget, Inbox, Invitation, Limit, examine
+from coatcheck.protocol.keyfiles import document, write_bytes
 from coatcheck.protocol.messages import Answer
-from coatcheck.protocol.notices import Bulletin, posting_size
+from coatcheck.protocol.notices import posting_size
 from coatcheck.protocol.terms import Round
-from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
+from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
-from coatcheck.protocol.witness import check_bulletin
+from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
 from coatcheck.services.board.view import BoardView
-from coatcheck.services.http.client import BULK, Absent, NotTaken, Peers
+from coatcheck.services.http.client import BULK, Absent, HttpClient, NotTaken, patiently
+from coatcheck.services.person.tickets import TicketFile
 
+_R = TypeVar("_R")
 _PAUSE: Final = 0.25
 _LONGEST: Final = 5.0
-_OVER: Final = frozenset({"abandoned"})
+_BYTES: Final = {"content-type": "application/octet-stream"}
 
 
 @dataclass(frozen=True)
@@ -60,20 +66,21 @@ class Visit:
         *,
         path: Path,
         trusted: Trust,
-        peers: Peers | None = None,
+        peers: HttpClient | None = None,
         offer: Offer | None = None,
         ca: str = "",
     ) -> None:
         self.url = url.rstrip("/")
         self.path = path
+        self._file = TicketFile(path)
         self._trusted = trusted
         self._own = peers is None
-        self._peers = peers or Peers(ca=ca)
+        self._peers = peers or HttpClient(ca=ca)
         self._offer = offer
+        self._accepted: TrustedTerms | None = None
         self._kept = Path(f"{path}.offer")
         self._letters = 0
         self._maybe_sent = False
-        self._away = ""
 
     async def __aenter__(self) -> Self:
         return self
@@ -85,39 +92,30 @@ class Visit:
     @property
     def ticket(self) -> Ticket:
         """The ticket, as it is stored."""
-        if not self.path.exists():
-            raise Misuse(f"there is no ticket at {self.path}: join first")
-        return read_ticket(read_secret(self.path))
+        return self._file.read()
+
+    # -- joining
 
     async def offer(self, *, patience: float = 0.0) -> Offer:
         """Fetch the terms of the round and where it stands."""
-        raw = await _patiently(lambda: self._peers.get(self.url), patience)
+        raw = await patiently(lambda: self._peers.get(self.url), patience)
         try:
             plain = msgspec.json.decode(raw, type=dict[str, Any])
             signed = msgspec.convert(plain["signed"], type=SignedTerms)
             found = Offer(signed, plain["board"].rstrip("/"), plain["status"])
         except (msgspec.MsgspecError, KeyError, AttributeError) as error:
             raise Refused(f"{self.url} is no round of a shuffler: {error}") from None
-        self._offer = self._as_first(found)
-        return self._offer
-
-    def _as_first(self, found: Offer) -> Offer:
-        """Keep the terms and the board that came first: nobody signs for the board's address."""
+        # The terms and the board that came first count: nobody signs for the board's address.
         first = self._offer or self._stored_offer()
-        if first is None:
-            return found
-        if found.signed.document != first.signed.document:
-            raise TwoFaces("the shuffler shows other terms now than before: keep both as proof")
-        return Offer(found.signed, first.board, found.status)
-
-    def _stored_offer(self) -> Offer | None:
-        """Read what was kept beside the ticket; without a ticket it is of no round."""
-        if not self.path.exists() or not self._kept.exists():
-            return None
-        return msgspec.json.decode(self._kept.read_bytes(), type=Offer)
+        if first is not None:
+            if found.signed.document != first.signed.document:
+                raise TwoFaces("the shuffler shows other terms now than before: keep both as proof")
+            found = Offer(found.signed, first.board, found.status)
+        self._offer = found
+        return found
 
     async def invitation(self, *, group: str, limit: Limit, patience: float = 30.0) -> Invitation:
-        """Check the terms with one's own arithmetic."""
+        """Check the terms with your own arithmetic."""
         offer = await self.offer(patience=patience)
         now = int(time.time())
         return await asyncio.to_thread(
@@ -153,28 +151,21 @@ class Visit:
         note: bytes = b"",
         clamp: bool = False,
     ) -> Ticket:
-        """Randomize and seal once, store the ticket, then pay; a stored ticket is only paid for."""
-        fresh = not self.path.exists()
-        self._maybe_sent = not fresh
-        if fresh:
-            made = invitation.join(value, ledger=None, note=note, clamp=clamp)
-            if self._offer is not None:
-                write_bytes(self._kept, document(self._offer), secret=True, replace=True)
-            write_bytes(self.path, write_ticket(made), secret=True)
-        ticket = self.ticket
-        if (ticket.digest, ticket.group) != (invitation.round.digest, invitation.group):
-            raise Misuse(
-                f"{self.path} is the ticket of another round or group: choose another name"
-            )
+        """Store a ticket and pay for it, or go on with the one that is stored.
+
+        *Guarantee:* a round that takes no more reports costs nothing and leaves no ticket.
+        """
+        self._maybe_sent = self.path.exists()
+        if not self._maybe_sent:
+            phase = self._known_offer.status.get("phase", "open")
+            if phase != "open":
+                raise Refused(f"the round takes no reports now, it is {phase}: nothing was spent")
+            write_bytes(self._kept, document(self._known_offer), secret=True, replace=True)
         try:
-            if ledger is not None:
-                invitation.pay(ticket, ledger)
-        except Refused:
-            if fresh:
-                self.path.unlink()
+            return invitation.join(value, ledger=ledger, store=self._file, note=note, clamp=clamp)
+        finally:
+            if not self.path.exists():
                 self._kept.unlink(missing_ok=True)
-            raise
-        return ticket
 
     async def hand_in(self, round_: Round, *, token: str = "", patience: float = 60.0) -> Ticket:
         """Send the stored bytes until the shuffler has signed for them.
@@ -185,9 +176,7 @@ class Visit:
         ticket, url = self.ticket, f"{self.url}/uploads"
         if ticket.receipt:
             return ticket
-        headers = {"content-type": "application/octet-stream"}
-        if token:
-            headers["coatcheck-token"] = token
+        headers = {**_BYTES, "coatcheck-token": token} if token else _BYTES
 
         async def once() -> bytes:
             try:
@@ -199,25 +188,30 @@ class Visit:
                 raise
 
         try:
-            receipt = await _patiently(once, patience)
+            receipt = await patiently(once, patience)
         except Refused:
             if self._maybe_sent:
                 return ticket
             raise
-        kept = keep_receipt(ticket, receipt, round_)
-        self._store(kept)
+        kept = client.keep_receipt(ticket, receipt, round_)
+        self._file.update(kept)
         return kept
 
-    async def bulletin(self, *, patience: float) -> Bulletin:
+    # -- collecting, and letters
+
+    async def bulletin(self, *, patience: float) -> VerifiedBulletin:
         """Wait for the bulletin, and check that the board shows the same to everybody."""
-        await self._known()
+        await self._know_terms()
         end, pause = time.monotonic() + patience, _PAUSE
         while True:
-            found = await self._bulletin()
-            if found is not None:
-                return found
+            away = ""
+            try:
+                return await self._bulletin()
+            except Absent:
+                await self._check_alive()
+            except Unavailable as error:
+                away = f" ({error})"
             if time.monotonic() > end:
-                away = f" ({self._away})" if self._away else ""
                 raise Unavailable(
                     f"the round is not answered yet{away}: your ticket waits, try later"
                 )
@@ -225,36 +219,87 @@ class Visit:
             pause = min(pause * 1.3, _LONGEST)
 
     async def collect(self, *, patience: float = 600.0) -> Answer:
-        """Wait for the round's answers and open one's own."""
-        bulletin = await self.bulletin(patience=patience)
-        return client.collect(self.ticket, bulletin, self.round)
+        """Wait for the round's answers and open yours."""
+        return client.collect(self.ticket, await self.bulletin(patience=patience))
 
     async def write(self, body: bytes, *, to: bytes, patience: float = 60.0) -> None:
         """Write a letter to a partner's contact and post it on the board."""
-        await self._known()
+        await self._know_terms()
         posting, after = client.write(self.ticket, body, to=to, round_=self.round)
         # The ticket first: a counter that was used must never be used again.
-        self._store(after)
-        headers = {"content-type": "application/octet-stream"}
+        self._file.update(after)
         url = f"{self._at_board}/letters"
-        raw = await _patiently(lambda: self._peers.send(url, posting, headers=headers), patience)
+        raw = await patiently(lambda: self._peers.send(url, posting, headers=_BYTES), patience)
         view = self._view()
         try:
-            await _patiently(lambda: view.check_letter(posting, raw), patience)
+            await patiently(lambda: view.check_letter(posting, raw), patience)
         except Unavailable as away:
             raise Unavailable(
                 f"the board took your letter; no proof that it shows it yet ({away}): read later"
             ) from None
 
     async def read(self) -> Inbox:
-        """Fetch all letters of the round and read those to oneself; each is read once."""
-        await self._known()
+        """Fetch all letters of the round and read those to you; each is read once."""
+        await self._know_terms()
         await self._view().follow()
         postings = await self._postings()
         inbox = client.read(self.ticket, postings, self.round)
-        self._store(inbox.ticket)
+        self._file.update(inbox.ticket)
         self._letters += len(postings)
         return inbox
+
+    # -- what the visit knows
+
+    @property
+    def round(self) -> TrustedTerms:
+        """The terms one joined with, or would join with."""
+        signed = self._known_offer.signed
+        if self._accepted is None or self._accepted.document != signed.document.encode():
+            self._accepted = accept(signed, trusted=self._trusted)
+        if self.path.exists() and self.ticket.digest != self._accepted.digest:
+            raise TwoFaces("the shuffler shows other terms now than those you joined on")
+        return self._accepted
+
+    @property
+    def _known_offer(self) -> Offer:
+        if self._offer is None:
+            raise Misuse("fetch the offer first")
+        return self._offer
+
+    @property
+    def _at_board(self) -> str:
+        return f"{self._known_offer.board}/rounds/{self.round.digest.hex()}"
+
+    async def _know_terms(self) -> None:
+        """Read terms and board from the disk, so that the shuffler may be gone; else ask it."""
+        self._offer = self._offer or self._stored_offer()
+        if self._offer is None:
+            await self.offer(patience=30.0)
+
+    def _stored_offer(self) -> Offer | None:
+        """Read what was kept beside the ticket; without a ticket it is of no round."""
+        if not self.path.exists() or not self._kept.exists():
+            return None
+        return msgspec.json.decode(self._kept.read_bytes(), type=Offer)
+
+    def _view(self) -> BoardView:
+        """The board as it is followed from this ticket, by checkpoints kept beside it."""
+        url = self._known_offer.board
+        return BoardView(url, round_=self.round, path=self.path, peers=self._peers)
+
+    async def _bulletin(self) -> VerifiedBulletin:
+        raw = await self._peers.get(f"{self._at_board}/bulletin", most=BULK)
+        bulletin = await asyncio.to_thread(verify_bulletin, raw, self.round)
+        await self._view().check_bulletin(bulletin)
+        return bulletin
+
+    async def _check_alive(self) -> None:
+        """Refuse to wait for a bulletin that will never come."""
+        with contextlib.suppress(Unavailable):
+            if (await self.offer()).status.get("phase") == "abandoned":
+                raise Refused(
+                    "the round was abandoned: too few took part, nothing left the shuffler"
+                )
 
     async def _postings(self) -> list[bytes]:
         """Fetch the letters that are new, page by page; an empty page is the last."""
@@ -266,73 +311,14 @@ class Visit:
                 raise Refused(f"{where} does not end: more letters than {BULK} bytes are not read")
         return found
 
-    @property
-    def round(self) -> Round:
-        """The round on the terms one joined with."""
-        round_ = settle(self._offer_known.signed, trusted=self._trusted)
-        if self.path.exists() and self.ticket.digest != round_.digest:
-            raise TwoFaces("the shuffler shows other terms now than those you joined on")
-        return round_
 
-    @property
-    def _at_board(self) -> str:
-        return f"{self._offer_known.board}/rounds/{self.round.digest.hex()}"
+def visit_once(
+    url: str, act: Callable[[Visit], Awaitable[_R]], *, ticket: Path, trusted: Trust, ca: str = ""
+) -> _R:
+    """Make one visit from a program without an event loop, such as `lambda v: v.collect()`."""
 
-    @property
-    def _offer_known(self) -> Offer:
-        if self._offer is None:
-            raise Misuse("fetch the offer first")
-        return self._offer
+    async def whole() -> _R:
+        async with Visit(url, path=ticket, trusted=trusted, ca=ca) as visit:
+            return await act(visit)
 
-    async def _known(self) -> None:
-        """Know the terms and the board: from the own disk, so that the shuffler may be gone."""
-        self._offer = self._offer or self._stored_offer()
-        if self._offer is None:
-            await self.offer(patience=30.0)
-
-    async def _bulletin(self) -> Bulletin | None:
-        """Fetch the bulletin if it is there; whoever is away is asked again later."""
-        self._away = ""
-        try:
-            raw = await self._peers.get(f"{self._at_board}/bulletin", most=BULK)
-            round_ = self.round
-            bulletin = await asyncio.to_thread(check_bulletin, raw, round_)
-            await self._view().check_bulletin(bulletin)
-        except Absent:
-            await self._check_alive()
-            return None
-        except Unavailable as away:
-            self._away = str(away)
-            return None
-        return bulletin
-
-    async def _check_alive(self) -> None:
-        """Refuse to wait for a bulletin that will never come."""
-        with contextlib.suppress(Unavailable):
-            status = (await self.offer()).status
-            if status.get("phase") in _OVER:
-                raise Refused(
-                    "the round was abandoned: too few took part, nothing left the shuffler"
-                )
-
-    def _view(self) -> BoardView:
-        """The board as it is followed from this ticket, by checkpoints kept beside it."""
-        return BoardView(
-            self._offer_known.board, round_=self.round, path=self.path, peers=self._peers
-        )
-
-    def _store(self, ticket: Ticket) -> None:
-        write_bytes(self.path, write_ticket(ticket), secret=True, replace=True)
-
-
-async def _patiently(ask: Callable[[], Any], patience: float) -> Any:
-    """Ask again, ever more rarely, while the other side is away."""
-    end, pause = time.monotonic() + patience, _PAUSE
-    while True:
-        try:
-            return await ask()
-        except Unavailable:
-            if time.monotonic() + pause > end:
-                raise
-        await asyncio.sleep(pause)
-        pause = min(pause * 2, _LONGEST)
+    return asyncio.run(whole())

@@ -1,8 +1,6 @@
 """What a server computes, in its worker: the numbers of terms, and the answers to a batch."""
 
 from concurrent.futures import BrokenExecutor
-from functools import cache
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,34 +8,17 @@ import msgspec
 from coatcheck import tasks
 from coatcheck.errors import Fenced, Misuse, Refused, Unavailable
 from coatcheck.protocol.agreement import propose, read_signed, settle, write_signed
-from coatcheck.protocol.drafting import read_plan
+from coatcheck.protocol.drafting import read_draft
 from coatcheck.protocol.keyfiles import PublicKeys, read_secret
-from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.notices import REFUSED, Bulletin
-from coatcheck.protocol.parcels import Batch
-from coatcheck.protocol.server import Phase, Server
+from coatcheck.protocol.server import MOVES, Phase, Server, ServerState, refusal
 from coatcheck.protocol.suites import suite_named
-from coatcheck.protocol.terms import Notary, Party, Round, Terms, Work
+from coatcheck.protocol.terms import Work
 from coatcheck.services import faults
-from coatcheck.services.keyring import Keyring
+from coatcheck.services.keyring import key_files, keyring_of
 from coatcheck.services.log import log, place_of
 from coatcheck.services.settings import ServerSettings
 from coatcheck.services.workers import Lanes
-from coatcheck.stores import ServerStore, server_store
-
-
-@cache
-def _store(url: str) -> ServerStore:
-    return server_store(url)
-
-
-@cache
-def _keyring(paths: tuple[Path, ...]) -> Keyring:
-    return Keyring(paths)
-
-
-def _paths(settings: ServerSettings) -> tuple[Path, ...]:
-    return tuple(settings.path(name) for name in settings.keys)
+from coatcheck.stores.server import ServerStore
 
 
 def draft(
@@ -48,36 +29,18 @@ def draft(
     board: PublicKeys,
 ) -> bytes:
     """Compute a plan's sizes and promises and sign it as the server."""
-    keys = _keyring(_paths(settings))
-    suite = suite_named(keys.public.suite)
-    made = read_plan(plan, suite)
-    opens, closes, expires = times
+    keys = keyring_of(key_files(settings))
     try:
-        terms = Terms(
-            round=made.round,
-            suite=suite.name,  # type: ignore[arg-type] # a suite is one of the two
-            groups=made.groups,
-            task=made.task,
-            server=_party(keys.public),
-            shufflers=tuple(_party(public) for public in shufflers),
-            board=Notary(board.name, board.verifying),
-            opens=opens,
-            closes=closes,
-            expires=expires,
-            letter_size=made.letter_size,
+        terms = read_draft(plan).terms(
+            suite=suite_named(keys.public.suite),
+            server=keys.public.party,
+            shufflers=[public.party for public in shufflers],
+            board=board.notary,
+            times=times,
         )
         return write_signed(propose(terms, keys=keys.current))
     except msgspec.MsgspecError as error:
         raise Misuse(f"the plan makes no terms: {error}") from None
-
-
-def _party(public: PublicKeys) -> Party:
-    return Party(public.name, public.verifying, public.sealing)
-
-
-def answer_stored(settings: ServerSettings, digest: bytes, fence: int, now: int) -> str:
-    """Answer the batch of a round, in a store that this process opens itself."""
-    return answer(_store(settings.store_url), settings, digest, fence, now)
 
 
 def answer(
@@ -87,38 +50,38 @@ def answer(
 
     Seals are fresh at every try, so the bulletin that was kept first is the one that counts.
     """
-    sitting = next(one for one in store.rounds() if one.digest == digest)
-    if sitting.phase != "batched":
-        return sitting.outcome
-    round_ = settle(read_signed(sitting.signed))
-    keys = _keyring(_paths(settings)).of(round_.terms.server.verifying)
-    raw = store.batch(digest)
+    stored = store.round(digest)
+    if not MOVES.allows(stored.phase, "answer"):
+        return stored.outcome  # a try before this one did it
+    round_ = settle(read_signed(stored.signed))
+    files = key_files(settings)
+    keys = keyring_of(files).of(round_.terms.server.verifying)
+    raw = store.incoming(digest)
+    move = "refuse"
     try:
-        bulletin, outcome = _answered(raw, round_, keys, settings)
+        state = ServerState(stored.phase, stored.accepted)
+        task, lanes = _task(round_.terms.task, settings), Lanes(files, count=settings.workers)
+        server = Server(round_, keys=keys, state=state, task=task, bulk=lanes)
+        faults.reach("server.open")
+        bulletin = server.answer(raw)
+        move = "answer" if server.phase is Phase.ANSWERED else "refuse"
     except Exception as error:
         if not _is_for_good(error, over=now >= round_.terms.expires):
             raise
         # By kind and line: a task's message may quote a report.
         log.error("round %s is refused: %s", round_.terms.round, place_of(error))
-        bulletin, outcome = _refusal(raw, round_, keys), "refused"
+        bulletin = refusal(raw, round_=round_, keys=keys)
     faults.reach("server.seal")
-    store.answer(digest, bulletin, outcome=outcome, fence=fence)
+    outcome = store.answer(digest, move, bulletin, fence=fence)
     faults.reach("server.answered")
     return outcome
 
 
-def _answered(
-    raw: bytes, round_: Round, keys: KeyPairs, settings: ServerSettings
-) -> tuple[bytes, str]:
-    lanes = Lanes(_paths(settings), count=settings.workers)
+def _task(work: Work, settings: ServerSettings) -> tasks.Task:
     try:
-        task = task_of(round_.terms.task, settings)
+        return task_of(work, settings)
     except Refused as refused:
         raise Misuse(str(refused)) from None  # a file, which is the operator's to mend
-    server = Server(round_, keys=keys, bulk=lanes, task=task)
-    faults.reach("server.open")
-    bulletin = server.answer(raw)
-    return bulletin, "answered" if server.phase is Phase.ANSWERED else "refused"
 
 
 def _is_for_good(error: Exception, *, over: bool) -> bool:
@@ -130,15 +93,6 @@ def _is_for_good(error: Exception, *, over: bool) -> bool:
     if isinstance(error, Unavailable | Fenced | MemoryError | OSError | BrokenExecutor):
         return False
     return over or isinstance(error, Refused)
-
-
-def _refusal(raw: bytes, round_: Round, keys: KeyPairs) -> bytes:
-    """Write the bulletin of a round that its task cannot answer, so that people are told."""
-    tallies = Batch.decode(raw, round_).tallies
-    draft = Bulletin.compose(
-        [[] for _ in tallies], outcome=REFUSED, digest=round_.digest, tallies=tallies
-    )
-    return draft.signed(keys.signing.sign(draft.heading.signed_part())).encode()
 
 
 def task_of(work: Work, settings: ServerSettings) -> tasks.Task:

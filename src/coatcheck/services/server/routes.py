@@ -1,32 +1,31 @@
-"""The server's typed routes, as OpenAPI tells them."""
+"""The server's routes: an organizer proposes rounds, the last shuffler delivers a batch."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Final
 
-from fastapi import Depends, Path
-from pydantic import BaseModel, ConfigDict, Field
+from msgspec import Struct
 
-from coatcheck.services.http.app import problems
-from coatcheck.services.http.documents import Key, SignedDocument, key_of, signed_document
+from coatcheck.protocol.agreement import SignedTerms, read_signed
+from coatcheck.protocol.server import Phase
+from coatcheck.protocol.terms import Second
+from coatcheck.services.http.connections import Wire
+from coatcheck.services.http.deliveries import delivery
+from coatcheck.services.http.routes import Digest, Route
 
 if TYPE_CHECKING:
-    from coatcheck.services.server.service import Live, ServerService
-
-Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The digest of the terms.")]
-Time = Annotated[int, Field(ge=0, le=2**48)]
+    from coatcheck.services.server.service import ServerLiveRound, ServerService
 
 
-class Plan(BaseModel):
+class Proposal(Struct, frozen=True, forbid_unknown_fields=True):
     """What an organizer asks for: a draft as in `coatcheck terms propose`, and the times.
 
-    A time below 10^9 is a distance from now in seconds.
+    A time below 10^9 is a number of seconds from now.
     """
 
-    model_config = ConfigDict(extra="forbid")
-
     draft: dict[str, Any]
-    opens: Time = 0
-    closes: Time = 3600
-    expires: Time = 7200
+    opens: Second = 0
+    closes: Second = 3600
+    expires: Second = 7200
 
     def times(self, now: int) -> tuple[int, int, int]:
         """Give the times in seconds since 1970."""
@@ -37,7 +36,7 @@ class Plan(BaseModel):
         return at(self.opens), at(self.closes), at(self.expires)
 
 
-class RoundStatus(BaseModel):
+class RoundStatus(Struct, frozen=True):
     """Where a round stands at the server."""
 
     round: str
@@ -50,54 +49,55 @@ class RoundStatus(BaseModel):
     first_shuffler: str
 
 
-def add_routes(service: "ServerService") -> None:
-    """Add the server's routes."""
-    api = service.frame.api
-
-    def status(live: "Live") -> RoundStatus:
-        terms = live.round.terms
-        return RoundStatus(
-            round=terms.round,
-            digest=live.round.digest.hex(),
-            phase=live.stored.phase,
-            outcome=live.stored.outcome,
-            opened=live.opened or live.stored.phase not in {"proposed", "awaiting"},
-            closes=terms.closes,
-            expires=terms.expires,
-            first_shuffler=service.settings.value(service.settings.shufflers[0]),
-        )
-
-    def found(digest: str) -> "Live":
-        live = service.rounds.get(bytes.fromhex(digest))
-        if live is None:
-            raise service.frame.absent("this server has no such round")
-        return live
-
-    @api.get("/key")
-    async def key() -> Key:
-        """Give the public keys for new rounds."""
-        return key_of(service.keyring.public)
-
-    @api.get("/rounds", responses=problems(503))
-    async def rounds() -> list[RoundStatus]:
-        """List the rounds."""
-        return [status(live) for live in service.rounds.values()]
-
-    @api.get("/rounds/{digest}", responses=problems(404, 422, 503))
-    async def round_(digest: Digest) -> RoundStatus:
-        """Say where a round stands."""
-        return status(found(digest))
-
-    @api.get("/rounds/{digest}/terms", responses=problems(404, 422))
-    async def terms(digest: Digest) -> SignedDocument:
-        """Give the terms with the signatures there are so far."""
-        return signed_document(found(digest).stored.signed)
-
-    @api.post(
-        "/rounds",
-        dependencies=[Depends(service.frame.operator)],
-        responses=problems(400, 403, 409, 413, 422, 503, 507),
+def _status(server: "ServerService", live: "ServerLiveRound") -> RoundStatus:
+    terms = live.round.terms
+    return RoundStatus(
+        round=terms.round,
+        digest=live.round.digest.hex(),
+        phase=live.stored.phase.value,
+        outcome=live.stored.outcome,
+        opened=live.opened or live.stored.phase not in {Phase.PROPOSED, Phase.AWAITING},
+        closes=terms.closes,
+        expires=terms.expires,
+        first_shuffler=server.settings.value(server.settings.shufflers[0]),
     )
-    async def propose(plan: Plan) -> RoundStatus:
-        """Propose a round, have it signed, and open it; asking again goes on where it stopped."""
-        return status(await service.propose(plan))
+
+
+def _found(server: "ServerService", digest: str) -> "ServerLiveRound":
+    return server.rounds.found(bytes.fromhex(digest))
+
+
+async def rounds(server: "ServerService") -> list[RoundStatus]:
+    """List the rounds."""
+    return [_status(server, live) for live in server.rounds.values()]
+
+
+async def round_(server: "ServerService", digest: Digest) -> RoundStatus:
+    """Say where a round stands."""
+    return _status(server, _found(server, digest))
+
+
+async def terms(server: "ServerService", digest: Digest) -> SignedTerms:
+    """Give the terms with the signatures there are so far."""
+    return read_signed(_found(server, digest).stored.signed)
+
+
+async def propose(server: "ServerService", body: Proposal) -> RoundStatus:
+    """Propose a round, have it signed, and open it; asking again goes on where it stopped."""
+    return _status(server, await server.propose(body))
+
+
+def batch(server: "ServerService", digest: Digest, wire: Wire) -> Awaitable[None]:
+    """Take the last shuffler's batch; the same one twice is one."""
+    return server.receive(bytes.fromhex(digest), *wire)
+
+
+_ONE: Final = "/rounds/{digest}"
+
+ROUTES: Final = (
+    Route("GET", "/rounds", rounds, problems=(503,)),
+    Route("POST", "/rounds", propose, operator=True, problems=(409, 507)),
+    Route("GET", _ONE, round_),
+    Route("GET", f"{_ONE}/terms", terms),
+    delivery(f"{_ONE}/batch", batch),
+)

@@ -1,13 +1,11 @@
-"""The server as a service: propose terms, take one batch a round, compute, publish.
+"""The server as a service: propose terms, take one batch per round, compute, publish.
 
 Knows noisy values and one-time keys in an order that says nothing; never who sent which. All
 arithmetic is done by its worker. SPEC section 11.
 """
 
 import asyncio
-import time
-from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -16,33 +14,29 @@ import msgspec
 from coatcheck.errors import BadSignature, Refused, Unavailable
 from coatcheck.protocol.agreement import SignedTerms, read_signed, settle, write_signed
 from coatcheck.protocol.keyfiles import PublicKeys
-from coatcheck.protocol.terms import Round, read_terms
+from coatcheck.protocol.server import MOVES, Phase
+from coatcheck.protocol.terms import read_terms
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
-from coatcheck.services.http.app import Frame
-from coatcheck.services.http.client import Peers
+from coatcheck.services.http.app import Application
+from coatcheck.services.http.client import HttpClient
 from coatcheck.services.http.connections import Receive, Scope, Send, respond
 from coatcheck.services.http.deliveries import check_batch, delivery_headers, read_delivery
 from coatcheck.services.http.problems import Problem
-from coatcheck.services.keyring import Keyring
-from coatcheck.services.log import log, place_of
-from coatcheck.services.server.jobs import answer, answer_stored, draft
-from coatcheck.services.server.routes import Plan, add_routes
+from coatcheck.services.keyring import Keyring, key_files
+from coatcheck.services.rounds import LiveRound, Rounds
+from coatcheck.services.server.jobs import answer, draft
+from coatcheck.services.server.routes import ROUTES, Proposal
 from coatcheck.services.settings import ServerSettings
 from coatcheck.services.workers import Workers
-from coatcheck.stores import ServerStore, Sitting, server_store
+from coatcheck.stores.server import ServerRound, ServerStore, server_store
 
 
-@dataclass
-class Live:
-    """A round as this process holds it."""
+@dataclass(kw_only=True)
+class ServerLiveRound(LiveRound[ServerRound]):
+    """A round as this process holds it; `opened` once this process has opened it everywhere."""
 
-    round: Round
-    stored: Sitting
     opened: bool = False
-    again: float = 0.0
-    failed: int = 0
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
 
 class ServerService:
@@ -58,25 +52,29 @@ class ServerService:
         self.settings = settings
         self.store = store or server_store(settings.store_url)
         self.clock = clock or Clock()
-        self.keyring = Keyring([settings.path(name) for name in settings.keys])
+        self.keyring = Keyring(key_files(settings))
         self.trusted = settings.trusted_keys()
-        self.rounds: dict[bytes, Live] = {}
-        self.faulty: set[bytes] = set()
-        self.peers = Peers(ca=settings.ca_file, timeout=settings.peer_timeout)
+        self.peers = HttpClient(ca=settings.ca_file, timeout=settings.peer_timeout)
         self.workers = Workers()
-        self.frame = Frame("server", settings, self.store, self.step, self.load)
-        self.frame.endings += [self._end]
-        self.frame.bare |= {"batch": self.receive}
-        add_routes(self)
+        self.app = Application("server", settings, self.store, self.step, self.load)
+        self.rounds: Rounds[ServerRound, ServerLiveRound] = Rounds(
+            self.app,
+            moves=MOVES,
+            read=self.store.rounds,
+            hold=_hold,
+            advance=self._advance,
+        )
+        self.app.endings += [self._end]
+        self.app.serve(ROUTES, self)
 
     # -- what the operator and the shufflers ask
 
-    async def propose(self, plan: Plan) -> Live:
+    async def propose(self, plan: Proposal) -> ServerLiveRound:
         """Draft and sign terms, have everybody sign them, and open the round.
 
         A name is proposed once: asking again goes on with what was proposed.
         """
-        fence = self.frame.leadership.fence
+        fence = self.app.leadership.fence
         known = [one for one in self.rounds.values() if one.stored.name == plan.draft.get("round")]
         if not known:
             times = plan.times(self.clock.now())
@@ -84,14 +82,14 @@ class ServerService:
             board = await self._key(self.settings.board)
             raw = await self.workers.run(draft, self.settings, plan.draft, times, shufflers, board)
             round_ = read_terms(read_signed(raw).document.encode())
-            fresh = Sitting(round_.digest, round_.terms.round, raw)
+            fresh = ServerRound(round_.digest, round_.terms.round, raw)
             await asyncio.to_thread(self.store.propose, fresh, fence=fence)
             faults.reach("server.proposed")
-            await self.refresh()
+            await self.rounds.refresh()
             known = [one for one in self.rounds.values() if one.stored.name == fresh.name]
             if not known:
                 raise Refused("a round of this name is here and cannot be led: take a new name")
-        await self.advance(known[0])
+        await self.rounds.advance(known[0])
         return known[0]
 
     async def _key(self, where: str) -> PublicKeys:
@@ -108,81 +106,48 @@ class ServerService:
     async def receive(self, digest: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Take the last shuffler's batch; the same one twice is one."""
         live = self.rounds.get(digest)
-        if live is None or live.stored.phase == "proposed":
-            raise self.frame.absent("this server has no such round")
+        if live is None or live.stored.phase is Phase.PROPOSED:
+            raise self.app.absent("this server has no such round")
         sender = live.round.terms.shufflers[-1].verifying
         limit = self.settings.batch_limit
         raw = await read_delivery(scope, receive, digest=digest, sender=sender, limit=limit)
-        fence = self.frame.leadership.fence
+        fence = self.app.leadership.fence
         hop = len(live.round.terms.shufflers) - 1
         await asyncio.to_thread(check_batch, raw, live.round, hop=hop)
         faults.reach("server.receive")
-        if not await asyncio.to_thread(self.store.receive, digest, raw, fence=fence):
+        if not await asyncio.to_thread(self.store.accept, digest, raw, fence=fence):
             raise Problem("conflict", "another batch of this round came first, and stays")
         faults.reach("server.received")
-        await self.refresh()
+        await self.rounds.refresh()
         await respond(send, 200, b"{}", media=b"application/json")
 
     # -- what happens by itself
 
     async def load(self) -> None:
         """Read the rounds when this process begins to lead."""
-        self.rounds.clear()
-        self.faulty.clear()
-        await self.refresh()
-
-    async def refresh(self) -> None:
-        """Read the rounds again."""
-        for stored in await asyncio.to_thread(self.store.rounds):
-            live = self.rounds.get(stored.digest)
-            if live is not None:
-                live.stored = stored
-            elif stored.digest not in self.faulty:
-                self._take_up(stored)
-        phases = Counter(live.stored.phase for live in self.rounds.values())
-        for phase in ("proposed", "awaiting", "batched", "answered", "refused", "published"):
-            self.frame.metrics.rounds.labels(phase).set(phases[phase])
-
-    def _take_up(self, stored: Sitting) -> None:
-        """Read the terms of a round; one that cannot be read stops no other."""
-        try:
-            round_ = read_terms(read_signed(stored.signed).document.encode())
-        except Exception as error:  # noqa: BLE001 - the other rounds must outlive whatever it is
-            self.faulty.add(stored.digest)
-            log.error("round %s is not led: %s", stored.name, place_of(error))
-            return
-        self.rounds[stored.digest] = Live(round_, stored)
+        await self.rounds.load()
 
     async def step(self) -> None:
         """Look at every round that is not over."""
-        await self.refresh()
-        for live in list(self.rounds.values()):
-            done = live.stored.phase == "published"
-            if not done and not live.turn.locked() and time.monotonic() >= live.again:
-                self.frame.spawn(partial(self.advance, live))
+        await self.rounds.step()
 
-    async def advance(self, live: Live) -> None:
+    async def _advance(self, live: ServerLiveRound) -> None:
         """Have terms signed, open, answer or publish, whatever is due."""
-        async with live.turn:
-            await self._advance(live)
-
-    async def _advance(self, live: Live) -> None:
-        moves = (
-            ("proposed", "sign", self._sign),
-            ("awaiting", "open", self._open),
-            ("batched", "answer", self._answer),
-            ("answered", "publish", self._publish),
-            ("refused", "publish", self._publish),
+        steps = (
+            (Phase.PROPOSED, "sign", self._sign),
+            (Phase.AWAITING, "open", self._open),
+            (Phase.BATCHED, "answer", self._answer),
+            (Phase.ANSWERED, "publish", self._publish),
+            (Phase.REFUSED, "publish", self._publish),
         )
         fine = True
-        for phase, name, move in moves:
-            if fine and live.stored.phase == phase:
-                fine = await self.frame.attempt(name, partial(move, live))
-                await self.refresh()
-        live.failed = 0 if fine else min(live.failed + 1, 6)
-        live.again = time.monotonic() + (0 if fine else self.settings.tick * 2**live.failed)
+        for phase, name, step in steps:
+            if fine and live.stored.phase is phase:
+                fine = await self.app.attempt(name, partial(step, live))
+                await self.rounds.refresh()
+        live.tried(done=fine, tick=self.settings.tick)
 
-    async def _sign(self, live: Live) -> None:
+    async def _sign(self, live: ServerLiveRound) -> None:
         """Ask every shuffler in turn for its signature."""
         signed = read_signed(live.stored.signed)
         for where in self.settings.shufflers:
@@ -191,12 +156,12 @@ class ServerService:
             signed = _merged(signed, read_signed(raw))
             faults.reach("server.signed")
         settle(signed)
-        fence, digest = self.frame.leadership.fence, live.round.digest
+        fence, digest = self.app.leadership.fence, live.round.digest
         await asyncio.to_thread(self.store.agree, digest, write_signed(signed), fence=fence)
         faults.reach("server.agreed")
-        self._done("signed", live)
+        self.rounds.done(live, "signed")
 
-    async def _open(self, live: Live) -> None:
+    async def _open(self, live: ServerLiveRound) -> None:
         """Open the round everywhere, the first shuffler last: whoever takes uploads can pass on."""
         if live.opened:
             return
@@ -205,18 +170,16 @@ class ServerService:
             await self.peers.send(url, live.stored.signed, method="PUT")
             faults.reach("server.opened")
         live.opened = True
-        self._done("opened", live)
+        self.rounds.done(live, "opened")
 
-    async def _answer(self, live: Live) -> None:
-        digest, fence, now = live.round.digest, self.frame.leadership.fence, self.clock.now()
-        if self.settings.store == "memory:":
-            job = asyncio.to_thread(answer, self.store, self.settings, digest, fence, now)
-        else:
-            job = self.workers.run(answer_stored, self.settings, digest, fence, now)
-        self._done(await job, live)
+    async def _answer(self, live: ServerLiveRound) -> None:
+        fence, now = self.app.leadership.fence, self.clock.now()
+        given = (self.settings, live.round.digest, fence, now)
+        outcome = await self.workers.run_with_store(answer, self.store, server_store, *given)
+        self.rounds.done(live, outcome)
 
-    async def _publish(self, live: Live) -> None:
-        digest, fence = live.round.digest, self.frame.leadership.fence
+    async def _publish(self, live: ServerLiveRound) -> None:
+        digest, fence = live.round.digest, self.app.leadership.fence
         raw = await asyncio.to_thread(self.store.bulletin, digest)
         keys = self.keyring.of(live.round.terms.server.verifying)
         headers = delivery_headers(raw, digest=digest, signing=keys.signing)
@@ -225,15 +188,16 @@ class ServerService:
         await self.peers.send(url, raw, headers=headers)
         faults.reach("server.published")
         await asyncio.to_thread(self.store.publish, digest, fence=fence)
-        self._done("published", live)
-
-    def _done(self, step: str, live: Live) -> None:
-        self.frame.metrics.steps.labels(step).inc()
-        log.info("round %s: %s", live.round.terms.round, step)
+        self.rounds.done(live, "published")
 
     async def _end(self) -> None:
         await self.peers.close()
         self.workers.close()
+
+
+def _hold(stored: ServerRound) -> ServerLiveRound:
+    round_ = read_terms(read_signed(stored.signed).document.encode())
+    return ServerLiveRound(round=round_, stored=stored)
 
 
 def _merged(mine: SignedTerms, theirs: SignedTerms) -> SignedTerms:

@@ -13,15 +13,16 @@ from typing import Final
 
 from coatcheck.errors import Malformed, Misuse, Refused
 from coatcheck.protocol.parcels import RECEIPT_SIZE
+from coatcheck.protocol.shuffler import HOLDING
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
-from coatcheck.services.http.app import Frame
+from coatcheck.services.commit import GroupCommit
+from coatcheck.services.http.app import Application
 from coatcheck.services.http.connections import Receive, Scope, Send, header, read_body
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.settings import ShufflerSettings
-from coatcheck.services.shuffler.commit import GroupCommit
-from coatcheck.services.shuffler.rounds import Live
-from coatcheck.stores import Parcel, ShufflerStore, Verdict
+from coatcheck.services.shuffler.rounds import ShufflerLiveRound
+from coatcheck.stores.shuffler import Parcel, ShufflerStore, Verdict
 
 _RECEIPT: Final = {
     "type": "http.response.start",
@@ -36,14 +37,13 @@ _TOLD: Final = {
     Verdict.SPENT: Problem("forbidden", "this enrolment token was used for another upload"),
     Verdict.CLOSED: Problem("closed", "the round takes no more uploads"),
 }
-_OVER: Final = frozenset({"released", "abandoned"})
 
 
 class Intake:
     """Where uploads come in.
 
-    *Guarantee:* a receipt leaves after the upload is on the disk, and every upload on the disk is
-    counted, also one whose commit was told as failed.
+    *Guarantee:* a receipt leaves after the upload is on the disk. Every upload on the disk is
+    counted, also one whose commit was reported as failed.
     """
 
     def __init__(
@@ -51,25 +51,27 @@ class Intake:
         settings: ShufflerSettings,
         *,
         store: ShufflerStore,
-        frame: Frame,
+        app: Application,
         clock: Clock,
-        rounds: Mapping[bytes, Live],
+        rounds: Mapping[bytes, ShufflerLiveRound],
     ) -> None:
         self._settings = settings
         self._store = store
-        self._frame = frame
+        self._app = app
         self._clock = clock
         self._rounds = rounds
         self._tokens = _tokens(settings)
         self._doubtful: set[bytes] = set()
         self.commits = GroupCommit(self._commit, queue=settings.queue)
 
-    async def upload(self, live: Live, scope: Scope, receive: Receive, send: Send) -> None:
+    async def upload(
+        self, live: ShufflerLiveRound, scope: Scope, receive: Receive, send: Send
+    ) -> None:
         """Take an upload: check it, have it written, then acknowledge it with a receipt."""
-        self._frame.leadership.fence  # noqa: B018 - a process that stands by takes nothing
+        self._app.leadership.check()
         raw = await read_body(scope, receive, limit=live.largest)
         role = live.role
-        if role is None or live.stored.phase in _OVER:
+        if role is None or live.stored.phase not in HOLDING:
             raise _TOLD[Verdict.CLOSED]
         token = self._enrolled(scope)
         try:
@@ -87,7 +89,7 @@ class Intake:
         await send(_RECEIPT)
         await send({"type": "http.response.body", "body": role.receipt(raw, upload)})
 
-    async def _keep(self, live: Live, parcel: Parcel) -> None:
+    async def _keep(self, live: ShufflerLiveRound, parcel: Parcel) -> None:
         """Have an upload written, or say why not."""
         fits = live.fits(parcel.group, limit=self._settings.batch_limit)
         if not fits and not await asyncio.to_thread(self._store.knows, parcel):
@@ -97,9 +99,7 @@ class Intake:
             verdict = await self.commits.add(parcel)
         finally:
             live.coming[parcel.group] -= 1
-        if verdict is Verdict.CLOSED and await asyncio.to_thread(self._store.knows, parcel):
-            return  # in before it closed, when the receipt was lost: it is due all the same
-        if verdict is Verdict.CLOSED and live.stored.phase not in _OVER:
+        if verdict is Verdict.CLOSED and live.stored.phase in HOLDING:
             # It is being released, and opens again if its crowd was too small.
             raise Problem("releasing", "the round is being released: send the same bytes again")
         if verdict in _TOLD:
@@ -116,7 +116,7 @@ class Intake:
         return given
 
     async def recount(self) -> None:
-        """Count anew where a commit may have been done although it was told as failed."""
+        """Count anew where a commit may have been done although it was reported as failed."""
         if self._doubtful:
             await self.commits.apart(self._recount)
 
@@ -126,12 +126,12 @@ class Intake:
         begun = time.perf_counter()
         faults.reach("shuffler.upload")
         try:
-            verdicts = self._store.put(parcels, fence=self._frame.leadership.fence)
+            verdicts = self._store.put(parcels, fence=self._app.leadership.fence)
         except BaseException:
             self._doubtful |= {parcel.digest for parcel in parcels}
             raise
         faults.reach("shuffler.uploaded")
-        metrics = self._frame.metrics
+        metrics = self._app.metrics
         metrics.commit.observe(time.perf_counter() - begun)
         metrics.group.observe(len(parcels))
         for verdict, count in Counter(verdicts).items():
@@ -144,7 +144,7 @@ class Intake:
     def _recount(self) -> None:
         for digest in tuple(self._doubtful):
             live = self._rounds.get(digest)
-            if live is not None and live.stored.phase == "open":
+            if live is not None and live.stored.phase in HOLDING:
                 live.crowd = Counter(self._store.crowd(digest))
             self._doubtful.discard(digest)
 

@@ -1,20 +1,21 @@
 """A shuffler's rounds as its process holds them: terms, crowd, phase, never the order's secret."""
 
-import asyncio
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
+from coatcheck.errors import Misuse
 from coatcheck.protocol.agreement import read_signed, settle
+from coatcheck.protocol.envelope import Bulk
 from coatcheck.protocol.notices import heading_size
-from coatcheck.protocol.shuffler import SECRET_SIZE, Shuffler, ShufflerState
+from coatcheck.protocol.shuffler import MOVES, SECRET_SIZE, Shuffler, ShufflerState
 from coatcheck.protocol.terms import Round
 from coatcheck.services.keyring import Keyring
-from coatcheck.services.shuffler.jobs import place_in, restore
-from coatcheck.stores import Gathering
+from coatcheck.services.rounds import LiveRound
+from coatcheck.stores.shuffler import ShufflerRound
 
 
-@dataclass
-class Live:
+@dataclass(kw_only=True)
+class ShufflerLiveRound(LiveRound[ShufflerRound]):
     """A round as this process holds it.
 
     Attributes:
@@ -26,25 +27,37 @@ class Live:
         rest: when it may be released again after that, by the steady clock.
     """
 
-    round: Round
-    role: Shuffler | None
-    hop: int | None
-    stored: Gathering
-    largest: int
+    keys: Keyring
     crowd: Counter[int] = field(default_factory=Counter)
     coming: Counter[int] = field(default_factory=Counter)
     short: Counter[int] | None = None
     rest: float = 0.0
-    again: float = 0.0
-    failed: int = 0
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def __post_init__(self) -> None:
         groups = range(len(self.round.terms.groups))
+        self.largest = max(self.round.upload_size(group) for group in groups)
         # Whatever is larger: its item in the first batch, or its entry on the bulletin.
         self._sizes = [
             max(self.round.item_size(group, 1), self.round.entry_size(group)) for group in groups
         ]
+        self.hop = place_in(self.round, self.keys)
+        self.role: Shuffler | None = None
+        self._take(self.stored)
+
+    def update(self, stored: ShufflerRound) -> None:
+        """Take over where the round stands now."""
+        if stored.phase is not self.stored.phase:
+            self._take(stored)
+
+    def _take(self, stored: ShufflerRound) -> None:
+        # Without the secret: only the worker that releases needs it, and reads it by itself.
+        self.stored = replace(stored, secret=bytes(SECRET_SIZE))
+        over = MOVES.is_last(stored.phase)
+        self.role = None if over else blank_role(self.round, self.keys, self.stored)
+
+    def sizes(self) -> tuple[int, ...]:
+        """Give the crowd of each group."""
+        return tuple(self.crowd[number] for number in range(len(self._sizes)))
 
     def fits(self, group: int, *, limit: int) -> bool:
         """Tell whether a batch and a bulletin of so many bytes carry one more report of a group."""
@@ -53,33 +66,33 @@ class Live:
             whole += size * (self.crowd[number] + self.coming[number])
         return whole <= limit
 
-    def update(self, stored: Gathering) -> None:
-        """Take over where the round stands now."""
-        self.stored = without_secret(stored)
-        if is_over(stored):
-            self.role = None
 
-
-def is_over(stored: Gathering) -> bool:
-    """Tell whether nothing is left to do for a round, so that no key is needed for it."""
-    return stored.phase in {"released", "abandoned"} and not stored.waiting
-
-
-def without_secret(stored: Gathering) -> Gathering:
-    """Leave the secret out: only the worker that releases needs it, and reads it by itself."""
-    return replace(stored, secret=bytes(SECRET_SIZE))
-
-
-def opened(round_: Round, keys: Keyring) -> Shuffler:
-    """Make the object that checks uploads; it holds neither parcels nor the order's secret."""
-    state = ShufflerState(bytearray(SECRET_SIZE), [{} for _ in round_.terms.groups])
-    return restore(round_, state, keys)
-
-
-def made_live(stored: Gathering, keys: Keyring, crowd: dict[int, int]) -> Live:
-    """Make a round of its record; one that is over needs no key any more."""
+def live_round(stored: ShufflerRound, keys: Keyring, crowd: dict[int, int]) -> ShufflerLiveRound:
+    """Make a live round of its record; one that is over needs no key any more."""
     round_ = settle(read_signed(stored.signed))
-    largest = max(round_.upload_size(group) for group in range(len(round_.terms.groups)))
-    role = None if is_over(stored) else opened(round_, keys)
+    return ShufflerLiveRound(round=round_, stored=stored, keys=keys, crowd=Counter(crowd))
+
+
+def place_in(round_: Round, keys: Keyring) -> int | None:
+    """Find this shuffler's place in the cascade; None without a key of the terms."""
+    mine = [at for at, one in enumerate(round_.terms.shufflers) if keys.has(one.verifying)]
+    return mine[0] if mine else None
+
+
+def role_of(
+    round_: Round, keys: Keyring, state: ShufflerState, bulk: Bulk | None = None
+) -> Shuffler:
+    """Make the role's object, with the keys that the terms name."""
     hop = place_in(round_, keys)
-    return Live(round_, role, hop, without_secret(stored), largest, Counter(crowd))
+    if hop is None:
+        raise Misuse("the terms name a key that this shuffler does not have: list its file")
+    pairs = keys.of(round_.terms.shufflers[hop].verifying)
+    return Shuffler(round_, keys=pairs, state=state, bulk=bulk)
+
+
+def blank_role(round_: Round, keys: Keyring, stored: ShufflerRound | None = None) -> Shuffler:
+    """Make the object that checks uploads; it holds neither parcels nor the order's secret."""
+    state = ShufflerState(bytearray(SECRET_SIZE))
+    if stored is not None:
+        state.phase, state.accepted = stored.phase, stored.accepted
+    return role_of(round_, keys, state)

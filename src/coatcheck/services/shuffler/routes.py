@@ -1,24 +1,23 @@
-"""The shuffler's typed routes, as OpenAPI tells them; uploads are described here by hand."""
+"""The shuffler's routes: people upload, the server opens rounds, the operator ends them."""
 
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Final
 
-from fastapi import Body, Depends, Path
-from pydantic import BaseModel
+from msgspec import Struct
 
-from coatcheck.protocol.keyfiles import document
-from coatcheck.services.http.app import problems
-from coatcheck.services.http.documents import Key, SignedDocument, key_of, signed_document
+from coatcheck.protocol.agreement import SignedTerms, read_signed, write_signed
+from coatcheck.protocol.shuffler import MOVES, Phase
+from coatcheck.services.http.connections import Wire
+from coatcheck.services.http.deliveries import delivery
 from coatcheck.services.http.problems import Problem
+from coatcheck.services.http.routes import Digest, Header, Reply, Route
 
 if TYPE_CHECKING:
-    from coatcheck.services.shuffler.rounds import Live
+    from coatcheck.services.shuffler.rounds import ShufflerLiveRound
     from coatcheck.services.shuffler.service import ShufflerService
 
-Digest = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="The digest of the terms.")]
-_UPLOADS: Final = "/rounds/{digest}/uploads"
 
-
-class GroupCount(BaseModel):
+class GroupCount(Struct, frozen=True):
     """How many are there, and how many are needed."""
 
     name: str
@@ -26,7 +25,7 @@ class GroupCount(BaseModel):
     crowd: int
 
 
-class RoundStatus(BaseModel):
+class RoundStatus(Struct, frozen=True):
     """Where a round stands at this shuffler: counts, and nothing about anybody."""
 
     round: str
@@ -40,22 +39,31 @@ class RoundStatus(BaseModel):
     groups: list[GroupCount]
 
 
-class Offer(BaseModel):
+class Offer(Struct, frozen=True):
     """What a person needs to take part: the terms, and where the board is."""
 
-    signed: SignedDocument
+    signed: SignedTerms
     board: str
     status: RoundStatus
 
 
-def status(live: "Live") -> RoundStatus:
-    """Tell where a round stands."""
+class Abandonment(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether the operator is sure."""
+
+    sure: bool
+
+
+def _found(shuffler: "ShufflerService", digest: str) -> "ShufflerLiveRound":
+    return shuffler.rounds.found(bytes.fromhex(digest))
+
+
+def _status(live: "ShufflerLiveRound") -> RoundStatus:
     terms = live.round.terms
     return RoundStatus(
         round=terms.round,
         digest=live.round.digest.hex(),
-        phase=live.stored.phase,
-        delivered=live.stored.phase == "released" and not live.stored.waiting,
+        phase=live.stored.phase.value,
+        delivered=live.stored.phase is Phase.DELIVERED,
         hop=live.hop,
         opens=terms.opens,
         closes=terms.closes,
@@ -67,129 +75,88 @@ def status(live: "Live") -> RoundStatus:
     )
 
 
-def add_routes(service: "ShufflerService") -> None:
-    """Add the shuffler's routes."""
-    _for_everybody(service)
-    _for_the_server(service)
-    _for_the_operator(service)
-    _describe_uploads(service)
+# -- for everybody
 
 
-def _found(service: "ShufflerService", digest: str) -> "Live":
-    return service.found(bytes.fromhex(digest))
+async def rounds(shuffler: "ShufflerService") -> list[RoundStatus]:
+    """List the rounds."""
+    return [_status(live) for live in shuffler.rounds.values()]
 
 
-def _for_everybody(service: "ShufflerService") -> None:
-    api = service.frame.api
-
-    @api.get("/key")
-    async def key() -> Key:
-        """Give the public keys for new rounds."""
-        return key_of(service.keyring.public)
-
-    @api.get("/rounds", responses=problems(503))
-    async def rounds() -> list[RoundStatus]:
-        """List the rounds."""
-        return [status(live) for live in service.rounds.values()]
-
-    @api.get("/rounds/{digest}", responses=problems(404, 422, 503))
-    async def offer(digest: Digest) -> Offer:
-        """Give the signed terms of a round and where it stands."""
-        live = _found(service, digest)
-        board = service.settings.value(service.settings.board)
-        signed = signed_document(live.stored.signed)
-        return Offer(signed=signed, board=board, status=status(live))
+async def offer(shuffler: "ShufflerService", digest: Digest) -> Offer:
+    """Give the signed terms of a round and where it stands."""
+    live = _found(shuffler, digest)
+    board = shuffler.settings.value(shuffler.settings.board)
+    return Offer(signed=read_signed(live.stored.signed), board=board, status=_status(live))
 
 
-def _for_the_server(service: "ShufflerService") -> None:
-    api = service.frame.api
-
-    @api.post("/rounds", responses=problems(400, 403, 409, 413, 422, 503, 507))
-    async def sign(signed: SignedDocument) -> SignedDocument:
-        """Counter-sign terms of a known server, once a name."""
-        return signed_document(await service.sign(document(signed.model_dump())))
-
-    @api.put("/rounds/{digest}", responses=problems(400, 403, 404, 409, 413, 422, 503, 507))
-    async def open_round(digest: Digest, signed: SignedDocument) -> RoundStatus:
-        """Open a round on terms that everybody signed."""
-        await service.open(bytes.fromhex(digest), document(signed.model_dump()))
-        return status(_found(service, digest))
+def upload(shuffler: "ShufflerService", digest: Digest, wire: Wire) -> Awaitable[None]:
+    """Hand in a sealed report for a signed receipt; the same bytes again are no second report."""
+    return shuffler.upload(bytes.fromhex(digest), *wire)
 
 
-def _for_the_operator(service: "ShufflerService") -> None:
-    api = service.frame.api
-    operator = [Depends(service.frame.operator)]
-
-    @api.post(
-        "/rounds/{digest}/abandonment",
-        dependencies=operator,
-        responses=problems(403, 404, 409, 413, 422, 503, 507),
-    )
-    async def abandon(digest: Digest, sure: Annotated[bool, Body(embed=True)]) -> RoundStatus:
-        """Give a round up: nothing of it leaves."""
-        live = _found(service, digest)
-        if not sure:
-            raise Problem("unprocessable", "say sure: true to give the round up for good")
-        if live.stored.phase not in {"open", "closed"}:
-            raise Problem("closed", f"the round is {live.stored.phase} already")
-        await service.abandon(live)
-        return status(_found(service, digest))
-
-    @api.post(
-        "/rounds/{digest}/closing",
-        dependencies=operator,
-        responses=problems(403, 404, 409, 413, 422, 503, 507),
-    )
-    async def close(digest: Digest) -> RoundStatus:
-        """Close a round whose time is over and whose crowd is there, without waiting for a look."""
-        live = _found(service, digest)
-        if live.stored.phase == "open" and service.clock.now() < live.round.terms.closes:
-            raise Problem("refused", "the terms keep this round open longer: wait, or abandon it")
-        if live.stored.phase == "open" and not service.enough(live):
-            raise Problem("refused", "a group is below its minimum crowd: wait, or abandon it")
-        await service.advance(live)
-        return status(_found(service, digest))
+# -- for the server and for the shuffler before
 
 
-def _describe_uploads(service: "ShufflerService") -> None:
-    """Write the bare paths into the OpenAPI document."""
-    api = service.frame.api
-    plain = api.openapi
-
-    def described() -> dict[str, Any]:
-        if api.openapi_schema is None:
-            schema = plain()
-            schema["paths"][_UPLOADS] = {"post": _upload()}
-            api.openapi_schema = schema
-        return api.openapi_schema
-
-    api.openapi = described  # type: ignore[method-assign]
+async def sign(shuffler: "ShufflerService", body: SignedTerms) -> SignedTerms:
+    """Counter-sign terms of a known server, once per name."""
+    return read_signed(await shuffler.sign(write_signed(body)))
 
 
-def _upload() -> dict[str, Any]:
-    octets = {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}}
-    told = problems(400, 403, 404, 408, 409, 413, 425, 429, 503, 507)
-    return {
-        "summary": "Hand in a sealed report",
-        "description": "The bytes of a ticket, exactly; the same bytes again are no second report.",
-        "operationId": "upload",
-        "parameters": [
-            {
-                "name": "digest",
-                "in": "path",
-                "required": True,
-                "schema": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
-            },
-            {
-                "name": "coatcheck-token",
-                "in": "header",
-                "required": False,
-                "schema": {"type": "string"},
-            },
-        ],
-        "requestBody": {"required": True, "content": octets},
-        "responses": {
-            "201": {"description": "The signed receipt", "content": octets},
-            **{str(status): value for status, value in told.items()},
-        },
-    }
+async def open_round(shuffler: "ShufflerService", digest: Digest, body: SignedTerms) -> RoundStatus:
+    """Open a round on terms that everybody signed."""
+    await shuffler.open(bytes.fromhex(digest), write_signed(body))
+    return _status(_found(shuffler, digest))
+
+
+def batch(shuffler: "ShufflerService", digest: Digest, wire: Wire) -> Awaitable[None]:
+    """Take the batch of the shuffler before; the same one twice is one."""
+    return shuffler.accept(bytes.fromhex(digest), *wire)
+
+
+# -- for the operator
+
+
+async def abandon(shuffler: "ShufflerService", digest: Digest, body: Abandonment) -> RoundStatus:
+    """Give a round up: nothing of it leaves."""
+    live = _found(shuffler, digest)
+    if not body.sure:
+        raise Problem("unprocessable", "say sure: true to give the round up for good")
+    if not MOVES.allows(live.stored.phase, "abandon"):
+        raise Problem("closed", f"the round is {live.stored.phase.value} already")
+    await shuffler.abandon(live)
+    return _status(_found(shuffler, digest))
+
+
+async def close(shuffler: "ShufflerService", digest: Digest) -> RoundStatus:
+    """Close a round whose time is over and whose crowd is there, without waiting for a look."""
+    live = _found(shuffler, digest)
+    if live.stored.phase is Phase.OPEN and shuffler.clock.now() < live.round.terms.closes:
+        raise Problem("refused", "the terms keep this round open longer: wait, or abandon it")
+    if live.stored.phase is Phase.OPEN and not shuffler.enough(live):
+        raise Problem("refused", "a group is below its minimum crowd: wait, or abandon it")
+    await shuffler.rounds.advance(live)
+    return _status(_found(shuffler, digest))
+
+
+_ONE: Final = "/rounds/{digest}"
+_TOKEN: Final = Header("coatcheck-token", "An enrolment token, if asked for.", required=False)
+
+ROUTES: Final = (
+    Route(
+        "POST",
+        f"{_ONE}/uploads",
+        upload,
+        gives=Reply,
+        status=201,
+        reads=(_TOKEN,),
+        problems=(403, 409, 425, 429, 507),
+    ),
+    Route("GET", "/rounds", rounds, problems=(503,)),
+    Route("POST", "/rounds", sign, problems=(403, 409, 507)),
+    Route("GET", _ONE, offer),
+    Route("PUT", _ONE, open_round, problems=(403, 409, 507)),
+    delivery(f"{_ONE}/batch", batch),
+    Route("POST", f"{_ONE}/abandonment", abandon, operator=True, problems=(409, 507)),
+    Route("POST", f"{_ONE}/closing", close, operator=True, problems=(409, 507)),
+)

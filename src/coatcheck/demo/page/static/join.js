@@ -10,7 +10,7 @@ themed(() => {});
 let known = null;
 let state = null;
 
-const name = (digest) => `coatcheck/protocol/ticket/${digest}`;
+const name = (digest) => `coatcheck/ticket/${digest}`;
 
 function say(id, sentence, { bad = false } = {}) {
   $(id).hidden = false;
@@ -42,7 +42,7 @@ function invite() {
   return coatcheck.examine(known.signed, { group: $("group").value, trusted: known.trusted, limit: limit(), now: now() });
 }
 
-const LEDGER = "coatcheck/accounting/ledger";
+const LEDGER = "coatcheck/ledger";
 
 /** The ledger of this browser; the limit is fixed when the first round is entered. */
 function ledger() {

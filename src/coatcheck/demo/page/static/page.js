@@ -1,31 +1,31 @@
-// The page: wires the live round, the seats and the explorer together.
+// The page: wires the live round, the adversaries and the explorer together.
 
-import { Chairs } from "./chairs.js";
+import { Adversaries } from "./adversaries.js";
 import { Explorer } from "./explorer.js";
 import { PHASES, Round, listen } from "./round.js";
-import { Seats } from "./seats.js";
+import { Sides } from "./sides.js";
 import { themed } from "./theme.js";
 
 const $ = (id) => document.getElementById(id);
 const round = new Round();
-const chairs = new Chairs(round);
-const seats = new Seats(chairs);
+const sides = new Sides(round);
+const adversaries = new Adversaries(sides);
 const settled = [];
 
-chairs.onchoose = () => { if (seats.name !== "all") seats.sit(); };
+sides.onchoose = () => { if (adversaries.name !== "all") adversaries.look(); };
 
 const SAID = {
   terms: () => `Round ${round.terms.round}: terms signed by the server and ${round.terms.shufflers} shuffler${round.terms.shufflers > 1 ? "s" : ""}; people may join.`,
   joined: () => `${round.arrived} of ${round.people} people have handed in a sealed report${round.relayed ? `, ${round.relayed} of them from a browser` : ""}.`,
   closing: () => "The shuffler has its crowd: it peels its layer, permutes and passes on.",
   opened: () => "The server has opened the batch and computes on noisy places.",
-  published: () => "One sealed answer an address hangs on the board.",
+  published: () => "The board shows one sealed answer per address.",
   collected: () => "Everybody has collected and opened their own answer.",
   letters: () => "Partners exchange letters through the board.",
 };
 
 function tell() {
-  const said = round.failed ?? (round.over ? "The round is over. Choose people, seats and sliders as you like." : SAID[round.phase]?.());
+  const said = round.failed ?? (round.over ? "The round is over. Choose people, adversaries and sliders as you like." : SAID[round.phase]?.());
   if (said && $("status").textContent !== said) $("status").textContent = said;
   const now = PHASES.indexOf(round.phase);
   for (const [at, step] of [...$("phases").children].entries()) {
@@ -45,7 +45,7 @@ listen(round, (event) => {
   requestAnimationFrame(() => {
     waiting = false;
     const kinds = new Map(settled.splice(0).map((one) => [one.kind, one]));
-    for (const one of kinds.values()) chairs.update(one);
+    for (const one of kinds.values()) sides.update(one);
     tell();
     document.body.dataset.phase = round.over ? "done" : round.phase ?? "";
   });
@@ -73,11 +73,11 @@ for (const button of document.querySelectorAll("[data-copy]")) {
 }
 
 themed(() => {
-  chairs.left.redraw();
-  chairs.right.redraw();
-  chairs.between();
+  sides.left.redraw();
+  sides.right.redraw();
+  sides.between();
 });
 
 const table = await fetch("/static/explorer.json");
 export const explorer = new Explorer(await table.json());
-export { chairs, round };
+export { sides, round };

@@ -1,0 +1,34 @@
+# The public names, for type checkers; a test keeps this list equal to the one of the package.
+
+from coatcheck.accounting.amplification import Guarantee as Guarantee
+from coatcheck.accounting.amplification import amplify as amplify
+from coatcheck.accounting.amplification import calibrate as calibrate
+from coatcheck.accounting.composition import compose as compose
+from coatcheck.accounting.ledger import Ledger as Ledger
+from coatcheck.domains import Ball as Ball
+from coatcheck.domains import Box as Box
+from coatcheck.domains import Categories as Categories
+from coatcheck.domains import Product as Product
+from coatcheck.entropy import seeded as seeded
+from coatcheck.errors import Error as Error
+from coatcheck.errors import Misuse as Misuse
+from coatcheck.errors import Refused as Refused
+from coatcheck.planning import Group as Group
+from coatcheck.planning import GroupPlan as GroupPlan
+from coatcheck.planning import plan as plan
+from coatcheck.protocol.client import Limit as Limit
+from coatcheck.protocol.trust import Trust as Trust
+from coatcheck.randomizers import BoundedResponse as BoundedResponse
+from coatcheck.randomizers import FieldwiseResponse as FieldwiseResponse
+from coatcheck.randomizers import GridResponse as GridResponse
+from coatcheck.randomizers import MinkowskiResponse as MinkowskiResponse
+from coatcheck.randomizers import choose as choose
+from coatcheck.services.person.visit import Visit as Visit
+from coatcheck.simulation.round import simulate as simulate
+from coatcheck.tasks.download import Download as Download
+from coatcheck.tasks.learning import Learning as Learning
+from coatcheck.tasks.matching import LeastCostMatching as LeastCostMatching
+from coatcheck.tasks.matching import MaximumMatching as MaximumMatching
+from coatcheck.tasks.neighbours import Neighbours as Neighbours
+
+__version__: str

@@ -1,0 +1,97 @@
+"""`coatcheck shuffle` and `coatcheck answer`: a shuffler's and a server's step, over files.
+
+Each needs its own key file, the signed terms, and the file that the step before it wrote.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from coatcheck.cli.files import hint, now, read, read_terms_file, show, write
+from coatcheck.cli.options import FILE, JSON, KEY, OUT, TERMS
+from coatcheck.entropy import system
+from coatcheck.errors import Error
+from coatcheck.protocol.agreement import settle
+from coatcheck.protocol.keyfiles import read_keys
+from coatcheck.protocol.notices import ANSWERED, Heading, heading_size
+from coatcheck.protocol.parcels import REASONS
+from coatcheck.protocol.shuffler import Shuffler, fresh_state
+from coatcheck.protocol.terms import Round
+
+
+@click.command()
+@click.argument("uploads", type=FILE, nargs=-1)
+@TERMS
+@KEY
+@click.option("--batch", type=FILE, help="The batch of the shuffler before you.")
+@click.option("--receipts", type=FILE, help="A folder for the receipts of the uploads.")
+@OUT(help="The batch to pass on.")
+@JSON
+def shuffle(
+    *,
+    uploads: tuple[Path, ...],
+    terms_file: Path,
+    key: Path,
+    batch: Path | None,
+    receipts: Path | None,
+    out: Path,
+    as_json: bool,
+) -> None:
+    """Gather uploads or a batch, open your layer, and release the reports in a secret order.
+
+    Nothing is written unless every group has its minimum crowd.
+    """
+    round_ = settle(read_terms_file(terms_file))
+    keys = read_keys(key).pairs
+    shuffler = Shuffler(round_, keys=keys, state=fresh_state(system()))
+    if batch is not None:
+        shuffler.accept(read(batch))
+    signed = {path.name: _receive(shuffler, path) for path in uploads}
+    if batch is None:
+        shuffler.close(now=now())
+    raw = shuffler.release()
+    if receipts is not None:
+        receipts.mkdir(parents=True, exist_ok=True)
+        for name, receipt in signed.items():
+            if receipt is not None:
+                write(receipts / f"{name}.receipt", receipt, replace=True)
+    write(out, raw)
+    turned = sum(receipt is None for receipt in signed.values())
+    show({"taken": len(signed) - turned, "turned_away": turned}, as_json=as_json)
+
+
+def _receive(shuffler: Shuffler, path: Path) -> bytes | None:
+    """Take one upload; a bad file is left out and the others go on."""
+    try:
+        return shuffler.receive(read(path), now=now())
+    except Error as error:
+        hint(f"an upload was turned away: {error}")
+        return None
+
+
+@click.command()
+@click.argument("batch", type=FILE)
+@TERMS
+@KEY
+@OUT(help="The bulletin to publish.")
+@JSON
+def answer(*, batch: Path, terms_file: Path, key: Path, out: Path, as_json: bool) -> None:
+    """Open a batch, run the task, and seal one answer to each address."""
+    from coatcheck.protocol.server import Server  # noqa: PLC0415 - loads every mechanism and task
+
+    round_ = settle(read_terms_file(terms_file))
+    raw = Server(round_, keys=read_keys(key).pairs).answer(read(batch))
+    write(out, raw)
+    show(count(raw, round_), as_json=as_json)
+
+
+def count(raw: bytes, round_: Round) -> dict[str, Any]:
+    """Return a bulletin's counts by group and reason."""
+    heading = Heading.decode(raw[: heading_size(len(round_.terms.groups))])
+    groups = {}
+    for group, tally in zip(round_.terms.groups, heading.tallies, strict=True):
+        dropped = {why: n for why, n in zip(REASONS, tally.dropped, strict=True) if n}
+        groups[group.name] = {"received": tally.received, "dropped": dropped, "kept": tally.kept}
+    outcome = "answered" if heading.outcome == ANSWERED else "refused"
+    return {"outcome": outcome, "groups": groups}

@@ -1,0 +1,97 @@
+"""What is told of a run, and the pace at which it goes.
+
+An observer of a run is called with the run and an event. Knows nothing of how a run works.
+"""
+
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass
+
+Person = tuple[int, int]
+"""A person of the scenario: group and row."""
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened in a run.
+
+    Attributes:
+        kind: what happened; the run itself says more.
+        who: whom it happened to.
+        letters: what that person has read.
+        step: what begins with this event, in words; empty if nothing does.
+        parts: of how many events the step consists.
+    """
+
+    kind: str
+    who: Person = (0, 0)
+    letters: tuple["Letter", ...] = ()
+    step: str = ""
+    parts: int = 0
+
+
+@dataclass(frozen=True)
+class Letter:
+    """A letter that was read; the sender is None for somebody outside the scenario."""
+
+    sender: Person | None
+    reader: Person
+    body: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of the run and how long it took."""
+
+    name: str
+    seconds: float
+    people: int = 0
+
+
+class Pace:
+    """How fast people come: by itself, paused, or step by step, as somebody asks.
+
+    Attributes:
+        playing: whether the run goes on by itself.
+        waiting: whether the run stands still until somebody asks it to go on.
+    """
+
+    def __init__(self, *, speed: float = 1.0) -> None:
+        self._changed = asyncio.Event()
+        self._steps = 0
+        self.speed = speed
+        self.playing = True
+        self.waiting = False
+
+    def play(self, *, speed: float) -> None:
+        """Go on by itself at a speed."""
+        self.playing, self.speed = True, speed
+        self._wake()
+
+    def pause(self) -> None:
+        """Wait before the next step."""
+        self.playing = False
+        self._wake()
+
+    def step(self) -> None:
+        """Take one step and wait again."""
+        self.playing, self._steps = False, self._steps + 1
+        self._wake()
+
+    def _wake(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def rest(self, seconds: float) -> None:
+        """Wait for so many seconds at speed 1, and for as long as the run is paused."""
+        clock = asyncio.get_running_loop().time
+        end = clock() + seconds / self.speed
+        while self.playing and (left := end - clock()) > 0:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), left)
+        while not self.playing and not self._steps:
+            self.waiting = True
+            await self._changed.wait()
+        self.waiting = False
+        if not self.playing:
+            self._steps -= 1

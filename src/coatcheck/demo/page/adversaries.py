@@ -1,0 +1,95 @@
+"""Adversaries: what each one sees of a round, and the guarantee that holds against it.
+
+Every figure comes from the accountant, for the crowd of the round that is on the page. Knows the
+terms and whom the answers point to. THREATS.md, DESIGN section 4.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from coatcheck import tasks
+from coatcheck.accounting.amplification import amplify
+from coatcheck.demo.events import Person
+from coatcheck.errors import Misuse
+from coatcheck.randomizers import Randomizer
+
+ADVERSARIES: Final = ("server", "server-and-people", "onlooker", "shuffler")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Crowd:
+    """What the guarantees are computed from: each group's mechanism, size and δ, and the task."""
+
+    randomizers: tuple[Randomizer, ...]
+    sizes: tuple[int, ...]
+    deltas: tuple[float, ...]
+    task: tasks.Task
+
+
+def corrupted(sizes: Sequence[int], count: int) -> list[Person]:
+    """Choose `count` people, the groups in turn, the last of each first."""
+    if not 0 <= count <= sum(sizes) - len(sizes):
+        raise Misuse(f"of {sum(sizes)} people 0 to {sum(sizes) - len(sizes)} can be corrupted")
+    left, chosen = list(sizes), list[Person]()
+    while len(chosen) < count:
+        for group, size in enumerate(left):
+            if size > 1 and len(chosen) < count:
+                left[group] -= 1
+                chosen.append((group, left[group]))
+    return chosen
+
+
+def against(
+    name: str,
+    crowd: Crowd,
+    *,
+    group: int,
+    people: int = 0,
+    partners: Mapping[Person, Sequence[Person]] | None = None,
+) -> dict[str, Any]:
+    """Say what holds for an honest member of a group against this adversary."""
+    if name not in ADVERSARIES or not 0 <= group < len(crowd.sizes):
+        raise Misuse(
+            f"the adversaries are {', '.join(ADVERSARIES)}, the groups 0 to {len(crowd.sizes) - 1}"
+        )
+    if name == "onlooker":
+        return _told(name, epsilon=0.0, sentence=_ONLOOKER)
+    if name == "shuffler":
+        local = crowd.randomizers[group].epsilon_spent
+        return _told(name, epsilon=0.0, sentence=_SHUFFLER.format(local=local), colluding=local)
+    bad = corrupted(crowd.sizes, people if name == "server-and-people" else 0)
+    counts = [sum(1 for g, _ in bad if g == number) for number in range(len(crowd.sizes))]
+    exposed = tasks.exposure(crowd.task, sizes=crowd.sizes, corrupted=counts)[group]
+    guarantee = amplify(
+        crowd.randomizers[group].law,
+        crowd=crowd.sizes[group],
+        delta=crowd.deltas[group],
+        corrupted=counts[group],
+        exposed=min(exposed, crowd.sizes[group] - counts[group] - 1),
+    )
+    told = {p for person in bad for p in (partners or {}).get(person, ())} - set(bad)
+    return _told(
+        name,
+        epsilon=guarantee.epsilon,
+        sentence=str(guarantee),
+        delta=guarantee.delta,
+        anonymous=guarantee.anonymous,
+        corrupted=bad,
+        exposed=sorted(told),
+    )
+
+
+_ONLOOKER: Final = (
+    "Whoever only reads the board sees addresses, sealed answers of one size and sealed letters:"
+    " ε = 0 for every value, as long as the seals (HPKE) hold. The number of people is public."
+)
+_SHUFFLER: Final = (
+    "The shuffler knows who hands in a parcel, and all parcels look alike: ε = 0 for every value,"
+    " as long as the seals (HPKE) hold and it does not work with the server. If it does, the"
+    " crowd hides nobody and only a person's own noise is left: ε = {local:.4g}, the local one."
+)
+
+
+def _told(name: str, **found: Any) -> dict[str, Any]:
+    return {"adversary": name, "delta": 0.0, "corrupted": [], "exposed": [], **found}

@@ -1,0 +1,308 @@
+"""The page as one small ASGI application: static files, a stream of events, a few questions.
+
+A border: web frameworks end here. It serves one run on loopback, with everybody's places in it,
+so it answers to loopback names only, and a strict policy lets the browser load nothing from
+elsewhere. People in browsers reach the services through it with sealed bytes, as through any relay.
+"""
+
+import asyncio
+import base64
+import json
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from coatcheck.demo.events import Pace
+from coatcheck.demo.page import adversaries, explorer
+from coatcheck.demo.page.history import History, known_partners
+from coatcheck.demo.run import OCTETS, Run, started
+from coatcheck.errors import Error, Misuse
+from coatcheck.protocol.notices import Checkpoint, Posting, posting_size
+from coatcheck.services.cluster import Cluster
+from coatcheck.services.http.client import BULK, patiently
+
+if TYPE_CHECKING:
+    from coatcheck.demo.scenarios import Scenario
+
+STATIC: Final = Path(__file__).parent / "static"
+_BODY_LIMIT: Final = 1 << 16
+_PATIENCE: Final = 5.0
+_HEADERS: Final = {
+    "content-security-policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "no-referrer",
+    "x-content-type-options": "nosniff",
+    "cache-control": "no-store",
+}
+
+
+class _Strict:
+    """Put the policy on every answer, and let no other site give orders."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                extra = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
+                message["headers"] = [*message.get("headers", []), *extra]
+            await send(message)
+
+        origin = dict(scope["headers"]).get(b"sec-fetch-site", b"same-origin")
+        if scope["method"] == "POST" and origin not in {b"same-origin", b"none"}:
+            await Response("only this page gives orders", 403)(scope, receive, guarded)
+            return
+        await self._app(scope, receive, guarded)
+
+
+class Page:
+    """What the page can be asked; one instance per run."""
+
+    def __init__(self, run: Run, history: History, pace: Pace) -> None:
+        self.run, self.history, self.pace = run, history, pace
+        self._exact = asyncio.Lock()
+
+    async def events(self, request: Request) -> Response:
+        """Stream everything that has been told and will be, as server-sent events."""
+        return StreamingResponse(self._stream(request), media_type="text/event-stream")
+
+    async def _stream(self, request: Request) -> AsyncIterator[bytes]:
+        last = request.headers.get("last-event-id", "")
+        place = int(last) + 1 if last.isdecimal() else 0
+        while not await request.is_disconnected():
+            told = await self.history.wait(place, seconds=0.5)
+            for event in told:
+                data = json.dumps(event, separators=(",", ":"))
+                yield f"id: {place}\ndata: {data}\n\n".encode()
+                place += 1
+            if not told:
+                yield b": still here\n\n"
+
+    async def control(self, request: Request) -> Response:
+        """Play, pause, or take a step of the run."""
+        asked, pace = await request.json(), self.pace
+        if asked.get("do") == "play":
+            speed = float(asked.get("speed", pace.speed))
+            if not 0.1 <= speed <= 1000:
+                raise Misuse("a speed lies from 0.1 to 1000")
+            pace.play(speed=speed)
+        elif asked.get("do") == "pause":
+            pace.pause()
+        elif asked.get("do") == "step":
+            pace.step()
+        else:
+            raise Misuse("the page can play, pause and step")
+        return JSONResponse({"playing": pace.playing, "speed": pace.speed})
+
+    async def adversary(self, request: Request) -> Response:
+        """Say what an adversary sees and which guarantee holds against it."""
+        run, asked = self.run, request.query_params
+        crowd = adversaries.Crowd(
+            randomizers=tuple(draft.randomizer for draft in run.scenario.drafts),
+            sizes=tuple(len(values) for values in run.scenario.values),
+            deltas=tuple(group.promise.delta for group in run.round.terms.groups),
+            task=run.scenario.task,
+        )
+        found = await run_in_threadpool(
+            adversaries.against,
+            asked.get("adversary", "server"),
+            crowd,
+            group=_whole(asked.get("group", "0")),
+            people=_whole(asked.get("people", "0")),
+            partners=known_partners(run),
+        )
+        return JSONResponse(found)
+
+    async def explore(self, request: Request) -> Response:
+        """Plan exactly what the sliders ask for."""
+        asked = request.query_params
+        try:
+            crowd, epsilon = int(asked["crowd"]), float(asked["epsilon"])
+            share = float(asked.get("share", "0"))
+        except (KeyError, ValueError):
+            raise Misuse("the explorer asks with crowd, epsilon and share, as numbers") from None
+        async with self._exact:
+            found = await run_in_threadpool(
+                explorer.answer, crowd=crowd, epsilon=epsilon, share=share
+            )
+        return JSONResponse(found)
+
+    async def terms(self, _: Request) -> Response:
+        """Hand out the signed terms, and the keys that a person would know from elsewhere."""
+        signed = msgspec.to_builtins(self.run.signed)
+        return JSONResponse({"signed": signed, "trusted": self.run.cluster.trusted.plain()})
+
+    async def upload(self, request: Request) -> Response:
+        """Relay sealed bytes to the first shuffler and return its receipt."""
+        raw = await _body(request)
+        return _bytes(await patiently(lambda: self.run.relay(raw), _PATIENCE))
+
+    async def bulletin(self, _: Request) -> Response:
+        """Hand out the whole bulletin, as the board does."""
+        if self.run.bulletin is None:
+            return JSONResponse({"sentence": "the round is not on the board yet"}, 404)
+        return _bytes(await self._get(f"{self.run.at_board}/bulletin"))
+
+    async def proof(self, request: Request) -> Response:
+        """Hand out the board's word on the bulletin, and how its log grew since a size."""
+        since = _whole(request.query_params.get("since", "0"))
+        board = self.run.cluster.url("board")
+        checkpoint = await self._get(f"{board}/checkpoint")
+        size = Checkpoint.decode(checkpoint).size
+        place = msgspec.json.decode(await self._get(f"{self.run.at_board}/place"), type=int)
+        proofs = [f"inclusion?place={place}&size={size}", f"consistency?old={since}&new={size}"]
+        raw = [await self._get(f"{board}/proofs/{one}") for one in proofs[: 2 if since else 1]]
+        path, *grown = [msgspec.json.decode(one)["path"] for one in raw]
+        kept = grown[0] if grown else []
+        found = {"checkpoint": checkpoint.hex(), "place": place, "path": path, "since": kept}
+        return JSONResponse(found)
+
+    async def letters(self, request: Request) -> Response:
+        """Post a sealed letter, or hand out all of them."""
+        run, where = self.run, f"{self.run.at_board}/letters"
+        if request.method == "POST":
+            raw = await _body(request)
+            reader = run.person_at(Posting.decode(raw, run.round).recipient)
+            await patiently(lambda: run.peers.send(where, raw, headers=OCTETS), _PATIENCE)
+            if reader is not None:
+                await run.read_letters(reader)
+            return JSONResponse({})
+        # Every letter: asking for one's own would tell whose they are.
+        size, found = posting_size(run.round), list[bytes]()
+        while page := await self._get(f"{where}?since={len(found)}"):
+            found += [page[at : at + size] for at in range(0, len(page), size)]
+        return JSONResponse([base64.b64encode(raw).decode() for raw in found])
+
+    async def _get(self, url: str) -> bytes:
+        return await patiently(lambda: self.run.peers.get(url, most=BULK), _PATIENCE)
+
+
+def create_app(run: Run, history: History, pace: Pace) -> ASGIApp:
+    """Make the application for one run."""
+    page = Page(run, history, pace)
+    routes = [
+        Route("/", _file("index.html")),
+        Route("/join", _file("join.html")),
+        Route("/events", page.events),
+        Route("/control", page.control, methods=["POST"]),
+        Route("/adversary", page.adversary),
+        Route("/explore", page.explore),
+        Route("/round", page.terms),
+        Route("/upload", page.upload, methods=["POST"]),
+        Route("/bulletin", page.bulletin),
+        Route("/proof", page.proof),
+        Route("/letters", page.letters, methods=["GET", "POST"]),
+        Mount("/static", StaticFiles(directory=STATIC)),
+    ]
+    loopback = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])
+    return Starlette(
+        routes=routes,
+        middleware=[Middleware(_Strict), loopback],
+        exception_handlers={Error: _refusal},
+    )
+
+
+async def serve_page(
+    scenario: "Scenario",
+    cluster: Cluster,
+    *,
+    announce: Callable[[str, Run], object],
+    port: int = 0,
+    speed: float = 1.0,
+) -> None:
+    """Run a scenario and serve its page until it is ended; `announce` is told the address."""
+    history, pace = History(), Pace(speed=speed)
+    with _bound(port) as door:
+        async with started(scenario, cluster, observer=history, pace=pace) as run:
+            app = create_app(run, history, pace)
+            server = uvicorn.Server(
+                uvicorn.Config(
+                    app, log_level="warning", timeout_graceful_shutdown=1, lifespan="off"
+                )
+            )
+            door.listen()  # so that whoever follows the address at once is not turned away
+            live = [
+                asyncio.create_task(_completed(run, history)),
+                asyncio.create_task(asyncio.to_thread(explorer.warm)),
+            ]
+            serving = asyncio.create_task(server.serve(sockets=[door]))
+            announce(f"http://127.0.0.1:{door.getsockname()[1]}", run)
+            try:
+                await asyncio.shield(serving)
+            finally:
+                server.should_exit = True
+                for task in live:
+                    task.cancel()
+                await asyncio.gather(serving, *live, return_exceptions=True)
+
+
+def _bound(port: int) -> socket.socket:
+    door = socket.socket()
+    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        door.bind(("127.0.0.1", port))
+    except OSError as error:
+        door.close()
+        raise Misuse(f"port {port} cannot be used ({error.strerror}): choose another") from None
+    return door
+
+
+async def _completed(run: Run, history: History) -> None:
+    """Let the round go to its end; whatever is refused becomes a sentence on the page."""
+    try:
+        await run.complete()
+    except Error as error:
+        history.add("failed", sentence=str(error))
+
+
+def _file(name: str) -> Callable[[Request], Awaitable[Response]]:
+    async def answer(_: Request) -> Response:
+        return FileResponse(STATIC / name)
+
+    return answer
+
+
+async def _refusal(_: Request, error: Exception) -> Response:
+    status = 400 if isinstance(error, Misuse) else 409
+    return JSONResponse({"sentence": str(error)}, status)
+
+
+async def _body(request: Request) -> bytes:
+    raw = b""
+    async for part in request.stream():
+        raw += part
+        if len(raw) > _BODY_LIMIT:
+            raise Misuse(f"nothing that is sent here has more than {_BODY_LIMIT} bytes")
+    return raw
+
+
+def _bytes(raw: bytes) -> Response:
+    return Response(raw, media_type="application/octet-stream")
+
+
+def _whole(text: str) -> Any:
+    if not text.isdecimal():
+        raise Misuse(f"{text!r} is no whole number")
+    return int(text)

@@ -1,0 +1,158 @@
+"""The history of a run as the page is told it: plain data, one entry per event.
+
+What the page shows is a fold over all entries, so whoever comes late is told everything from the
+beginning. Everybody's places are in it; what an adversary would not see is veiled by the page.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from coatcheck.demo.events import Event, Person
+from coatcheck.domains import Box
+from coatcheck.errors import Misuse
+from coatcheck.protocol import client
+
+if TYPE_CHECKING:
+    from coatcheck.demo.run import Run
+    from coatcheck.randomizers import Decode
+
+Entry = dict[str, Any]
+
+
+class History:
+    """An observer of a run that keeps everything for whoever comes."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+        self._changed = asyncio.Event()
+
+    def __call__(self, run: "Run", event: Event) -> None:
+        """Keep an event."""
+        describe = _DESCRIBED.get(event.kind)
+        self.add(event.kind, **(describe(run, event) if describe else {}))
+
+    def add(self, kind: str, **fields: Any) -> None:
+        """Add an entry and wake the listeners."""
+        self.entries.append({"kind": kind, **fields})
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def wait(self, start: int, *, seconds: float) -> list[Entry]:
+        """Return the entries from a place on, after waiting for one if there is none."""
+        if len(self.entries) <= start:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), seconds)
+        return self.entries[start:]
+
+
+def unit(box: Box | None, places: Any) -> list[list[float]]:
+    """Return places (latitude, longitude) as shares (right, up) of the box."""
+    if box is None:
+        raise Misuse("the page shows places on a map: choose the taxi or the friends demo")
+    low, high = np.array(box.lo), np.array(box.hi)
+    shares = (np.asarray(places, dtype=np.float64) - low) / (high - low)
+    found: list[list[float]] = np.round(shares[:, ::-1], 5).tolist()
+    return found
+
+
+def _places(run: "Run", group: int, reports: Any, how: str) -> list[list[float]]:
+    """Return reports as places, read in some way."""
+    randomizer = run.scenario.drafts[group].randomizer
+    return unit(run.scenario.box, randomizer.estimate(np.array(reports), cast("Decode", how)))
+
+
+def _terms(run: "Run", _: Event) -> Entry:
+    terms, scenario = run.round.terms, run.scenario
+    both = zip(terms.groups, scenario.drafts, scenario.values, strict=True)
+    return {
+        "round": terms.round,
+        "digest": run.round.digest.hex(),
+        "task": terms.task.name,
+        "shufflers": len(terms.shufflers),
+        "groups": [
+            {
+                "name": group.name,
+                "people": len(values),
+                "minimum": group.minimum,
+                "mechanism": group.randomizer["name"],
+                "local": draft.randomizer.epsilon,
+                "epsilon": group.promise.epsilon,
+                "delta": group.promise.delta,
+                "upload_bytes": run.round.upload_size(number),
+                "entry_bytes": run.round.entry_size(number),
+            }
+            for number, (group, draft, values) in enumerate(both)
+        ],
+        "metres": [] if scenario.box is None else (2 * scenario.box.scale[::-1]).tolist(),
+        "places": [unit(scenario.box, values) for values in scenario.values],
+    }
+
+
+def _joined(run: "Run", event: Event) -> Entry:
+    group, report = event.who[0], run.reports[event.who]
+    person = {
+        "who": event.who,
+        "address": run.tickets[event.who].keys.address.hex(),
+        "report": report,
+        "sent": _places(run, group, [report], "raw")[0],
+        "thought": _places(run, group, [report], run.round.terms.groups[group].decode)[0],
+    }
+    return {"people": [person]}
+
+
+def _opened(run: "Run", _: Event) -> Entry:
+    return {
+        "groups": [
+            {
+                "addresses": [contact.address.hex() for contact in opened.contacts],
+                "places": _places(run, group, opened.reports, "raw"),
+                "dropped": opened.tally.received - opened.tally.kept,
+            }
+            for group, opened in enumerate(run.seen)
+        ]
+    }
+
+
+def _published(run: "Run", _: Event) -> Entry:
+    if run.bulletin is None:
+        raise Misuse("the round is not on the board yet")
+    heading = run.bulletin.heading
+    size = len(run.bulletin.encode())
+    return {"entries": heading.sizes, "root": heading.root.hex(), "bytes": size}
+
+
+def _collected(run: "Run", event: Event) -> Entry:
+    answer = run.answers[event.who]
+    person = {
+        "who": event.who,
+        "partners": [client.address(one, run.round).hex() for one in answer.partners],
+        "them": run.partners(event.who),
+    }
+    return {"people": [person]}
+
+
+def _letters(_: "Run", event: Event) -> Entry:
+    return {
+        "letters": [
+            {"to": one.reader, "from": one.sender, "body": one.body} for one in event.letters
+        ]
+    }
+
+
+_DESCRIBED = {
+    "terms": _terms,
+    "joined": _joined,
+    "relayed": lambda run, _: {"count": len(run.relayed)},
+    "opened": _opened,
+    "published": _published,
+    "collected": _collected,
+    "letters": _letters,
+}
+
+
+def known_partners(run: "Run") -> dict[Person, list[Person]]:
+    """Tell whom each person was given, as far as they are of the scenario, too."""
+    return {who: [one for one in run.partners(who) if one] for who in list(run.answers)}

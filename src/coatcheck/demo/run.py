@@ -1,0 +1,346 @@
+"""A run: every person of a scenario takes part in one live round, as a client of their own.
+
+Each one is a `Visit`, the client that ships: it examines the terms with its own arithmetic, joins
+with system randomness, keeps its ticket in a file, uploads, waits, collects, checks the board and
+writes. The command and the page use this same run. It holds everybody's tickets and the keys of
+the services, as only a demo may. SPEC section 12.
+"""
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import zip_longest
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, cast
+
+import msgspec
+
+from coatcheck.demo.events import Event, Letter, Pace, Person, Step
+from coatcheck.demo.opened import open_uploads
+from coatcheck.errors import Refused, Unavailable
+from coatcheck.protocol import client
+from coatcheck.protocol.agreement import accept
+from coatcheck.protocol.client import Limit
+from coatcheck.protocol.keyfiles import write_bytes
+from coatcheck.randomizers import Randomizer
+from coatcheck.services.cluster import PATIENCE, Cluster
+from coatcheck.services.http.client import BULK, Absent, HttpClient
+from coatcheck.services.person.visit import Visit
+
+if TYPE_CHECKING:
+    from coatcheck.accounting.amplification import Guarantee
+    from coatcheck.demo.scenarios import Scenario
+    from coatcheck.protocol.agreement import SignedTerms, TrustedTerms
+    from coatcheck.protocol.messages import Answer
+    from coatcheck.protocol.server import Opened
+    from coatcheck.protocol.ticket import Ticket
+    from coatcheck.protocol.verification import VerifiedBulletin
+
+AT_ONCE: Final = 80
+"""How many people are busy at the same moment."""
+WRITERS: Final = 200
+"""How many write letters; each reader downloads all of them."""
+OCTETS: Final = {"content-type": "application/octet-stream"}
+_FEW: Final = 4  # how many join between two pauses of a pace
+_BEAT: Final = 0.1
+_BETWEEN_STEPS: Final = 1.2
+_GLANCE: Final = 0.05
+_DELTA: Final = 1e-3
+_EXPIRES: Final = 3600  # a page that shows the round may be paused
+_INSIGHT: Final = "insight.json"
+
+
+class Run:
+    """One round of a scenario on a cluster; everything that happens is told to an observer.
+
+    Without a pace people join side by side and only the first person waits for a reply. With one
+    they come a few at a time, there is a rest after every step, and everybody reads the replies.
+    """
+
+    def __init__(
+        self,
+        scenario: "Scenario",
+        cluster: Cluster,
+        *,
+        observer: Callable[["Run", Event], object],
+        pace: Pace | None = None,
+    ) -> None:
+        self.scenario, self.cluster, self.pace = scenario, cluster, pace
+        self.people = list(_by_turns([len(values) for values in scenario.values]))
+        self.peers = HttpClient()
+        self.url = ""
+        self.signed: SignedTerms
+        self.round: TrustedTerms
+        self.bulletin: VerifiedBulletin | None = None
+        self.seen: Sequence[Opened] = ()
+        self.steps: list[Step] = []
+        self.visits: dict[Person, Visit] = {}
+        self.guarantees: dict[Person, Guarantee] = {}
+        self.tickets: dict[Person, Ticket] = {}
+        self.reports: dict[Person, list[int]] = {}
+        self.answers: dict[Person, Answer] = {}
+        self.letters: list[Letter] = []
+        self.posted = 0
+        self.relayed: list[bytes] = []
+        self._whose: dict[bytes, Person] = {}
+        self._busy: dict[Person, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._observer = observer
+
+    def tell(self, kind: str, **details: Any) -> None:
+        """Tell the observer of an event."""
+        self._observer(self, Event(kind, **details))
+
+    @contextmanager
+    def _step(self, kind: str, name: str, *, parts: int, people: int = 0) -> Iterator[None]:
+        self.tell(kind, step=name, parts=parts)
+        start = time.perf_counter()
+        yield
+        self.steps.append(Step(name, time.perf_counter() - start, people))
+
+    async def _rest(self, seconds: float = _BETWEEN_STEPS) -> None:
+        if self.pace is not None:
+            await self.pace.rest(seconds)
+
+    def person_at(self, address: bytes) -> Person | None:
+        """Tell whose address this is, if somebody's of the scenario."""
+        return self._whose.get(address)
+
+    def partners(self, who: Person) -> list[Person | None]:
+        """Return the partners whom a person was told of."""
+        told = (client.address(partner, self.round) for partner in self.answers[who].partners)
+        return [self._whose.get(address) for address in told]
+
+    # -- before people come
+
+    async def start(self) -> None:
+        """Start the services, and have a round proposed, counter-signed and opened."""
+        names = self.cluster.names
+        with self._step("starting", "shuffler, server and board start", parts=len(names)):
+            self._write_insight()
+            self.cluster.start_all()
+            for name in names:
+                await asyncio.to_thread(self.cluster.wait_until_leads, name)
+                self.tell("started")
+        with self._step("opening", "terms are drafted, signed, counter-signed, opened", parts=1):
+            # Everybody is the minimum, so the round closes when the last one has joined.
+            opened = partial(self.cluster.open_round, closes=1, expires=_EXPIRES)
+            self.url = await asyncio.to_thread(opened, self.scenario.draft())
+            self._invite()
+            self.signed = (await self.visits[0, 0].offer(patience=PATIENCE)).signed
+            self.round = accept(self.signed, trusted=self.cluster.trusted)
+            self.tell("terms")
+
+    def _write_insight(self) -> None:
+        """Write down what only the server knows."""
+        known, insight = {}, self.scenario.insight
+        if insight is not None:
+            known = {self.scenario.task.name: {"direction": insight.direction.tolist()}}
+        path = self.cluster.folder / _INSIGHT
+        write_bytes(path, msgspec.json.encode(known), secret=True, replace=True)
+
+    def _invite(self) -> None:
+        homes = self.cluster.folder / "people"
+        homes.mkdir(mode=0o700)
+        trusted, drafts = self.cluster.trusted, self.scenario.drafts
+        for group, row in self.people:
+            path = homes / f"{drafts[group].name}-{row}.ticket"
+            self.visits[group, row] = Visit(self.url, path=path, trusted=trusted, peers=self.peers)
+
+    # -- the round
+
+    async def complete(self) -> None:
+        """Let everybody take part to the end; stop as soon as one of the services has ended."""
+        task = asyncio.ensure_future(self._complete())
+        try:
+            while not task.done():
+                await asyncio.wait({task}, timeout=_GLANCE)
+                self.cluster.check()
+            await task
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _complete(self) -> None:
+        everybody = len(self.people)
+        await self._rest()
+        with self._step("joining", "people join", parts=everybody, people=everybody):
+            size = everybody if self.pace is None else _FEW
+            for at in range(0, everybody, size):
+                await _each(self.people[at : at + size], self._join)
+                await self._rest(_BEAT)
+        await self._rest()
+        with self._step("closing", "the roles shuffle, compute, seal and publish", parts=2):
+            await self._published()
+        uploads = [*(ticket.upload for ticket in self.tickets.values()), *self.relayed]
+        opened = partial(open_uploads, cluster=self.cluster, task=self.scenario.task)
+        self.seen = await asyncio.to_thread(opened, uploads, self.round)
+        self.tell("opened")
+        await self._rest()
+        self.bulletin = await self.visits[0, 0].bulletin(patience=PATIENCE)
+        self.tell("published")
+        await self._rest()
+        with self._step(
+            "collecting", "people collect their answers", parts=everybody, people=everybody
+        ):
+            await _each(list(self.tickets), self._collect)
+        await self._rest()
+        pairs = [who for who in sorted(self.answers) if who[0] == 0 and self.answers[who].partners]
+        if pairs:
+            await self._correspond(pairs[:WRITERS])
+            await self._rest()
+        self.tell("done")
+
+    async def _join(self, who: Person) -> None:
+        """Let a person take part, unless people from browsers have filled the round before."""
+        visit, (group, row) = self.visits[who], who
+        limit = Limit(self.scenario.epsilon, _DELTA)
+        name = self.scenario.drafts[group].name
+        invitation = await visit.invitation(group=name, limit=limit, patience=PATIENCE)
+        noting = _Noting(invitation.randomizer)
+        mine = replace(invitation, randomizer=cast("Randomizer", noting))
+        visit.prepare(mine, self.scenario.values[group][row].tolist(), ledger=None, clamp=True)
+        try:
+            ticket = await visit.hand_in(invitation.round, patience=PATIENCE)
+        except Refused:
+            if not self.relayed:
+                raise
+            return
+        self.guarantees[who], self.reports[who] = invitation.guarantee, noting.report
+        self.tickets[who] = ticket
+        self._whose[ticket.keys.address] = who
+        self.tell("joined", who=who)
+
+    async def relay(self, raw: bytes) -> bytes:
+        """Hand the sealed bytes of somebody's browser to the shuffler and return the receipt."""
+        receipt = await self.peers.send(f"{self.url}/uploads", raw, headers=OCTETS)
+        if raw not in self.relayed:
+            self.relayed.append(raw)
+            self.tell("relayed")
+        return receipt
+
+    async def _published(self) -> None:
+        """Wait until the answers are on the board."""
+        end = time.monotonic() + _EXPIRES
+        while time.monotonic() < end:
+            try:
+                await self.peers.get(f"{self.at_board}/bulletin", most=BULK)
+            except (Absent, Unavailable):
+                await asyncio.sleep(_GLANCE)
+            else:
+                return
+        raise Refused("the round was not answered before it expired: use --keep, read the logs")
+
+    @property
+    def at_board(self) -> str:
+        """The round's address at the board."""
+        return f"{self.cluster.url('board')}/rounds/{self.round.digest.hex()}"
+
+    async def _collect(self, who: Person) -> None:
+        """Let a person fetch the whole bulletin, check it and open their own entry."""
+        self.answers[who] = await self.visits[who].collect(patience=PATIENCE)
+        self.tell("collected", who=who)
+
+    # -- letters
+
+    async def _correspond(self, writers: Sequence[Person]) -> None:
+        """Let people of the first group write to their nearest partner, and the partner reply."""
+        told = (self.partners(who)[0] for who in writers)
+        readers = list(dict.fromkeys(partner for partner in told if partner is not None))
+        again = [(0, 0)] if self.pace is None else list(writers)
+        parts = len(writers) + len(readers)
+        name = "letters between partners"
+        with self._step("writing", name, parts=parts + len(again), people=parts):
+            await _each(writers, self._write)
+            await _each(readers, self.read_letters)
+            await _each(again, self.read_letters)
+
+    async def _write(self, who: Person) -> None:
+        line, to = self.scenario.lines[0].encode(), self.answers[who].partners[0].contact
+        async with self._busy[who]:
+            await self.visits[who].write(line, to=to)
+        self.posted += 1
+        self.tell("written", who=who)
+
+    async def read_letters(self, who: Person) -> None:
+        """Let a person read what has come, and reply to all that is no reply itself."""
+        visit, (_, reply) = self.visits[who], self.scenario.lines
+        read = []
+        async with self._busy[who]:
+            for letter in (await visit.read()).letters:
+                body = letter.body.decode(errors="replace")
+                # Not to a reply: two people would write to each other for ever.
+                if body != reply:
+                    await visit.write(reply.encode(), to=letter.sender.raw)
+                    self.posted += 1
+                read.append(Letter(self._whose.get(letter.sender.address), who, body))
+        self.letters += read
+        self.tell("letters", who=who, letters=tuple(read))
+
+
+class _Noting:
+    """A person's randomizer that remembers the one report it gave, for the page to show."""
+
+    def __init__(self, inner: Randomizer) -> None:
+        self._inner = inner
+        self.report: list[int] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    def randomize(self, values: Any, entropy: Any, *, clamp: bool = False) -> Any:
+        """Randomize as the inner one does."""
+        reports = self._inner.randomize(values, entropy, clamp=clamp)
+        self.report = [int(number) for number in reports[0]]
+        return reports
+
+
+def demo_cluster(folder: Path) -> Cluster:
+    """Make a shuffler, a server and a board for a run."""
+    # One worker: a demo's crowd is too small for more to pay.
+    insight = {"server": {"insight": _INSIGHT}}
+    return Cluster(folder, extra={"tick": 0.1, "workers": 1}, role_extra=insight)
+
+
+@asynccontextmanager
+async def started(
+    scenario: "Scenario",
+    cluster: Cluster,
+    *,
+    observer: Callable[[Run, Event], object],
+    pace: Pace | None = None,
+) -> AsyncIterator[Run]:
+    """Start the services and open a round on them; end them, however it goes."""
+    run = Run(scenario, cluster, observer=observer, pace=pace)
+    try:
+        await run.start()
+        yield run
+    finally:
+        cluster.end()
+        await run.peers.close()
+
+
+async def _each(people: Sequence[Person], errand: Callable[[Person], Awaitable[None]]) -> None:
+    """Run everybody's errand, so many at a time; a failure stops the others."""
+    turns = asyncio.Semaphore(AT_ONCE)
+
+    async def one(who: Person) -> None:
+        async with turns:
+            await errand(who)
+
+    tasks = [asyncio.ensure_future(one(who)) for who in people]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _by_turns(sizes: Sequence[int]) -> Iterator[Person]:
+    """Yield everybody, the groups in turn, as people come."""
+    for row, turn in enumerate(zip_longest(*(range(size) for size in sizes))):
+        yield from ((group, row) for group, there in enumerate(turn) if there is not None)

@@ -1,0 +1,193 @@
+"""The summary of a run: what each side saw, as one plain document.
+
+It says what two of the people kept, sent and got, what the server saw, and what everybody can see
+on the board. The command prints this document; `--json` gives it as it is.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from coatcheck import tasks
+from coatcheck.demo import city, gradients
+from coatcheck.demo.events import Person
+from coatcheck.domains import Box
+from coatcheck.errors import Misuse
+from coatcheck.simulation.trial import Floats, Pairs, distances, measure
+
+if TYPE_CHECKING:
+    from coatcheck.demo.run import Run
+    from coatcheck.demo.scenarios import Scenario
+    from coatcheck.randomizers import Decode
+
+_SHOWN = 4
+_HEROES = ("Ada", "Bo")
+
+
+def summarize(run: "Run") -> dict[str, Any]:
+    """Write down what happened in a run that is complete."""
+    estimates = _estimates(run)
+    document: dict[str, Any] = {
+        "demo": run.scenario.name,
+        "people": run.scenario.people,
+        "epsilon_asked": run.scenario.epsilon,
+        "groups": _groups(run),
+        "heroes": _heroes(run, estimates),
+        "letters": {"posted": run.posted, "read": len(run.letters)},
+        "server": _server(run, estimates),
+        "board": _board(run),
+        "steps": [asdict(step) for step in run.steps],
+        "seconds": 0.0,
+    }
+    if run.scenario.insight is not None:
+        document["learning"] = _learning(run, run.scenario.insight)
+    else:
+        document["service"] = _service(run)
+    return document
+
+
+def _estimates(run: "Run") -> list[Floats]:
+    """Return what the server made of each report, in the order in which it saw them."""
+    return [
+        draft.randomizer.estimate(opened.reports, cast("Decode", draft.decode))
+        for draft, opened in zip(run.scenario.drafts, run.seen, strict=True)
+    ]
+
+
+def _groups(run: "Run") -> list[dict[str, Any]]:
+    return [
+        {
+            "name": draft.name,
+            "people": len(values),
+            "randomizer": draft.randomizer.name,
+            "local_epsilon": draft.randomizer.epsilon,
+            "epsilon": guarantee.epsilon,
+            "delta": guarantee.delta,
+            "guarantee": str(guarantee),
+        }
+        for group, (draft, values) in enumerate(
+            zip(run.scenario.drafts, run.scenario.values, strict=True)
+        )
+        for guarantee in [run.guarantees[group, 0]]
+    ]
+
+
+def _heroes(run: "Run", estimates: Sequence[Floats]) -> list[dict[str, Any]]:
+    """Tell of the first person of the first group and of whom they meet."""
+    met = [(0, 1)] if run.scenario.insight is not None else _partners(run, (0, 0))
+    chosen = zip(_HEROES, [(0, 0), *met], strict=False)
+    return [_hero(run, name, who, estimates) for name, who in chosen]
+
+
+def _partners(run: "Run", who: Person) -> list[Person]:
+    return [partner for partner in run.partners(who) if partner is not None]
+
+
+def _hero(run: "Run", name: str, who: Person, estimates: Sequence[Floats]) -> dict[str, Any]:
+    group, row = who
+    ticket, answer = run.tickets[who], run.answers[who]
+    seen = [contact.address for contact in run.seen[group].contacts].index(ticket.keys.address)
+    mine, thought = run.scenario.values[group][row], estimates[group][seen]
+    found: dict[str, Any] = {
+        "name": name,
+        "group": run.scenario.drafts[group].name,
+        "address": ticket.keys.address.hex(),
+        "kept": mine.tolist(),
+        "server_thinks": thought.tolist(),
+        "sent_bytes": len(ticket.upload),
+        "place_in_batch": seen,
+        "got_letters": [one.body for one in run.letters if one.reader == who],
+        "wrote_letters": [one.body for one in run.letters if one.sender == who],
+    }
+    if answer.values:
+        return {**found, "reward": answer.values[0]}
+    box, partners = _box(run.scenario), _partners(run, who)
+    there = [run.scenario.values[g][r] for g, r in partners]
+    apart = [float(distances(mine[None], one[None], box)[0]) for one in there]
+    return {
+        **found,
+        "quarter": city.quarter(mine) if box == city.CITY else None,
+        "error_m": float(distances(mine[None], thought[None], box)[0]),
+        "partners": [run.tickets[one].keys.address.hex() for one in partners],
+        "distances_m": apart,
+    }
+
+
+def _box(scenario: "Scenario") -> Box:
+    if scenario.box is None:
+        raise Misuse(f"the scenario {scenario.name} has no places")
+    return scenario.box
+
+
+def _server(run: "Run", estimates: Sequence[Floats]) -> dict[str, Any]:
+    """Show the first rows of the batch as the server opened it: addresses and noisy values."""
+    rows = [
+        {"address": contact.address.hex(), "noisy": np.round(value, 5).tolist()}
+        for contact, value in zip(run.seen[0].contacts[:_SHOWN], estimates[0], strict=False)
+    ]
+    return {
+        "reports": [len(opened.contacts) for opened in run.seen],
+        "dropped": [opened.tally.received - opened.tally.kept for opened in run.seen],
+        "group": run.scenario.drafts[0].name,
+        "first_rows": rows,
+    }
+
+
+def _board(run: "Run") -> dict[str, Any]:
+    groups = range(len(run.scenario.drafts))
+    if run.bulletin is None:
+        raise Misuse("the round is not on the board yet: complete the run first")
+    return {
+        "entries": sum(run.bulletin.heading.sizes),
+        "entry_bytes": [run.round.entry_size(group) for group in groups],
+        "bytes": len(run.bulletin.encode()),
+        "letters": run.posted,
+    }
+
+
+def _service(run: "Run") -> dict[str, Any]:
+    """Measure how well people were served, beside true places and beside chance."""
+    scenario, box = run.scenario, _box(run.scenario)
+    first = range(len(scenario.values[0]))
+    found = [(row, other) for row in first for _, other in _partners(run, (0, row))]
+    pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
+    told: Pairs = (pairs[:, 0], pairs[:, 1])
+    truly = tasks.answer(scenario.task, list(scenario.values))[0]
+    if not isinstance(truly, tasks.References):
+        raise Misuse(f"task {scenario.task.name} has no partners")
+    chance: Pairs = (told[0], np.arange(len(told[0])) * 7919 % len(scenario.values[-1]))
+    return {
+        name: _numbers(asdict(measure(one, scenario.values, task=scenario.task, box=box)))
+        for name, one in (
+            ("private", told),
+            ("without_noise", (truly.owners(), truly.indices)),
+            ("at_random", chance),
+        )
+    }
+
+
+def _learning(run: "Run", known: gradients.Lesson) -> dict[str, Any]:
+    """Measure what the crowd taught the model, and whether wrong labels cost rewards."""
+    shared = np.array(run.answers[0, 0].shared)
+    truth = known.gradients.mean(axis=0)
+    rewards = np.array([run.answers[0, row].values[0] for row in range(len(known.misled))])
+    cosine = shared @ truth / (np.linalg.norm(shared) * np.linalg.norm(truth))
+    return {
+        "accuracy_before": known.accuracy(np.zeros(gradients.PARAMETERS)),
+        "accuracy_after": known.accuracy(gradients.step(shared)),
+        "accuracy_after_without_noise": known.accuracy(gradients.step(truth)),
+        "cosine_to_true_mean": float(cosine),
+        "mean_reward_right_labels": float(rewards[~known.misled].mean()),
+        "mean_reward_wrong_labels": float(rewards[known.misled].mean()),
+        "misled": int(known.misled.sum()),
+    }
+
+
+def _numbers(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        key: None if isinstance(value, float) and math.isnan(value) else value
+        for key, value in row.items()
+    }

@@ -1,0 +1,55 @@
+"""FAMILY: mechanisms to compare with, as the paper has them; services accept none of them.
+
+All draw floats (`exact` is False) but the published Minkowski response. `coatcheck compare`, the
+study and the benchmarks use them; `choose` offers PrivUnit alone, where no exact mechanism is
+asked for.
+"""
+
+import math
+from typing import Final
+
+import numpy as np
+
+from coatcheck.domains import Ball, Box
+from coatcheck.randomizers.baselines.additive import Laplace, PlanarLaplace, SquareWave, Staircase
+from coatcheck.randomizers.baselines.floats import InverseTransform
+from coatcheck.randomizers.baselines.privunit import PrivHS, PrivUnit, PrivUnitG
+from coatcheck.randomizers.caps import MinkowskiResponse
+from coatcheck.randomizers.prediction import least
+
+__all__ = [
+    "BASELINES",
+    "Laplace",
+    "PlanarLaplace",
+    "PrivHS",
+    "PrivUnit",
+    "PrivUnitG",
+    "SquareWave",
+    "Staircase",
+    "published_minkowski",
+]
+
+BASELINES: Final[tuple[type[InverseTransform], ...]] = (
+    PrivUnit,
+    PrivUnitG,
+    PrivHS,
+    Laplace,
+    PlanarLaplace,
+    Staircase,
+    SquareWave,
+)
+
+
+def published_minkowski(*, domain: Box | Ball, epsilon: float) -> MinkowskiResponse:
+    """Return Minkowski response as the paper's experiments have it.
+
+    Unbiased, with the radius in (0, 1] that has the least squared error at 0. The paper's formulas
+    for the radius are misprinted and not used.
+    """
+
+    def error(log_radius: float) -> float:
+        made = MinkowskiResponse(domain=domain, epsilon=epsilon, radius=math.exp(log_radius))
+        return made.squared_error(np.zeros(domain.dimension))
+
+    radius = math.exp(least(error, -12.0, 0.0, looks=25))
+    return MinkowskiResponse(domain=domain, epsilon=epsilon, radius=radius, decode="unbiased")

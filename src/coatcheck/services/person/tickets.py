@@ -1,0 +1,37 @@
+"""The file in which a person keeps the ticket of one round; only its owner can read it."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from coatcheck.errors import Misuse
+from coatcheck.protocol.keyfiles import read_secret, write_bytes
+from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
+
+
+@dataclass(frozen=True)
+class TicketFile:
+    """A ticket on the disk, written whole or not at all."""
+
+    path: Path
+
+    def load(self) -> Ticket | None:
+        """Return the ticket, or None if there is none yet."""
+        return self.read() if self.path.exists() else None
+
+    def read(self) -> Ticket:
+        """Return the ticket, which must be there."""
+        if not self.path.exists():
+            raise Misuse(f"there is no ticket at {self.path}: join first")
+        return read_ticket(read_secret(self.path))
+
+    def keep(self, ticket: Ticket) -> None:
+        """Store a new ticket; one that is there already stays."""
+        write_bytes(self.path, write_ticket(ticket), secret=True)
+
+    def update(self, ticket: Ticket) -> None:
+        """Store the same ticket with a receipt, or with letters written or read."""
+        write_bytes(self.path, write_ticket(ticket), secret=True, replace=True)
+
+    def discard(self) -> None:
+        """Remove a new ticket of which nothing has left."""
+        self.path.unlink()

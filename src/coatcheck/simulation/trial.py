@@ -1,0 +1,259 @@
+"""A trial: what a round would be worth to people at given places, before anybody is asked.
+
+Plans a round for a promise, runs the real roles in memory, and measures how well people are
+served beside the same task without noise and beside partners drawn at random. Knows every value,
+as a simulation does, so nothing here serves people. Paper, sections on utility experiments.
+
+    >>> import numpy as np
+    >>> from coatcheck.simulation.trial import box_around, make_task, run_trial
+    >>> places = np.random.default_rng(1).uniform(size=(2, 60, 2))
+    >>> groups = {"riders": places[0], "drivers": places[1]}
+    >>> box = box_around(groups, degrees=False)
+    >>> task = make_task("least-cost-matching", names=tuple(groups), box=box)
+    >>> found = run_trial(groups, task=task, box=box, epsilon=2.0, delta=1e-4, seed=1)
+    >>> found.private.served, found.plain.mean_distance < found.private.mean_distance
+    (60, True)
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coatcheck import tasks
+from coatcheck.domains import Ball, Box
+from coatcheck.entropy import Entropy, seeded
+from coatcheck.errors import Misuse, OutsideDomain
+from coatcheck.planning import Group, Recommendation, plan
+from coatcheck.randomizers import Goal
+from coatcheck.simulation.round import Outcome, simulate, view
+from coatcheck.tasks.metric import scale_of
+
+Floats = NDArray[np.float64]
+Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
+
+_LOCATION_TASKS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
+    "least-cost-matching": (2, ()),
+    "maximum-matching": (2, ("radius",)),
+    "neighbours": (1, ("radius", "limit")),
+}
+"""Tasks on places: how many groups they have, and which options."""
+_MARGIN: Final = 0.02
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quality:
+    """How well people of the first group are served, by their true places.
+
+    Attributes:
+        served: people who were told of somebody.
+        pairs: how many partners they were told of, all together.
+        mean_distance: between a person and a partner, in the unit of the box; nan without pairs.
+        median_distance: the same, for the pair in the middle.
+        within: the share of pairs within the task's radius; nan if it has none.
+    """
+
+    served: int
+    pairs: int
+    mean_distance: float
+    median_distance: float
+    within: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """A simulated round, and how useful it was.
+
+    Attributes:
+        errors: for each group the distance between each estimate and the true place.
+        private: how people are served.
+        plain: how they would be if the server saw true places.
+        random: how they would be if as many partners were drawn at random.
+    """
+
+    outcome: Outcome
+    box: Box
+    errors: tuple[Floats, ...]
+    private: Quality
+    plain: Quality
+    random: Quality
+
+
+def box_around(groups: Mapping[str, Floats], *, degrees: bool) -> Box:
+    """Return the box of all places with a little room.
+
+    *Assumes:* a trial. A real round states its box before it sees a place, for the edges of
+    this one are somebody's coordinates.
+    """
+    places = np.concatenate(list(groups.values()))
+    low, high = places.min(axis=0), places.max(axis=0)
+    room = _MARGIN * np.maximum(high - low, 1e-3 * np.maximum(1.0, np.abs(high)))
+    low, high = low - room, high + room
+    if not degrees:
+        return Box(tuple(low.tolist()), tuple(high.tolist()))
+    edge = np.array([90.0, 180.0])
+    south, west = np.maximum(low, -edge).tolist()
+    north, east = np.minimum(high, edge).tolist()
+    return Box.geographic(south=south, west=west, north=north, east=east)
+
+
+def make_task(
+    name: str,
+    *,
+    names: Sequence[str],
+    box: Box,
+    radius: float | None = None,
+    limit: int | None = None,
+) -> tasks.Task:
+    """Make a task on places from what people say: names of groups, metres, how many."""
+    if name not in _LOCATION_TASKS:
+        raise Misuse(f"places can be used by {' | '.join(_LOCATION_TASKS)}, not by {name!r}")
+    needed, takes = _LOCATION_TASKS[name]
+    if len(names) != needed:
+        raise Misuse(
+            f"{name} needs {needed} group{'s' * (needed > 1)} of people, the input has"
+            f" {len(names)} ({', '.join(names)}): give one file per group, or --group-by a column"
+        )
+    asked = {"radius": radius, "limit": limit}
+    given = {option: value for option, value in asked.items() if value is not None}
+    for option in given:
+        if option not in takes:
+            raise Misuse(f"{name} has no {option}: leave --{option} out, or choose another task")
+    if "radius" in takes and radius is None:
+        unit = "metres" if box.degrees else "the unit of the columns"
+        raise Misuse(f"{name} needs a radius: say how near is near by --radius, in {unit}")
+    return tasks.from_params(
+        {"name": name, "groups": list(names), "scale": list(scale_of(box)), **given}
+    )
+
+
+def usual_delta(sizes: Sequence[int]) -> float:
+    """Return a power of ten that is at most one over a hundred times the largest crowd."""
+    return float(10.0 ** -math.ceil(math.log10(100 * max(sizes))))
+
+
+def plan_groups(
+    sizes: Sequence[int],
+    *,
+    task: tasks.Task,
+    domain: Box | Ball,
+    epsilon: float,
+    delta: float,
+    corrupted: Sequence[int] = (),
+    goal: Goal = "mean",
+) -> tuple[Recommendation, ...]:
+    """Choose each group's mechanism so that its crowd keeps the promise (ε, δ).
+
+    *Guarantee:* every group keeps (ε, δ) if all of it comes, less the corrupted and those whom
+    answers to the corrupted expose.
+    """
+    bad = tuple(corrupted) or (0,) * len(sizes)
+    asked = {
+        name: Group(domain, crowd=size, corrupted=helpers)
+        for name, size, helpers in zip(task.groups, sizes, bad, strict=True)
+    }
+    made = plan(asked, epsilon=epsilon, delta=delta, goal=goal, task=task)
+    if task.name == "neighbours":
+        # Everybody whose report names the same cell would be told of the same few people, who
+        # would then hear from all of them: neighbours need places that differ.
+        return tuple(group.without("grid") for group in made.groups)
+    return made.groups
+
+
+def run_trial(
+    groups: Mapping[str, Floats],
+    *,
+    task: tasks.Task,
+    box: Box,
+    epsilon: float,
+    delta: float,
+    corrupted: Sequence[int] = (),
+    seed: int = 0,
+    clamp: bool = False,
+) -> Trial:
+    """Run a round of everybody in memory and measure how well they are served."""
+    values = [np.asarray(groups[name], dtype=np.float64) for name in task.groups]
+    for name, rows in zip(task.groups, values, strict=True):
+        if len(rows) < 2:
+            raise Misuse(f"group {name!r} has {len(rows)} person: nobody hides in a crowd of one")
+        _check_inside(rows, name, box=box, clamp=clamp)
+    if clamp:
+        values = [np.clip(rows, box.lo, box.hi) for rows in values]
+    plans = plan_groups(
+        [len(rows) for rows in values],
+        task=task,
+        domain=box,
+        epsilon=epsilon,
+        delta=delta,
+        corrupted=corrupted,
+    )
+    entropy = seeded(seed)
+    outcome = simulate(plans, values, task=task, entropy=entropy, name="trial")
+    told = _told(outcome)
+    return Trial(
+        outcome=outcome,
+        box=box,
+        errors=_errors(outcome, values, box=box),
+        private=measure(told, values, task=task, box=box),
+        plain=measure(_plain(task, values), values, task=task, box=box),
+        random=measure(_at_random(told, values[-1], entropy), values, task=task, box=box),
+    )
+
+
+def _check_inside(rows: Floats, name: str, *, box: Box, clamp: bool) -> None:
+    try:
+        box.snap(rows, clamp=clamp)
+    except OutsideDomain as error:
+        raise OutsideDomain(f"group {name!r}, {error}") from None
+
+
+def distances(here: Floats, there: Floats, box: Box) -> Floats:
+    """Return how far rows are apart, in the box's unit."""
+    scale = np.array(scale_of(box) or (1.0,) * box.dimension)
+    return np.asarray(np.linalg.norm((here - there) * scale, axis=1))
+
+
+def measure(told: Pairs, values: Sequence[Floats], *, task: tasks.Task, box: Box) -> Quality:
+    """Judge who was told of whom by true places."""
+    people, partners = told
+    apart = distances(values[0][people], values[-1][partners], box)
+    radius = getattr(task, "radius", None)
+    some = len(apart) > 0
+    return Quality(
+        served=len(np.unique(people)),
+        pairs=len(people),
+        mean_distance=float(apart.mean()) if some else math.nan,
+        median_distance=float(np.median(apart)) if some else math.nan,
+        within=float((apart <= radius).mean()) if some and radius is not None else math.nan,
+    )
+
+
+def _told(outcome: Outcome) -> Pairs:
+    found = [(row, other) for row, told in enumerate(outcome.partners(0)) for _, other in told]
+    pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
+    return pairs[:, 0], pairs[:, 1]
+
+
+def _plain(task: tasks.Task, values: Sequence[Floats]) -> Pairs:
+    first = tasks.answer(task, list(values))[0]
+    if not isinstance(first, tasks.References):
+        raise Misuse(f"task {task.name} answers with numbers: it has no partners to measure")
+    return first.owners(), first.indices
+
+
+def _at_random(told: Pairs, others: Floats, entropy: Entropy) -> Pairs:
+    return told[0], entropy.below(len(others), len(told[0]))
+
+
+def _errors(outcome: Outcome, values: Sequence[Floats], *, box: Box) -> tuple[Floats, ...]:
+    seen = view(outcome, "server")
+    found = []
+    for group, (rows, made) in enumerate(zip(values, outcome.groups, strict=True)):
+        owners = [outcome.whose[address][1] for address in seen.addresses[group]]
+        how = outcome.round.terms.groups[group].decode
+        estimates = made.randomizer.estimate(seen.reports[group], how)  # type: ignore[arg-type] # the terms' decode is one of the randomizer's
+        found.append(distances(rows[owners], estimates, box))
+    return tuple(found)

@@ -1,0 +1,191 @@
+"""What the stores of all roles share: one leader per database, and the rounds with their phases."""
+
+# ruff: noqa: S608 - what is put into SQL here is the name of a role or of a clock, never a value
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Generic, TypeVar
+
+from coatcheck.errors import Fenced, Misuse, Unavailable
+from coatcheck.protocol.moves import Moves, P
+from coatcheck.stores.database import Database, Session
+from coatcheck.stores.sqlite import SQLite
+
+_LEASE: Final = "SELECT fence FROM coatcheck_leases WHERE role = ?"
+
+
+class Store:
+    """The store of one role: whoever holds its lease writes, with the lease's token."""
+
+    def __init__(self, database: Database, *, role: str) -> None:
+        self.database = database
+        self.role = role
+
+    def lead(self, holder: str, *, seconds: float) -> int | None:
+        """Take or renew the lease; the fencing token, or None while somebody else has it.
+
+        The expiry is measured by the database's clock, so two hosts need not agree on the time.
+        A new holder gets a larger token, whatever the clock did meanwhile.
+        """
+        now = self.database.now
+        with self.database.transaction() as session:
+            known = session.rows(
+                f"SELECT holder, fence, expires > {now} FROM coatcheck_leases WHERE role = ?",
+                (self.role,),
+            )
+            if not known:
+                sql = "INSERT INTO coatcheck_leases (role, holder, fence, expires) VALUES (?, ?, 0, 0) ON CONFLICT DO NOTHING"  # noqa: E501 - one statement
+                session.run(sql, (self.role, ""))
+                known = [("", 0, False)]
+            last, fence, alive = known[0]
+            if alive and last != holder:
+                return None
+            after = fence if last == holder else fence + 1
+            changed = session.rows(
+                f"UPDATE coatcheck_leases SET holder = ?, fence = ?, expires = {now} + ?"
+                " WHERE role = ? AND fence = ? AND holder = ? RETURNING fence",
+                (holder, after, seconds, self.role, fence, last),
+            )
+            return int(changed[0][0]) if changed else None
+
+    def resign(self, holder: str) -> None:
+        """Give the lease back, so that the next one takes over at once; the token stays used."""
+        with self.database.transaction() as session:
+            sql = (
+                "UPDATE coatcheck_leases SET holder = '', expires = 0 WHERE role = ? AND holder = ?"
+            )
+            session.run(sql, (self.role, holder))
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self.database.close()
+
+    @contextmanager
+    def writing(self, fence: int) -> Iterator[Session]:
+        """Begin a transaction of the leader, and hold the lease till its end."""
+        with self.database.transaction() as session:
+            held = session.rows(_LEASE + self.database.share, (self.role,))
+            if not held or held[0][0] != fence:
+                raise Fenced("another process leads this database now; this one stands by")
+            yield session
+
+
+@dataclass(frozen=True)
+class StoredRound(Generic[P]):
+    """A round as it is stored.
+
+    Attributes:
+        signed: the terms with the signatures there are.
+        accepted: the hash of the batch that came from the shuffler before, if one did.
+    """
+
+    digest: bytes
+    name: str
+    signed: bytes = field(repr=False)
+    phase: P
+    accepted: bytes = b""
+
+
+R = TypeVar("R", bound=StoredRound[Any])
+
+
+class RoundStore(Store, Generic[P, R]):
+    """A store of rounds that go from phase to phase, as the role's table allows.
+
+    Attributes:
+        record: makes a round of its columns, of which the last one is the role's own.
+    """
+
+    def __init__(
+        self, database: Database, *, role: str, moves: Moves[P], record: type[R], column: str
+    ) -> None:
+        super().__init__(database, role=role)
+        self._moves = moves
+        self._record = record
+        self._select = f"SELECT digest, name, signed, phase, accepted, {column} FROM {role}_rounds"
+
+    def rounds(self) -> list[R]:
+        """List all rounds."""
+        with self.database.transaction() as session:
+            return self.found(session, "ORDER BY name")
+
+    def round(self, digest: bytes) -> R:
+        """Give one round."""
+        with self.database.transaction() as session:
+            return self.found(session, "WHERE digest = ?", digest)[0]
+
+    def found(self, session: Session, where: str, *values: Any) -> list[R]:
+        """Select rounds."""
+        return [
+            self._record(digest, name, signed, self._moves.phases(phase), *rest)
+            for digest, name, signed, phase, *rest in session.rows(
+                f"{self._select} {where}", values
+            )
+        ]
+
+    def accept(self, digest: bytes, raw: bytes, *, fence: int) -> bool:
+        """Keep the batch of the shuffler before; False if another one came first."""
+        content = hashlib.sha256(raw).digest()
+        with self.writing(fence) as session:
+            sql = f"SELECT accepted FROM {self.role}_rounds WHERE digest = ?"
+            found = session.rows(sql, (digest,))
+            if found and found[0][0]:
+                return bool(found[0][0] == content)
+            self.moved(session, digest, "accept")
+            sql = f"UPDATE {self.role}_rounds SET accepted = ? WHERE digest = ?"
+            session.run(sql, (content, digest))
+            self.keep(session, digest, "incoming", raw)
+        return True
+
+    def incoming(self, digest: bytes) -> bytes:
+        """Give the batch that was accepted."""
+        return self.kept(digest, "incoming")
+
+    def moved(self, session: Session, digest: bytes, move: str) -> P:
+        """Ask the role for a move of a round and write down the phase that it leads to."""
+        table = f"{self.role}_rounds"
+        found = session.rows(f"SELECT phase FROM {table} WHERE digest = ?", (digest,))
+        if not found:
+            raise Misuse(f"this {self.role} has no such round")
+        before = self._moves.phases(found[0][0])
+        after = self._moves.after(before, move)
+        sql = f"UPDATE {table} SET phase = ? WHERE digest = ? AND phase = ? RETURNING phase"
+        if not session.rows(sql, (after.value, digest, before.value)):
+            raise Unavailable("the round moved at this moment: it is looked at again")
+        return after
+
+    def keep(self, session: Session, digest: bytes, kind: str, raw: bytes) -> None:
+        """Keep a batch or a bulletin of a round."""
+        sql = f"INSERT INTO {self.role}_blobs (digest, kind, raw) VALUES (?, ?, ?)"
+        session.run(sql, (digest, kind, raw))
+
+    def kept(self, digest: bytes, kind: str) -> bytes:
+        """Give a batch or a bulletin of a round."""
+        with self.database.transaction() as session:
+            sql = f"SELECT raw FROM {self.role}_blobs WHERE digest = ? AND kind = ?"
+            found = session.rows(sql, (digest, kind))
+        if not found:
+            raise Misuse(f"there is no {kind} of this round: it was forgotten, or never came")
+        raw: bytes = found[0][0]
+        return raw
+
+    def drop(self, session: Session, digest: bytes) -> None:
+        """Forget the batches and bulletins of a round."""
+        session.run(f"DELETE FROM {self.role}_blobs WHERE digest = ?", (digest,))
+
+
+def open_database(url: str, *, role: str) -> Database:
+    """Open a role's database: `sqlite:FILE`, `postgresql://...`, or `memory:`, which forgets."""
+    kind, _, rest = url.partition(":")
+    if kind == "memory" and not rest:
+        return SQLite(None, role=role)
+    if kind == "sqlite" and rest:
+        return SQLite(Path(rest), role=role)
+    if kind in {"postgresql", "postgres"}:
+        from coatcheck.stores.postgres import Postgres  # noqa: PLC0415 - an extra, loaded if asked
+
+        return Postgres(url, role=role)
+    raise Misuse(f"a store is memory:, sqlite:FILE or postgresql://HOST/NAME, not {url!r}")

@@ -1,0 +1,68 @@
+"""What every task is, and what some tasks can do besides."""
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+from coatcheck.tasks.answers import Answers, AnswerSize, Floats, Notes, Score
+
+
+class Task(Protocol):
+    """A permutation-equivariant function of the estimates of each group."""
+
+    @property
+    def name(self) -> str:
+        """The name in the terms."""
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """What the groups are called, in the order of the arrays."""
+
+    def __call__(self, estimates: Sequence[Floats]) -> Sequence[Answers]:
+        """Answer every report of every group once."""
+
+    def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """Upper bounds: entry [g][h] is how many others of group h an answer in g can expose.
+
+        *Guarantee:* the accountant takes these people out of the crowd (`exposure`), so a number
+        that is too small breaks the promise; the server refuses answers that exceed it.
+        """
+
+    def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:
+        """The most that an answer of each group holds, for estimates of these dimensions."""
+
+    def params(self) -> dict[str, object]:
+        """JSON-able parameters, the name included, from which `from_params` rebuilds the task."""
+
+
+@runtime_checkable
+class ReadsNotes(Protocol):
+    """A task that also reads the notes: fixed-size bytes that travel with a report as they are."""
+
+    @property
+    def note_size(self) -> int:
+        """The bytes of a note, the same in every group."""
+
+    def with_notes(self, estimates: Sequence[Floats], notes: Sequence[Notes]) -> Sequence[Answers]:
+        """Answer every report; `notes[g]` has one row of bytes per report of group g."""
+
+
+@runtime_checkable
+class Optimizes(Protocol):
+    """A task whose answers are one of possibly several optima; all share this objective."""
+
+    def objective(self, estimates: Sequence[Floats], answers: Sequence[Answers]) -> float:
+        """The number that every optimal answer to these estimates has in common."""
+
+
+@runtime_checkable
+class Scored(Protocol):
+    """A task that can say how well a round served its people, when the truth is known."""
+
+    def score(
+        self,
+        truth: Sequence[Floats],
+        *,
+        estimates: Sequence[Floats],
+        answers: Sequence[Answers] | None = None,
+    ) -> Score:
+        """Compare what estimates led to with the true values; answers save computing them again."""

@@ -1,0 +1,108 @@
+"""What the tests of the services share: rounds with a few people over real processes."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from coatcheck.domains import Box
+from coatcheck.protocol.client import Invitation, Limit, examine
+from coatcheck.protocol.messages import Answer
+from coatcheck.services.cluster import Cluster
+from coatcheck.services.http.client import HttpClient
+from coatcheck.services.person.visit import Offer, Visit
+
+SQUARE = Box(lo=(0.0, 0.0), hi=(1.0, 1.0)).params()
+RANDOMIZER = {"name": "minkowski", "domain": SQUARE, "epsilon": 2.0, "radius": 0.5}
+LIMIT = Limit(epsilon=10.0, delta=1e-3)
+GROUPS = ("riders", "drivers")
+PATIENCE = 600.0
+"""Seconds for what takes a moment on a quiet machine: a limit, never a time that is waited for."""
+QUICK = {"tick": 0.05, "lease": 0.6, "peer_timeout": 3.0}
+
+
+def draft(name: str, *, minimum: int = 3) -> dict[str, Any]:
+    """Draft a round of riders and drivers."""
+    group = {"randomizer": RANDOMIZER, "minimum": minimum, "delta": 1e-3}
+    return {
+        "round": name,
+        "task": {"name": "least-cost-matching"},
+        "groups": [{"name": name, **group} for name in GROUPS],
+    }
+
+
+class Crowd:
+    """People who take part in a round, each with a ticket of their own."""
+
+    def __init__(self, cluster: Cluster, url: str) -> None:
+        self.cluster = cluster
+        self.url = url
+        self.visits: list[Visit] = []
+        self.folder = cluster.folder / f"tickets-{url[-8:]}"
+        self.folder.mkdir(exist_ok=True)
+
+    async def invitations(self, peers: HttpClient) -> tuple[Offer, list[Invitation]]:
+        """Examine the terms once for each group."""
+        now, trusted = int(time.time()), self.cluster.trusted
+        probe = Visit(self.url, path=self.folder / "none", trusted=trusted, peers=peers)
+        offer = await probe.offer(patience=PATIENCE)
+        return offer, [
+            examine(offer.signed, group=group, trusted=trusted, limit=LIMIT, now=now)
+            for group in GROUPS
+        ]
+
+    async def join(self, peers: HttpClient, *, people: int, patience: float = PATIENCE) -> None:
+        """Let so many people of each group join at once; all are acknowledged."""
+        offer, invitations = await self.invitations(peers)
+
+        async def one(number: int, invitation: Invitation) -> Visit:
+            path = self.folder / f"{invitation.of.name}-{number}"
+            trusted = self.cluster.trusted
+            visit = Visit(self.url, path=path, trusted=trusted, peers=peers, offer=offer)
+            visit.prepare(invitation, (0.25, 0.5), ledger=None)
+            await visit.hand_in(invitation.round, patience=patience)
+            return visit
+
+        begun = len(self.visits)
+        self.visits += await asyncio.gather(
+            *(one(begun + n, invitation) for n in range(people) for invitation in invitations)
+        )
+
+    async def collect(self, *, patience: float = PATIENCE) -> Sequence[Answer]:
+        """Let everybody collect."""
+        return await asyncio.gather(*(visit.collect(patience=patience) for visit in self.visits))
+
+
+async def whole_round(cluster: Cluster, name: str, *, people: int = 4) -> Crowd:
+    """Run a whole round and check that everybody is answered."""
+    url = await asyncio.to_thread(
+        cluster.open_round, draft(name, minimum=people), closes=1, expires=3600
+    )
+    async with HttpClient() as peers:
+        crowd = Crowd(cluster, url)
+        await crowd.join(peers, people=people)
+        answers = await crowd.collect()
+        assert all(len(answer.partners) == 1 for answer in answers)
+        return crowd
+
+
+def status(url: str) -> dict[str, Any]:
+    """Ask a shuffler where a round stands."""
+    found: dict[str, Any] = httpx2.get(url).json()["status"]
+    return found
+
+
+def logs(folder: Path) -> str:
+    """Give everything that the services wrote."""
+    return "".join(file.read_text(encoding="utf-8") for file in folder.glob("*.log"))
+
+
+def until(true: Callable[[], bool], *, seconds: float = PATIENCE) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it did not come to pass"
+        time.sleep(0.05)

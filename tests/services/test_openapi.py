@@ -1,0 +1,116 @@
+"""The OpenAPI document of each service: every route is in it, with all that it takes and gives."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coatcheck.services.cluster import Cluster
+from coatcheck.services.http.app import Application
+from coatcheck.services.http.problems import KINDS, MEDIA
+from coatcheck.services.run import ROLES, build
+
+EXPECTED = {
+    "shuffler": {
+        "GET /key",
+        "GET /rounds",
+        "POST /rounds",
+        "GET /rounds/{digest}",
+        "PUT /rounds/{digest}",
+        "POST /rounds/{digest}/uploads",
+        "POST /rounds/{digest}/batch",
+        "POST /rounds/{digest}/closing",
+        "POST /rounds/{digest}/abandonment",
+    },
+    "server": {
+        "GET /key",
+        "GET /rounds",
+        "POST /rounds",
+        "GET /rounds/{digest}",
+        "GET /rounds/{digest}/terms",
+        "POST /rounds/{digest}/batch",
+    },
+    "board": {
+        "GET /key",
+        "GET /rounds",
+        "GET /rounds/{digest}",
+        "PUT /rounds/{digest}",
+        "GET /rounds/{digest}/bulletin",
+        "POST /rounds/{digest}/bulletin",
+        "GET /rounds/{digest}/entries/{group}/{address}",
+        "GET /rounds/{digest}/letters",
+        "POST /rounds/{digest}/letters",
+        "GET /rounds/{digest}/place",
+        "GET /checkpoint",
+        "GET /proofs/inclusion",
+        "GET /proofs/consistency",
+    },
+}
+COMMON = {"GET /healthz", "GET /metrics", "GET /openapi.json"}
+PARTS = {
+    "shuffler POST /rounds/{digest}/uploads": {"coatcheck-token"},
+    "shuffler POST /rounds/{digest}/batch": {"coatcheck-content", "coatcheck-signature"},
+    "server POST /rounds/{digest}/batch": {"coatcheck-content", "coatcheck-signature"},
+    "board POST /rounds/{digest}/bulletin": {"coatcheck-content", "coatcheck-signature"},
+}
+
+
+@pytest.fixture(params=ROLES)
+def app(request: pytest.FixtureRequest, tmp_path: Path) -> Application:
+    """The application of a role, without a socket."""
+    local = Cluster(tmp_path)
+    name = next(name for name in local.names if local.role(name) == request.param)
+    return build(request.param, tmp_path / f"{name}.toml")
+
+
+def operations(app: Application) -> dict[str, dict[str, Any]]:
+    """List what the document says of each route."""
+    document = json.loads(json.dumps(app.document))
+    return {
+        f"{method.upper()} {path}": found
+        for path, methods in document["paths"].items()
+        for method, found in methods.items()
+    }
+
+
+def test_every_route_is_in_the_document(app: Application) -> None:
+    """What the application answers to and what the document lists is the same, and complete."""
+    served = {f"{route.method} {route.path}" for route in app.routes}
+    assert served == set(operations(app)) == EXPECTED[app.role] | COMMON
+
+
+def test_each_route_is_described_in_full(app: Application) -> None:
+    """Each has a summary, a name, its parameters, and media types for all that goes in and out."""
+    found = operations(app)
+    assert len({one["operationId"] for one in found.values()}) == len(found)
+    statuses = {str(kind.status) for kind in KINDS.values()}
+    for name, one in found.items():
+        assert one["summary"].endswith("."), name
+        listed = {part["name"] for part in one["parameters"]}
+        assert all(f"{{{part}}}" not in name or part in listed for part in ("digest", "group"))
+        headers = {part["name"] for part in one["parameters"] if part["in"] == "header"}
+        assert headers == PARTS.get(f"{app.role} {name}", set())
+        fine = {status: said for status, said in one["responses"].items() if status < "300"}
+        assert len(fine) == 1
+        told = {status: said for status, said in one["responses"].items() if status >= "300"}
+        assert set(told) <= statuses
+        assert all(set(said["content"]) == {MEDIA} for said in told.values())
+        assert all("schema" in part for said in fine.values() for part in said["content"].values())
+        if name.startswith("PUT") or (name.startswith("POST") and "closing" not in name):
+            assert one["requestBody"]["content"], name
+            assert {"400", "408", "413"} <= set(told), name
+        for_operator = {"shuffler": ("closing", "abandonment"), "server": ("POST /rounds",)}
+        wanted = any(name.endswith(end) for end in for_operator.get(app.role, ()))
+        assert ("security" in one) == wanted, name
+
+
+def test_every_reference_leads_somewhere(app: Application) -> None:
+    """No schema is named that is not there, and patterns are those of ECMAScript."""
+    text = json.dumps(app.document)
+    named = set(app.document["components"]["schemas"])
+    assert "ProblemDocument" in named
+    parts = text.split('"#/components/schemas/')[1:]
+    assert {part.partition('"')[0] for part in parts} <= named
+    assert "\\\\A" not in text
+    assert "\\\\Z" not in text

@@ -1,0 +1,265 @@
+"""A person's visit over the network, with peers that are objects: what is stored, paid and sent."""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from coatcheck.accounting.ledger import Ledger
+from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
+from coatcheck.protocol import client
+from coatcheck.protocol.client import Limit
+from coatcheck.protocol.ticket import Ticket
+from coatcheck.services.http.client import Absent, HttpClient
+from coatcheck.services.person.tickets import TicketFile
+from coatcheck.services.person.visit import Visit
+from rounds import OPENS, Stage
+
+STAGE = Stage()
+LIMIT = Limit(epsilon=10.0, delta=1e-3)
+URL = "http://shuffler.example/rounds/1"
+
+
+class First(HttpClient):
+    """The first shuffler of the round, in this process."""
+
+    def __init__(self, *, phase: str = "open", stage: Stage = STAGE) -> None:
+        self.phase = phase
+        self.stage = stage
+        self.shuffler = stage.shuffler()
+        self.sent: list[bytes] = []
+        self.headers: list[Mapping[str, str]] = []
+        self.lose = False
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    async def get(self, url: str, *, most: int = 0) -> bytes:
+        """Give the offer."""
+        del most
+        assert url == URL
+        offer = {
+            "signed": self.stage.signed,
+            "board": "http://board.example/",
+            "status": {"phase": self.phase},
+        }
+        return msgspec.json.encode(offer)
+
+    async def send(
+        self,
+        url: str,
+        body: bytes,
+        *,
+        headers: Mapping[str, str] | None = None,
+        method: str = "POST",
+    ) -> bytes:
+        """Take an upload; the answer may get lost."""
+        assert (url, method) == (f"{URL}/uploads", "POST")
+        self.sent.append(body)
+        self.headers.append(headers or {})
+        if self.phase != "open":
+            raise Refused("the round takes no more uploads")
+        receipt = self.shuffler.receive(body, now=OPENS)
+        if self.lose:
+            raise Unavailable("no answer")
+        return receipt
+
+
+@pytest.fixture(autouse=True)
+def _while_the_round_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: float(OPENS))
+
+
+def visit(path: Path, peers: First) -> Visit:
+    """Begin a visit."""
+    return Visit(URL, path=path, trusted=STAGE.cast.trusted, peers=peers)
+
+
+def join(path: Path, peers: First, **more: Any) -> Ticket:
+    """Take part once."""
+    usual: dict[str, Any] = {"group": "riders", "limit": LIMIT, "ledger": None, "patience": 0.0}
+    return asyncio.run(visit(path, peers).join((0.5, 0.5), **{**usual, **more}))
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    """A ledger with room for this round and not for many more."""
+    return Ledger.open(tmp_path / "ledger", epsilon=4.0, delta=1e-2)
+
+
+def test_a_visit_stores_pays_sends_and_keeps_the_receipt(tmp_path: Path, ledger: Ledger) -> None:
+    """A second visit sends nothing again and pays once."""
+    path, peers = tmp_path / "ticket", First()
+    ticket = join(path, peers, ledger=ledger, token="abc")  # noqa: S106 - no password
+    assert peers.sent == [ticket.upload]
+    assert peers.headers[0]["coatcheck-token"] == "abc"
+    assert TicketFile(path).read() == ticket
+    assert ticket.receipt
+    assert path.stat().st_mode & 0o777 == 0o600
+    spent = ledger.spent
+    assert join(path, peers, ledger=ledger) == ticket
+    assert (len(peers.sent), ledger.spent) == (1, spent)
+
+
+@pytest.mark.parametrize("phase", ["closed", "released", "abandoned", "expired"])
+def test_a_round_that_takes_no_reports_costs_nothing(
+    phase: str, tmp_path: Path, ledger: Ledger
+) -> None:
+    """Neither the ledger nor the disk changes, and nothing is sent."""
+    path, peers = tmp_path / "ticket", First(phase=phase)
+    with pytest.raises(Refused, match=f"it is {phase}: nothing was spent"):
+        join(path, peers, ledger=ledger)
+    assert (ledger.rounds, peers.sent) == ((), [])
+    assert not list(tmp_path.glob("ticket*"))
+
+
+def test_a_stored_ticket_goes_on_though_the_round_is_released(tmp_path: Path) -> None:
+    """Whoever lost the receipt is not told that the round is over: the report may be in."""
+    path, peers = tmp_path / "ticket", First()
+    peers.lose = True
+    with pytest.raises(Unavailable):
+        join(path, peers)
+    peers.phase = "released"
+    ticket = join(path, peers)
+    assert not ticket.receipt
+    assert peers.sent == [ticket.upload] * 2
+
+
+def test_a_refusal_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A ledger without room, and a value outside the domain, remove what was prepared."""
+    small = Ledger.open(tmp_path / "ledger", epsilon=0.1, delta=1e-2)
+    path, peers = tmp_path / "ticket", First()
+    with pytest.raises(Refused):
+        join(path, peers, ledger=small)
+    with pytest.raises(Misuse):
+        asyncio.run(
+            visit(path, peers).join((9, 9), group="riders", limit=LIMIT, ledger=None, patience=0.0)
+        )
+    assert not list(tmp_path.glob("ticket*"))
+    assert not peers.sent
+
+
+def test_the_terms_that_came_first_count(tmp_path: Path) -> None:
+    """Other terms at the same address are two faces, before and after joining."""
+    path, peers = tmp_path / "ticket", First()
+    mine = visit(path, peers)
+    asyncio.run(mine.offer())
+    peers.stage = Stage(name="morning")
+    with pytest.raises(TwoFaces, match="other terms now than before"):
+        asyncio.run(mine.offer())
+    peers.stage = STAGE
+    join(path, peers)
+    peers.stage = Stage(name="morning")
+    with pytest.raises(TwoFaces, match="other terms now than before"):
+        join(path, peers)
+
+
+def test_nothing_is_prepared_before_the_offer_is_known(tmp_path: Path) -> None:
+    """Without the offer nobody knows whether the round takes reports, nor where the board is."""
+    with pytest.raises(Misuse, match="fetch the offer first"):
+        visit(tmp_path / "ticket", First()).prepare(STAGE.invitations[0], (0.5, 0.5), ledger=None)
+    assert not list(tmp_path.iterdir())
+
+
+def test_what_is_no_offer_is_refused(tmp_path: Path) -> None:
+    """An address that is no round is told as one."""
+
+    class Other(First):
+        async def get(self, url: str, *, most: int = 0) -> bytes:
+            del url, most
+            return b'{"signed": 1}'
+
+    with pytest.raises(Refused, match="no round of a shuffler"):
+        join(tmp_path / "ticket", Other())
+
+
+def test_a_ticket_file_is_written_once_and_kept_up(tmp_path: Path) -> None:
+    """A new ticket takes no taken name; the same one is replaced; a missing one is told."""
+    file = TicketFile(tmp_path / "ticket")
+    assert file.load() is None
+    with pytest.raises(Misuse, match="join first"):
+        file.read()
+    first, other = STAGE.join(0), STAGE.join(0)
+    file.keep(first)
+    with pytest.raises(Misuse, match="exists already"):
+        file.keep(other)
+    assert file.load() == first
+    file.update(other)
+    assert file.read() == other
+    file.path.chmod(0o644)
+    with pytest.raises(Refused, match="can be read by others"):
+        file.load()
+    file.discard()
+    assert file.load() is None
+
+
+class AtBoard(First):
+    """A board that has no bulletin yet, shows one letter, and takes none."""
+
+    letter = b""
+
+    async def get(self, url: str, *, most: int = 0) -> bytes:
+        """Give the checkpoint, the letters page by page, or the offer."""
+        match url.rpartition("/")[2]:
+            case "checkpoint":
+                return self.stage.board().checkpoint()
+            case "letters?since=0":
+                return self.letter
+            case "letters?since=1":
+                return b""
+            case "bulletin":
+                raise Absent("nothing here")
+        return await super().get(url, most=most)
+
+    async def send(
+        self,
+        url: str,
+        body: bytes,
+        *,
+        headers: Mapping[str, str] | None = None,
+        method: str = "POST",
+    ) -> bytes:
+        """Refuse a letter."""
+        del url, body, headers, method
+        raise Refused("no letters today")
+
+
+def test_waiting_for_answers_ends(tmp_path: Path) -> None:
+    """Without a bulletin the person is told to come again; an abandoned round is told at once."""
+    path, peers = tmp_path / "ticket", AtBoard()
+    TicketFile(path).keep(STAGE.join(0))
+    with pytest.raises(Unavailable, match="not answered yet"):
+        asyncio.run(asyncio.wait_for(visit(path, peers).collect(patience=0.0), timeout=300))
+    peers.phase = "abandoned"
+    with pytest.raises(Refused, match="abandoned"):
+        asyncio.run(visit(path, peers).collect(patience=60.0))
+
+
+def test_letters_are_counted_before_they_leave_and_read_once(tmp_path: Path) -> None:
+    """A counter is used up though the board refuses, and a letter that was read stays read."""
+    path, peers, friend = tmp_path / "ticket", AtBoard(), STAGE.join(1)
+    file = TicketFile(path)
+    file.keep(STAGE.join(0))
+    with pytest.raises(Refused, match="no letters"):
+        asyncio.run(visit(path, peers).write(b"hi", to=friend.keys.contact_raw))
+    assert file.read().written == 1
+    to = file.read().keys.contact_raw
+    peers.letter, _ = client.write(friend, b"hello", to=to, round_=STAGE.round)
+    inbox = asyncio.run(visit(path, peers).read())
+    assert [letter.body for letter in inbox.letters] == [b"hello"]
+    assert asyncio.run(visit(path, peers).read()).refused == {"Replayed": 1}
+
+
+def test_a_ticket_of_other_terms_is_two_faces(tmp_path: Path) -> None:
+    """What the shuffler shows must be what the ticket was made for."""
+    path = tmp_path / "ticket"
+    mine = visit(path, First())
+    asyncio.run(mine.offer())
+    assert mine.round.digest == STAGE.round.digest
+    TicketFile(path).keep(Stage(name="morning").join(0))
+    with pytest.raises(TwoFaces, match="those you joined on"):
+        _ = mine.round

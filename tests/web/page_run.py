@@ -1,0 +1,201 @@
+"""The real demo on a page, and a real browser in front of it, for the tests to share."""
+
+import asyncio
+import base64
+import json
+import os
+import queue
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
+
+from coatcheck.demo.events import Pace
+from coatcheck.demo.page.app import serve_page
+from coatcheck.demo.run import Run, demo_cluster
+from coatcheck.demo.scenarios import make_scenario, with_places
+from coatcheck.protocol.verification import VerifiedBulletin
+from web.browser import ROOT, needed
+
+PATIENCE = 300.0
+AXE = ROOT / "web-client/node_modules/axe-core/axe.min.js"
+expect.set_options(timeout=PATIENCE * 1000)
+_FLAGS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+JOINS = """async ([value, count]) => {
+  const c = await import("/static/client.js");
+  const { signed, trusted } = await (await fetch("/round")).json();
+  const now = Math.floor(Date.now() / 1000);
+  const limit = { epsilon: 64, delta: 0.01 };
+  const invitation = c.examine(signed, { group: "riders", trusted, limit, now });
+  const found = [];
+  for (let n = 0; n < count; n += 1) found.push((await c.join(invitation, value)).report);
+  return found;
+}"""
+"""Join the round so often with one value, sealing and all, and return the reports."""
+
+
+@dataclass
+class PageRun:
+    """A run of real processes, the address of its page, and what browsers said and asked for."""
+
+    run: Run
+    pace: Pace
+    address: str
+    browser: Browser
+    complaints: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+
+    def page(self, path: str = "/", *, width: int = 1280, scheme: Any = "light") -> Page:
+        """Open a page in a fresh profile and write down what it complains of and asks for."""
+        viewport: Any = {"width": width, "height": 900}
+        context = self.browser.new_context(viewport=viewport, color_scheme=scheme)
+        made = context.new_page()
+        made.set_default_timeout(PATIENCE * 1000)
+        made.on("console", lambda said: self._hear(said.type, said.text))
+        made.on("pageerror", lambda error: self._hear("error", str(error)))
+        made.on("request", self._note)
+        made.goto(self.address + path)
+        return made
+
+    @property
+    def bulletin(self) -> VerifiedBulletin:
+        """The bulletin, as a person has checked it."""
+        assert self.run.bulletin is not None
+        return self.run.bulletin
+
+    def postings(self) -> list[bytes]:
+        """Fetch every letter that is on the board."""
+        with urllib.request.urlopen(f"{self.address}/letters") as answer:  # noqa: S310 - loopback
+            return [base64.b64decode(raw) for raw in json.load(answer)]
+
+    def wait_until_paused(self, *, people: int) -> None:
+        """Wait until so many have joined and the run stands still."""
+        end = time.monotonic() + PATIENCE
+        while not self.pace.waiting or len(self.run.tickets) < people:
+            assert time.monotonic() < end
+            time.sleep(0.05)
+
+    def _hear(self, kind: str, text: str) -> None:
+        if kind in {"error", "warning"}:
+            self.complaints.append(text)
+
+    def _note(self, request: Request) -> None:
+        self.asked.append(request.url)
+
+
+@contextmanager
+def page_run(folder: Path, *, people: int, epsilon: float) -> Iterator[PageRun]:
+    """Start shuffler, server and board as processes, a run on them, the page and a browser.
+
+    The run is paused before anybody has joined, so that no browser comes too late.
+    """
+    chromium = needed("chromium")
+    scenario = with_places(make_scenario("taxi", people=people, epsilon=epsilon))
+    cluster = demo_cluster(folder)
+    with (
+        _served(partial(serve_page, scenario, cluster)) as (address, run),
+        sync_playwright() as playwright,
+    ):
+        browser = playwright.chromium.launch(executable_path=chromium, args=list(_FLAGS))
+        try:
+            assert run.pace is not None
+            yield PageRun(run, run.pace, address, browser)
+        finally:
+            browser.close()
+
+
+@contextmanager
+def _served(serve: Any) -> Iterator[tuple[str, Run]]:
+    """Serve the page from a thread with a loop of its own, until left."""
+    told: queue.Queue[tuple[str, Run] | BaseException] = queue.Queue()
+    loop = asyncio.new_event_loop()
+
+    def announce(address: str, run: Run) -> None:
+        assert run.pace is not None
+        run.pace.pause()
+        told.put((address, run))
+
+    task = loop.create_task(serve(announce=announce))
+
+    def whole() -> None:
+        try:
+            loop.run_until_complete(task)
+        except BaseException as error:  # noqa: BLE001 - raised again by whoever waits
+            told.put(error)
+        finally:
+            loop.close()
+
+    thread = threading.Thread(target=whole, daemon=True)
+    thread.start()
+    found = told.get(timeout=PATIENCE)
+    if isinstance(found, BaseException):
+        raise found
+    try:
+        yield found
+    finally:
+        with suppress(RuntimeError):  # it ended by itself
+            loop.call_soon_threadsafe(task.cancel)
+        thread.join(PATIENCE)
+
+
+def violations(page: Page) -> list[str]:
+    """Return what axe-core finds serious or critical."""
+    if not AXE.exists():
+        message = f"{AXE.relative_to(ROOT)} is missing: run `npm ci` in web-client"
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(message)
+    # Playwright's own world is not bound by the page's policy, which forbids such a script.
+    page.evaluate(AXE.read_text(encoding="utf-8"))
+    found = page.evaluate("async () => (await axe.run()).violations")
+    return [
+        f"{one['id']}: {node['target']} {node['failureSummary']}"
+        for one in found
+        if one["impact"] in {"serious", "critical"}
+        for node in one["nodes"]
+    ]
+
+
+def masses(made: Any, center: Any, edges: Any) -> Any:
+    """Return the exact mass of each cell between the edges."""
+    whole, reach = made._whole, made.reach
+    far = np.diff(edges) / (2 * whole + 1)
+    near = [
+        (np.minimum(edges[1:], i + reach + 1) - np.maximum(edges[:-1], i - reach)).clip(0)
+        / (2 * reach + 1)
+        for i in center
+    ]
+    mixed = made.mixing * np.outer(*near) + (1 - made.mixing) * np.outer(far, far)
+    assert abs(mixed.sum() - 1) < 1e-9
+    return mixed
+
+
+def choose(page: Page, adversary: str, *, people: int = 0) -> None:
+    """Choose an adversary, and wait for what the library says."""
+    with page.expect_response("**/adversary?*") if adversary != "all" else nullcontext():
+        page.locator(f'input[name=adversary][value="{adversary}"]').check(force=True)
+    if people:
+        with page.expect_response("**/adversary?*"):
+            page.locator("#bad").fill(str(people))
+            page.locator("#bad").dispatch_event("change")
+
+
+def shown_text(page: Page, selector: str) -> str:
+    """Return what an element says."""
+    return page.locator(selector).text_content() or ""
