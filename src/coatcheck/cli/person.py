@@ -109,9 +109,16 @@ def value_of(invitation: Invitation, text: str) -> Any:
 @TICKET(help="Your ticket.")
 @click.option("--bulletin", type=FILE, required=True, help="The round's bulletin.")
 @click.option("--receipt", type=FILE, help="The shuffler's receipt, to store in your ticket.")
+@click.option("--ledger", type=FILE, help="Your ledger, to be told if the crowd was too small.")
 @JSON
 def collect(
-    *, terms_file: Path, ticket: Path, bulletin: Path, receipt: Path | None, as_json: bool
+    *,
+    terms_file: Path,
+    ticket: Path,
+    bulletin: Path,
+    receipt: Path | None,
+    ledger: Path | None,
+    as_json: bool,
 ) -> None:
     """Find your own answer on the bulletin and open it."""
     round_ = _round(terms_file)
@@ -120,7 +127,8 @@ def collect(
     if receipt is not None:
         mine = client.keep_receipt(mine, read_file(receipt), round_)
         store.update(mine)
-    answer = client.collect(mine, verify_bulletin(read_file(bulletin), round_))
+    book = None if ledger is None else Ledger.open(ledger)
+    answer = client.collect(mine, verify_bulletin(read_file(bulletin), round_), ledger=book)
     show(told(answer, round_), as_json=as_json)
 
 

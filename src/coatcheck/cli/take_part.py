@@ -62,7 +62,7 @@ def take_part(
             kept = await visit.hand_in(invitation.round, token=token)
             signed = "has signed for" if kept.receipt else "has closed, and may or may not have"
             hint(f"the shuffler {signed} your report; waiting for the crowd")
-            answer = await visit.collect(patience=wait)
+            answer = await visit.collect(ledger=book, patience=wait)
             return told(answer, invitation.round)
 
     show(asyncio.run(whole()), as_json=as_json)
