@@ -12,7 +12,13 @@ import numpy as np
 
 from coatcheck.domains import Box
 from coatcheck.entropy import seeded
-from coatcheck.randomizers import BoundedResponse, GridResponse, MinkowskiResponse, Randomizer
+from coatcheck.randomizers import (
+    BoundedResponse,
+    GridResponse,
+    MinkowskiResponse,
+    Randomizer,
+    tuned,
+)
 from coatcheck.tasks import Floats
 from coatcheck.tasks.learning import Learning
 from coatcheck.tasks.shapley import Game
@@ -21,7 +27,7 @@ SQUARE: Final = Box((-1, -1), (1, 1))
 SIDES: Final = {"gmission": (713, 532), "everysender": (4036, 817)}
 REPORTED: Final[dict[str, Randomizer]] = {
     "grid": GridResponse(domain=SQUARE, epsilon=2.0, cells=(20, 20)),
-    "bounded": BoundedResponse(domain=SQUARE, epsilon=2.0),
+    "bounded": tuned(BoundedResponse, domain=SQUARE, epsilon=2.0),
 }
 CHECK_INS: Final = {"gowalla_sf": 138_368, "foursquare_nyc": 227_428}
 

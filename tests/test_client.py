@@ -44,6 +44,7 @@ class Purse:
 
     def __init__(self, *, empty: bool = False) -> None:
         self.spent: list[str] = []
+        self.settled: list[tuple[str, int]] = []
         self.empty = empty
 
     def spend(self, guarantee: Guarantee, *, round_id: str, digest: bytes) -> None:
@@ -52,6 +53,10 @@ class Purse:
         if self.empty:
             raise Refused(f"nothing is left for another {guarantee.epsilon}")
         self.spent.append(round_id)
+
+    def settle(self, round_id: str, *, missing: int) -> None:
+        """Record what a round lacked."""
+        self.settled.append((round_id, missing))
 
 
 def look(signed: SignedTerms = SMALL.signed, **changes: Any) -> client.Invitation:

@@ -158,7 +158,8 @@ def delta_curve(
     With `lower` give a δ that some data set reaches instead.
     """
     size = anonymous(crowd=crowd)
-    bounds = [pair(law), pair(_coarser(law, AnyLdp(epsilon=law.epsilon)))]
+    close, coarse = map(pair, _laws(law, "mechanism")[:2])
+    bounds = {close, coarse} if size <= _FEW or _alike(close, coarse) else {close}
     epsilons = list(epsilons)
     for x in epsilons:
         check_epsilon(x, "an epsilon of the curve")

@@ -3,7 +3,8 @@
 Adding up privacy losses (`composition`) needs each round's law and crowd fixed in advance. A
 server may choose them by what it has seen, so a person's ledger asks this file instead. Each
 round is treated as a stretch of one Brownian motion whose drift is the person's value; the limit
-says how long the motion may be watched. Proof: docs/explanation/repeated-rounds.md.
+says how long the motion may be watched, and an odometer what was spent at any moment until then.
+Proof: docs/explanation/repeated-rounds.md.
 
     >>> from coatcheck.accounting.laws import AnyLdp
     >>> budget = Budget(epsilon=3.0, delta=1e-6)
@@ -13,9 +14,11 @@ says how long the motion may be watched. Proof: docs/explanation/repeated-rounds
 """
 
 import math
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
@@ -26,11 +29,21 @@ from coatcheck.accounting.laws import Law
 from coatcheck.accounting.limits import EPSILON
 from coatcheck.accounting.roots import bisect, doubled
 
-# Share of the limit's δ that is set aside for what no Gaussian bounds, such as far tails.
-_KEPT: Final = 0.05
+# Shares of the limit's δ: for the motion as far as the limit, for the odometer at all moments
+# before, for the moment after the first round; and twice, once for the limit and once for the
+# odometer, for what no Gaussian bounds, such as far tails.
+_LIMIT: Final = 0.8
+_READ: Final = 0.1
+_FIRST: Final = 0.05
+_KEPT: Final = 0.025
+# The odometer's marks: how many, and each as a share of the next.
+_MARKS: Final = 88
+_RATIO: Final = 0.9
 # Points of a round's curve, and the share of δ at which the curve ends.
 _POINTS: Final = 120
 _FAR: Final = 1e-8
+# What is added up: the law of each report, and the people that it hides among.
+Reports: TypeAlias = Sequence[tuple[Law, int]]
 # Far more than the rounding errors of SciPy's normal distribution.
 _DOUBT: Final = 1e-12
 
@@ -40,7 +53,8 @@ class Budget:
     """A limit (ε, δ), fixed before the first round, and how much of it a round takes.
 
     *Guarantee:* rounds whose stretches add up to at most `whole` are (ε, δ)-indistinguishable
-    together, even if each round's law and crowd are chosen by what earlier rounds gave.
+    together, even if each round's law and crowd are chosen by what earlier rounds gave; and at
+    every moment before, even one so chosen, ε is what the odometer reads.
     """
 
     epsilon: float
@@ -49,7 +63,7 @@ class Budget:
     @cached_property
     def whole(self) -> float:
         """How long the motion may be watched: the μ² at which a Gaussian has the limit's (ε, δ)."""
-        target = (1 - _KEPT) * self.delta
+        target = _LIMIT * self.delta
 
         def fits(mu: float) -> bool:
             return _gaussian(mu, self.epsilon) <= target
@@ -68,20 +82,80 @@ class Budget:
         """Give the chance of an unbounded loss that a stretch of this length may have."""
         return _KEPT * self.delta * watched / self.whole if self.whole > 0 else math.inf
 
-    def spent(self, watched: float) -> float:
-        """Give the ε, at the limit's δ, that stretches of this total length cost; rounded up."""
-        target = self.delta - self.kept(watched)
-        if not (target > 0 and math.isfinite(watched)):
+    def fixed(self, watched: float) -> float:
+        """Give the ε of stretches of this total length, if they were fixed in advance; rounded up.
+
+        At the whole length this is the limit's ε.
+        """
+        if not math.isfinite(watched):
             return math.inf
-        mu = math.sqrt(watched)
+        return _gaussian_epsilon(math.sqrt(watched), _LIMIT * self.delta)
 
-        def enough(epsilon: float) -> bool:
-            return _gaussian(mu, epsilon) <= target
+    def odometer(self, watched: float) -> float:
+        """Give the ε of stretches of this total length at a moment chosen by what they gave.
 
-        if enough(0.0):
+        It is infinite beyond the whole length.
+        """
+        if watched <= 0:
             return 0.0
-        bad, good = doubled(enough)
-        return bisect(enough, good=good, bad=bad, close=1e-10)
+        at = bisect_left(self._marks, (watched, 0.0))
+        return self._marks[at][1] if at < len(self._marks) else math.inf
+
+    def spent(self, reports: Reports) -> float:
+        """Bound the ε of reports together at the limit's δ, at any moment; within it, all fit.
+
+        The smallest of three sums counts. The plain sum of local budgets needs no δ at all. As long
+        as the whole motion is not used up, the limit holds. The odometer reads the motion of the
+        rounds that are cheaper there, and adds the local budgets of the others.
+        """
+        plain = sum(law.epsilon for law, _ in reports)
+        watched, apart = 0.0, 0.0
+        for law, crowd in reports:
+            stretch = self.stretch(law, crowd=crowd)
+            dear = stretch * self.epsilon > law.epsilon * self.whole
+            if dear or watched + stretch > self.whole:
+                apart += law.epsilon
+            else:
+                watched += stretch
+        total = min(plain, self.odometer(watched) + apart)
+        if self._watched(reports) <= self.whole:
+            total = min(total, self.epsilon)
+        if len(reports) != 1 or plain > EPSILON:
+            return total
+        law, crowd = reports[0]
+        # The first round depends on nothing, and that moment has its own share of δ.
+        total = min(total, central(law, size=crowd, delta=_FIRST * self.delta))
+        if total <= self.epsilon:
+            return total
+        # A single round may use up the whole limit: nothing can be added to it then.
+        return min(total, central(law, size=crowd, delta=self.delta))
+
+    def left(self, reports: Reports) -> float:
+        """Give the ε that one more round may cost, roughly."""
+        rest = self.fixed(max(0.0, self.whole - self._watched(reports)))
+        return min(self.epsilon, max(0.0, self.epsilon - self.spent(reports), rest))
+
+    def _watched(self, reports: Reports) -> float:
+        return sum(self.stretch(law, crowd=crowd) for law, crowd in reports)
+
+    @cached_property
+    def _marks(self) -> list[tuple[float, float]]:
+        """List lengths up to the whole one, and the ε that is read from the mark before on."""
+        target = _READ * self.delta / _MARKS
+        lengths = [self.whole * _RATIO**k for k in reversed(range(_MARKS))]
+        return [(length, _gaussian_epsilon(math.sqrt(length), target)) for length in lengths]
+
+
+def _gaussian_epsilon(mu: float, delta: float) -> float:
+    """Find the ε at which N(μ, 1) against N(0, 1) has at most this δ, rounded up."""
+
+    def enough(epsilon: float) -> bool:
+        return _gaussian(mu, epsilon) <= delta
+
+    if enough(0.0):
+        return 0.0
+    bad, good = doubled(enough)
+    return bisect(enough, good=good, bad=bad, close=1e-10)
 
 
 def _gaussian(mu: float, epsilon: float) -> float:

@@ -44,7 +44,9 @@ Array = NDArray[np.float64]
 _CUT: Final = 1e-18
 # Mass at the low end that may be given a larger loss, which hardly changes δ.
 _LOW: Final = 1e-13
-_DENSE: Final = 320
+# Points of a curve per spread of its losses, and per distance from zero.
+_FINE: Final = 24
+_FAR: Final = 40
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -153,15 +155,24 @@ def losses(
             drawn. If not, leave it at 1 and compose only the rounds that a person was in.
         reach: the largest loss to tell from an infinite one.
     """
+    return _losses(law, crowd, step, sampled=sampled, reach=reach, fine=_FINE)
+
+
+def _losses(
+    law: Law, crowd: int, step: float, *, sampled: float, reach: float, fine: int
+) -> Losses:
+    """Give the loss of one round from so many points of its curve per spread of its losses."""
     check_share(sampled, "a sampled share")
     if not (isinstance(step, Real) and math.isfinite(step) and step > 0):
         raise Misuse(f"a grid of losses needs a positive step, not {step}")
     anonymous(crowd=crowd)
-    local = pair(law).epsilon
+    one = pair(law)
+    local = one.epsilon
     most = math.log1p(sampled * math.expm1(local))
+    apart = min(sampled * math.sqrt(one.noise / crowd) / fine, most / _FAR)
     at: list[int] = []
     deltas: list[float] = []
-    for knot in _knots(math.ceil(min(most, reach) / step)):
+    for knot in _knots(math.ceil(min(most, reach) / step), max(1, int(apart / step))):
         # δ_s(ln(1 + γ(e^x - 1))) = γ δ(x) for a secret sample of share γ.
         x = math.log1p(math.expm1(knot * step) / sampled) if knot * step < most else local
         at.append(knot)
@@ -171,11 +182,11 @@ def losses(
     return replace(_connect(at, deltas, step), reach=reach)
 
 
-def _knots(last: int) -> list[int]:
-    """Choose grid points: every one near zero, fewer and fewer farther out."""
-    knots = list(range(min(last, _DENSE)))
-    while not knots or knots[-1] < last:
-        knots.append(min(last, max(knots[-1] + 1, math.ceil(1.01 * knots[-1])) if knots else 0))
+def _knots(last: int, apart: int) -> list[int]:
+    """Choose grid points: so far apart near zero, and farther and farther out."""
+    knots = [0]
+    while knots[-1] < last:
+        knots.append(min(last, knots[-1] + max(apart, knots[-1] // _FAR)))
     return knots
 
 
@@ -248,9 +259,18 @@ def calibrate_rounds(
 
     def excess(point: float, /, *, fine: bool) -> float:
         step = epsilon / (600 if fine else 150)
-        one = losses(make(point), crowd=crowd, step=step, sampled=sampled, reach=epsilon + 6)
-        return max(-700.0, math.log(one.times(rounds).delta(epsilon) / delta + 1e-320))
+        points = _FINE if fine else _FINE // 4
+        one = _losses(make(point), crowd, step, sampled=sampled, reach=epsilon + 6, fine=points)
+        found = one.delta(epsilon)
+        if found <= delta:  # if one round is too much, the sum need not be known
+            found = one.times(rounds).delta(epsilon)
+        return max(-700.0, math.log(found / delta + 1e-320))
 
     most = min(EPSILON, epsilon + math.log(crowd) + 4)
-    start = math.log1p(math.expm1(most - 4) / rounds)
+
+    def guessed(point: float) -> bool:
+        spread = sampled * math.sqrt(rounds * pair(make(point)).noise / crowd)
+        return spread * math.sqrt(2 * math.log(1 / delta)) <= epsilon
+
+    start = bisect(guessed, good=epsilon / rounds, bad=most, close=0.01)
     return root(excess, good=epsilon / rounds, bad=most, start=start)

@@ -70,7 +70,7 @@ def _upper(values: Array, mass: Array, *, size: int, width: float) -> float:
     off = unit * float(grown @ np.abs(values))
     found = 0.0
     for first in range(0, points, block):
-        at = step * np.arange(first, min(first + block, points))
+        at = np.asarray(step * np.arange(first, min(first + block, points)), dtype=np.float64)
         size_and_angle = _ratio(np.outer(at / 2, values), grown / (1 + more))
         found += _terms(at, *size_and_angle, c=c, noise=noise, off=off, size=size)
     # Past the end the kernel is below (2 cosh(c noise/2) / (t noise))^16 / t².

@@ -3,25 +3,25 @@
 An entry says what a round's report tells and how many people hid it, not what was reported. The
 sum allows for terms that depend on what earlier rounds gave (`budget`). `spend` must return before
 a report is sent: it writes the entry to disk, safely against crashes and against other programs,
-or refuses.
+or refuses. `settle` charges more for a round that hid its reports less well than it promised.
 """
 
 import contextlib
 import fcntl
 import math
 import os
-from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
 from numbers import Real
 from pathlib import Path
 from typing import Literal, Self
 
 import msgspec
 
-from coatcheck.accounting.amplification import Guarantee, central
+from coatcheck.accounting.amplification import Guarantee
 from coatcheck.accounting.budget import Budget
 from coatcheck.accounting.laws import AnyLdp, Fieldwise, Law, OwnCoin, TwoLevel
-from coatcheck.accounting.limits import EPSILON, check_delta
+from coatcheck.accounting.limits import check_count, check_delta
 from coatcheck.accounting.pairs import pair
 from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.files import replace_file
@@ -42,6 +42,17 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     key: str = ""
     together: int = 1
     fields: tuple[TwoLevel, ...] = ()
+    missing: int = 0
+
+    @property
+    def hidden(self) -> int:
+        """The people that the report really hid among, yourself included."""
+        return max(1, self.crowd - self.missing)
+
+    @property
+    def linked(self) -> int:
+        """Of these, the people who reuse their keys as well."""
+        return max(1, min(self.crowd, self.together) - self.missing)
 
     @property
     def law(self) -> Law:
@@ -61,22 +72,26 @@ class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delta: float
     entries: tuple[_Entry, ...] = ()
 
-    def spent(self) -> float:
-        """Bound the ε of all entries together at the limit's δ, from above.
+    @property
+    def reports(self) -> list[tuple[Law, int]]:
+        """Law and crowd of all reports; rounds under one key are one report with their sum."""
+        groups: dict[str, list[_Entry]] = {}
+        for entry in self.entries:
+            groups.setdefault(entry.key or f"round {entry.round}", []).append(entry)
+        found: list[tuple[Law, int]] = []
+        for group in groups.values():
+            if len(group) == 1:
+                found.append((group[0].law, group[0].hidden))
+            else:
+                whole = AnyLdp(epsilon=sum(entry.epsilon for entry in group))
+                found.append((whole, min(entry.linked for entry in group)))
+        return found
 
-        The smaller of two sums counts. The plain sum of local budgets needs no δ at all.
-        """
-        counts = _counts(self.entries)
-        if not counts:
-            return 0.0
-        budget = Budget(epsilon=self.epsilon, delta=self.delta)
-        watched = sum(n * budget.stretch(law, crowd=crowd) for (law, crowd), n in counts.items())
-        total = min(budget.spent(watched), sum(n * law.epsilon for (law, _), n in counts.items()))
-        law, crowd = next(iter(counts))
-        if counts.total() > 1 or law.epsilon > EPSILON:
-            return total
-        # A single round may use up the whole limit: nothing can be added to it then.
-        return min(total, central(law, size=crowd, delta=self.delta))
+    def spent(self) -> float:
+        return _budget(self.epsilon, self.delta).spent(self.reports)
+
+    def left(self) -> float:
+        return _budget(self.epsilon, self.delta).left(self.reports)
 
 
 class Ledger:
@@ -131,15 +146,18 @@ class Ledger:
     def spent(self) -> float:
         """An upper bound on the ε of all rounds so far at the limit's δ.
 
-        *Assumes:* the rounds were not chosen so as to stop here. Under any choice only the limit
-        is proven.
+        *Guarantee:* it holds at every moment, even if a server chooses the rounds and the moment
+        by what earlier rounds gave; and it is at most the limit, unless `settle` raised it.
         """
         return self._book.spent()
 
     @property
     def left(self) -> float:
-        """The limit less what is spent; as rounds do not add up linearly, this is a rough guide."""
-        return max(0.0, self._book.epsilon - self.spent)
+        """The ε that one more round may cost: a guide, since rounds do not add up linearly.
+
+        It is more than the limit less what is spent: a few costs are added like squares.
+        """
+        return self._book.left()
 
     def spend(
         self,
@@ -191,6 +209,43 @@ class Ledger:
             self._book = after
         return total
 
+    def settle(self, round_id: str, *, missing: int | None = None) -> float:
+        """Charge a round what it really cost, once its outcome is known; give the total ε.
+
+        A round is never charged less than it was before, and to tell the same again changes
+        nothing. The total may pass the limit then, and no further round is taken.
+
+        Args:
+            round_id: the name under which the round was entered.
+            missing: how many people fewer than promised the report hid among; if it is not
+                known, the report counts as seen by itself, which costs its local ε.
+        """
+        if missing is not None:
+            check_count(missing, "missing people")
+        with _alone(self._path):
+            self._book = _read(self._path)
+            if round_id not in self.rounds:
+                raise Misuse(f"round {round_id} is not in {self._path}")
+            entries = tuple(
+                msgspec.structs.replace(
+                    entry,
+                    missing=max(entry.missing, entry.crowd if missing is None else missing),
+                )
+                if entry.round == round_id
+                else entry
+                for entry in self._book.entries
+            )
+            if entries != self._book.entries:
+                after = msgspec.structs.replace(self._book, entries=entries)
+                _write(self._path, after)
+                self._book = after
+        return self.spent
+
+
+@lru_cache(maxsize=16)
+def _budget(epsilon: float, delta: float) -> Budget:
+    return Budget(epsilon=epsilon, delta=delta)
+
 
 def _entry(guarantee: Guarantee, round_id: str, digest: bytes, key: bytes, together: int) -> _Entry:
     if not round_id:
@@ -221,21 +276,6 @@ def _entry(guarantee: Guarantee, round_id: str, digest: bytes, key: bytes, toget
     )
 
 
-def _counts(entries: tuple[_Entry, ...]) -> Counter[tuple[Law, int]]:
-    """Count rounds by law and crowd; those under one key are one report with all their budgets."""
-    linked: dict[str, list[_Entry]] = {}
-    for entry in entries:
-        linked.setdefault(entry.key or f"round {entry.round}", []).append(entry)
-    counts: Counter[tuple[Law, int]] = Counter()
-    for group in linked.values():
-        if len(group) == 1:
-            counts[group[0].law, group[0].crowd] += 1
-        else:
-            whole = AnyLdp(epsilon=sum(entry.epsilon for entry in group))
-            counts[whole, min(min(entry.crowd, entry.together) for entry in group)] += 1
-    return counts
-
-
 def _read(path: Path) -> _Book:
     """Read the file strictly: an unknown or missing field or a wrong mode is refused."""
     if path.stat().st_mode & 0o077:
@@ -248,7 +288,7 @@ def _read(path: Path) -> _Book:
         raise Refused(f"{path} is not a ledger of version 1 ({error}); restore a copy") from error
     if not (0 < book.epsilon < math.inf and 0 < book.delta < 1):
         raise Refused(f"{path} holds no valid limit; restore a copy")
-    if any(entry.crowd < 1 or entry.together < 1 for entry in book.entries):
+    if any(min(entry.crowd, entry.together, 1 + entry.missing) < 1 for entry in book.entries):
         raise Refused(f"{path} holds a round without people; restore a copy")
     return book
 

@@ -92,6 +92,7 @@ def collect(
     ticket: Ticket,
     bulletin: Annotated[Path, "The round's bulletin."],
     receipt: Annotated[Path | None, "The shuffler's receipt, to store in your ticket."] = None,
+    ledger: Annotated[Path | None, "Your ledger, to be told if the crowd was too small."] = None,
     as_json: Json = False,
 ) -> None:
     """Find your own answer on the bulletin and open it."""
@@ -101,7 +102,8 @@ def collect(
     if receipt is not None:
         mine = client.keep_receipt(mine, read_file(receipt), round_)
         store.update(mine)
-    answer = client.collect(mine, verify_bulletin(read_file(bulletin), round_))
+    book = None if ledger is None else Ledger.open(ledger)
+    answer = client.collect(mine, verify_bulletin(read_file(bulletin), round_), ledger=book)
     show(told(answer, round_), as_json=as_json)
 
 

@@ -48,7 +48,8 @@ def take_part(
             kept = await visit.hand_in(invitation.round, token=token)
             signed = "has signed for" if kept.receipt else "has closed, and may or may not have"
             hint(f"the shuffler {signed} your report; waiting for the crowd")
-            return told(await visit.collect(patience=wait), invitation.round)
+            answer = await visit.collect(ledger=book, patience=wait)
+            return told(answer, invitation.round)
 
     show(asyncio.run(whole()), as_json=as_json)
 

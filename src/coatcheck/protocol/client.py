@@ -1,8 +1,8 @@
 """The client: a person's side, which trusts nobody's arithmetic but its own.
 
 Examine the terms, join with one randomized report, keep the ticket, collect your answer, exchange
-letters with partners. The value itself is used when a ticket is made and nowhere else.
-No input or output happens here. SPEC section 12, paper sections "A Concrete Protocol" and
+letters with partners. The value itself is used when a ticket is made and nowhere else. No input or
+output happens here. SPEC section 12, paper sections "A Concrete Protocol" and
 "Post-computation Communication" (whose letters are signed outside the seal; ours inside).
 """
 
@@ -58,6 +58,9 @@ class Budget(Protocol):
     def spend(self, guarantee: Guarantee, *, round_id: str, digest: bytes) -> object:
         """Record a round, or refuse it; the same report once more costs nothing."""
 
+    def settle(self, round_id: str, *, missing: int) -> object:
+        """Charge a round with so many people fewer than it promised."""
+
 
 @dataclass(frozen=True)
 class Limit:
@@ -106,10 +109,9 @@ class Invitation:
             store.keep(ticket)
         if ledger is None:
             return ticket
-        name = f"{self.round.terms.round}/{self.round.digest.hex()}"
         content = hashlib.sha256(ticket.upload).digest()
         try:
-            ledger.spend(self.guarantee, round_id=name, digest=content)
+            ledger.spend(self.guarantee, round_id=self.round.name, digest=content)
         except Refused:
             if store and kept is None:
                 store.discard()
@@ -250,9 +252,11 @@ def keep_receipt(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
     return replace(ticket, receipt=raw)
 
 
-def collect(ticket: Ticket, bulletin: VerifiedBulletin) -> Answer:
-    """Find and open your answer on a bulletin."""
+def collect(ticket: Ticket, bulletin: VerifiedBulletin, *, ledger: Budget | None = None) -> Answer:
+    """Find and open your answer; tell the ledger if fewer reports were kept than promised."""
     _same_round(ticket, bulletin.round)
+    if ledger and (missing := bulletin.missing(ticket.group)):
+        ledger.settle(bulletin.round.name, missing=missing)
     if bulletin.heading.outcome == REFUSED:
         raise Refused("the server refused the round: too few good reports were left to hide among")
     mine = ticket.keys.address
@@ -302,8 +306,7 @@ def write(ticket: Ticket, body: bytes, *, to: bytes, round_: Round) -> tuple[byt
         body=body,
     )
     bound = binding(Purpose.LETTER, digest=round_.digest, group=0)
-    sealed = seal(text, to=partner.sealing, bound=bound)
-    posting = Posting(round_.digest, partner.address, sealed)
+    posting = Posting(round_.digest, partner.address, seal(text, to=partner.sealing, bound=bound))
     return posting.encode(), replace(ticket, written=ticket.written + 1)
 
 

@@ -118,6 +118,11 @@ class Round:
         """The 32 bytes that stand for these terms in every seal and on the board."""
         return hashlib.sha256(self.document).digest()
 
+    @property
+    def name(self) -> str:
+        """The name under which a ledger enters the round: no other terms have the same one."""
+        return f"{self.terms.round}/{self.digest.hex()}"
+
     @cached_property
     def suite(self) -> Suite:
         """The suite of every seal of the round."""

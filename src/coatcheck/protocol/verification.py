@@ -36,6 +36,11 @@ class VerifiedBulletin(Bulletin):
 
     round: SettledTerms
 
+    def missing(self, group: int) -> int:
+        """How many people fewer than promised hid each other in a group."""
+        kept = self.heading.tallies[group].kept
+        return max(0, self.round.terms.groups[group].minimum - kept)
+
 
 @dataclass(frozen=True)
 class VerifiedEntry:

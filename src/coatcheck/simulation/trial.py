@@ -31,7 +31,7 @@ from coatcheck.errors import Misuse, OutsideDomain
 from coatcheck.planning import Group, GroupPlan, Recommendation, plan
 from coatcheck.randomizers import Goal
 from coatcheck.simulation.round import Outcome, simulate, view
-from coatcheck.tasks.metric import scale_of
+from coatcheck.tasks.distances import scale_of
 
 Floats = NDArray[np.float64]
 

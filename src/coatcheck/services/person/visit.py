@@ -5,7 +5,7 @@ same bytes; whatever fails, no other and no less private way is tried. SPEC sect
 
     async with Visit(url, path=Path("my.ticket"), trusted=trusted) as visit:
         await visit.join((31.2, 121.4), group="riders", limit=Limit(1.0, 1e-6), ledger=ledger)
-        answer = await visit.collect()
+        answer = await visit.collect(ledger=ledger)
 """
 
 import asyncio
@@ -192,9 +192,13 @@ class Visit:
         await self._know_terms()
         return await patiently(self._bulletin, patience, growth=1.3)
 
-    async def collect(self, *, patience: float = 600.0) -> Answer:
-        """Wait for the round's answers and open yours."""
-        return client.collect(self.ticket, await self.bulletin(patience=patience))
+    async def collect(self, *, ledger: Budget | None = None, patience: float = 600.0) -> Answer:
+        """Wait for the round's answers and open yours.
+
+        The ledger is told if the round hid your report among fewer people than it promised.
+        """
+        bulletin = await self.bulletin(patience=patience)
+        return client.collect(self.ticket, bulletin, ledger=ledger)
 
     async def write(self, body: bytes, *, to: bytes, patience: float = 60.0) -> None:
         """Write a letter to a partner's contact and post it on the board."""
