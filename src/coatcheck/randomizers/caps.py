@@ -189,10 +189,8 @@ class CapResponse(Randomizer):
         if not lattice_norm_within(point, self.domain.p, self._half):
             raise Misuse(f"{point} is not a point of the lattice; snap() the value first")
         # Both are made every time, so that the time does not tell how the coin fell.
-        around = zip(
-            self._center_one(point), self._ball.sample_one(self.reach, entropy), strict=True
-        )
-        near = tuple([c + u for c, u in around])
+        center, offset = self._center_one(point), self._ball.sample_one(self.reach, entropy)
+        near = tuple([c + u for c, u in zip(center, offset, strict=True)])
         far = self._ball.sample_one(self._whole, entropy)
         return near if entropy.coin(self.heads) else far
 
