@@ -202,7 +202,7 @@ def test_readings(name: str, domain: Box | Ball) -> None:
         reports = randomizer.randomize(truth, seeded(6), clamp=True)
         read = posterior_mean(randomizer, reports, prior=places)
         error = np.square(read - truth).sum(axis=1).mean()
-        for how in randomizer.decodes:
+        for how in randomizer.plain_decodes:
             estimates = randomizer.estimate(reports, how)
             assert estimates.shape == truth.shape
             assert np.isfinite(estimates).all()
@@ -236,7 +236,7 @@ def test_predictions(name: str, domain: Box | Ball) -> None:
         randomizer = made(name, domain, epsilon)
         reports = randomizer.randomize(values, seeded(10))
         at_places = randomizer.randomize(places, seeded(11), clamp=True)
-        for how in randomizer.decodes:
+        for how in randomizer.plain_decodes:
             misses = distances(domain, randomizer.estimate(reports, how), values)
             for power in (1, 2):
                 drawn = misses**power

@@ -35,7 +35,7 @@ from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin
 from coatcheck.protocol.parcels import Batch, Tally
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.verification import verify_batch
-from coatcheck.randomizers import Decode, FieldwiseResponse, Randomizer, from_params
+from coatcheck.randomizers import Decode, FieldwiseResponse, GridResponse, Randomizer, from_params
 
 
 class Phase(Enum):
@@ -256,12 +256,12 @@ def numbers(
     randomizer: Randomizer, reports: NDArray[np.int64], how: Decode | None = None
 ) -> NDArray[np.float64]:
     """Estimate reports as numbers, (n, d): a label by its place in the list, fields in a row."""
-    if isinstance(randomizer.domain, Categories):
-        return reports.astype(np.float64)
+    if isinstance(randomizer, GridResponse) and isinstance(randomizer.domain, Categories):
+        return randomizer.label_points(reports, how).astype(np.float64)
     if isinstance(randomizer, FieldwiseResponse):
-        columns = np.cumsum([part.width for part in randomizer.parts.values()])[:-1]
-        fields = zip(randomizer.parts.values(), np.split(reports, columns, axis=1), strict=True)
-        return np.concatenate([numbers(part, column) for part, column in fields], axis=1)
+        fields = zip(randomizer.parts.values(), randomizer.split_reports(reports), strict=True)
+        found = [numbers(part, own, randomizer.part_decode(part, how)) for part, own in fields]
+        return np.concatenate(found, axis=1)
     return np.asarray(randomizer.estimate(reports, how), dtype=np.float64)
 
 

@@ -17,6 +17,7 @@ from coatcheck.domains import Floats, Points, Product, side_by_side
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.contract import Decode, Randomizer, Reports, check_epsilon
+from coatcheck.randomizers.reading import LEARNED, Weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,7 @@ class FieldwiseResponse(Randomizer):
 
     name: ClassVar[str] = "fieldwise"
     decode: ClassVar[Decode] = "raw"  # type: ignore[misc] # every field by its own part's decode
-    decodes: ClassVar[tuple[Decode, ...]] = ("raw",)
+    decodes: ClassVar[tuple[Decode, ...]] = ("raw", *LEARNED)
     domain: Product
     parts: Mapping[str, Randomizer]
 
@@ -120,11 +121,33 @@ class FieldwiseResponse(Randomizer):
         drawn = [part.randomize_one(value[name], entropy) for name, part in self.parts.items()]
         return tuple(number for report in drawn for number in report)
 
-    def estimate(self, reports: Reports, how: Decode | None = None) -> dict[str, Any]:
-        """Return estimates in the user's units, one entry per field."""
-        self._check_decode(how)
-        columns = self._columns
-        return {name: part.estimate(reports[:, columns[name]]) for name, part in self.parts.items()}
+    def estimate(
+        self,
+        reports: Reports,
+        how: Decode | None = None,
+        *,
+        prior: Mapping[str, Weights] | None = None,  # type: ignore[override] # one per field
+    ) -> dict[str, Any]:
+        """Return estimates in the user's units, one entry per field, each read by itself.
+
+        `learned` learns the density of each field alone; a prior is a mapping from field to prior.
+        """
+        how, known = self._check_decode(how), dict(prior or {})
+        return {
+            name: part.estimate(column, self.part_decode(part, how), prior=known.get(name))
+            for (name, part), column in zip(
+                self.parts.items(), self.split_reports(reports), strict=True
+            )
+        }
+
+    def split_reports(self, reports: Reports) -> list[Reports]:
+        """Return the reports of each field."""
+        return [self._check_reports(reports)[:, columns] for columns in self._columns.values()]
+
+    @staticmethod
+    def part_decode(part: Randomizer, how: Decode | None) -> Decode | None:
+        """Return how a field is read: by the batch if asked and possible, else its own way."""
+        return how if how in part.learns and how in part.decodes else None
 
     def density(self, reports: Reports, points: Points) -> Floats:
         """Return how likely each report is from each point: the product over the fields."""

@@ -159,8 +159,8 @@ def spread(domains: Sequence[Box | Ball], *, budgets: Sequence[Budget]) -> list[
         [Candidate(randomizer=made, how=how) for made in same]
         for same in zip(*fitted, strict=True)
         if all(made.exact for made in same)
-        for how in same[0].decodes
-        if all(how in made.decodes for made in same)
+        for how in same[0].plain_decodes
+        if all(how in made.plain_decodes for made in same)
     ]
 
 
@@ -241,7 +241,7 @@ class _Search:
         one_cell = {"cells": (1,) * self.domain.dimension}
         given: Any = one_cell if family is GridResponse else {"radius": 0.5}
         sample = family(domain=self.domain, epsilon=1.0, decode=how, **given)
-        hows = [how] if how else _readings(sample.decodes, self.goal)
+        hows = [how] if how else _readings(sample.plain_decodes, self.goal)
         if not hows:
             raise Misuse(f"{family.name} response has no unbiased estimate; use minkowski")
         search = self._best_grid if family is GridResponse else partial(self._best_cap, family)
