@@ -168,8 +168,8 @@ def test_forward_and_backward_are_the_matrix(name: str) -> None:
     size = math.prod(len(near) for near in channel.near)
     whole = DenseChannel(channel.likely(np.arange(size)))
     draw = np.random.default_rng(1)
-    density, weights = draw.random(whole.rows.shape[1]), draw.random(size)
-    density = np.asarray(density / np.sum(density))
+    weights, even = draw.random(size), draw.random(whole.rows.shape[1])
+    density = np.asarray(even / np.sum(even), dtype=np.float64)
     assert channel.forward(density) == pytest.approx(whole.forward(density))
     assert channel.backward(weights) == pytest.approx(whole.backward(weights))
 

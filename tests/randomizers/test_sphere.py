@@ -36,17 +36,17 @@ def sphere(d: int, size: int, *, seed: int = 1) -> Any:
 
 
 @pytest.mark.parametrize("domain", [DISC, SHORT], ids=["disc", "line"])
-@pytest.mark.parametrize(("epsilon", "near"), [(0.3, 1), (1.0, 3), (4.0, 2), (4.0, 7)])
-def test_every_probability(domain: Ball, epsilon: float, near: int) -> None:
+@pytest.mark.parametrize(("epsilon", "closest"), [(0.3, 1), (1.0, 3), (4.0, 2), (4.0, 7)])
+def test_every_probability(domain: Ball, epsilon: float, closest: int) -> None:
     """Masses sum to one exactly, no ratio is above e^ε, and `density` is the same number."""
-    made = SphereResponse(domain=domain, epsilon=epsilon, size=8, near=near, turns=3)
+    made = SphereResponse(domain=domain, epsilon=epsilon, size=8, closest=closest, turns=3)
     points = points_of(domain)
     table = [[made.mass((y,), point) for y in range(24)] for point in points]
     assert all(sum(row) == 1 for row in table)
     for column in zip(*table, strict=True):
         assert max(column) <= exp_below(epsilon) * min(column)
     low = Fraction(TOSSES - made.heads, TOSSES * 8 * 3)
-    assert all(sum(mass > low for mass in row) == near * 3 for row in table)
+    assert all(sum(mass > low for mass in row) == closest * 3 for row in table)
     assert made.mass((24,), points[0]) == made.mass((-1,), points[0]) == 0
     pairs = list(itertools.product(range(len(points)), range(-1, 25)))
     rows = np.array([points[i] for i, _ in pairs], dtype=np.int64)
@@ -57,7 +57,7 @@ def test_every_probability(domain: Ball, epsilon: float, near: int) -> None:
 
 def test_draws_follow_the_masses() -> None:
     """Chi-square over every report of one value; false alarm 1e-6, the seed is fixed."""
-    made = SphereResponse(domain=DISC, epsilon=2.0, size=8, near=3, turns=2)
+    made = SphereResponse(domain=DISC, epsilon=2.0, size=8, closest=3, turns=2)
     drawn = made.respond(np.tile([[3, -1]], (60_000, 1)), seeded(4))[:, 0]
     expected = [float(made.mass((y,), (3, -1))) * len(drawn) for y in range(16)]
     assert stats.chisquare(np.bincount(drawn, minlength=16), expected).pvalue > 1e-6
@@ -128,13 +128,13 @@ def test_turns_take_away_the_lean() -> None:
     ball = Ball(radius=1.0, p=2, dimension=16)
     value = sphere(16, 1)
     for turns in (1, 64):
-        made = SphereResponse(domain=ball, epsilon=6.0, size=256, near=4, turns=turns)
+        made = SphereResponse(domain=ball, epsilon=6.0, size=256, closest=4, turns=turns)
         estimates = made.estimate(made.randomize(np.repeat(value, 40_000, axis=0), seeded(3)))
         off = np.linalg.norm(estimates.mean(axis=0) - value[0])
         noise = math.sqrt(estimates.var(axis=0).sum() / len(estimates))
         assert made.lean / 2 - noise < off < 2 * made.lean + 2 * noise
     assert noise < made.lean  # or nothing was measured
-    one = SphereResponse(domain=ball, epsilon=6.0, size=256, near=4, turns=1)
+    one = SphereResponse(domain=ball, epsilon=6.0, size=256, closest=4, turns=1)
     assert one.lean == pytest.approx(8 * made.lean)
 
 
@@ -151,9 +151,9 @@ def test_five_thousand_dimensions() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"near": 16}, "not all"),
-        ({"near": -1}, "whole number"),
-        ({"near": True}, "whole number"),
+        ({"closest": 16}, "not all"),
+        ({"closest": -1}, "whole number"),
+        ({"closest": True}, "whole number"),
         ({"size": 1 << 17}, "at most 2\\^16"),
         ({"turns": 1 << 29}, "2\\^32 reports"),
         ({"seed": 1 << 53}, "seed"),
@@ -164,18 +164,18 @@ def test_five_thousand_dimensions() -> None:
 )
 def test_parameters_from_strangers(change: dict[str, Any], words: str) -> None:
     """What makes no mechanism is refused before any codeword is derived."""
-    plain = SphereResponse(domain=DISC, epsilon=1.0, size=16, near=2, turns=4).params()
+    plain = SphereResponse(domain=DISC, epsilon=1.0, size=16, closest=2, turns=4).params()
     assert from_params(plain).params() == plain
     with pytest.raises(Misuse, match=words):
         from_params({**plain, **change})
     large = Ball(radius=1.0, p=2, dimension=5_000)
     with pytest.raises(Misuse, match="integers"):
-        SphereResponse(domain=large, epsilon=1.0, size=4096, near=9)
+        SphereResponse(domain=large, epsilon=1.0, size=4096, closest=9)
 
 
 def test_reports_out_of_range_are_refused() -> None:
     """There is no codeword behind such a report."""
-    made = SphereResponse(domain=DISC, epsilon=1.0, size=16, near=2, turns=4)
+    made = SphereResponse(domain=DISC, epsilon=1.0, size=16, closest=2, turns=4)
     for wrong in (-1, 64):
         with pytest.raises(Misuse, match="from 0 to 63"):
             made.estimate(np.array([[wrong]]))

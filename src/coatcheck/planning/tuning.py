@@ -10,6 +10,7 @@ evaluation.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -18,11 +19,13 @@ from coatcheck.domains import Ball, Box, Domain
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.planning.search import Design, Promise, designed
-from coatcheck.randomizers.search import Candidate, Choice, constant
-from coatcheck.randomizers.search import spread as spread_over
+from coatcheck.randomizers import BoundedResponse, GridResponse, MinkowskiResponse
+from coatcheck.randomizers.search import Budget, Candidate, Choice, Shape, any_ldp, constant, fit
 from coatcheck.tasks import Floats, Score, Scored, Task
 
 _PEOPLE: Final = 4_096
+_RADII: Final = tuple(float(r) for r in np.geomspace(0.02, 0.8, 9))
+_SIDES: Final = (3, 5, 8, 12, 16, 24, 32, 48)
 
 Team = tuple[Candidate, ...]
 
@@ -90,7 +93,7 @@ def tune(
 
 def spread(*, epsilon: float, domain: Box | Ball) -> list[Candidate]:
     """Candidates at one ε: small caps to large ones, coarse grids to fine, read in every way."""
-    return [team[0] for team in spread_over([domain], budgets=[constant(epsilon)])]
+    return [team[0] for team in _spread([domain], budgets=[constant(epsilon)])]
 
 
 def even_prior(domain: Box, *, count: int) -> Floats:
@@ -125,7 +128,7 @@ def designs_for(
         # As many people as the crowd, but no more than take seconds.
         crowds = [min(promise.crowd, _PEOPLE) for promise in promises]
         prior = [even_prior(box, count=n) for box, n in zip(boxes, crowds, strict=True)]
-    teams = spread_over(plain, budgets=[promise.budget for promise in promises])
+    teams = _spread(plain, budgets=[promise.budget for promise in promises])
     best: dict[str, Tried] = {}
     for one in tune(task, [tuple(team) for team in teams], prior=prior, entropy=entropy):
         best.setdefault(one.candidate.randomizer.name, one)
@@ -138,3 +141,43 @@ def designs_for(
 def _lost(candidate: Candidate, score: Score) -> Choice:
     error = 1 - score.value if score.higher_is_better else score.value
     return Choice(randomizer=candidate.randomizer, how=candidate.how, error=error)
+
+
+def _spread(domains: Sequence[Box | Ball], *, budgets: Sequence[Budget]) -> list[list[Candidate]]:
+    """Return candidates for trial rounds: for each shape and decode, one candidate per group.
+
+    Small caps to large ones and coarse grids to fine, read in every way, each group at the ε that
+    its own budget gives. Only exact mechanisms are offered.
+    """
+    generous = max(budget(any_ldp) for budget in budgets)
+    groups = zip(domains, budgets, strict=True)
+    sides = _sides(domains, generous)
+    fitted = [[fit(shape, budget) for shape in _shapes(domain, sides)] for domain, budget in groups]
+    return [
+        [Candidate(randomizer=made, how=how) for made in same]
+        for same in zip(*fitted, strict=True)
+        if all(made.exact for made in same)
+        for how in same[0].plain_decodes
+        if all(how in made.plain_decodes for made in same)
+    ]
+
+
+def _shapes(domain: Box | Ball, sides: Sequence[int]) -> list[Shape]:
+    shapes: list[Shape] = [
+        partial(family, domain=domain, radius=radius)
+        for radius in _RADII
+        for family in (MinkowskiResponse, BoundedResponse)
+    ]
+    if isinstance(domain, Box):
+        cells = [(side,) * domain.dimension for side in sides]
+        shapes += [partial(GridResponse, domain=domain, cells=each) for each in cells]
+    return shapes
+
+
+def _sides(domains: Sequence[Box | Ball], epsilon: float) -> list[int]:
+    """Return how finely to cut each axis; not at all where a domain is a ball."""
+    if not all(isinstance(domain, Box) for domain in domains):
+        return []
+    # Beyond so many cells in all, the truth is told less often than some wrong cell.
+    d, most = max(domain.dimension for domain in domains), 4 * math.exp(epsilon) + 9
+    return [side for side in _SIDES if side**d <= most]

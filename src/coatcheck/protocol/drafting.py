@@ -11,9 +11,9 @@ from typing import Any
 
 from coatcheck import tasks
 from coatcheck.accounting.amplification import amplify
-from coatcheck.errors import Misuse, Refused
+from coatcheck.errors import Misuse
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.messages import ANSWER_HEAD, PayloadFormat
+from coatcheck.protocol.messages import least_sizes
 from coatcheck.protocol.suites import Suite
 from coatcheck.protocol.terms import GroupTerms, Notary, Party, Promise, Terms, Work
 from coatcheck.randomizers import Randomizer, from_draft
@@ -105,20 +105,6 @@ def draft_work(task: tasks.Task) -> Work:
     """Write a task as the terms name it."""
     params = {key: value for key, value in task.params().items() if key != "name"}
     return Work(task.name, params)
-
-
-def least_sizes(
-    task: tasks.Task, randomizers: Sequence[Randomizer], *, suite: Suite
-) -> list[tuple[int, int]]:
-    """Compute for each group the bytes of a report, and the most that an answer can take."""
-    for randomizer in randomizers:
-        if not randomizer.exact:
-            raise Refused(f"{randomizer.name} computes in floats: its reports have no fixed size")
-    payloads = [PayloadFormat.between(one.low, one.high).size for one in randomizers]
-    rooms = task.answer_size([randomizer.domain.dimension for randomizer in randomizers])
-    partner = 1 + suite.contact_size + max(payloads)
-    answers = [ANSWER_HEAD + max(8 * room.numbers, room.references * partner) for room in rooms]
-    return list(zip(payloads, answers, strict=True))
 
 
 @dataclass(frozen=True, kw_only=True)

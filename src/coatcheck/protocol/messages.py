@@ -13,11 +13,13 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from coatcheck.errors import Malformed, Misuse
+from coatcheck.errors import Malformed, Misuse, Refused
 from coatcheck.protocol.keys import Contact, SigningKey
 from coatcheck.protocol.records import VERSION, Layout
-from coatcheck.protocol.suites import SIGNATURE_SIZE
+from coatcheck.protocol.suites import SIGNATURE_SIZE, Suite
 from coatcheck.protocol.terms import LETTER_FIXED, REPORT_HEAD, Round
+from coatcheck.randomizers import Randomizer
+from coatcheck.tasks import Task
 
 _LETTER_LABEL: Final = b"coatcheck/v1/letter\0"
 _ANSWER: Final = Layout("answer", ">BBHHxx")
@@ -237,3 +239,17 @@ def decode_letter(raw: bytes, round_: Round, *, recipient: bytes) -> Letter:
             "this letter has a counter that no ticket holds: ask its sender for another"
         )
     return Letter(sender, counter, rest[10 : 10 + length])
+
+
+def least_sizes(
+    task: Task, randomizers: Sequence[Randomizer], *, suite: Suite
+) -> list[tuple[int, int]]:
+    """Compute for each group the bytes of a report, and the most that an answer can take."""
+    for randomizer in randomizers:
+        if not randomizer.exact:
+            raise Refused(f"{randomizer.name} computes in floats: its reports have no fixed size")
+    payloads = [PayloadFormat.between(one.low, one.high).size for one in randomizers]
+    rooms = task.answer_size([randomizer.domain.dimension for randomizer in randomizers])
+    partner = 1 + suite.contact_size + max(payloads)
+    answers = [ANSWER_HEAD + max(8 * room.numbers, room.references * partner) for room in rooms]
+    return list(zip(payloads, answers, strict=True))

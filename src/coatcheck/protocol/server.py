@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 from coatcheck import tasks
 from coatcheck.domains import Categories
 from coatcheck.errors import BadKey, Misuse, Refused
-from coatcheck.protocol.drafting import least_sizes
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
 from coatcheck.protocol.keys import Contact, KeyPairs
 from coatcheck.protocol.messages import (
@@ -29,6 +28,7 @@ from coatcheck.protocol.messages import (
     PayloadFormat,
     ReportTable,
     encode_answer,
+    least_sizes,
 )
 from coatcheck.protocol.moves import Moves
 from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin

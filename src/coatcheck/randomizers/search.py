@@ -2,13 +2,12 @@
 
 A shape is a mechanism but for its ε. A budget gives each shape the local ε that it may spend: the
 same for all, or as much as keeps a promise in a crowd, where a smaller cap hides better and earns
-more. `ranked` finds every family at its best by predicted error; `spread` lists candidates for
-those who measure otherwise, such as by trial rounds of a task.
+more. `ranked` finds every family at its best by predicted error.
 """
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Final, TypeAlias, TypeVar
@@ -39,8 +38,6 @@ _QUICK: Final = 0.5
 _BELOW: Final = 1.7
 _ABOVE: Final = 1.5
 _MOST_GRIDS: Final = 1 << 14
-_RADII: Final = tuple(float(r) for r in np.geomspace(0.02, 0.8, 9))
-_SIDES: Final = (3, 5, 8, 12, 16, 24, 32, 48)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,25 +142,6 @@ def ranked(
     return sorted(found, key=_error)
 
 
-def spread(domains: Sequence[Box | Ball], *, budgets: Sequence[Budget]) -> list[list[Candidate]]:
-    """Return candidates for trial rounds: for each shape and decode, one candidate per group.
-
-    Small caps to large ones and coarse grids to fine, read in every way, each group at the ε that
-    its own budget gives. Only exact mechanisms are offered.
-    """
-    generous = max(budget(_any_ldp) for budget in budgets)
-    groups = zip(domains, budgets, strict=True)
-    sides = _sides(domains, generous)
-    fitted = [[fit(shape, budget) for shape in _shapes(domain, sides)] for domain, budget in groups]
-    return [
-        [Candidate(randomizer=made, how=how) for made in same]
-        for same in zip(*fitted, strict=True)
-        if all(made.exact for made in same)
-        for how in same[0].plain_decodes
-        if all(how in made.plain_decodes for made in same)
-    ]
-
-
 def fit(shape: Shape, budget: Budget, how: Decode | None = None) -> Randomizer:
     """Return the mechanism of a shape with the ε that its budget gives it."""
     epsilon = budget(lambda x: shape(epsilon=x).law)
@@ -189,14 +167,15 @@ def _fitted_fields(domain: Product, budget: Budget, goal: Goal) -> FieldwiseResp
     The best shapes depend on the budget, which depends on the shapes: from the budget of any
     mechanism, shapes and budget are found in turn, and the last shapes get what they earn.
     """
-    epsilon = budget(_any_ldp)
+    epsilon = budget(any_ldp)
     for _ in range(2):
         made = fieldwise(epsilon=epsilon, domain=domain, goal=goal)
         epsilon = budget(lambda x, made=made: made.at(x).law)  # type: ignore[misc] # a plain lambda
     return made.at(epsilon)
 
 
-def _any_ldp(epsilon: float) -> Law:
+def any_ldp(epsilon: float) -> Law:
+    """Return the law of which only ε is known."""
     return AnyLdp(epsilon=epsilon)
 
 
@@ -276,7 +255,7 @@ class _Search:
     def _log_radii(self, family: Any) -> tuple[float, float]:
         """Return a range around the radii of least distance and of least squared distance."""
         d = self.domain.dimension
-        above = math.log(2 * d) - self.budget(_any_ldp)
+        above = math.log(2 * d) - self.budget(any_ldp)
         finest = math.log(4 / self.domain.steps)  # type: ignore[union-attr] # a Box or a Ball
         low = max(finest, min(above / (d + 1), above / (d + 2)) - _BELOW)
         if family is BoundedResponse:
@@ -310,7 +289,7 @@ class _Search:
         domain = self.domain
         if not isinstance(domain, Box):
             raise Misuse(f"grid response works on a Box or on Categories, not on {domain}")
-        most = 16 + 8 * math.exp(min(20.0, self.budget(_any_ldp)))
+        most = 16 + 8 * math.exp(min(20.0, self.budget(any_ldp)))
         every = itertools.islice(finer_grids(domain), _MOST_GRIDS)
         finer = itertools.takewhile(lambda cells: math.prod(cells) <= most, every)
         shapes = [partial(GridResponse, domain=domain, cells=cells) for cells in finer]
@@ -332,27 +311,3 @@ class _Search:
             if all(index in known for index in range(low, high + 1)):
                 return min(known.values(), key=_error)
             looks = sorted({looks[best], *range(low, high + 1, max(1, (high - low) // 12)), high})
-
-
-# -- a fixed choice of shapes, for trial rounds
-
-
-def _shapes(domain: Box | Ball, sides: Sequence[int]) -> list[Shape]:
-    shapes: list[Shape] = [
-        partial(family, domain=domain, radius=radius)
-        for radius in _RADII
-        for family in (MinkowskiResponse, BoundedResponse)
-    ]
-    if isinstance(domain, Box):
-        cells = [(side,) * domain.dimension for side in sides]
-        shapes += [partial(GridResponse, domain=domain, cells=each) for each in cells]
-    return shapes
-
-
-def _sides(domains: Sequence[Box | Ball], epsilon: float) -> list[int]:
-    """Return how finely to cut each axis; not at all where a domain is a ball."""
-    if not all(isinstance(domain, Box) for domain in domains):
-        return []
-    # Beyond so many cells in all, the truth is told less often than some wrong cell.
-    d, most = max(domain.dimension for domain in domains), 4 * math.exp(epsilon) + 9
-    return [side for side in _SIDES if side**d <= most]

@@ -1,7 +1,7 @@
 """Sphere response: a public codebook of directions, exact in any dimension, in two bytes.
 
 The value is lifted to the sphere of one dimension more, as PrivUnit does. A report names a
-codeword: one of the `near` nearest with probability β, else any of the `size`. So each of the
+codeword: one of the `closest` nearest with probability β, else any of the `size`. So each of the
 nearest is at most e^ε times as likely as each of the others, by counting. Read as codeword / m it
 is unbiased: m is the mean component of a report along the lifted value. SPEC section 13.
 """
@@ -46,8 +46,8 @@ class SphereResponse(Randomizer):
     out. `lean` says what is left of it. More turns than usual cost bits of a report, and are worth
     it where many people may hold nearly the same value.
 
-    `size`, `near` and `turns` are chosen for ε and the dimension unless they are given: reports of
-    16 bits, and 1,024 codewords unless ε is large.
+    `size`, `closest` and `turns` are chosen for ε and the dimension unless they are given: reports
+    of 16 bits, and 1,024 codewords unless ε is large.
     """
 
     name: ClassVar[str] = "sphere"
@@ -56,7 +56,7 @@ class SphereResponse(Randomizer):
     domain: Ball
     epsilon: float
     size: int = 0
-    near: int = 0
+    closest: int = 0
     turns: int = 0
     seed: int = 0
     decode: Decode = "unbiased"
@@ -70,18 +70,18 @@ class SphereResponse(Randomizer):
                 f"sphere response works on at most {_MOST_DIMENSIONS} dimensions, "
                 f"got {self.domain.dimension}"
             )
-        for name in ("size", "near", "turns", "seed"):
+        for name in ("size", "closest", "turns", "seed"):
             if type(getattr(self, name)) is not int or getattr(self, name) < 0:
                 raise Misuse(f"{name} is a whole number from 0 on, got {getattr(self, name)!r}")
-        if not (self.size and self.near):
+        if not (self.size and self.closest):
             self._choose_caps()
         object.__setattr__(self, "turns", self.turns or max(1, _USUAL_REPORTS // self.size))
         self._check_sizes()
         self._check_decode(self.decode)
 
     def _check_sizes(self) -> None:
-        if not 1 <= self.near < self.size:
-            raise Misuse(f"near codewords are some of {self.size}, not all, got {self.near}")
+        if not 1 <= self.closest < self.size:
+            raise Misuse(f"near codewords are some of {self.size}, not all, got {self.closest}")
         if self.size > _MOST_CODEWORDS or self.size * self.turns > _MOST_REPORTS:
             raise Misuse(
                 f"there are at most 2^16 codewords and 2^32 reports, got {self.size} codewords "
@@ -100,12 +100,12 @@ class SphereResponse(Randomizer):
         most = min(_MOST_CODEWORDS, 1 << ((_MOST_ENTRIES // self._width).bit_length() - 1))
         size = self.size or _USUAL
         while True:
-            near = self.near or _leaning_most(self.epsilon, size, self._width)
+            near = self.closest or _leaning_most(self.epsilon, size, self._width)
             if self.size or near >= _FEWEST_NEAR or 2 * size > most:
                 break
             size *= 2
         object.__setattr__(self, "size", size)
-        object.__setattr__(self, "near", near)
+        object.__setattr__(self, "closest", near)
 
     @property
     def _width(self) -> int:
@@ -122,7 +122,7 @@ class SphereResponse(Randomizer):
     @cached_property
     def heads(self) -> int:
         """Return how many of 2^64 tosses of the coin choose a near codeword."""
-        return heads_for(self.epsilon, cap=self.near, whole=self.size)
+        return heads_for(self.epsilon, cap=self.closest, whole=self.size)
 
     @property
     def mixing(self) -> float:
@@ -132,18 +132,18 @@ class SphereResponse(Randomizer):
     @property
     def epsilon_spent(self) -> float:
         """Return an upper bound on the ε that the mechanism really costs."""
-        return min(spent(self.heads, cap=self.near, whole=self.size), self.epsilon)
+        return min(spent(self.heads, cap=self.closest, whole=self.size), self.epsilon)
 
     @property
     def law(self) -> TwoLevel:
-        """Return the two-level law: a cap has `near` codewords of each turn.
+        """Return the two-level law: a cap has `closest` codewords of each turn.
 
         Two caps miss each other in at most all of one, or all that the other leaves.
         """
         one = Fraction(TOSSES - self.heads, TOSSES * self.size)
-        apart = min(self.near, self.size - self.near)
+        apart = min(self.closest, self.size - self.closest)
         return TwoLevel(
-            epsilon=self.epsilon_spent, cap=above(self.near * one), apart=above(apart * one)
+            epsilon=self.epsilon_spent, cap=above(self.closest * one), apart=above(apart * one)
         )
 
     @property
@@ -159,8 +159,8 @@ class SphereResponse(Randomizer):
         is_near = np.empty(len(points), dtype=np.bool_)
         for rows, keys in self._codewords.keys(points, turns):
             own = np.take_along_axis(keys, indices[rows, None], axis=1)
-            is_near[rows] = (keys > own).sum(axis=1) < self.near
-        likely = np.where(is_near, self.mixing / self.near, 0.0) + (1 - self.mixing) / self.size
+            is_near[rows] = (keys > own).sum(axis=1) < self.closest
+        likely = np.where(is_near, self.mixing / self.closest, 0.0) + (1 - self.mixing) / self.size
         return possible * likely / self.turns
 
     def mass(self, report: Sequence[int], point: Sequence[int]) -> Fraction:
@@ -170,10 +170,10 @@ class SphereResponse(Randomizer):
             return Fraction(0)
         turn, index = divmod(named, self.size)
         place = np.array([point], dtype=np.int64)
-        (_, found), *_ = self._codewords.nearest(place, np.array([turn]), self.near)
+        (_, found), *_ = self._codewords.nearest(place, np.array([turn]), self.closest)
         heads = Fraction(self.heads, TOSSES)
         far = (1 - heads) / self.size
-        return (far + heads / self.near if index in found[0] else far) / self.turns
+        return (far + heads / self.closest if index in found[0] else far) / self.turns
 
     @property
     def width(self) -> int:
@@ -197,9 +197,9 @@ class SphereResponse(Randomizer):
         n = len(points)
         is_near = entropy.coins(self.heads, n)
         turns = entropy.below(self.turns, n)
-        ranks = entropy.below(self.near, n)
+        ranks = entropy.below(self.closest, n)
         indices = entropy.below(self.size, n)
-        for rows, nearest in self._codewords.nearest(points, turns, self.near):
+        for rows, nearest in self._codewords.nearest(points, turns, self.closest):
             chosen = np.take_along_axis(nearest, ranks[rows, None], axis=1)[:, 0]
             indices[rows] = np.where(is_near[rows], chosen, indices[rows])
         return (turns * self.size + indices)[:, None]
@@ -225,18 +225,18 @@ class SphereResponse(Randomizer):
         return self.mixing * self._top_moment(1)
 
     def _top_moment(self, power: int) -> float:
-        """Return the mean power of the component of the `near` best of `size` directions.
+        """Return the mean power of the component of the `closest` best of `size` directions.
 
         With Q(u) the component that a share u of directions exceeds, and B the number of other
-        codewords that exceed it, this is size/near ∫ Q(u)^power P(B < near) du.
+        codewords that exceed it, this is size/closest ∫ Q(u)^power P(B < closest) du.
         """
-        top = min(1.0, (self.near + 12 * math.sqrt(self.near) + 40) / self.size)
+        top = min(1.0, (self.closest + 12 * math.sqrt(self.closest) + 40) / self.size)
         nodes, weights = np.polynomial.legendre.leggauss(400)
         roots = (nodes + 1) / 2 * math.sqrt(top)
         shares = roots * roots
-        within = special.betainc(self.size - self.near, self.near, 1 - shares)
+        within = special.betainc(self.size - self.closest, self.closest, 1 - shares)
         terms = _component(shares, self._width) ** power * within * roots
-        return float((weights * terms).sum() * math.sqrt(top) * self.size / self.near)
+        return float((weights * terms).sum() * math.sqrt(top) * self.size / self.closest)
 
     @property
     def lean(self) -> float:
@@ -244,7 +244,7 @@ class SphereResponse(Randomizer):
 
         It is the root of the mean square over values of full length, and falls with √turns.
         """
-        across = (1 - self._top_moment(2)) / (self.near * self.turns)
+        across = (1 - self._top_moment(2)) / (self.closest * self.turns)
         return self.domain.radius * self.mixing * math.sqrt(across) / self.strength
 
     # -- the error: the codebook is taken as random, which is what turns make of it
@@ -305,8 +305,8 @@ class SphereResponse(Randomizer):
 
     def _components(self, uniforms: Floats) -> list[tuple[float, Floats]]:
         """Return the components along the value of near codewords and of any, with weights."""
-        ranks = np.minimum(np.floor(uniforms * self.near), self.near - 1)
-        within = uniforms * self.near - ranks
+        ranks = np.minimum(np.floor(uniforms * self.closest), self.closest - 1)
+        within = uniforms * self.closest - ranks
         shares = special.betaincinv(ranks + 1, self.size - ranks, np.clip(within, 1e-9, 1 - 1e-9))
         near = _component(shares, self._width)
         return [(self.mixing, near), (1 - self.mixing, _component(uniforms, self._width))]
