@@ -8,7 +8,7 @@ goes through numpy. SPEC section 8.
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +18,10 @@ from coatcheck.protocol.keys import Contact, SigningKey
 from coatcheck.protocol.records import VERSION, Layout
 from coatcheck.protocol.suites import SIGNATURE_SIZE, Suite
 from coatcheck.protocol.terms import LETTER_FIXED, REPORT_HEAD, Round
-from coatcheck.randomizers import Randomizer
-from coatcheck.tasks import Task
+
+if TYPE_CHECKING:  # types only: this file handles bytes and needs no mechanism
+    from coatcheck.randomizers import Randomizer
+    from coatcheck.tasks import Task
 
 _LETTER_LABEL: Final = b"coatcheck/v1/letter\0"
 _ANSWER: Final = Layout("answer", ">BBHHxx")
@@ -242,7 +244,7 @@ def decode_letter(raw: bytes, round_: Round, *, recipient: bytes) -> Letter:
 
 
 def least_sizes(
-    task: Task, randomizers: Sequence[Randomizer], *, suite: Suite
+    task: "Task", randomizers: Sequence["Randomizer"], *, suite: Suite
 ) -> list[tuple[int, int]]:
     """Compute for each group the bytes of a report, and the most that an answer can take."""
     for randomizer in randomizers:
