@@ -8,7 +8,17 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from coatcheck.cli.options import HEX, OBJECT, POSITIVE, WHOLE, Json, command, numbers, one_of
+from coatcheck.cli.options import (
+    HEX,
+    OBJECT,
+    POSITIVE,
+    WHOLE,
+    Json,
+    Reader,
+    command,
+    numbers,
+    one_of,
+)
 from coatcheck.errors import Misuse
 
 
@@ -80,7 +90,7 @@ def test_what_has_no_default_is_required_and_help_is_where_the_type_is() -> None
     ],
 )
 def test_a_text_is_read_or_refused_by_the_options_name(
-    reader: click.ParamType, text: str, value: object, wrong: list[str]
+    reader: Reader, text: str, value: object, wrong: list[str]
 ) -> None:
     """What cannot be read ends in a sentence that names the option and repeats the text."""
     option = click.Option(["--it"], type=reader)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from coatcheck.cli.options import POSITIVE, Json, Reader, command, numbers
 from coatcheck.cli.output import length, service_table, show, table
-from coatcheck.domains import Box
+from coatcheck.domains import Floats
 from coatcheck.errors import Misuse, OutsideDomain
 from coatcheck.simulation import trial
-from coatcheck.simulation.places import Floats, group_name, read_places
+from coatcheck.simulation.places import group_name, read_places
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -56,7 +56,11 @@ def simulate(
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
     names = [name.strip() for name in columns.split(",")] if columns else []
     groups, degrees = _groups(files, columns=names, group_by=group_by)
-    around = _box(box, degrees=degrees) if box else trial.box_around(groups, degrees=degrees)
+    around = (
+        trial.make_box(box[:2], box[2:], degrees=degrees)
+        if box
+        else trial.box_around(groups, degrees=degrees)
+    )
     work = trial.make_task(task, names=tuple(groups), box=around, radius=radius, limit=limit)
     if len(corrupted) not in {1, len(groups)}:
         raise Misuse(f"--corrupted {_MANY}, got {len(corrupted)} numbers")
@@ -97,13 +101,6 @@ def _groups(
     if len(kinds) > 1:
         raise Misuse("some files are in degrees and some are not: use the same columns in all")
     return groups, kinds.pop()
-
-
-def _box(edges: Sequence[float], *, degrees: bool) -> Box:
-    south, west, north, east = edges
-    if degrees:
-        return Box.geographic(south=south, west=west, north=north, east=east)
-    return Box((south, west), (north, east))
 
 
 def _document(found: trial.Trial) -> dict[str, Any]:
