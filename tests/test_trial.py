@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from coatcheck.cli import main
+from coatcheck.domains import Floats
 from coatcheck.errors import Misuse, OutsideDomain
 from coatcheck.simulation.trial import (
-    Floats,
     Trial,
     box_around,
     distances,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from coatcheck.cli.options import Json, command, numbers, one_of
 from coatcheck.cli.output import hint, show, table
 from coatcheck.errors import Misuse
+from coatcheck.planning.charts import check_file, draw_errors
 from coatcheck.planning.comparison import DOMAINS, OURS, Row
 from coatcheck.planning.comparison import compare as measure
 
@@ -36,8 +37,6 @@ def compare(
     if len(set(epsilon)) != len(epsilon):
         raise Misuse(f"--epsilon names a budget twice: {','.join(map(str, epsilon))}")
     if plot is not None:
-        from coatcheck.planning.charts import check_file, draw_errors  # noqa: PLC0415 - needs an extra
-
         check_file(plot)
     rows = measure(epsilons=epsilon, domain=DOMAINS[domain], samples=samples, seed=seed)
     document = [asdict(row) for row in rows]

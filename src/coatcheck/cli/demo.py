@@ -14,15 +14,16 @@ import click
 
 from coatcheck.cli.options import POSITIVE, Json, command
 from coatcheck.cli.output import hint, length, service_table, show
+from coatcheck.demo.scenarios import Scenario, make_scenario, with_places
+from coatcheck.domains import Floats
 from coatcheck.errors import Misuse
+from coatcheck.simulation.places import read_places
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from coatcheck.demo.events import Event
     from coatcheck.demo.run import Run
-    from coatcheck.demo.scenarios import Scenario
-    from coatcheck.simulation.places import Floats
 
 T = TypeVar("T")
 
@@ -52,8 +53,6 @@ def demo(
     coatcheck demo learning --json       a crowd teaches a model and is rewarded
     coatcheck demo taxi --page           watch it live, from both sides
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
-    from coatcheck.demo.scenarios import make_scenario, with_places  # noqa: PLC0415 - loads the roles
-
     begun = time.perf_counter()
     scenario = make_scenario(name, people=people, epsilon=epsilon, data=_data(data, group_by))
     if page:
@@ -74,7 +73,7 @@ def demo(
     show(document, as_json=as_json, text=lambda: _text(document))
 
 
-async def _run(scenario: "Scenario", folder: Path) -> dict[str, Any]:
+async def _run(scenario: Scenario, folder: Path) -> dict[str, Any]:
     from coatcheck.demo.run import Run, demo_cluster  # noqa: PLC0415 - needs an extra
     from coatcheck.demo.summary import summarize  # noqa: PLC0415 - needs an extra
 
@@ -84,7 +83,7 @@ async def _run(scenario: "Scenario", folder: Path) -> dict[str, Any]:
             return summarize(live)
 
 
-async def _page(scenario: "Scenario", folder: Path, *, port: int, speed: float) -> None:
+async def _page(scenario: Scenario, folder: Path, *, port: int, speed: float) -> None:
     from coatcheck.demo.page.app import serve_page  # noqa: PLC0415 - needs an extra
     from coatcheck.demo.run import demo_cluster  # noqa: PLC0415 - needs an extra
 
@@ -113,9 +112,7 @@ def _to_the_end(whole: Coroutine[Any, Any, T]) -> T:
         raise SystemExit(128 + signal.SIGTERM) from None
 
 
-def _data(path: Path | None, group_by: str | None) -> "dict[str, Floats] | None":
-    from coatcheck.simulation.places import read_places  # noqa: PLC0415 - loads numpy
-
+def _data(path: Path | None, group_by: str | None) -> dict[str, Floats] | None:
     if path is None:
         if group_by is not None:
             raise Misuse("--group-by names a column of a file: give the file by --data")

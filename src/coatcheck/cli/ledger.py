@@ -5,6 +5,7 @@ from typing import Annotated
 
 import click
 
+from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli.options import Json, command
 from coatcheck.cli.output import hint, show
 from coatcheck.errors import Misuse
@@ -23,8 +24,6 @@ def begin(
     delta: Annotated[float, "The chance that they cost more."],
 ) -> None:
     """Begin a ledger with a limit for all rounds together."""
-    from coatcheck.accounting.ledger import Ledger  # noqa: PLC0415 - loads the accountant
-
     if file.exists():
         raise Misuse(f"{file} exists already: a limit is set once, at the beginning")
     Ledger.open(file, epsilon=epsilon, delta=delta)
@@ -34,8 +33,6 @@ def begin(
 @command(ledger)
 def show_(file: Path, *, as_json: Json = False) -> None:
     """Print the limit, what is spent and left, and the rounds."""
-    from coatcheck.accounting.ledger import Ledger  # noqa: PLC0415 - loads the accountant
-
     book = Ledger.open(file)
     epsilon, delta = book.limit
     told = {"epsilon": epsilon, "delta": delta, "spent": book.spent, "left": book.left}

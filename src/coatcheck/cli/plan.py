@@ -13,6 +13,7 @@ from coatcheck.domains import Ball, Box, Categories, Domain
 from coatcheck.errors import Misuse
 from coatcheck.planning import Design, Group, Plan, Recommendation
 from coatcheck.planning import plan as planned
+from coatcheck.planning.charts import check_file, draw_plan
 from coatcheck.planning.words import GOALS, Aim, shape, told_error, told_unit
 from coatcheck.tasks import Task, from_params
 from coatcheck.tasks.distances import scale_of
@@ -98,8 +99,6 @@ def plan(
         group = (("all", (crowd, expected, corrupted)),)
     asked = {name: Group(domain, *counts) for name, counts in group}
     if plot is not None:
-        from coatcheck.planning.charts import check_file, draw_plan  # noqa: PLC0415 - needs an extra
-
         check_file(plot)
     task = None if task_name is None else _task(task_name, task_params or {}, list(asked), domain)
     found = planned(asked, epsilon=epsilon, delta=delta, goal=goal, task=task)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from coatcheck.cli.options import POSITIVE, Json, Reader, command, numbers
 from coatcheck.cli.output import length, service_table, show, table
+from coatcheck.domains import Floats
 from coatcheck.errors import Misuse, OutsideDomain
+from coatcheck.simulation import trial
+from coatcheck.simulation.places import group_name, read_places
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from coatcheck.domains import Box
     from coatcheck.randomizers import Decode
-    from coatcheck.simulation.places import Floats
-    from coatcheck.simulation.trial import Trial
 
 _HELP = 1.1  # warn about a crowd that lowers ε by less than this factor
 _ERRORS = ("error expected", "error here")
@@ -54,10 +54,13 @@ def simulate(
     coatcheck simulate day.geojson --group-by role --task maximum-matching --radius 800
     coatcheck simulate members.csv --task neighbours --radius 500 --limit 8 --json
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
-    from coatcheck.simulation import trial  # noqa: PLC0415 - loads scipy, unlike --help
-
-    groups, degrees = _groups(files, columns=columns, group_by=group_by)
-    around = _box(box, degrees=degrees) if box else trial.box_around(groups, degrees=degrees)
+    names = [name.strip() for name in columns.split(",")] if columns else []
+    groups, degrees = _groups(files, columns=names, group_by=group_by)
+    around = (
+        trial.make_box(box[:2], box[2:], degrees=degrees)
+        if box
+        else trial.box_around(groups, degrees=degrees)
+    )
     work = trial.make_task(task, names=tuple(groups), box=around, radius=radius, limit=limit)
     if len(corrupted) not in {1, len(groups)}:
         raise Misuse(f"--corrupted {_MANY}, got {len(corrupted)} numbers")
@@ -80,22 +83,18 @@ def simulate(
 
 
 def _groups(
-    files: Sequence[str], *, columns: str | None, group_by: str | None
-) -> "tuple[dict[str, Floats], bool]":
-    from coatcheck.simulation.places import group_name, read_places  # noqa: PLC0415 - loads numpy
-
-    names = tuple(name.strip() for name in columns.split(",")) if columns else ()
+    files: Sequence[str], *, columns: Sequence[str], group_by: str | None
+) -> tuple[dict[str, Floats], bool]:
+    """Read each file as a group, or one file as several, and say whether they are in degrees."""
     if group_by and len(files) > 1:
         raise Misuse("--group-by is for one file; with several, each file is a group")
     groups: dict[str, Floats] = {}
     kinds = set()
     for file in files:
         given, _, path = file.rpartition("=")
-        table = read_places(Path(path), columns=names, group_by=group_by)
+        table = read_places(Path(path), columns=columns, group_by=group_by)
         kinds.add(table.degrees)
-        found = table.groups()
-        if given:
-            found = {group_name(given): table.values}
+        found = {group_name(given): table.values} if given else table.groups()
         if set(found) & set(groups):
             raise Misuse(f"two files are both group {next(iter(found))!r}: name them by NAME=FILE")
         groups |= found
@@ -104,24 +103,13 @@ def _groups(
     return groups, kinds.pop()
 
 
-def _box(edges: Sequence[float], *, degrees: bool) -> "Box":
-    from coatcheck.domains import Box  # noqa: PLC0415 - loads numpy
-
-    south, west, north, east = edges
-    if degrees:
-        return Box.geographic(south=south, west=west, north=north, east=east)
-    return Box((south, west), (north, east))
-
-
-def _document(found: "Trial") -> dict[str, Any]:
-    from coatcheck.simulation.trial import describe_group  # noqa: PLC0415 - loads scipy
-
+def _document(found: trial.Trial) -> dict[str, Any]:
     task, outcome = found.outcome.round.terms.task, found.outcome
     groups = []
     for made, promise, errors in zip(outcome.groups, outcome.guarantees, found.errors, strict=True):
         expected = made.randomizer.expected_error(cast("Decode", made.decode))
         measured = {"expected_error": expected, "mean_error": float(errors.mean())}
-        groups.append({**describe_group(made, promise), **measured})
+        groups.append({**trial.describe_group(made, promise), **measured})
     return {
         "warnings": _warnings(found),
         "simulation": True,
@@ -133,7 +121,7 @@ def _document(found: "Trial") -> dict[str, Any]:
     }
 
 
-def _warnings(found: "Trial") -> list[str]:
+def _warnings(found: trial.Trial) -> list[str]:
     """Return what a reader must not miss."""
     told = []
     for guarantee, group in zip(found.outcome.guarantees, found.outcome.groups, strict=True):

@@ -115,16 +115,9 @@ def describe(round_: Round) -> dict[str, Any]:
         }
         for number, group in enumerate(made.groups)
     }
-    return {
-        "round": made.round,
-        "digest": round_.digest.hex(),
-        "suite": made.suite,
-        "task": made.task.name,
-        "opens": made.opens,
-        "closes": made.closes,
-        "expires": made.expires,
-        "groups": groups,
-    }
+    times = {"opens": made.opens, "closes": made.closes, "expires": made.expires}
+    head = {"round": made.round, "digest": round_.digest.hex(), "suite": made.suite}
+    return {**head, "task": made.task.name, **times, "groups": groups}
 
 
 def _time(text: str, begin: int) -> int:

@@ -9,17 +9,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coatcheck import tasks
 from coatcheck.demo import city, gradients
-from coatcheck.domains import Ball, Box
+from coatcheck.domains import Ball, Box, Floats
 from coatcheck.errors import Misuse
 from coatcheck.planning import Recommendation
 from coatcheck.simulation.trial import box_around, make_task, plan_groups
 from coatcheck.tasks.learning import Learning
-
-Floats = NDArray[np.float64]
 
 NAMES: Final = ("taxi", "friends", "learning")
 FEWEST, MOST = 8, 2_000

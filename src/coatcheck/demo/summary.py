@@ -12,10 +12,10 @@ import numpy as np
 
 from coatcheck.demo import city, gradients
 from coatcheck.demo.events import Person
-from coatcheck.domains import Box
+from coatcheck.domains import Box, Floats
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
-from coatcheck.simulation.trial import Floats, describe_group, distances, measure
+from coatcheck.simulation.trial import describe_group, distances, measure
 
 if TYPE_CHECKING:
     from coatcheck.demo.run import Run

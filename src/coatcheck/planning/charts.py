@@ -44,16 +44,12 @@ _MARK: Final[dict[str, Any]] = {
 _KINDS: Final = (".png", ".svg", ".pdf")
 
 
-def check_file(path: Path) -> None:
-    """Say what is wrong with a file to draw into, before the work is done."""
+def check_file(path: Path) -> Any:
+    """Return matplotlib's pyplot, or say what is wrong with a file before the work is done."""
     if path.suffix.lower() not in _KINDS:
         raise Misuse(f"a picture's file ends in {' | '.join(_KINDS)}, got {path.name!r}")
     if not path.parent.is_dir():
         raise Misuse(f"there is no folder {path.parent} to draw into")
-    _pyplot()
-
-
-def _pyplot() -> Any:
     try:
         import matplotlib as mpl  # noqa: PLC0415 - an extra
     except ImportError:
@@ -67,8 +63,7 @@ def _pyplot() -> Any:
 @contextmanager
 def _figure(path: Path, rows: int, size: tuple[float, float], **share: Any) -> Iterator[Any]:
     """Open a figure of two columns, and write it into a file when it is done."""
-    check_file(path)
-    plt = _pyplot()
+    plt = check_file(path)
     with plt.rc_context({"font.size": 10, "axes.spines.top": False, "axes.spines.right": False}):
         figure, panels = plt.subplots(rows, 2, figsize=size, squeeze=False, **share)
         try:

@@ -21,8 +21,8 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 
+from coatcheck.domains import Floats
 from coatcheck.errors import Misuse
 from coatcheck.protocol.keyfiles import read_bytes
 
@@ -31,7 +31,6 @@ LONGITUDES: Final = ("lon", "lng", "long", "longitude")
 _MOST_BYTES: Final = 1 << 28
 _RANGES: Final = (90, 180)
 
-Floats = NDArray[np.float64]
 Row = tuple[str, dict[str, Any]]
 """Where a row is, for messages, and what it holds."""
 
@@ -87,7 +86,7 @@ def parse_csv(
             if fields and len(fields) != len(header):
                 raise Misuse(
                     f"{source} line {rows.line_num} has {len(fields)} fields, the header has"
-                    f" {len(header)}: mend the line"
+                    f" {len(header)}: correct the line"
                 )
             if fields:
                 yield (
@@ -209,7 +208,7 @@ def _number(value: str | float, where: str) -> float:
     except ValueError:
         number = math.nan
     if not math.isfinite(number):
-        raise Misuse(f"{where}: {value!r} is no number: mend it, or take the line out")
+        raise Misuse(f"{where}: {value!r} is no number: correct it, or take the line out")
     return number
 
 

@@ -25,15 +25,13 @@ from numpy.typing import NDArray
 
 from coatcheck import tasks
 from coatcheck.accounting.amplification import Guarantee
-from coatcheck.domains import Ball, Box
+from coatcheck.domains import Ball, Box, Floats
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse, OutsideDomain
 from coatcheck.planning import Group, GroupPlan, Recommendation, plan
 from coatcheck.randomizers import Goal
 from coatcheck.simulation.round import Outcome, simulate, view
 from coatcheck.tasks.distances import scale_of
-
-Floats = NDArray[np.float64]
 
 _LOCATION_TASKS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "least-cost-matching": (2, ()),
@@ -102,12 +100,16 @@ def box_around(groups: Mapping[str, Floats], *, degrees: bool) -> Box:
     low, high = places.min(axis=0), places.max(axis=0)
     room = _MARGIN * np.maximum(high - low, 1e-3 * np.maximum(1.0, np.abs(high)))
     low, high = low - room, high + room
-    if not degrees:
-        return Box(tuple(low.tolist()), tuple(high.tolist()))
-    edge = np.array([90.0, 180.0])
-    south, west = np.maximum(low, -edge).tolist()
-    north, east = np.minimum(high, edge).tolist()
-    return Box.geographic(south=south, west=west, north=north, east=east)
+    if degrees:
+        low, high = np.maximum(low, (-90, -180)), np.minimum(high, (90, 180))
+    return make_box(low.tolist(), high.tolist(), degrees=degrees)
+
+
+def make_box(low: Sequence[float], high: Sequence[float], *, degrees: bool) -> Box:
+    """Return the box between two corners of a map or of a plane."""
+    if degrees:
+        return Box.geographic(south=low[0], west=low[1], north=high[0], east=high[1])
+    return Box(tuple(low), tuple(high))
 
 
 def make_task(
