@@ -319,7 +319,7 @@ def test_a_shuffler_checks_the_servers_signature_first() -> None:
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_nobody_signs_a_sealing_key_that_is_not_the_own(suite: str) -> None:
-    """Under the own name and verifying key another's sealing key would take the own layer."""
+    """Under its own name and verifying key, another's sealing key would take its layer."""
     small, other = SmallRound(suite=suite), SmallRound(suite=suite, seed=99).roles.server
     foreign = other.opening.public_raw.hex()
     terms = small.round.terms
