@@ -29,6 +29,10 @@ REPORTED: Final[dict[str, Randomizer]] = {
     "grid": GridResponse(domain=SQUARE, epsilon=2.0, cells=(20, 20)),
     "bounded": tuned(BoundedResponse, domain=SQUARE, epsilon=2.0),
 }
+CITIES: Final = {
+    "gowalla_sf": ((37.54, -122.51), (37.79, -122.38)),
+    "foursquare_nyc": ((40.55, -74.27), (40.99, -73.68)),
+}
 CHECK_INS: Final = {"gowalla_sf": 138_368, "foursquare_nyc": 227_428}
 
 
@@ -69,6 +73,20 @@ def check_ins(name: str, most: int | None = None) -> Floats:
     places = np.load(_file(name))["latlon"]
     low, high = places.min(axis=0), places.max(axis=0)
     return np.asarray((places - low) / (high - low) * 2 - 1)[:most]
+
+
+def geographic(name: str) -> tuple[Floats, Box]:
+    """Real places in degrees, and the box around them; else the stand-in on a box of that city."""
+    sides = np.array(CITIES[name])
+    if not _file(name).exists():
+        return sides[0] + (check_ins(name) + 1) / 2 * (sides[1] - sides[0]), _around(sides)
+    places = np.asarray(np.load(_file(name))["latlon"], dtype=np.float64)
+    return places, _around(np.array([places.min(axis=0), places.max(axis=0)]))
+
+
+def _around(sides: Floats) -> Box:
+    (south, west), (north, east) = sides.tolist()
+    return Box.geographic(south=south, west=west, north=north, east=east)
 
 
 def reported(places: Floats) -> Floats:

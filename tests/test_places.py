@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coatcheck.domains.places import group_name, parse_csv, parse_geojson, read_places
 from coatcheck.errors import Misuse
-from coatcheck.simulation.places import group_name, parse_csv, parse_geojson, read_places
 
 DEGREES = st.tuples(
     st.floats(-90, 90, allow_nan=False, width=32), st.floats(-180, 180, allow_nan=False, width=32)

@@ -12,7 +12,7 @@ from scipy import stats
 from coatcheck.domains import Ball, Box, Categories, Floats, lattice_norm_within
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
-from coatcheck.randomizers import CodebookResponse, GridResponse, choose, from_params
+from coatcheck.randomizers import CodebookResponse, GridResponse, Prior, choose, from_params
 from coatcheck.randomizers.mixing import exp_below
 
 TINY = Box((-1, -1), (1, 1), steps=6)
@@ -152,6 +152,20 @@ def test_points_are_placed_where_people_are() -> None:
         assert misses < gain * np.linalg.norm((read - people) * length, axis=1).mean()
         again = CodebookResponse.placed(domain=CITY, epsilon=epsilon, points=public)
         assert again == made
+
+
+def test_points_are_placed_for_a_prior() -> None:
+    """A prior serves like the places it is made of, and its weights count."""
+    public = clusters(500)
+    made, plain = (
+        CodebookResponse.placed(domain=CITY, epsilon=4.0, points=points, size=6)
+        for points in (Prior.from_points(public), public)
+    )
+    expected = plain.expected_error(places=public)
+    assert made.expected_error(places=public) == pytest.approx(expected, rel=0.1)
+    corners = [(31.01, 121.01), (31.02, 121.02), (31.3, 121.3)]
+    heavy = Prior.from_points(corners, weights=[1, 1, 0])
+    assert CodebookResponse.placed(domain=CITY, epsilon=4.0, points=heavy).size <= 2
 
 
 def test_placing_keeps_to_a_size_and_says_what_it_needs() -> None:

@@ -16,8 +16,8 @@ from coatcheck.cli.options import POSITIVE, Json, command
 from coatcheck.cli.output import hint, length, service_table, show
 from coatcheck.demo.scenarios import Scenario, make_scenario, with_places
 from coatcheck.domains import Floats
+from coatcheck.domains.places import read_places
 from coatcheck.errors import Misuse
-from coatcheck.simulation.places import read_places
 
 if TYPE_CHECKING:
     from rich.table import Table

@@ -15,6 +15,7 @@ from coatcheck.planning import Design, Group, Plan, Recommendation
 from coatcheck.planning import plan as planned
 from coatcheck.planning.charts import check_file, draw_plan
 from coatcheck.planning.words import GOALS, Aim, shape, told_error, told_unit
+from coatcheck.randomizers import Prior
 from coatcheck.tasks import Task, from_params
 from coatcheck.tasks.distances import scale_of
 
@@ -88,6 +89,7 @@ def plan(
         str | None, "--task", "What will be computed; answers give some people away."
     ] = None,
     task_params: Annotated[dict[str, Any] | None, OBJECT, "Its parameters as JSON."] = None,
+    prior: Annotated[Path | None, "CSV or GeoJSON of public places; never private ones."] = None,
     as_json: Json = False,
     plot: Annotated[Path | None, "Also draw curves into this file."] = None,
 ) -> None:
@@ -101,7 +103,8 @@ def plan(
     if plot is not None:
         check_file(plot)
     task = None if task_name is None else _task(task_name, task_params or {}, list(asked), domain)
-    found = planned(asked, epsilon=epsilon, delta=delta, goal=goal, task=task)
+    known = None if prior is None else Prior.from_file(prior)
+    found = planned(asked, epsilon=epsilon, delta=delta, goal=goal, task=task, prior=known)
     show(_document(found), as_json=as_json, text=lambda: _text(found))
     if plot is not None:
         draw_plan(found, plot)
@@ -123,6 +126,8 @@ def _document(found: Plan) -> dict[str, Any]:
             "reason": group.reason,
             "alternatives": [other.plain() for other in group.designs[1:]],
             "unit": told_unit(group.group.domain, found.goal),
+            "prior": group.prior.source if group.prior else None,
+            "report_free": group.blind,
             "guarantee": plain(group.best.guarantee),
             "expected": plain(group.expected) if group.group.expected else None,
             "fading": {f"{share:g}": left for share, left in group.fading.items()},

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from coatcheck.cli.options import POSITIVE, Json, Reader, command, numbers
 from coatcheck.cli.output import length, service_table, show, table
 from coatcheck.domains import Floats
+from coatcheck.domains.places import group_name, read_places
 from coatcheck.errors import Misuse, OutsideDomain
+from coatcheck.randomizers import Prior
 from coatcheck.simulation import trial
-from coatcheck.simulation.places import group_name, read_places
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -41,6 +42,7 @@ def simulate(
     box: Annotated[Sequence[float], _BOX, "The box of the terms: south,west,north,east."] = (),
     clamp: Annotated[bool, "Move places outside the box to its edge."] = False,
     corrupted: Annotated[Sequence[int], _HELPERS, "The server's helpers, per group."] = (0,),
+    prior: Annotated[Path | None, "CSV or GeoJSON of public places; never private ones."] = None,
     seed: Annotated[int, "The same seed gives the same round."] = 7,
     as_json: Json = False,
 ) -> None:
@@ -75,6 +77,7 @@ def simulate(
             corrupted=corrupted if len(corrupted) > 1 else [*corrupted] * len(groups),
             seed=seed,
             clamp=clamp,
+            prior=_prior(prior, columns=names),
         )
     except OutsideDomain as error:
         raise Misuse(str(error).replace("ask for clamp=True", "give --clamp")) from None
@@ -101,6 +104,12 @@ def _groups(
     if len(kinds) > 1:
         raise Misuse("some files are in degrees and some are not: use the same columns in all")
     return groups, kinds.pop()
+
+
+def _prior(path: Path | None, *, columns: Sequence[str]) -> Prior | None:
+    if path is None:
+        return None
+    return Prior.from_file(path, columns=columns if path.suffix.lower() == ".csv" else ())
 
 
 def _document(found: trial.Trial) -> dict[str, Any]:
@@ -130,6 +139,11 @@ def _warnings(found: trial.Trial) -> list[str]:
                 f"the crowd of {group.name} is too small to help: ε is hardly less than the local"
                 " one; find more people"
             )
+    told += [
+        f"{name} are too few to learn from their reports where people are: each report was read by"
+        " itself, or by the prior"
+        for name in found.unlearned
+    ]
     service = found.service
     private, chance = service.private.mean_distance, service.at_random.mean_distance
     if private - service.without_noise.mean_distance > chance - private:

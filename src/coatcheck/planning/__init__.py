@@ -18,18 +18,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
 from coatcheck.accounting.amplification import Guarantee
-from coatcheck.domains import Ball, Box, Domain
+from coatcheck.domains import Domain
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse
 from coatcheck.planning.search import Design, Promise, designs
 from coatcheck.planning.tuning import designs_for
-from coatcheck.planning.words import GOALS, Aim, described, told_error
+from coatcheck.planning.words import GOALS, Aim, described, told_assumption, told_error
 from coatcheck.protocol.drafting import GroupPlan
-from coatcheck.randomizers import GridResponse
+from coatcheck.randomizers import Prior
 from coatcheck.randomizers.contract import check_goal
+from coatcheck.randomizers.informed import report_free
 from coatcheck.tasks import Task, exposure
 
 __all__ = ["Design", "Group", "GroupPlan", "Plan", "Promise", "Recommendation", "plan"]
@@ -38,6 +37,7 @@ LOSSES: Final = (0.01, 0.05, 0.1, 0.2)
 # Far from saturation ε grows by half a percent when one percent of the crowd is lost.
 _FRAGILE: Final = 0.02
 _USELESS: Final = 0.99  # of the error of a constant answer
+_PEOPLE: Final = 4_096  # of a trial round
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,9 @@ class Recommendation(GroupPlan):
         goal: what was made small.
         designs: the mechanisms, the least error first.
         fading: for a share of the least crowd that is lost besides, the ε that is left.
-        blind: the error of always answering the middle of the domain; none on categories.
+        blind: the error of the best answer that is the same for everybody and needs no report:
+            the middle of the domain, or the median of the prior; none for several fields.
+        prior: what the plan knows of where people are; none if they are thought to be even.
     """
 
     group: Group
@@ -85,6 +87,7 @@ class Recommendation(GroupPlan):
     designs: tuple[Design, ...]
     fading: dict[float, float]
     blind: float | None
+    prior: Prior | None = None
 
     @property
     def best(self) -> Design:
@@ -99,7 +102,7 @@ class Recommendation(GroupPlan):
     def without(self, mechanism: str) -> "Recommendation":
         """Give the plan that a mechanism is left out of."""
         rest = [design for design in self.designs if design.randomizer.name != mechanism]
-        return _planned(self.name, self.group, self.promise, self.goal, rest)
+        return _planned(self.name, self.group, self.promise, self.goal, rest, prior=self.prior)
 
     @property
     def reason(self) -> str:
@@ -112,12 +115,13 @@ class Recommendation(GroupPlan):
 
     @property
     def sentences(self) -> list[str]:
-        """What the recommended design guarantees, and what to beware of."""
+        """Whom the error is for, what the recommended design guarantees, and what to beware of."""
         best = self.best.guarantee
         lost = self.fading.items()
         fading = ", ".join(f"{left:.4g} with {share:.0%} of them lost" for share, left in lost)
         honest = f"{best.crowd:,} people, {best.anonymous:,} honest and anonymous"
-        told = [f"At least {honest}: ε = {best.epsilon:.4g}; {fading}."]
+        told = told_assumption(self.best, self.prior)
+        told.append(f"At least {honest}: ε = {best.epsilon:.4g}; {fading}.")
         if self.group.expected is not None:
             told.append(f"With {self.group.expected:,} people: ε = {self.expected.epsilon:.4g}.")
         if best.caveat:
@@ -136,9 +140,11 @@ class Recommendation(GroupPlan):
         if self.best.randomizer.epsilon < 1.001 * self.promise.epsilon:
             found.append("the crowd is too small to help: the local ε is the promised one")
         if self.blind is not None and self.best.error >= _USELESS * self.blind:
+            where = "the middle of the domain" if self.prior is None else "the median of the prior"
+            more = "hardly more" if self.best.error < self.blind else "no more"
             found.append(
-                f"answering the middle of the domain for everybody has an error of "
-                f"{self.blind:.3g}, hardly more than this; ask for a larger ε or a larger crowd"
+                f"answering {where} for everybody, without any report, has an error of "
+                f"{self.blind:.3g}, {more} than this; ask for a larger ε or a larger crowd"
             )
         return tuple(found)
 
@@ -185,7 +191,7 @@ def plan(
     goal: Aim = "mean",
     task: Task | None = None,
     method: str = "mechanism",
-    prior: Sequence[Any] | None = None,
+    prior: Prior | Mapping[str, Prior] | Sequence[Any] | None = None,
     entropy: Entropy | None = None,
 ) -> Plan:
     """Choose mechanism, local ε and radius or grid together, for each group of a round.
@@ -200,8 +206,9 @@ def plan(
             rounds of the task on a prior and chooses by the task's own score.
         task: what will be computed, for the people whom answers to the corrupted give away.
         method: how to account; the mechanism's own law by default.
-        prior: for the goal task, values of each group that are no secret; places even over each
-            box by default.
+        prior: what is publicly known of where people are: one for all groups, or one for each by
+            its name. For the goal task it may also be values of each group that are no secret.
+            People are thought to be spread evenly over each domain by default.
         entropy: for the goal task, the randomness of those rounds; a fixed seed by default.
     """
     if goal != "task":
@@ -228,23 +235,55 @@ def plan(
         )
         for group, told in zip(asked, exposed, strict=True)
     ]
+    known = _priors(names, prior, goal)
     if goal != "task":
-        pairs = zip(domains, promises, strict=True)
-        found = [designs(promise, domain=domain, goal=goal) for domain, promise in pairs]
+        found = [
+            designs(promise, domain=domain, goal=goal, prior=own)
+            for domain, promise, own in zip(domains, promises, known, strict=True)
+        ]
     elif task is None:
         raise Misuse("the goal task needs the task that is to be served")
     else:
         source = entropy or seeded(0)
-        found = designs_for(task, promises, domains=domains, prior=prior, entropy=source)
+        people: Any = prior
+        if isinstance(prior, Prior | Mapping):
+            people = [
+                (own or Prior.even(group.domain)).draw(
+                    group.domain, min(group.crowd, _PEOPLE), source
+                )
+                for group, own in zip(asked, known, strict=True)
+            ]
+        found = designs_for(task, promises, domains=domains, prior=people, entropy=source)
     made = [
-        _planned(name, group, promise, goal, ranked)
-        for name, group, promise, ranked in zip(names, asked, promises, found, strict=True)
+        _planned(name, group, promise, goal, ranked, prior=own)
+        for name, group, promise, ranked, own in zip(
+            names, asked, promises, found, known, strict=True
+        )
     ]
     return Plan(epsilon=epsilon, delta=delta, goal=goal, groups=tuple(made), task=task)
 
 
+def _priors(names: Sequence[str], prior: Any, goal: Aim) -> list[Prior | None]:
+    """Give the prior of each group."""
+    if isinstance(prior, Prior) or prior is None:
+        return [prior] * len(names)
+    if isinstance(prior, Mapping):
+        if not set(prior) <= set(names) or not all(isinstance(p, Prior) for p in prior.values()):
+            raise Misuse(f"priors are given by the names of groups: {', '.join(names)}")
+        return [prior.get(name) for name in names]
+    if goal != "task":
+        raise Misuse("a prior is a Prior, such as Prior.from_points(places), or one per group")
+    return [None] * len(names)
+
+
 def _planned(
-    name: str, group: Group, promise: Promise, goal: Aim, found: Sequence[Design]
+    name: str,
+    group: Group,
+    promise: Promise,
+    goal: Aim,
+    found: Sequence[Design],
+    *,
+    prior: Prior | None = None,
 ) -> Recommendation:
     best = found[0]
     fading = {
@@ -264,19 +303,6 @@ def _planned(
         goal=goal,
         designs=tuple(found),
         fading=fading,
-        blind=_blind(group.domain, goal),
+        blind=report_free(group.domain, goal=goal, prior=prior),
+        prior=prior,
     )
-
-
-def _blind(domain: Domain, goal: Aim) -> float | None:
-    """Give the error of answering the middle of the domain, whatever the value is."""
-    if not isinstance(domain, Box | Ball) or goal in {"unbiased", "task"}:
-        return None
-    if goal == "worst":
-        reach = (
-            np.ones(domain.dimension) if isinstance(domain, Box) else np.eye(1, domain.dimension)
-        )
-        return float(np.linalg.norm(reach * domain.scale))
-    if isinstance(domain, Ball):
-        return None
-    return GridResponse(domain=domain, epsilon=1.0, cells=(1,) * domain.dimension).expected_error()

@@ -12,8 +12,11 @@ from typing import Any, Final, TypeAlias
 from coatcheck.accounting.amplification import Guarantee, amplify, calibrate
 from coatcheck.accounting.laws import Law
 from coatcheck.domains import Domain
+from coatcheck.randomizers.choice import Choice
 from coatcheck.randomizers.contract import Goal
-from coatcheck.randomizers.search import Choice, ranked
+from coatcheck.randomizers.informed import enough_to_learn
+from coatcheck.randomizers.prior import Prior
+from coatcheck.randomizers.search import ranked
 
 Curves: TypeAlias = dict[str, list[tuple[float, float]]]
 
@@ -57,13 +60,32 @@ class Design(Choice):
             "local_epsilon": self.randomizer.epsilon,
             "decode": self.how,
             "error": self.error,
+            "under_prior": asdict(self.under_prior) if self.under_prior else None,
             "parameters": self.randomizer.params(),
         }
 
 
-def designs(promise: Promise, *, domain: Domain, goal: Goal, quick: bool = False) -> list[Design]:
-    """Give every exact mechanism that fits the domain, each at its best, the least error first."""
-    found = ranked(domain, budget=promise.budget, goal=goal, exact=True, quick=quick)
+def designs(
+    promise: Promise,
+    *,
+    domain: Domain,
+    goal: Goal,
+    quick: bool = False,
+    prior: Prior | None = None,
+) -> list[Design]:
+    """Give every exact mechanism that fits the domain, each at its best, the least error first.
+
+    For the goal `mean` reports are read by the density that the batch shows, if the crowd is
+    large enough to show one. That never costs more than chance, and errors are stated without it.
+    """
+    found = ranked(domain, budget=promise.budget, goal=goal, exact=True, quick=quick, prior=prior)
+    if goal == "mean":
+        found = [
+            replace(choice, how="learned")
+            if enough_to_learn(choice.randomizer, promise.crowd)
+            else choice
+            for choice in found
+        ]
     return [designed(promise, choice) for choice in found]
 
 
@@ -71,7 +93,12 @@ def designed(promise: Promise, choice: Choice) -> Design:
     """Say what a choice guarantees under a promise."""
     guarantee = promise.kept_by(choice.randomizer.law)
     return Design(
-        randomizer=choice.randomizer, how=choice.how, error=choice.error, guarantee=guarantee
+        randomizer=choice.randomizer,
+        how=choice.how,
+        error=choice.error,
+        report_free=choice.report_free,
+        under_prior=choice.under_prior,
+        guarantee=guarantee,
     )
 
 

@@ -20,7 +20,7 @@ from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.planning.search import Design, Promise, designed
 from coatcheck.randomizers import BoundedResponse, GridResponse, MinkowskiResponse
-from coatcheck.randomizers.search import Budget, Candidate, Choice, Shape, any_ldp, constant, fit
+from coatcheck.randomizers.choice import Budget, Candidate, Choice, Shape, any_ldp, constant, fit
 from coatcheck.tasks import Floats, Score, Scored, Task
 
 _PEOPLE: Final = 4_096

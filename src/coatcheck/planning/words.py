@@ -4,7 +4,8 @@ from typing import Final, Literal
 
 from coatcheck.domains import Ball, Box, Categories, Domain
 from coatcheck.planning.search import Design
-from coatcheck.randomizers import FieldwiseResponse, Goal, Randomizer
+from coatcheck.randomizers import FieldwiseResponse, Goal, Prior, Randomizer
+from coatcheck.randomizers.reading import LEARNED
 
 Aim = Goal | Literal["task"]
 
@@ -42,6 +43,26 @@ def told_error(design: Design, goal: Aim = "mean") -> str:
         )
         return f"error {', '.join(fields)}"
     return _size(design.error, made)
+
+
+def told_assumption(design: Design, prior: Prior | None) -> list[str]:
+    """Say under which assumption the error holds, where that is not the goal's own."""
+    found = []
+    errors = design.under_prior
+    if errors is not None and prior is not None:
+        near, far = (
+            _size(x, design.randomizer) for x in (errors.percentile_90, errors.percentile_99)
+        )
+        found.append(
+            f"The error is for people as the prior says ({prior.source}): 90 % of them are read "
+            f"within {near}, 99 % within {far}."
+        )
+    if design.how in LEARNED and errors is None:
+        found.append(
+            "The error is for people spread evenly. Reports are read by where the batch shows "
+            "people to be, so it is less where people crowd together."
+        )
+    return found
 
 
 def _size(error: float, made: Randomizer) -> str:

@@ -8,7 +8,7 @@ The task behind it sees estimates only. SPEC section 11, paper section "A Concre
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, cast
@@ -35,7 +35,15 @@ from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin
 from coatcheck.protocol.parcels import Batch, Tally
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.verification import verify_batch
-from coatcheck.randomizers import Decode, FieldwiseResponse, GridResponse, Randomizer, from_params
+from coatcheck.randomizers import (
+    Decode,
+    FieldwiseResponse,
+    GridResponse,
+    Prior,
+    Randomizer,
+    from_params,
+)
+from coatcheck.randomizers.reading import LEARNED
 
 
 class Phase(Enum):
@@ -101,8 +109,10 @@ class Server:
         state: ServerState | None = None,
         task: tasks.Task | None = None,
         bulk: Bulk | None = None,
+        priors: Mapping[str, Prior] | None = None,
     ) -> None:
         terms = round_.terms
+        self._priors = dict(priors or {})
         if keys.contact_raw.hex() != terms.server.sealing + terms.server.verifying:
             raise Misuse("these keys are not the server's keys of the terms")
         self.round = round_
@@ -194,7 +204,12 @@ class Server:
 
     def _entries(self, opened: Sequence[Opened]) -> list[list[bytes]]:
         estimates = [
-            numbers(randomizer, group.reports, cast("Decode", of.decode))
+            numbers(
+                randomizer,
+                group.reports,
+                cast("Decode", of.decode),
+                prior=self._priors.get(of.name),
+            )
             for randomizer, group, of in zip(
                 self.randomizers, opened, self.round.terms.groups, strict=True
             )
@@ -253,16 +268,25 @@ def _bulletin(
 
 
 def numbers(
-    randomizer: Randomizer, reports: NDArray[np.int64], how: Decode | None = None
+    randomizer: Randomizer,
+    reports: NDArray[np.int64],
+    how: Decode | None = None,
+    *,
+    prior: Prior | None = None,
 ) -> NDArray[np.float64]:
-    """Estimate reports as numbers, (n, d): a label by its place in the list, fields in a row."""
+    """Estimate reports as numbers, (n, d): a label by its place in the list, fields in a row.
+
+    A public prior is where a learned decode starts from; other decodes and fields ignore it.
+    """
+    if how not in LEARNED:
+        prior = None
     if isinstance(randomizer, GridResponse) and isinstance(randomizer.domain, Categories):
-        return randomizer.label_points(reports, how).astype(np.float64)
+        return randomizer.label_points(reports, how, prior=prior).astype(np.float64)
     if isinstance(randomizer, FieldwiseResponse):
         fields = zip(randomizer.parts.values(), randomizer.split_reports(reports), strict=True)
         found = [numbers(part, own, randomizer.part_decode(part, how)) for part, own in fields]
         return np.concatenate(found, axis=1)
-    return np.asarray(randomizer.estimate(reports, how), dtype=np.float64)
+    return np.asarray(randomizer.estimate(reports, how, prior=prior), dtype=np.float64)
 
 
 def _fault(table: ReportTable, row: int, *, possible: bool) -> str | None:

@@ -6,12 +6,14 @@ from typing import Any, Final
 from coatcheck.domains import domain_from_params
 from coatcheck.errors import SHAPELESS, Misuse
 from coatcheck.randomizers.caps import BoundedResponse, MinkowskiResponse
+from coatcheck.randomizers.choice import Candidate, Choice
 from coatcheck.randomizers.codebook import CodebookResponse
 from coatcheck.randomizers.contract import Decode, Goal, Randomizer, Reports
 from coatcheck.randomizers.fieldwise import FieldwiseResponse
 from coatcheck.randomizers.grid import GridResponse
 from coatcheck.randomizers.posterior import posterior_mean
-from coatcheck.randomizers.search import Candidate, Choice, candidates, choose, fieldwise, tuned
+from coatcheck.randomizers.prior import Prior
+from coatcheck.randomizers.search import candidates, choose, fieldwise, tuned
 from coatcheck.randomizers.sphere import SphereResponse
 
 __all__ = [
@@ -25,6 +27,7 @@ __all__ = [
     "Goal",
     "GridResponse",
     "MinkowskiResponse",
+    "Prior",
     "Randomizer",
     "Reports",
     "SphereResponse",

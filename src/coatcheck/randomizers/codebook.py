@@ -15,12 +15,13 @@ import numpy as np
 
 from coatcheck.accounting.laws import TwoLevel
 from coatcheck.domains import Ball, Box, Floats, Points
-from coatcheck.entropy import Entropy
+from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.contract import Decode, Randomizer, check_epsilon
 from coatcheck.randomizers.mixing import TOSSES, above, heads_for, spent
 from coatcheck.randomizers.placement import best_places
 from coatcheck.randomizers.prediction import evenly
+from coatcheck.randomizers.prior import Prior
 from coatcheck.randomizers.voronoi import cell_corners
 
 MOST_POINTS: Final = 4096
@@ -28,6 +29,7 @@ _MOST_DIMENSIONS: Final = 16  # so that squared distances fit 64 bits
 _LARGEST_WEIGHT: Final = 256
 _PAIRS: Final = 1 << 19  # distances at a time
 _NODES: Final = 1 << 13
+_PEOPLE: Final = 20_000  # drawn from a prior
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,13 +83,15 @@ class CodebookResponse(Randomizer):
         """Return the codebook with the least expected error for people spread as these places.
 
         `points` are public places in the user's units, such as venues or a census, and never the
-        values to protect. Without a `size` the best one is searched for; fewer points are used
-        where two would be the same.
+        values to protect; or a `Prior`, from which made-up people are drawn. Without a `size` the
+        best one is searched for; fewer points are used where two would be the same.
         """
         if not isinstance(domain, Box | Ball):
             raise Misuse(f"codebook response works on a Box or a Ball, not on {domain}")
         if size is not None and not (type(size) is int and 1 <= size <= MOST_POINTS):
             raise Misuse(f"a codebook has 1 to {MOST_POINTS} points, got {size!r}")
+        if isinstance(points, Prior):
+            points = points.draw(domain, _PEOPLE, seeded(0))
         public = domain.snap(points, clamp=True)
         if len(np.unique(public, axis=0)) < 2:
             raise Misuse("a codebook is placed for at least two different public places")

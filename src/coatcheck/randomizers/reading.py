@@ -80,14 +80,18 @@ def read(
     *,
     mean: bool = False,
     prior: Weights | None = None,
+    known: bool = False,
 ) -> Reading:
-    """Read a batch by the density that it shows, starting from a prior if there is one."""
+    """Read a batch by the density that it shows, starting from a prior if there is one.
+
+    If the prior is `known` to be right, nothing is learned besides.
+    """
     cells, given = cells_for(made), prior is not None
     start = cells.even if prior is None else never_zero(prior.on(cells), cells)
     if len(reports) == 0:
         return Reading(None, start, cells, gain=-np.inf, learned=False, given=given)
     channel, bins = binned(made, reports, cells)
-    gain = gained(channel, bins, cells, start)
+    gain = -np.inf if known else gained(channel, bins, cells, start)
     learned = gain > _ENOUGH
     density, places = start, None
     if learned:

@@ -7,28 +7,32 @@ more. `ranked` finds every family at its best by predicted error.
 
 import itertools
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from coatcheck.accounting.laws import AnyLdp, Law
 from coatcheck.domains import Ball, Box, Categories, Domain, Product
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.baselines.privunit import PrivUnit
 from coatcheck.randomizers.caps import BoundedResponse, MinkowskiResponse
+from coatcheck.randomizers.choice import (
+    Budget,
+    Choice,
+    Shape,
+    any_ldp,
+    by_error,
+    constant,
+    fit,
+)
 from coatcheck.randomizers.contract import Decode, Goal, Randomizer, check_epsilon, check_goal
 from coatcheck.randomizers.fieldwise import FieldwiseResponse
 from coatcheck.randomizers.grid import GridResponse, finer_grids
+from coatcheck.randomizers.informed import ranked_under, report_free
 from coatcheck.randomizers.prediction import Floats, least
+from coatcheck.randomizers.prior import Prior
 from coatcheck.randomizers.sphere import SphereResponse, has_sphere
-
-Shape: TypeAlias = Callable[..., Randomizer]
-"""Makes a mechanism of an `epsilon` and, if one is given, a `decode`."""
-Budget: TypeAlias = Callable[[Callable[[float], Law]], float]
-"""Returns the local ε that a shape may spend, given its law as a function of ε."""
 
 Family = TypeVar("Family", MinkowskiResponse, BoundedResponse, GridResponse)
 
@@ -40,45 +44,44 @@ _ABOVE: Final = 1.5
 _MOST_GRIDS: Final = 1 << 14
 
 
-@dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """A mechanism and how its reports are read."""
-
-    randomizer: Randomizer
-    how: Decode
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice(Candidate):
-    """A candidate and the error that a goal makes small; not a number for several fields."""
-
-    error: float
-
-
 # -- what people call
 
 
-def choose(*, epsilon: float, domain: Domain, goal: Goal = "mean", exact: bool = False) -> Choice:
+def choose(
+    *,
+    epsilon: float,
+    domain: Domain,
+    goal: Goal = "mean",
+    exact: bool = False,
+    prior: Prior | None = None,
+) -> Choice:
     """Return the mechanism and decode with the least predicted error for a goal.
 
     Goals: `mean`, the expected distance for a value uniform on the domain; `worst`, the largest
     expected distance over values; `unbiased`, the root of the largest mean squared error of an
     estimate that is right on average. With `exact` only mechanisms that services accept are
-    considered.
+    considered. With a public prior the goal `mean` is the expected distance for people as the
+    prior says, read by it. The choice also says what the best answer without any report has.
 
     >>> choose(epsilon=5.0, domain=Box((-1, -1), (1, 1))).randomizer.name
     'grid'
     """
-    return candidates(epsilon=epsilon, domain=domain, goal=goal, exact=exact)[0]
+    found = candidates(epsilon=epsilon, domain=domain, goal=goal, exact=exact, prior=prior)
+    return found[0]
 
 
 def candidates(
-    *, epsilon: float, domain: Domain, goal: Goal = "mean", exact: bool = False
+    *,
+    epsilon: float,
+    domain: Domain,
+    goal: Goal = "mean",
+    exact: bool = False,
+    prior: Prior | None = None,
 ) -> list[Choice]:
     """Return every mechanism that fits, each at its best, the least predicted error first."""
     if isinstance(domain, Product):
         raise Misuse("fields have different units: choose for each field, or call fieldwise()")
-    return ranked(domain, budget=constant(epsilon), goal=goal, exact=exact)
+    return ranked(domain, budget=constant(epsilon), goal=goal, exact=exact, prior=prior)
 
 
 def tuned(
@@ -112,14 +115,14 @@ def fieldwise(*, epsilon: float, domain: Product, goal: Goal = "mean") -> Fieldw
 # -- the search
 
 
-def constant(epsilon: float) -> Budget:
-    """Return the budget that gives every shape the same ε."""
-    checked = check_epsilon(epsilon)
-    return lambda _law: checked
-
-
 def ranked(
-    domain: Domain, *, budget: Budget, goal: Goal, exact: bool, quick: bool = False
+    domain: Domain,
+    *,
+    budget: Budget,
+    goal: Goal,
+    exact: bool,
+    quick: bool = False,
+    prior: Prior | None = None,
 ) -> list[Choice]:
     """Return every family that fits, each at its best, the least predicted error first.
 
@@ -129,6 +132,8 @@ def ranked(
     if isinstance(domain, Product):
         made = _fitted_fields(domain, budget, goal)
         return [Choice(randomizer=made, how=made.decode, error=math.nan)]
+    if prior is not None and not prior.is_even and goal == "mean":
+        return ranked_under(prior, domain=domain, budget=budget, quick=quick)
     search = _Search(domain, budget, goal, _QUICK if quick else _STEP)
     found = [search.best(family) for family in _families(domain, goal)]
     if goal == "unbiased" and not exact and isinstance(domain, Box | Ball):
@@ -139,13 +144,8 @@ def ranked(
     found = [choice for choice in found if choice.randomizer.exact or not exact]
     if not found:
         raise Misuse(f"no exact mechanism serves the goal {goal!r} on {domain}")
-    return sorted(found, key=_error)
-
-
-def fit(shape: Shape, budget: Budget, how: Decode | None = None) -> Randomizer:
-    """Return the mechanism of a shape with the ε that its budget gives it."""
-    epsilon = budget(lambda x: shape(epsilon=x).law)
-    return shape(epsilon=epsilon, decode=how) if how else shape(epsilon=epsilon)
+    free = report_free(domain, goal=goal)
+    return sorted((replace(choice, report_free=free) for choice in found), key=by_error)
 
 
 def goal_error(randomizer: Randomizer, goal: Goal, how: Decode) -> float:
@@ -172,15 +172,6 @@ def _fitted_fields(domain: Product, budget: Budget, goal: Goal) -> FieldwiseResp
         made = fieldwise(epsilon=epsilon, domain=domain, goal=goal)
         epsilon = budget(lambda x, made=made: made.at(x).law)  # type: ignore[misc] # a plain lambda
     return made.at(epsilon)
-
-
-def any_ldp(epsilon: float) -> Law:
-    """Return the law of which only ε is known."""
-    return AnyLdp(epsilon=epsilon)
-
-
-def _error(choice: Choice) -> float:
-    return choice.error
 
 
 def _families(domain: Domain, goal: Goal) -> list[Any]:
@@ -224,7 +215,7 @@ class _Search:
         if not hows:
             raise Misuse(f"{family.name} response has no unbiased estimate; use minkowski")
         search = self._best_grid if family is GridResponse else partial(self._best_cap, family)
-        return min((search(each) for each in hows), key=_error)
+        return min((search(each) for each in hows), key=by_error)
 
     def choice(self, shape: Shape, how: Decode) -> Choice:
         """Return a shape at its budget with its error."""
@@ -249,7 +240,7 @@ class _Search:
         log_radius = least(lambda x: self._cap(family, x, how).error, low, high, looks=looks)
         found = self._cap(family, log_radius, how)
         if self.goal == "worst" and how == "project" and self.step < _QUICK:
-            return min(found, self._with_inset(log_radius), key=_error)
+            return min(found, self._with_inset(log_radius), key=by_error)
         return found
 
     def _log_radii(self, family: Any) -> tuple[float, float]:
@@ -309,5 +300,5 @@ class _Search:
             best = min(range(len(looks)), key=lambda i: error(looks[i]))
             low, high = looks[max(0, best - 1)], looks[min(len(looks) - 1, best + 1)]
             if all(index in known for index in range(low, high + 1)):
-                return min(known.values(), key=_error)
+                return min(known.values(), key=by_error)
             looks = sorted({looks[best], *range(low, high + 1, max(1, (high - low) // 12)), high})

@@ -18,7 +18,7 @@ as a simulation does, so nothing here serves people. Paper, sections on utility 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,9 @@ from coatcheck.domains import Ball, Box, Floats
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse, OutsideDomain
 from coatcheck.planning import Group, GroupPlan, Recommendation, plan
-from coatcheck.randomizers import Goal
+from coatcheck.protocol.server import numbers
+from coatcheck.randomizers import Decode, Goal, Prior
+from coatcheck.randomizers.reading import LEARNED, read
 from coatcheck.simulation.round import Outcome, simulate, view
 from coatcheck.tasks.distances import scale_of
 
@@ -82,12 +84,14 @@ class Trial:
 
     Attributes:
         errors: for each group the distance between each estimate and the true place.
+        unlearned: the groups whose learned decode had too few reports to learn from.
     """
 
     outcome: Outcome
     box: Box
     errors: tuple[Floats, ...]
     service: Service
+    unlearned: tuple[str, ...] = ()
 
 
 def box_around(groups: Mapping[str, Floats], *, degrees: bool) -> Box:
@@ -156,6 +160,7 @@ def plan_groups(
     delta: float | None = None,
     corrupted: Sequence[int] = (),
     goal: Goal = "mean",
+    prior: Prior | None = None,
 ) -> tuple[Recommendation, ...]:
     """Choose each group's mechanism so that its crowd keeps the promise (ε, δ), δ the usual one.
 
@@ -169,7 +174,7 @@ def plan_groups(
     }
     if delta is None:
         delta = usual_delta(sizes)
-    made = plan(asked, epsilon=epsilon, delta=delta, goal=goal, task=task)
+    made = plan(asked, epsilon=epsilon, delta=delta, goal=goal, task=task, prior=prior)
     if task.name == "neighbours":
         # Everybody whose report names the same cell would be told of the same few people, who
         # would then hear from all of them: neighbours need places that differ.
@@ -202,6 +207,7 @@ def run_trial(
     corrupted: Sequence[int] = (),
     seed: int = 0,
     clamp: bool = False,
+    prior: Prior | None = None,
 ) -> Trial:
     """Run a round of everybody in memory and measure how well they are served."""
     values = [np.asarray(groups[name], dtype=np.float64) for name in task.groups]
@@ -211,6 +217,9 @@ def run_trial(
         _check_inside(rows, name, box=box, clamp=clamp)
     if clamp:
         values = [np.clip(rows, box.lo, box.hi) for rows in values]
+    if prior is not None:
+        for rows in (*values, np.concatenate(values)):
+            prior.check_not(rows)
     plans = plan_groups(
         [len(rows) for rows in values],
         task=task,
@@ -218,15 +227,17 @@ def run_trial(
         epsilon=epsilon,
         delta=delta,
         corrupted=corrupted,
+        prior=prior,
     )
     entropy = seeded(seed)
-    outcome = simulate(plans, values, task=task, entropy=entropy, name="trial")
+    outcome = simulate(plans, values, task=task, entropy=entropy, name="trial", prior=prior)
     told = [(row, other) for row, told in enumerate(outcome.partners(0)) for _, other in told]
     return Trial(
         outcome=outcome,
         box=box,
-        errors=_errors(outcome, values, box=box),
+        errors=_errors(outcome, values, box=box, prior=prior),
         service=measure(told, values, task=task, box=box, entropy=entropy),
+        unlearned=_unlearned(outcome, prior),
     )
 
 
@@ -276,12 +287,24 @@ def measure(
     )
 
 
-def _errors(outcome: Outcome, values: Sequence[Floats], *, box: Box) -> tuple[Floats, ...]:
+def _unlearned(outcome: Outcome, prior: Prior | None) -> tuple[str, ...]:
+    reports = view(outcome, "server").reports
+    terms = outcome.round.terms.groups
+    return tuple(
+        of.name
+        for of, made, seen in zip(terms, outcome.groups, reports, strict=True)
+        if of.decode in LEARNED and not read(made.randomizer, seen, prior=prior).learned
+    )
+
+
+def _errors(
+    outcome: Outcome, values: Sequence[Floats], *, box: Box, prior: Prior | None
+) -> tuple[Floats, ...]:
     seen = view(outcome, "server")
     found = []
     for group, (rows, made) in enumerate(zip(values, outcome.groups, strict=True)):
         owners = [outcome.whose[address][1] for address in seen.addresses[group]]
         how = outcome.round.terms.groups[group].decode
-        estimates = made.randomizer.estimate(seen.reports[group], how)  # type: ignore[arg-type] # the terms' decode is one of the randomizer's
+        estimates = numbers(made.randomizer, seen.reports[group], cast("Decode", how), prior=prior)
         found.append(distances(rows[owners], estimates, box))
     return tuple(found)

@@ -1,6 +1,6 @@
 r"""Places from people's own files: CSV with a header, or GeoJSON points, read strictly.
 
-A trial or a demo starts here; no private value of a real round passes through this file. A
+A trial, a demo or a prior starts here; no private value of a real round passes through this file. A
 value that cannot be read is an error that names its line and column, never a row left out: a
 crowd that silently lost people would be told a promise for more people than it has.
 
@@ -24,7 +24,6 @@ import numpy as np
 
 from coatcheck.domains import Floats
 from coatcheck.errors import Misuse
-from coatcheck.protocol.keyfiles import read_bytes
 
 LATITUDES: Final = ("lat", "latitude")
 LONGITUDES: Final = ("lon", "lng", "long", "longitude")
@@ -69,7 +68,9 @@ def read_places(path: Path, *, columns: Sequence[str] = (), group_by: str | None
     if path.exists() and path.stat().st_size > _MOST_BYTES:
         raise Misuse(f"{path.name} is larger than 256 MB: take a sample of its rows")
     try:
-        text = read_bytes(path).decode("utf-8-sig")
+        text = path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        raise Misuse(f"cannot read {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise Misuse(f"{path.name} is not UTF-8 text: save it as CSV or GeoJSON in UTF-8") from None
     return reader(text, source=path.name, columns=columns, group_by=group_by)
