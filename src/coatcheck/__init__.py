@@ -22,6 +22,7 @@ _CONTENTS = {
     "protocol.trust": ("Trust",),
     "randomizers": (
         *("BoundedResponse", "FieldwiseResponse", "GridResponse", "MinkowskiResponse"),
+        "Prior",
         "choose",
     ),
     "services.person.visit": ("Visit",),

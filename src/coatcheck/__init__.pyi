@@ -23,6 +23,7 @@ from coatcheck.randomizers import BoundedResponse as BoundedResponse
 from coatcheck.randomizers import FieldwiseResponse as FieldwiseResponse
 from coatcheck.randomizers import GridResponse as GridResponse
 from coatcheck.randomizers import MinkowskiResponse as MinkowskiResponse
+from coatcheck.randomizers import Prior as Prior
 from coatcheck.randomizers import choose as choose
 from coatcheck.services.person.visit import Visit as Visit
 from coatcheck.simulation.round import simulate as simulate
