@@ -11,6 +11,15 @@ from postgresql import Postgres
 from study import datasets
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Send tests that share a fixture of their file to one worker, so that it is made once."""
+    for item in items:
+        used = item._fixtureinfo.name2fixturedefs.values()
+        if any(found[-1].scope == "module" for found in used if found):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     """A PostgreSQL of the tests' own."""

@@ -241,9 +241,8 @@ def test_the_lesson_can_be_learned() -> None:
 
 
 def test_a_scenario_asks_for_everybody() -> None:
-    """Every group of every scenario, at two sizes."""
-    for name in ("taxi", "friends", "learning"):
-        for people in (30, 300):
-            scenario = make_scenario(name, people=people, epsilon=1.5)
-            assert scenario.people == people
-            assert all(draft.minimum >= 2 for draft in scenario.drafts)
+    """Every group of every scenario, and one of another size."""
+    for name, people in (("taxi", 30), ("friends", 30), ("learning", 30), ("taxi", 300)):
+        scenario = make_scenario(name, people=people, epsilon=1.5)
+        assert scenario.people == people
+        assert all(draft.minimum >= 2 for draft in scenario.drafts)

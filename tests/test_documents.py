@@ -74,7 +74,7 @@ def commands(text: str) -> list[str]:
     return typed
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Put `coatcheck` and the Python of these tests on the path, and nothing else new."""
     folder = tmp_path_factory.mktemp("bin")

@@ -27,7 +27,6 @@ from coatcheck.protocol.ticket import read_ticket
 from coatcheck.randomizers import BoundedResponse, MinkowskiResponse
 from web.page_run import JOINS, PageRun, choose, masses, page_run, shown_text, violations
 
-pytestmark = pytest.mark.xdist_group("page")
 PEOPLE = 44
 _TICKET = "() => Object.entries(localStorage).find(([key]) => key.includes('ticket'))[1]"
 
@@ -314,6 +313,7 @@ def _paint(live: PageRun) -> float:
     return paint
 
 
+@pytest.mark.slow  # it measures time, which a busy machine upsets
 def test_5000_dots_are_drawn_within_a_frame(live: PageRun) -> None:
     """To draw 5,000 flying dots takes less than 1/30 second, if nobody else needs the machine."""
     page = live.page("/")
