@@ -23,6 +23,18 @@ def only_positive(value: float, option: str) -> None:
         raise Misuse(f"{option} is a number above 0, got {value:g}; 0.1 to 3 is usual")
 
 
+def read_length(text: str, option: str) -> tuple[float, bool]:
+    """Read a length above 0, and say whether it is in metres: 300m, 1.2km, or 0.3 as it is."""
+    plain = text.strip().removesuffix("m").removesuffix("k").rstrip()
+    try:
+        value = float(plain) * (1_000 if text.strip().endswith("km") else 1)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value > 0) or text.strip().endswith("k"):
+        raise Misuse(f"{option} is a length such as 300m, 1.2km or 0.3, got {text!r}")
+    return value, text.strip().endswith("m")
+
+
 def length(value: float, unit: str) -> str:
     """Write a distance to three digits, in kilometres from 1,000 metres up."""
     if math.isnan(value):

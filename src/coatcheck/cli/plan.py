@@ -1,19 +1,26 @@
-"""`coatcheck plan`: which mechanism, local budget and radius or grid keep a promise best."""
+"""`coatcheck plan`: which mechanism, local budget and radius or grid keep a promise best.
+
+Of the promised ε, the people and the error two are given; the third is what is found.
+"""
 
 import json
 import math
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from coatcheck.cli.numbers import numbers
+from coatcheck.cli.files import hint
+from coatcheck.cli.numbers import numbers, read_length
 from coatcheck.cli.privacy import WHOLE, plain
 from coatcheck.domains import Ball, Box, Categories, Domain
 from coatcheck.errors import Misuse
-from coatcheck.planning import Design, Group, Plan, Recommendation
+from coatcheck.planning import Design, Group, Plan, Promise, Recommendation
 from coatcheck.planning import plan as planned
-from coatcheck.planning.words import GOALS, shape, told_aim, told_error, told_unit
+from coatcheck.planning.seasons import epsilon_for, people_for
+from coatcheck.planning.words import GOALS, shape, told_error, told_promise, told_unit
 from coatcheck.tasks import Task, from_params
 from coatcheck.tasks.metric import scale_of
 
@@ -21,12 +28,23 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _WIDTH: Final = 100
+_CITY: Final = "-0.045,-0.045,0.045,0.045"
 
 
 @click.command()
-@click.option("--epsilon", type=float, required=True, help="The ε promised to everybody.")
-@click.option("--delta", type=float, required=True, help="The chance that the promise fails.")
-@click.option("--crowd", type=WHOLE, help="The smallest crowd of a single group, called `all`.")
+@click.option("--epsilon", type=float, help="The ε promised to everybody, over all rounds.")
+@click.option(
+    "--delta", type=float, help="The chance that it fails; else 1 in 100 times the people."
+)
+@click.option(
+    *("--crowd", "--people", "crowd"),
+    type=WHOLE,
+    help="The smallest crowd of a single group, called `all`.",
+)
+@click.option("--error", help="Instead of --epsilon or --crowd: the error to reach, such as 300m.")
+@click.option("--rounds", type=WHOLE, default=1, help="How many rounds the promise is for.")
+@click.option("--rate", type=float, default=1.0, help="Chance that a person reports in a round.")
+@click.option("--sampling", default="coins", show_default=True, help="Of the rate: coins | secret")
 @click.option("--expected", type=WHOLE, help="How many people are likely to come.")
 @click.option("--corrupted", type=WHOLE, default=0, help="How many members may help the server.")
 @click.option("--group", "groups", multiple=True, help="NAME:CROWD[:EXPECTED[:CORRUPTED]], each.")
@@ -42,9 +60,13 @@ _WIDTH: Final = 100
 @click.option("--plot", type=click.Path(path_type=Path), help="Also draw curves into this file.")
 def plan(
     *,
-    epsilon: float,
-    delta: float,
+    epsilon: float | None,
+    delta: float | None,
     crowd: int | None,
+    error: str | None,
+    rounds: int,
+    rate: float,
+    sampling: Any,
     expected: int | None,
     corrupted: int,
     groups: tuple[str, ...],
@@ -59,24 +81,87 @@ def plan(
     as_json: bool,
     plot: Path | None,
 ) -> None:
-    """Choose mechanism, local budget and radius or grid together, and say what they give."""
+    """Choose mechanism, local budget and radius or grid together, and say what they give.
+
+    With --error and --epsilon it says how many people that takes; with --error and --people, which
+    epsilon.
+    """
     if goal not in GOALS:
         raise Misuse(f"--goal is one of {' | '.join(GOALS)}, not {goal!r}")
+    reach = None if error is None else read_length(error, "--error")
+    if reach and reach[1] and not any((box, geographic, ball, labels)):
+        hint("no --geographic is given: a city of 10 km by 10 km is assumed")
+        geographic = _CITY
     domain = _domain(dimension, box, geographic, ball, labels)
+    season = {"rounds": rounds, "rate": rate, "sampling": sampling}
+    if reach is not None:
+        if groups or task_name or goal == "task":
+            raise Misuse("--error is asked for one group and no task: leave out --group and --task")
+        _check_unit(domain, metres=reach[1])
+        asking = _Backwards(reach[0], delta, corrupted, domain, goal, season)
+        epsilon, crowd = asking.answer(epsilon, crowd)
+    if epsilon is None:
+        raise Misuse("give --epsilon, the promise, or --people and --error to find it")
     asked = _groups(groups, crowd, expected, corrupted, domain)
     if plot is not None:
         from coatcheck.planning.charts import check_file, draw_plan  # noqa: PLC0415 - needs an extra
 
         check_file(plot)
     task = _task(task_name, task_params, list(asked), domain)
-    found = planned(asked, epsilon=epsilon, delta=delta, goal=goal, task=task)
+    if delta is None:
+        delta = _delta(sum(group.crowd for group in asked.values()))
+    found = planned(asked, epsilon=epsilon, delta=delta, goal=goal, task=task, **season)
     if as_json:
         click.echo(json.dumps(_plain(found), indent=1))
     else:
-        _print(found)
+        _print(found, reached=None if reach is None else reach[0])
     if plot is not None:
         draw_plan(found, plot)
         click.echo(f"coatcheck: drew {plot}", err=True)
+
+
+def _delta(people: int) -> float:
+    """Choose a usual chance of failure: one over a hundred times the people."""
+    return 0.01 / max(1, people)
+
+
+def _check_unit(domain: Domain, *, metres: bool) -> None:
+    """Refuse metres where the domain has none, and plain numbers where it has."""
+    metric = isinstance(domain, Box) and domain.unit == "m"
+    if metres != metric:
+        unit = "in metres, such as 300m" if metric else "a plain number in the domain's own units"
+        raise Misuse(f"the error on this domain is {unit}")
+
+
+@dataclass(frozen=True)
+class _Backwards:
+    """What is asked backwards: the error, and everything but ε or the people."""
+
+    error: float
+    delta: float | None
+    corrupted: int
+    domain: Domain
+    goal: Any
+    season: dict[str, Any]
+
+    def promise(self, epsilon: float, crowd: int) -> Promise:
+        delta = _delta(crowd) if self.delta is None else self.delta
+        corrupted = min(self.corrupted, crowd - 1)
+        return Promise(
+            epsilon=epsilon, delta=delta, crowd=crowd, corrupted=corrupted, **self.season
+        )
+
+    def answer(self, epsilon: float | None, crowd: int | None) -> tuple[float, int]:
+        """Find what is missing, the ε or the people, and give both."""
+        how = {"domain": self.domain, "goal": self.goal}
+        if epsilon is None and crowd is not None:
+            return epsilon_for(self.error, self.promise(1.0, crowd), **how), crowd
+        if epsilon is not None and crowd is None:
+            return epsilon, people_for(self.error, partial(self.promise, epsilon), **how)
+        raise Misuse(
+            "with --error give either --epsilon, to be told how many people, or --people, to be"
+            " told which epsilon"
+        )
 
 
 def _domain(
@@ -146,9 +231,14 @@ def _plain(found: Plan) -> dict[str, Any]:
         "epsilon": found.epsilon,
         "delta": found.delta,
         "goal": found.goal,
+        "rounds": found.rounds,
+        "people": sum(group.group.crowd for group in found.groups),
         "groups": [
             {
                 "name": group.name,
+                "people": group.group.crowd,
+                "total": group.total,
+                "season": None if group.season is None else asdict(group.season),
                 "recommended": _design(group.best),
                 "reason": group.reason,
                 "alternatives": [_design(other) for other in group.designs[1:]],
@@ -175,12 +265,17 @@ def _design(design: Design) -> dict[str, Any]:
     }
 
 
-def _print(found: Plan) -> None:
+def _print(found: Plan, *, reached: float | None) -> None:
     from rich.console import Console  # noqa: PLC0415 - only where a table is printed
 
     console = Console(highlight=False)
     console.width = max(console.width, _WIDTH)
-    console.print(f"To keep ε = {found.epsilon:g} at δ = {found.delta:g} ({told_aim(found.goal)}):")
+    if reached is not None:
+        group = found.groups[0]
+        error = told_error(replace(group.best, error=reached), found.goal)
+        people = f"{group.group.crowd:,} people"
+        console.print(f"An error of {error} takes {people} at ε = {found.epsilon:g}.")
+    console.print(told_promise(found.epsilon, found.delta, found.rounds, found.goal))
     for group in found.groups:
         console.print(_table(group))
         _print_rest(group, console.print)
@@ -207,8 +302,10 @@ def _print_rest(group: Recommendation, say: Any) -> None:
     best = group.best.guarantee
     say(
         f"At least {best.crowd:,} people, {best.anonymous:,} honest and anonymous: "
-        f"ε = {best.epsilon:.4g}"
+        f"ε = {best.epsilon:.4g}{' per round' if group.season else ''}"
     )
+    if group.season:
+        say(str(group.season))
     for share, left in group.fading.items():
         say(f"  {share:.0%} of them lost: ε = {left:.4g}")
     if group.group.expected is not None:

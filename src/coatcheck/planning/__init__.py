@@ -24,9 +24,10 @@ from coatcheck.accounting.amplification import Guarantee
 from coatcheck.domains import Ball, Box, Domain
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse
-from coatcheck.planning.search import Design, Promise, designs
+from coatcheck.planning.search import Design, Promise, Sampling, designs
+from coatcheck.planning.seasons import Season, season_of
 from coatcheck.planning.tuning import designs_for
-from coatcheck.planning.words import Aim, described, told_aim, told_error
+from coatcheck.planning.words import Aim, described, told_error, told_promise
 from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.randomizers import GridResponse
 from coatcheck.randomizers.contract import check_goal
@@ -107,6 +108,16 @@ class Recommendation(GroupPlan):
         return _planned(self.name, self.group, self.promise, self.goal, rest)
 
     @property
+    def total(self) -> float:
+        """The ε of all rounds together at the least crowd."""
+        return self.promise.total(self.best.randomizer.law)
+
+    @property
+    def season(self) -> Season | None:
+        """What the rounds ask of each person, if there are several or not everybody reports."""
+        return None if self.promise.single else season_of(self.promise, self.best.randomizer.law)
+
+    @property
     def reason(self) -> str:
         """Why the recommended design is recommended."""
         other = self.next_best
@@ -124,7 +135,7 @@ class Recommendation(GroupPlan):
                 f"close to saturation: with 1 % of the crowd lost ε is {self.fading[0.01]:.3g} "
                 f"instead of {self.promise.epsilon:.3g}; ask for a smaller ε or a larger crowd"
             )
-        if self.best.randomizer.epsilon < 1.001 * self.promise.epsilon:
+        if self.best.randomizer.epsilon < 1.001 * self.promise.epsilon / self.promise.rounds:
             found.append("the crowd is too small to help: the local ε is the promised one")
         if self.blind is not None and self.best.error >= _USELESS * self.blind:
             found.append(
@@ -143,6 +154,7 @@ class Plan:
     goal: Aim
     groups: tuple[Recommendation, ...]
     task: Task | None = None
+    rounds: int = 1
 
     def __iter__(self) -> Iterator[Recommendation]:
         return iter(self.groups)
@@ -155,7 +167,7 @@ class Plan:
         raise Misuse(f"the plan has no group {name!r}: {', '.join(g.name for g in self.groups)}")
 
     def __str__(self) -> str:
-        lines = [f"To keep ε = {self.epsilon:g} at δ = {self.delta:.3g} ({told_aim(self.goal)}):"]
+        lines = [told_promise(self.epsilon, self.delta, self.rounds, self.goal)]
         for group in self.groups:
             lines += _told(group)
         return "\n".join(lines)
@@ -171,10 +183,14 @@ def plan(
     method: str = "mechanism",
     prior: Sequence[Any] | None = None,
     entropy: Entropy | None = None,
+    rounds: int = 1,
+    rate: float = 1.0,
+    sampling: Sampling = "coins",
 ) -> Plan:
     """Choose mechanism, local ε and radius or grid together, for each group of a round.
 
-    *Guarantee:* with the recommended designs every group keeps (ε, δ) at its least crowd.
+    *Guarantee:* with the recommended designs every group keeps (ε, δ) at its least crowd, over all
+    rounds together, if they are fixed in advance.
 
     Args:
         groups: who takes part; with a task, in the order of its groups.
@@ -187,9 +203,15 @@ def plan(
         prior: for the goal task, values of each group that are no secret; places even over each
             box by default.
         entropy: for the goal task, the randomness of those rounds; a fixed seed by default.
+        rounds: how many rounds the promise is for, each with the same people and mechanism.
+        rate: the chance with which each person reports in a round.
+        sampling: coins, which each person tosses and the batch includes their silence; or secret,
+            a crowd drawn from a population of crowd/rate in which nobody is corrupted.
     """
     if goal != "task":
         check_goal(goal)
+    elif (rounds, rate) != (1, 1.0):
+        raise Misuse("the goal task plans one round: choose mean, worst or unbiased for many")
     if not groups:
         raise Misuse("a plan needs at least one group")
     names = list(groups)
@@ -203,6 +225,9 @@ def plan(
             corrupted=groups[name].corrupted,
             exposed=told,
             method=method,
+            rounds=rounds,
+            rate=rate,
+            sampling=sampling,
         )
         for name, told in zip(names, _exposed(groups, task), strict=True)
     ]
@@ -215,7 +240,9 @@ def plan(
         _planned(name, groups[name], promise, goal, ranked)
         for name, promise, ranked in zip(names, promises, found, strict=True)
     ]
-    return Plan(epsilon=epsilon, delta=delta, goal=goal, groups=tuple(made), task=task)
+    return Plan(
+        epsilon=epsilon, delta=delta, goal=goal, groups=tuple(made), task=task, rounds=rounds
+    )
 
 
 def _served(
@@ -255,7 +282,7 @@ def _planned(
 ) -> Recommendation:
     best = found[0]
     fading = {
-        share: promise.kept_by(best.randomizer.law, lost=math.ceil(share * group.crowd)).epsilon
+        share: promise.total(best.randomizer.law, lost=math.ceil(share * group.crowd))
         for share in LOSSES
     }
     return Recommendation(
@@ -295,7 +322,11 @@ def _told(group: Recommendation) -> list[str]:
     error = told_error(best, group.goal)
     lines = [f"- {group.name}: {described(best)}; error {error} ({group.reason})."]
     honest = f"{group.promise.crowd:,} people, {best.guarantee.anonymous:,} honest and anonymous"
-    lines.append(f"  At least {honest}: ε = {best.guarantee.epsilon:.4g}; {fading}.")
+    season = group.season
+    each = "" if season is None else " per round"
+    lines.append(f"  At least {honest}: ε = {best.guarantee.epsilon:.4g}{each}; {fading}.")
+    if season is not None:
+        lines.append(f"  {season}")
     if group.group.expected is not None:
         lines.append(f"  With {group.group.expected:,} people: ε = {group.expected.epsilon:.4g}.")
     if best.guarantee.caveat:

@@ -2,19 +2,34 @@
 
 A smaller cap hides better in a crowd and so earns a larger local ε; which of the two wins is
 decided by the mechanism's own law for every candidate, never by a formula for one of them alone.
+Over many rounds the shape is searched for one round that costs about as much, and the local ε of
+what was found is then calibrated for all of them.
 """
 
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias
+from functools import cached_property
+from typing import Any, Final, Literal, TypeAlias
 
-from coatcheck.accounting.amplification import Guarantee, amplify, calibrate
-from coatcheck.accounting.laws import Law
-from coatcheck.domains import Domain
+from coatcheck.accounting.amplification import (
+    Guarantee,
+    amplify,
+    anonymous,
+    any_ldp,
+    calibrate,
+    central,
+)
+from coatcheck.accounting.budget import Budget
+from coatcheck.accounting.composition import calibrate_rounds, compose
+from coatcheck.accounting.laws import Law, OwnCoin
+from coatcheck.accounting.limits import check_rounds, check_share
+from coatcheck.domains import Domain, Product
+from coatcheck.errors import Misuse
 from coatcheck.randomizers.contract import Goal
-from coatcheck.randomizers.search import Choice, ranked
+from coatcheck.randomizers.search import Choice, goal_error, ranked
 
+Sampling: TypeAlias = Literal["coins", "secret"]
 Curves: TypeAlias = dict[str, list[tuple[float, float]]]
 
 _CROWDS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -23,7 +38,22 @@ _BUDGETS: Final = (0.2, 0.45, 1.0, 1.7, 3.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Promise:
-    """What is to be kept: ε and δ for each person, in a crowd of which some do not count."""
+    """What is to be kept: ε and δ for each person, in a crowd of which some do not count.
+
+    Attributes:
+        epsilon: for all rounds together.
+        delta: for all rounds together.
+        crowd: the people of a round. With coins this is everybody who tosses one.
+        corrupted: of these, how many help the server.
+        exposed: of these, how many the answers give away.
+        lost: of these, how many do not report.
+        method: how to account for a single round.
+        rounds: how many rounds, fixed in advance.
+        rate: the chance with which a person reports in a round.
+        sampling: how that comes about. `coins`: each person tosses a coin of their own, and sends
+            silence as a message. `secret`: the crowd is drawn from a population of crowd/rate in
+            which nobody is corrupted, and nobody but the sampler and the drawn learns who it is.
+    """
 
     epsilon: float
     delta: float
@@ -32,11 +62,66 @@ class Promise:
     exposed: int = 0
     lost: int = 0
     method: str = "mechanism"
+    rounds: int = 1
+    rate: float = 1.0
+    sampling: Sampling = "coins"
+
+    def __post_init__(self) -> None:
+        check_rounds(self.rounds)
+        check_share(self.rate, "the rate of reports")
+        if self.sampling not in {"coins", "secret"}:
+            raise Misuse(f"people report by coins or by a secret sample, not by {self.sampling!r}")
+        if self.secret < 1 and self.corrupted:
+            raise Misuse(
+                "corrupted people know whether they were drawn, so a secret sample has none: "
+                "plan with coins"
+            )
+        if not self.single and self.method != "mechanism":
+            raise Misuse("many rounds are added up by the mechanism's own law only")
+
+    @property
+    def single(self) -> bool:
+        """Whether this is about one round in which everybody reports."""
+        return self.rounds == 1 and self.rate == 1
+
+    @property
+    def secret(self) -> float:
+        """The share of the population that is drawn in secret."""
+        return self.rate if self.sampling == "secret" else 1.0
+
+    def tossed(self, law: Law) -> Law:
+        """Give the law of a message, which may be silence."""
+        if self.rate == 1 or self.sampling == "secret" or isinstance(law, OwnCoin):
+            return law
+        return OwnCoin(law=law, rate=self.rate)
+
+    @cached_property
+    def one(self) -> "Promise":
+        """A promise for one round that costs about as much as one of these."""
+        if self.single:
+            return self
+        law = self.tossed(any_ldp(self.budget(any_ldp)))
+        epsilon = max(1e-6, central(law, size=self._hidden(), delta=self.delta))
+        rate = 1.0 if self.sampling == "secret" else self.rate
+        return replace(self, epsilon=epsilon, rounds=1, rate=rate)
 
     def budget(self, make: Callable[[float], Law]) -> float:
         """Find the largest local ε of a mechanism that keeps the promise."""
+
+        def message(epsilon: float) -> Law:
+            return self.tossed(make(epsilon))
+
+        if self.rounds > 1 or self.secret < 1:
+            return calibrate_rounds(
+                message,
+                epsilon=self.epsilon,
+                crowd=self._hidden(),
+                delta=self.delta,
+                rounds=self.rounds,
+                sampled=self.secret,
+            )
         return calibrate(
-            make,
+            message,
             epsilon=self.epsilon,
             crowd=self.crowd,
             delta=self.delta,
@@ -47,12 +132,39 @@ class Promise:
         ).local_epsilon
 
     def kept_by(self, law: Law, *, crowd: int | None = None, lost: int = 0) -> Guarantee:
-        """Say what a law guarantees in this crowd, or another one, with more people lost."""
+        """Say what a law guarantees in one round, in this crowd or another, with more lost."""
         return amplify(
-            law,
+            self.tossed(law),
             crowd=crowd or self.crowd,
             delta=self.delta,
             method=self.method,
+            corrupted=self.corrupted,
+            exposed=self.exposed,
+            lost=self.lost + lost,
+        )
+
+    def total(self, law: Law, *, crowd: int | None = None, lost: int = 0) -> float:
+        """Give the ε of all rounds together, in this crowd or another, with more people lost."""
+        if self.single:
+            return self.kept_by(law, crowd=crowd, lost=lost).epsilon
+        return compose(
+            self.tossed(law),
+            crowd=self._hidden(crowd, lost),
+            delta=self.delta,
+            rounds=self.rounds,
+            sampled=self.secret,
+        )
+
+    def fitting(self, law: Law) -> int:
+        """Count the rounds that a ledger with this limit takes, whatever their terms depend on."""
+        limit = Budget(epsilon=self.epsilon, delta=self.delta)
+        stretch = limit.stretch(self.tossed(law), crowd=self._hidden())
+        plain = int(self.epsilon / law.epsilon) if law.epsilon > 0 else self.rounds
+        return min(self.rounds, max(plain, int(limit.whole / stretch) if stretch else self.rounds))
+
+    def _hidden(self, crowd: int | None = None, lost: int = 0) -> int:
+        return anonymous(
+            crowd=crowd or self.crowd,
             corrupted=self.corrupted,
             exposed=self.exposed,
             lost=self.lost + lost,
@@ -67,9 +179,28 @@ class Design(Choice):
 
 
 def designs(promise: Promise, *, domain: Domain, goal: Goal, quick: bool = False) -> list[Design]:
-    """Give every exact mechanism that fits the domain, each at its best, the least error first."""
-    found = ranked(domain, budget=promise.budget, goal=goal, exact=True, quick=quick)
+    """Give every exact mechanism that fits the domain, each at its best, the least error first.
+
+    A quick search over many rounds takes the local ε of about as costly a single one.
+    """
+    # The fields of a product are charged as one report of any kind, so no shape is searched.
+    near = promise if isinstance(domain, Product) else promise.one
+    found = ranked(domain, budget=near.budget, goal=goal, exact=True, quick=quick)
+    if near is not promise and not quick:
+        found = sorted((_calibrated(promise, choice, goal) for choice in found), key=_error)
     return [designed(promise, choice) for choice in found]
+
+
+def _calibrated(promise: Promise, choice: Choice, goal: Goal) -> Choice:
+    """Give a shape the local ε that keeps the promise over all rounds."""
+    made: Any = choice.randomizer
+    local = promise.budget(lambda x: replace(made, epsilon=x).law)
+    fitted = replace(made, epsilon=local)
+    return replace(choice, randomizer=fitted, error=goal_error(fitted, goal, choice.how))
+
+
+def _error(choice: Choice) -> float:
+    return choice.error
 
 
 def designed(promise: Promise, choice: Choice) -> Design:

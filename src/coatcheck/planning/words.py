@@ -21,6 +21,12 @@ def told_aim(aim: Aim) -> str:
     return GOALS[aim]
 
 
+def told_promise(epsilon: float, delta: float, rounds: int, aim: Aim) -> str:
+    """Say what a plan keeps, and what it makes small."""
+    over = f" over {rounds:,} rounds together" if rounds > 1 else ""
+    return f"To keep ε = {epsilon:g} at δ = {delta:.3g}{over} ({told_aim(aim)}):"
+
+
 def shape(made: Randomizer) -> str:
     """Name the radius or the grid of a mechanism, if it has one."""
     given = made.params()
