@@ -53,7 +53,7 @@ _METHODS: Final = " | ".join(METHODS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Asked:
+class Asked:
     """What `amplify` and `calibrate` are both told: the people, the mechanism and the method."""
 
     crowd: int
@@ -124,8 +124,8 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**given: Any) -> None:
-        shared = {field.name: given.pop(field.name) for field in fields(_Asked)}
-        command(_Asked(**shared), **given)
+        shared = {field.name: given.pop(field.name) for field in fields(Asked)}
+        command(Asked(**shared), **given)
 
     options = [
         click.option("--crowd", type=WHOLE, required=True, help="People, yourself included."),
@@ -154,7 +154,7 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--fields", help="Instead, labels and budget of each field: 10:1,10:1.")
 @click.option("--lower", is_flag=True, help="Also give an epsilon that some data set reaches.")
 @_options
-def amplify(asked: _Asked, *, local_epsilon: float | None, fields: str | None, lower: bool) -> None:
+def amplify(asked: Asked, *, local_epsilon: float | None, fields: str | None, lower: bool) -> None:
     """Say what a crowd guarantees: from the budget of one report to an epsilon for everybody."""
     if (local_epsilon is None) == (fields is None):
         raise Misuse("give either --local-epsilon or --fields")
@@ -177,7 +177,7 @@ def amplify(asked: _Asked, *, local_epsilon: float | None, fields: str | None, l
 @click.command()
 @click.option("--epsilon", type=float, required=True, help="The promise to everybody.")
 @_options
-def calibrate(asked: _Asked, *, epsilon: float) -> None:
+def calibrate(asked: Asked, *, epsilon: float) -> None:
     """Find the largest budget of one report that keeps a promise to everybody."""
     found = calibrated(
         asked.law(),

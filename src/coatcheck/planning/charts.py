@@ -187,6 +187,39 @@ def draw_plan(plan: Plan, path: Path) -> None:
         figure.tight_layout(w_pad=3)
 
 
+def draw_curve(
+    upper: list[tuple[float, float]],
+    lower: list[float] | None,
+    by_order: list[tuple[float, float]],
+    path: Path,
+    *,
+    title: str,
+) -> None:
+    """Draw δ against ε, with what a data set attains, and beside it the Rényi curve."""
+    with _figure(path, 1, (11, 4.6)) as (figure, ((left, right),)):
+        at = [epsilon for epsilon, _ in upper]
+        left.plot(*zip(*upper, strict=True), color=COLORS["bounded"], linewidth=2, label="at most")
+        if lower is not None:
+            color = COLORS["minkowski"]
+            left.plot(at, lower, color=color, linewidth=1.4, linestyle="--", label="attained")
+        left.set_yscale("log")
+        left.set_ylim(bottom=max(1e-16, upper[-1][1] / 3))
+        left.set_xlabel("ε")
+        left.set_ylabel("δ")
+        left.set_title(title, loc="left", fontsize=11)
+        left.legend(frameon=False)
+        right.plot(*zip(*by_order, strict=True), color=COLORS["grid"], linewidth=2, marker="o")
+        right.loglog()
+        orders = [order for order, _ in by_order]
+        right.set_xticks(orders, [f"{order:g}" for order in orders])
+        right.set_xticks([], minor=True)
+        right.set_xlabel("order")
+        right.set_ylabel("Rényi divergence, at most")
+        for axes in (left, right):
+            _ruled(axes)
+        figure.tight_layout(w_pad=3)
+
+
 def _plan_panel(
     axes: "Axes", lines: dict[str, list[tuple[float, float]]], dot: tuple[float, float]
 ) -> None:
