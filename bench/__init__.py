@@ -4,9 +4,11 @@ Each prints figures beside their targets, as ratios to peers measured in the sam
 can, and ends with exit code 1 if a target is missed.
 """
 
+import json
+import sys
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,9 +34,15 @@ class Figure:
 
 
 def show(figures: list[Figure]) -> int:
-    """Print figures and return the exit code: 1 if a target is missed."""
+    """Print figures and return the exit code: 1 if a target is missed.
+
+    With `--json` on the command line each is one JSON object on a line of its own.
+    """
     for figure in figures:
-        print(figure)
+        if "--json" in sys.argv:
+            print(json.dumps({**asdict(figure), "passed": figure.passed}))
+        else:
+            print(figure)
     return 0 if all(figure.passed for figure in figures) else 1
 
 

@@ -10,17 +10,22 @@ NAMES = sorted(
 
 
 def main(names: list[str]) -> int:
-    """Run each bench and return 1 if one of them missed a target, 2 if one is unknown."""
+    """Run each bench and return 1 if one of them missed a target, 2 if one is unknown.
+
+    `--json` is for the benches that can print rows instead of lines.
+    """
+    names = [name for name in names if name != "--json"]
     unknown = [name for name in names if name not in NAMES]
     if unknown:
         print(f"bench: there is no {', '.join(unknown)}; there are {', '.join(NAMES)}")
         return 2
     worst = 0
     for name in names or NAMES:
-        print(f"== {name}", flush=True)
+        if "--json" not in sys.argv:
+            print(f"== {name}", flush=True)
         worst = max(worst, import_module(f"bench.{name}").main())
     return worst
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(main([name for name in sys.argv[1:] if name != "--json"]))

@@ -128,7 +128,7 @@ def _wait(url: str, local: Cluster) -> tuple[bytes, dict[str, float]]:
             time.sleep(0.1)
         return time.perf_counter() - begun
 
-    shuffled = until(lambda: httpx2.get(url).json()["status"]["delivered"])
+    shuffled = until(lambda: httpx2.get(url).json()["status"]["phase"] == "delivered")
     board = f"{local.url('board')}/rounds/{digest}"
     shown = until(lambda: httpx2.get(board).json()["shown"])
     steps = {

@@ -12,13 +12,27 @@ import numpy as np
 
 from coatcheck.domains import Box
 from coatcheck.entropy import seeded
-from coatcheck.randomizers import MinkowskiResponse
+from coatcheck.randomizers import (
+    BoundedResponse,
+    GridResponse,
+    MinkowskiResponse,
+    Randomizer,
+    tuned,
+)
 from coatcheck.tasks import Floats
 from coatcheck.tasks.learning import Learning
 from coatcheck.tasks.shapley import Game
 
 SQUARE: Final = Box((-1, -1), (1, 1))
 SIDES: Final = {"gmission": (713, 532), "everysender": (4036, 817)}
+REPORTED: Final[dict[str, Randomizer]] = {
+    "grid": GridResponse(domain=SQUARE, epsilon=2.0, cells=(20, 20)),
+    "bounded": tuned(BoundedResponse, domain=SQUARE, epsilon=2.0),
+}
+CITIES: Final = {
+    "gowalla_sf": ((37.54, -122.51), (37.79, -122.38)),
+    "foursquare_nyc": ((40.55, -74.27), (40.99, -73.68)),
+}
 CHECK_INS: Final = {"gowalla_sf": 138_368, "foursquare_nyc": 227_428}
 
 
@@ -42,6 +56,13 @@ def sides(name: str) -> tuple[Floats, Floats]:
     return workers, users
 
 
+def latlon(name: str) -> Floats:
+    """Real places in degrees, many at one venue, in random order."""
+    if not _file(name).exists():
+        return np.array([37.75, -122.4]) + check_ins(name) * 0.3
+    return np.asarray(np.load(_file(name))["latlon"], dtype=np.float64)
+
+
 def check_ins(name: str, most: int | None = None) -> Floats:
     """Real places on [-1, 1]^2, many at one venue."""
     if not _file(name).exists():
@@ -54,11 +75,43 @@ def check_ins(name: str, most: int | None = None) -> Floats:
     return np.asarray((places - low) / (high - low) * 2 - 1)[:most]
 
 
+def geographic(name: str) -> tuple[Floats, Box]:
+    """Real places in degrees, and the box around them; else the stand-in on a box of that city."""
+    sides = np.array(CITIES[name])
+    if not _file(name).exists():
+        return sides[0] + (check_ins(name) + 1) / 2 * (sides[1] - sides[0]), _around(sides)
+    places = np.asarray(np.load(_file(name))["latlon"], dtype=np.float64)
+    return places, _around(np.array([places.min(axis=0), places.max(axis=0)]))
+
+
+def _around(sides: Floats) -> Box:
+    (south, west), (north, east) = sides.tolist()
+    return Box.geographic(south=south, west=west, north=north, east=east)
+
+
 def reported(places: Floats) -> Floats:
     """The places as the server sees them at ε 8 with a cap of 0.05, read raw."""
     made = MinkowskiResponse(domain=SQUARE, epsilon=8.0, radius=0.05)
     reports = made.randomize(places, seeded(5), clamp=True)
     return np.asarray(made.estimate(reports, "raw"))
+
+
+def reports(count: int, seed: int, *, mechanism: str = "bounded", clustered: bool = True) -> Floats:
+    """What a mechanism reports at ε 2 of people in five parts of town, or anywhere."""
+    draw = np.random.default_rng(seed)
+    places = draw.uniform(-1, 1, (count, 2))
+    if clustered:
+        parts = np.array([[-0.5, -0.4], [0.2, 0.3], [0.6, -0.5], [-0.3, 0.7], [0.0, 0.0]])
+        places = parts[draw.integers(0, len(parts), count)] + 0.12 * draw.normal(size=(count, 2))
+    made = REPORTED[mechanism]
+    return np.asarray(made.estimate(made.randomize(places, seeded(seed), clamp=True), "raw"))
+
+
+def one_cell() -> tuple[Floats, Floats]:
+    """2,700 riders in one cell; 2,600 drivers there and 400 one away: a hundred must travel."""
+    drivers = np.zeros((3000, 2))
+    drivers[2600:, 0] = 1.0
+    return np.zeros((2700, 2)), drivers
 
 
 def gradients(count: int, *, dimension: int = 4292, sampled: int = 6) -> Game:

@@ -17,9 +17,9 @@ import uvicorn
 
 from coatcheck.services.http.connections import protocol
 from coatcheck.services.settings import ShufflerSettings, read_settings
+from coatcheck.services.shuffler.rounds import ShufflerLiveRound
 from coatcheck.services.shuffler.service import ShufflerService
-from coatcheck.stores.shuffler import Parcel, ShufflerStore, Verdict
-from coatcheck.stores.store import open_database
+from coatcheck.stores.shuffler import Parcel, ShufflerRound, ShufflerStore, Verdict
 
 _TICK = os.sysconf("SC_CLK_TCK")
 
@@ -28,7 +28,7 @@ class Nowhere(ShufflerStore):
     """A store that keeps rounds and forgets uploads at once: the same server with no store."""
 
     def __init__(self) -> None:
-        super().__init__(open_database("memory:", role="shuffler"))
+        super().__init__("memory:")
 
     def put(self, parcels: Sequence[Parcel], *, fence: int) -> list[Verdict]:
         """Keep nothing."""
@@ -54,7 +54,7 @@ def serve(kind: str, config: Path, port: int) -> None:
         settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
         store = Nowhere() if kind in {"none", "unsigned", "route"} else None
         service = ShufflerService(settings, store=store)
-        app, careful = service.app, protocol(deadline=15, connections=2000)
+        app, careful = service, protocol(deadline=15, connections=2000)
         if kind in {"unsigned", "route"}:
             _without_signatures(service)
         if kind == "route":
@@ -85,15 +85,15 @@ async def _at_once(parcel: Parcel) -> Verdict:
 
 def _without_signatures(service: ShufflerService) -> None:
     """Leave the receipt's signature out, which is a curve and no part of the route."""
-    opened = service.open
+    held = service.hold
 
-    async def blank(digest: bytes, raw: bytes) -> None:
-        await opened(digest, raw)
-        role = service.rounds[digest].role
-        if role is not None:
-            role.receipt = lambda raw, upload: bytes(148)  # type: ignore[method-assign] # noqa: ARG005
+    def blank(stored: ShufflerRound) -> ShufflerLiveRound:
+        live = held(stored)
+        if live.role is not None:
+            live.role.receipt = lambda raw, upload: bytes(148)  # type: ignore[method-assign] # noqa: ARG005
+        return live
 
-    service.open = blank  # type: ignore[method-assign]
+    service.hold = blank  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True)

@@ -97,14 +97,14 @@ def _figures(found: dict[str, list[Burst]]) -> list[Figure]:
             unit="x",
         ),
         Figure(what="CPU of the bare callable", value=middle("bare", "cpu") * 1e6, unit="µs"),
-        Figure(what="uploads a second, no store", value=middle("none", "rate"), unit="/s"),
+        Figure(what="uploads per second, no store", value=middle("none", "rate"), unit="/s"),
     ]
     for kind in ("sqlite", "postgresql"):
         if kind not in found:
             print(f"bench: {kind} is not installed here and was left out")
             continue
         figures += [
-            Figure(what=f"uploads a second, {kind}", value=middle(kind, "rate"), unit="/s"),
+            Figure(what=f"uploads per second, {kind}", value=middle(kind, "rate"), unit="/s"),
             Figure(
                 what=f"no store / durable in {kind} (rate)",
                 value=ratio("none", kind, "rate"),

@@ -20,7 +20,11 @@ import click  # noqa: E402 - after the path
 
 import coatcheck  # noqa: E402 - after the path
 from coatcheck.cli import main  # noqa: E402 - after the path
+from coatcheck.services.board.service import BoardService  # noqa: E402 - after the path
+from coatcheck.services.http.app import COMMON  # noqa: E402 - after the path
 from coatcheck.services.http.routes import Route  # noqa: E402 - after the path
+from coatcheck.services.server.service import ServerService  # noqa: E402 - after the path
+from coatcheck.services.shuffler.service import ShufflerService  # noqa: E402 - after the path
 
 project = "coatcheck"
 author = "The coatcheck authors"
@@ -106,10 +110,13 @@ def _help(command: click.Command, context: click.Context, level: int) -> list[st
 def _http() -> str:
     """List the routes of each service, from the table that it serves."""
     lines = []
-    for role in ("shuffler", "server", "board", "every service"):
-        where = f"{role}.routes" if role != "every service" else "http.app"
-        module = import_module(f"coatcheck.services.{where}")
-        routes = module.COMMON if role == "every service" else module.ROUTES
+    tables = {
+        "shuffler": ShufflerService.table,
+        "server": ServerService.table,
+        "board": BoardService.table,
+        "every service": COMMON,
+    }
+    for role, routes in tables.items():
         lines += [f"## {role.capitalize()}", "", "| route | what it does |", "|---|---|"]
         lines += [
             f"| `{route.method} {route.path}` | {route.summary}{_asked(route)} |"

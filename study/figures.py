@@ -1,4 +1,4 @@
-"""Figures as pictures: one color a mechanism, the paper's claim under each.
+"""Figures as pictures: one color per mechanism, the paper's claim under each.
 
 Colors are those of `coatcheck.planning.charts`. Bars are two standard errors over seeds, where
 several seeds were drawn; most are smaller than the marks. Needs matplotlib (extra `charts`).

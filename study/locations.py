@@ -60,7 +60,7 @@ def _designs(
 
 
 def _draw(values: Floats, made: Design | None, seed: int) -> Floats:
-    """Return estimates from one report a value; seeded: a SIMULATION.
+    """Return estimates from one report per value; seeded: a SIMULATION.
 
     Without a design nobody reports, and everybody is put into the middle: next to it, so that
     no order of the people can help a matching.

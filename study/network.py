@@ -40,7 +40,7 @@ def initial(seed: int) -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class _Pass:
-    """What going forward leaves behind for going back; one row a person."""
+    """What going forward leaves behind for going back; one row per person."""
 
     patches: Floats  # (n, 196, 16)
     first: Floats  # (n, 14, 14, 8) before the pool

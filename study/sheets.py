@@ -1,4 +1,4 @@
-"""Sheets: what was measured, one row a cell, kept as CSV so that a stopped study goes on.
+"""Sheets: what was measured, one row per cell, kept as CSV so that a stopped study goes on.
 
 A sheet is a list of cells (what to measure) and a function that measures one. A row is written
 as soon as it is there, with the digest of the code that measured it; a cell whose row is on file is

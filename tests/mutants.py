@@ -29,13 +29,18 @@ LIMIT = 300
 
 WORLD = "tests/world tests/test_simulation.py"
 MODULES = {
-    "protocol/client": f"tests/test_client.py tests/test_hostile_terms.py {WORLD}",
+    "protocol/client": "tests/test_client.py tests/test_hostile_terms.py tests/test_visit.py"
+    f" {WORLD}",
     "protocol/shuffler": f"tests/test_shuffler.py {WORLD} tests/stores",
     "protocol/server": f"tests/test_server.py {WORLD}",
+    "protocol/moves": "tests/test_shuffler.py tests/test_server.py tests/stores",
     "protocol/agreement": "tests/test_terms.py tests/test_split_terms.py tests/test_client.py",
+    "protocol/verification": "tests/test_board.py tests/test_client.py",
     "accounting/ledger": "tests/test_ledger.py tests/test_client.py",
+    "accounting/budget": "tests/test_budget.py tests/test_ledger.py",
     "services/shuffler/intake": "tests/services/test_intake.py",
-    "accounting/amplification": "tests/test_amplification.py tests/test_soundness.py",
+    "accounting/amplification": "tests/test_amplification.py tests/test_soundness.py"
+    " tests/test_laws.py",
     "randomizers/mixing": "tests/randomizers tests/contracts/test_every_randomizer.py",
     "randomizers/caps": "tests/randomizers tests/contracts/test_every_randomizer.py",
 }

@@ -17,11 +17,11 @@ from coatcheck.protocol.messages import PayloadFormat, ReportTable, encode_repor
 from coatcheck.protocol.parcels import REASONS, Upload
 from coatcheck.protocol.shuffler import Phase, Shuffler
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
-from rounds import CLOSES, OPENS, SQUARE, Stage
+from rounds import CLOSES, OPENS, SQUARE, SmallRound
 
-STAGES = {hops: Stage(minimum=3, shufflers=hops, seed=hops) for hops in (1, 2)}
+STAGES = {hops: SmallRound(minimum=3, shufflers=hops, seed=hops) for hops in (1, 2)}
 # The same server and shufflers, the same name, other terms: what a splitting server would show.
-SPLIT = {hops: Stage(minimum=2, shufflers=hops, seed=hops) for hops in (1, 2)}
+SPLIT = {hops: SmallRound(minimum=2, shufflers=hops, seed=hops) for hops in (1, 2)}
 FORMAT = PayloadFormat.between(SQUARE.low, SQUARE.high)
 
 
@@ -34,19 +34,19 @@ def refused(call: Callable[[], object], *kinds: type[Error]) -> None:
     raise AssertionError(f"expected one of {kinds}")
 
 
-def report_of(ticket: Ticket, stage: Stage) -> tuple[float, ...]:
+def report_of(ticket: Ticket, small: SmallRound) -> tuple[float, ...]:
     """Open one's own upload with everybody's keys: what the echo must say."""
-    upload = Upload.decode(ticket.upload, stage.round)
-    body, digest = upload.body, stage.round.digest
-    for hop, keys in enumerate(stage.cast.shufflers):
+    upload = Upload.decode(ticket.upload, small.round)
+    body, digest = upload.body, small.round.digest
+    for hop, keys in enumerate(small.roles.shufflers):
         named = upload.id if hop == 0 else bytes(16)
         bound = binding(Purpose.LAYER, digest=digest, group=upload.group, hop=hop, upload=named)
         body = unseal(body, key=keys.opening, bound=bound)
     bound = binding(Purpose.REPORT, digest=digest, group=upload.group)
-    text = unseal(body, key=stage.cast.server.opening, bound=bound)
-    table = ReportTable.read([text], stage.round, upload.group)
+    text = unseal(body, key=small.roles.server.opening, bound=bound)
+    table = ReportTable.read([text], small.round, upload.group)
     reports, _ = FORMAT.decode(table.payloads)
-    decode = stage.round.terms.groups[upload.group].decode
+    decode = small.round.terms.groups[upload.group].decode
     return tuple(SQUARE.estimate(reports, decode)[0].tolist())  # type: ignore[arg-type] # a decode
 
 
@@ -56,11 +56,11 @@ class People(RuleBasedStateMachine):
     @initialize(hops=st.sampled_from([1, 1, 2]), size=st.integers(0, 5))
     def begin(self, hops: int, size: int) -> None:
         """Start every role, with some people there already."""
-        self.stage = STAGES[hops]
+        self.small = STAGES[hops]
         self.split = SPLIT[hops]
-        self.shufflers = [self.stage.shuffler(hop) for hop in range(hops)]
-        self.server = self.stage.server()
-        self.board = self.stage.board()
+        self.shufflers = [self.small.shuffler(hop) for hop in range(hops)]
+        self.server = self.small.server()
+        self.board = self.small.board()
         self.tickets: list[Ticket] = []
         self.receipts: dict[bytes, bytes] = {}
         self.bad = [dict.fromkeys(REASONS, 0) for _ in range(2)]
@@ -89,8 +89,8 @@ class People(RuleBasedStateMachine):
 
     def cheat(self, text: bytes, group: int, reason: str) -> None:
         """Send a bad report in a good wrapping; it must be dropped for this reason."""
-        raw = client._wrap(text, self.stage.round, group=group, name=self.name())
-        if self.first.phase is Phase.OPEN and self.now < self.stage.round.terms.expires:
+        raw = client._wrap(text, self.small.round, group=group, name=self.name())
+        if self.first.phase is Phase.OPEN and self.now < self.small.round.terms.expires:
             self.first.receive(raw, now=self.now)
             self.bad[group][reason] += 1
         else:
@@ -100,19 +100,19 @@ class People(RuleBasedStateMachine):
         """Write a report by hand."""
         payload = FORMAT.encode((0, 0)) if payload is None else payload
         return encode_report(
-            self.stage.round, group=group, contact=contact, payload=payload, note=b""
+            self.small.round, group=group, contact=contact, payload=payload, note=b""
         )
 
     def fresh_contact(self) -> bytes:
         """Draw keys that nobody else has."""
-        return KeyPairs(self.stage.suite, self.name() * 2).contact_raw
+        return KeyPairs(self.small.suite, self.name() * 2).contact_raw
 
     # -- people
 
     @rule(group=st.integers(0, 1), x=st.floats(0, 1), y=st.floats(0, 1))
     def join(self, group: int, x: float, y: float) -> None:
         """Somebody joins and keeps a ticket, through a file."""
-        ticket = self.stage.join(group, (x, y))
+        ticket = self.small.join(group, (x, y))
         self.tickets.append(read_ticket(write_ticket(ticket)))
 
     @precondition(lambda self: self.tickets)
@@ -120,7 +120,7 @@ class People(RuleBasedStateMachine):
     def upload(self, data: st.DataObject) -> None:
         """Somebody sends, perhaps again, perhaps late: one receipt or a refusal."""
         raw = data.draw(st.sampled_from(self.tickets)).upload
-        in_time = self.now < self.stage.round.terms.expires
+        in_time = self.now < self.small.round.terms.expires
         known = self.first.phase is Phase.CLOSED and raw in self.receipts
         if in_time and (self.first.phase is Phase.OPEN or known):
             receipt = self.first.receive(raw, now=self.now)
@@ -134,7 +134,7 @@ class People(RuleBasedStateMachine):
         """Several people join and send at once."""
         for group, size in enumerate(sizes):
             for _ in range(size):
-                ticket = self.stage.join(group)
+                ticket = self.small.join(group)
                 self.tickets.append(ticket)
                 self.receipts[ticket.upload] = self.first.receive(ticket.upload, now=self.now)
 
@@ -142,16 +142,16 @@ class People(RuleBasedStateMachine):
     @rule(data=st.data(), group=st.integers(0, 1))
     def reuse_an_id(self, data: st.DataObject, group: int) -> None:
         """Fresh noise under an id that is taken is refused."""
-        taken = Upload.decode(data.draw(st.sampled_from(list(self.receipts))), self.stage.round)
-        other = Upload.decode(self.stage.join(group).upload, self.stage.round)
-        raw = Upload(group, taken.digest, taken.id, other.body).encode(self.stage.round)
+        taken = Upload.decode(data.draw(st.sampled_from(list(self.receipts))), self.small.round)
+        other = Upload.decode(self.small.join(group).upload, self.small.round)
+        raw = Upload(group, taken.digest, taken.id, other.body).encode(self.small.round)
         refused(lambda: self.first.receive(raw, now=self.now), Refused)
 
     @rule(size=st.integers(0, 600))
     def send_another_size(self, size: int) -> None:
         """Cut off, oversized or empty: not taken."""
-        raw = (self.stage.join(0).upload * 3)[:size]
-        if size != self.stage.round.upload_size(0):
+        raw = (self.small.join(0).upload * 3)[:size]
+        if size != self.small.round.upload_size(0):
             refused(lambda: self.first.receive(raw, now=self.now), Malformed, Refused)
 
     @rule(group=st.integers(0, 1))
@@ -166,11 +166,11 @@ class People(RuleBasedStateMachine):
     @rule(data=st.data(), bit=st.integers(0, 7))
     def tamper(self, data: st.DataObject, bit: int) -> None:
         """A copied and altered body, under a new id, is dropped when it does not open."""
-        upload = Upload.decode(data.draw(st.sampled_from(self.tickets)).upload, self.stage.round)
+        upload = Upload.decode(data.draw(st.sampled_from(self.tickets)).upload, self.small.round)
         body = bytearray(upload.body)
         body[data.draw(st.integers(0, len(body) - 1))] ^= 1 << bit
-        raw = Upload(upload.group, upload.digest, self.name(), bytes(body)).encode(self.stage.round)
-        if self.first.phase is Phase.OPEN and self.now < self.stage.round.terms.expires:
+        raw = Upload(upload.group, upload.digest, self.name(), bytes(body)).encode(self.small.round)
+        if self.first.phase is Phase.OPEN and self.now < self.small.round.terms.expires:
             self.first.receive(raw, now=self.now)
             self.bad[upload.group]["unpeeled"] += 1
 

@@ -29,7 +29,7 @@ __all__ = [
     "OPENS",
     "SQUARE",
     "Echo",
-    "Stage",
+    "SmallRound",
     "draft",
     "posting_counted",
     "signed_blindly",
@@ -68,7 +68,7 @@ def draft(name: str, *, minimum: int = 2, note_size: int = 0) -> GroupPlan:
     return GroupPlan(name=name, randomizer=SQUARE, minimum=minimum, delta=1e-3, note_size=note_size)
 
 
-class Stage:
+class SmallRound:
     """A round of riders and drivers with everything that its tests need."""
 
     def __init__(
@@ -78,15 +78,15 @@ class Stage:
         suite: str = "x25519",
         shufflers: int = 1,
         seed: int = 1,
-        name: str = "evening",
+        name: str = "example",
         note_size: int = 0,
     ) -> None:
         self.entropy = seeded(seed)
         self.suite = suite_named(suite)
-        self.cast = RoleKeys.draw(suite=self.suite, shufflers=shufflers, entropy=self.entropy)
+        self.roles = RoleKeys.draw(suite=self.suite, shufflers=shufflers, entropy=self.entropy)
         self.task = Echo()
         drafts = [draft(g, minimum=minimum, note_size=note_size) for g in self.task.groups]
-        self.signed = self.cast.agree(drafts, task=self.task, name=name, suite=self.suite)
+        self.signed = self.roles.agree(drafts, task=self.task, name=name, suite=self.suite)
         self.round = settle(self.signed)
         self.invitations = tuple(self.invite(group) for group in self.task.groups)
 
@@ -96,7 +96,7 @@ class Stage:
         return examine(
             self.signed,
             group=group,
-            trusted=self.cast.trusted,
+            trusted=self.roles.trusted,
             limit=limit,
             now=OPENS,
             simulated=True,
@@ -113,20 +113,20 @@ class Stage:
     def shuffler(self, hop: int = 0) -> Shuffler:
         """Start a shuffler."""
         state = fresh_state(self.entropy, simulated=True)
-        return Shuffler(self.round, keys=self.cast.shufflers[hop], state=state)
+        return Shuffler(self.round, keys=self.roles.shufflers[hop], state=state)
 
     def server(self) -> Server:
         """Start the server."""
-        return Server(self.round, keys=self.cast.server, task=self.task)
+        return Server(self.round, keys=self.roles.server, task=self.task)
 
     def board(self) -> Board:
         """Start the board."""
-        return Board(sign=self.cast.board.signing.sign, check=check)
+        return Board(sign=self.roles.board.signing.sign, check=check)
 
     def batch(self, tickets: Sequence[Ticket]) -> bytes:
         """Shuffle the uploads of these tickets."""
         raw = b""
-        for hop in range(len(self.cast.shufflers)):
+        for hop in range(len(self.roles.shufflers)):
             shuffler = self.shuffler(hop)
             if hop:
                 shuffler.accept(raw)

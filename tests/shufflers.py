@@ -17,8 +17,8 @@ from coatcheck.services.http.connections import Message
 from coatcheck.services.server.jobs import draft as drafted
 from coatcheck.services.settings import ServerSettings, ShufflerSettings, read_settings
 from coatcheck.services.shuffler.rounds import ShufflerLiveRound
-from coatcheck.services.shuffler.service import ShufflerService
-from coatcheck.stores.shuffler import shuffler_store
+from coatcheck.services.shuffler.service import Abandonment, ShufflerService
+from coatcheck.stores.shuffler import ShufflerStore
 from service_rounds import LIMIT, draft
 
 
@@ -33,7 +33,7 @@ class LoneShuffler:
         config = folder / "shuffler-1.toml"
         settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
         clock = Clock(wall=lambda: self.wall, steady=lambda: self.steady)
-        self.service = ShufflerService(settings, store=shuffler_store("memory:"), clock=clock)
+        self.service = ShufflerService(settings, store=ShufflerStore("memory:"), clock=clock)
         self.signed = self.terms(folder, minimum)
         self.round = settle(read_signed(self.signed))
         self.invitations = [self._invite(group, local) for group in ("riders", "drivers")]
@@ -93,9 +93,13 @@ class LoneShuffler:
         async def send(message: Message) -> None:
             said.append(message)
 
-        await self.service.app(scope, receive, send)
+        await self.service(scope, receive, send)
         status: int = said[0]["status"]
         return status, b"".join(message.get("body", b"") for message in said)
+
+    async def abandon(self) -> None:
+        """Give the round up, as its operator does."""
+        await self.service.abandon(self.round.digest.hex(), Abandonment(sure=True))
 
     async def wait(self, seconds: float, *, step: float = 0.0) -> str:
         """Let time pass (and the wall's clock step), let the shuffler look, and give the phase."""
@@ -103,7 +107,7 @@ class LoneShuffler:
         self.wall += seconds + step
         await self.service.refresh()
         # Delivery fails, for there is no server here: the phase is what counts.
-        await self.service.rounds.advance(self.live)
+        await self.service.advance(self.live)
         return self.live.stored.phase.value
 
 
@@ -111,8 +115,8 @@ class LoneShuffler:
 async def lone_shuffler(folder: Path, *, minimum: int = 3) -> AsyncIterator[LoneShuffler]:
     """Run one, with a round open."""
     lone = LoneShuffler(folder, minimum=minimum)
-    await lone.service.app.leadership.renew()
-    await lone.service.open(lone.round.digest, lone.signed)
+    await lone.service.leadership.renew()
+    await lone.service.open_round(lone.round.digest.hex(), read_signed(lone.signed))
     writer = asyncio.create_task(lone.service.commits.run())
     try:
         yield lone

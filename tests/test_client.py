@@ -32,10 +32,10 @@ from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedEntry, verify_bulletin
 from coatcheck.randomizers import MinkowskiResponse
-from rounds import OPENS, Stage, posting_counted
+from rounds import OPENS, SmallRound, posting_counted
 
-STAGE = Stage()
-CROWD = STAGE.crowd(3)
+SMALL = SmallRound()
+CROWD = SMALL.crowd(3)
 LIMIT = Limit(epsilon=2.5, delta=1e-3)
 
 
@@ -59,11 +59,11 @@ class Purse:
         self.settled.append((round_id, missing))
 
 
-def look(signed: SignedTerms = STAGE.signed, **changes: Any) -> client.Invitation:
+def look(signed: SignedTerms = SMALL.signed, **changes: Any) -> client.Invitation:
     """Examine terms as a careful person, with one thing different."""
     usual = {
         "group": "riders",
-        "trusted": STAGE.cast.trusted,
+        "trusted": SMALL.roles.trusted,
         "limit": LIMIT,
         "now": OPENS,
     }
@@ -72,11 +72,11 @@ def look(signed: SignedTerms = STAGE.signed, **changes: Any) -> client.Invitatio
 
 def resigned(change: Callable[[dict[str, Any]], object]) -> SignedTerms:
     """Let server and shuffler sign changed terms."""
-    plain = json.loads(STAGE.round.document)
+    plain = json.loads(SMALL.round.document)
     change(plain)
     terms = read_terms(json.dumps(plain).encode()).terms
-    signed = propose(terms, keys=STAGE.cast.server)
-    return countersign(signed, keys=STAGE.cast.shufflers[0], pledged={})
+    signed = propose(terms, keys=SMALL.roles.server)
+    return countersign(signed, keys=SMALL.roles.shufflers[0], pledged={})
 
 
 def test_good_terms_are_an_invitation() -> None:
@@ -163,7 +163,7 @@ def test_an_epsilon_within_rounding_of_the_promise_is_accepted() -> None:
     assert look(limit=Limit(cost, 1e-3))
     with pytest.raises(Refused, match="your limit"):
         look(limit=Limit(cost * (1 - 1e-6), 1e-3))
-    promised = STAGE.round.terms.groups[0].promise.epsilon
+    promised = SMALL.round.terms.groups[0].promise.epsilon
     with pytest.raises(Refused, match="gives only"):
         look(resigned(lambda t: t["groups"][0]["promise"].update(epsilon=promised * (1 - 1e-6))))
 
@@ -183,7 +183,7 @@ def test_a_refusing_ledger_lets_nothing_out() -> None:
         look().join((0.5, 0.5), ledger=Purse(empty=True))
     purse = Purse()
     look().join((0.5, 0.5), ledger=purse)
-    assert purse.spent == [f"evening/{STAGE.round.digest.hex()}"]
+    assert purse.spent == [f"example/{SMALL.round.digest.hex()}"]
 
 
 class Drawer:
@@ -229,7 +229,7 @@ def test_a_new_ticket_goes_when_the_ledger_refuses_and_a_stored_one_stays() -> N
     with pytest.raises(Refused, match="nothing is left"):
         look().join((0.5, 0.5), ledger=empty, store=drawer)
     assert drawer.done == ["keep", "discard"]
-    kept = Drawer(empty, STAGE.join(0))
+    kept = Drawer(empty, SMALL.join(0))
     with pytest.raises(Refused, match="nothing is left"):
         look().join((0.5, 0.5), ledger=empty, store=kept)
     assert kept.done == []
@@ -239,7 +239,7 @@ def test_a_new_ticket_goes_when_the_ledger_refuses_and_a_stored_one_stays() -> N
 def test_a_ticket_of_another_group_or_round_is_not_used() -> None:
     """A name that is taken already is a mistake; nothing is paid."""
     purse = Purse()
-    for other in (STAGE.join(1), Stage(name="morning").join(0)):
+    for other in (SMALL.join(1), SmallRound(name="morning").join(0)):
         drawer = Drawer(purse, other)
         with pytest.raises(Misuse, match="another round or group"):
             look().join((0.5, 0.5), ledger=purse, store=drawer)
@@ -258,16 +258,16 @@ def test_a_value_outside_the_domain_costs_nothing() -> None:
 
 def test_notes_have_one_size() -> None:
     """A short note is padded, a long one refused."""
-    stage = Stage(note_size=4)
+    small = SmallRound(note_size=4)
     sizes = {
         len(
-            stage.invitations[0].join((0.5, 0.5), ledger=None, entropy=stage.entropy, note=n).upload
+            small.invitations[0].join((0.5, 0.5), ledger=None, entropy=small.entropy, note=n).upload
         )
         for n in (b"", b"ab", b"abcd")
     }
-    assert sizes == {stage.round.upload_size(0)}
+    assert sizes == {small.round.upload_size(0)}
     with pytest.raises(Misuse, match="note"):
-        stage.invitations[0].join((0.5, 0.5), ledger=None, entropy=stage.entropy, note=b"abcde")
+        small.invitations[0].join((0.5, 0.5), ledger=None, entropy=small.entropy, note=b"abcde")
 
 
 def test_a_ticket_survives_its_file_and_does_not_print() -> None:
@@ -287,41 +287,41 @@ def test_a_ticket_survives_its_file_and_does_not_print() -> None:
 
 def test_receipts_are_kept_if_they_are_for_ones_own_bytes() -> None:
     """Somebody else's receipt, or a forged one, is not."""
-    shuffler = STAGE.shuffler()
+    shuffler = SMALL.shuffler()
     mine, theirs = (shuffler.receive(t.upload, now=OPENS) for t in CROWD[:2])
-    assert client.keep_receipt(CROWD[0], mine, STAGE.round).receipt == mine
+    assert client.keep_receipt(CROWD[0], mine, SMALL.round).receipt == mine
     with pytest.raises(Malformed):
-        client.keep_receipt(CROWD[0], theirs, STAGE.round)
+        client.keep_receipt(CROWD[0], theirs, SMALL.round)
     with pytest.raises(Malformed):
-        client.keep_receipt(CROWD[0], mine[:-1], STAGE.round)
+        client.keep_receipt(CROWD[0], mine[:-1], SMALL.round)
     with pytest.raises(BadSignature):
-        client.keep_receipt(CROWD[0], mine[:-1] + bytes([mine[-1] ^ 1]), STAGE.round)
+        client.keep_receipt(CROWD[0], mine[:-1] + bytes([mine[-1] ^ 1]), SMALL.round)
 
 
 def test_a_missing_entry_is_reported_with_the_evidence() -> None:
     """The person who is left out learns it, and whether there is a receipt to show."""
-    left_out = STAGE.join(0)
-    bulletin = verify_bulletin(STAGE.server().answer(STAGE.batch(CROWD)), STAGE.round)
+    left_out = SMALL.join(0)
+    bulletin = verify_bulletin(SMALL.server().answer(SMALL.batch(CROWD)), SMALL.round)
     with pytest.raises(Missing, match="no receipt"):
         client.collect(left_out, bulletin)
-    receipt = STAGE.shuffler().receive(left_out.upload, now=OPENS)
-    holder = client.keep_receipt(left_out, receipt, STAGE.round)
+    receipt = SMALL.shuffler().receive(left_out.upload, now=OPENS)
+    holder = client.keep_receipt(left_out, receipt, SMALL.round)
     with pytest.raises(Missing, match="receipt proves"):
         client.collect(holder, bulletin)
 
 
 def test_a_ticket_works_in_its_own_round_only() -> None:
     """Terms of another round are a mistake, told as one."""
-    bulletin = verify_bulletin(STAGE.server().answer(STAGE.batch(CROWD)), STAGE.round)
-    entry = VerifiedEntry(STAGE.round, 0, bulletin.entries[0][0])
-    receipt = STAGE.shuffler().receive(CROWD[0].upload, now=OPENS)
-    stray = Stage(name="morning").join(0)
+    bulletin = verify_bulletin(SMALL.server().answer(SMALL.batch(CROWD)), SMALL.round)
+    entry = VerifiedEntry(SMALL.round, 0, bulletin.entries[0][0])
+    receipt = SMALL.shuffler().receive(CROWD[0].upload, now=OPENS)
+    stray = SmallRound(name="morning").join(0)
     calls: list[Callable[[], object]] = [
         lambda: client.collect(stray, bulletin),
         lambda: client.open_entry(stray, entry),
-        lambda: client.keep_receipt(stray, receipt, STAGE.round),
-        lambda: client.write(stray, b"", to=CROWD[1].keys.contact_raw, round_=STAGE.round),
-        lambda: client.read(stray, [], STAGE.round),
+        lambda: client.keep_receipt(stray, receipt, SMALL.round),
+        lambda: client.write(stray, b"", to=CROWD[1].keys.contact_raw, round_=SMALL.round),
+        lambda: client.read(stray, [], SMALL.round),
     ]
     for call in calls:
         with pytest.raises(Misuse, match="another round"):
@@ -330,7 +330,7 @@ def test_a_ticket_works_in_its_own_round_only() -> None:
 
 def posted(sender: Ticket, body: bytes, recipient: Ticket) -> tuple[bytes, Ticket]:
     """Write a letter from one person to another."""
-    return client.write(sender, body, to=recipient.keys.contact_raw, round_=STAGE.round)
+    return client.write(sender, body, to=recipient.keys.contact_raw, round_=SMALL.round)
 
 
 def test_letters_are_read_once_and_in_any_order() -> None:
@@ -338,10 +338,10 @@ def test_letters_are_read_once_and_in_any_order() -> None:
     alice, bob = CROWD[0], CROWD[1]
     first, alice = posted(alice, b"one", bob)
     second, alice = posted(alice, b"two", bob)
-    inbox = client.read(bob, [second, first, second], STAGE.round)
+    inbox = client.read(bob, [second, first, second], SMALL.round)
     assert [(letter.body, letter.counter) for letter in inbox.letters] == [(b"two", 1), (b"one", 0)]
     assert inbox.refused == {"Replayed": 1}
-    again = client.read(read_ticket(write_ticket(inbox.ticket)), [first, second], STAGE.round)
+    again = client.read(read_ticket(write_ticket(inbox.ticket)), [first, second], SMALL.round)
     assert again.letters == ()
     assert again.refused == {"Replayed": 2}
 
@@ -349,7 +349,7 @@ def test_letters_are_read_once_and_in_any_order() -> None:
 def test_other_peoples_letters_are_passed_over() -> None:
     """Reading the whole board shows one's own letters and counts nothing else."""
     raw, _ = posted(CROWD[0], b"for Bob", CROWD[1])
-    inbox = client.read(CROWD[2], [raw], STAGE.round)
+    inbox = client.read(CROWD[2], [raw], SMALL.round)
     assert (inbox.letters, inbox.refused) == ((), {})
 
 
@@ -382,7 +382,7 @@ def test_damaged_letters_cost_themselves_only() -> None:
     raw, alice = posted(CROWD[0], b"one", CROWD[1])
     good, _ = posted(alice, b"two", CROWD[1])
     altered = raw[:-1] + bytes([raw[-1] ^ 1])
-    inbox = client.read(CROWD[1], [altered, b"rubbish", good], STAGE.round)
+    inbox = client.read(CROWD[1], [altered, b"rubbish", good], SMALL.round)
     assert [letter.body for letter in inbox.letters] == [b"two"]
     assert inbox.refused == {"Unsealable": 1, "Malformed": 1}
 
@@ -390,23 +390,23 @@ def test_damaged_letters_cost_themselves_only() -> None:
 @pytest.mark.parametrize("counter", [2**53, 2**53 + 1, 2**64 - 1])
 def test_no_letter_makes_a_ticket_unreadable(counter: int) -> None:
     """A counter that the ticket cannot hold is refused, and the ticket still reads."""
-    alice, bob = STAGE.join(0), STAGE.join(1)
-    raw = posting_counted(STAGE.round, writer=alice.keys, reader=bob.keys, counter=counter)
-    inbox = client.read(bob, [raw], STAGE.round)
+    alice, bob = SMALL.join(0), SMALL.join(1)
+    raw = posting_counted(SMALL.round, writer=alice.keys, reader=bob.keys, counter=counter)
+    inbox = client.read(bob, [raw], SMALL.round)
     assert (inbox.letters, inbox.refused) == ((), {"Malformed": 1})
     assert read_ticket(write_ticket(inbox.ticket)) == bob
 
 
 def test_the_highest_counter_is_read_and_kept() -> None:
     """The bound itself is a counter like any other, for readers; writers end there."""
-    alice, bob = STAGE.join(0), STAGE.join(1)
-    raw = posting_counted(STAGE.round, writer=alice.keys, reader=bob.keys, counter=2**53 - 1)
-    inbox = client.read(bob, [raw], STAGE.round)
+    alice, bob = SMALL.join(0), SMALL.join(1)
+    raw = posting_counted(SMALL.round, writer=alice.keys, reader=bob.keys, counter=2**53 - 1)
+    inbox = client.read(bob, [raw], SMALL.round)
     assert [letter.counter for letter in inbox.letters] == [2**53 - 1]
     assert read_ticket(write_ticket(inbox.ticket)) == inbox.ticket
     last = replace(alice, written=2**53)
     with pytest.raises(Misuse, match="counters of letters"):
-        client.write(last, b"hi", to=bob.keys.contact_raw, round_=STAGE.round)
+        client.write(last, b"hi", to=bob.keys.contact_raw, round_=SMALL.round)
 
 
 def test_a_letter_shows_no_sender() -> None:

@@ -15,24 +15,24 @@ from coatcheck.protocol.notices import Bulletin, Checkpoint, Heading, Posting
 from coatcheck.protocol.parcels import Batch, Receipt, Upload
 from coatcheck.protocol.terms import read_terms
 from coatcheck.protocol.ticket import read_ticket, write_ticket
-from rounds import Stage
+from rounds import SmallRound
 
-STAGE = Stage()
-ROUND = STAGE.round
-CROWD = STAGE.crowd(3)
-BATCH = STAGE.batch(CROWD)
-BULLETIN = STAGE.server().answer(BATCH)
-BOARD = STAGE.board()
+SMALL = SmallRound()
+ROUND = SMALL.round
+CROWD = SMALL.crowd(3)
+BATCH = SMALL.batch(CROWD)
+BULLETIN = SMALL.server().answer(BATCH)
+BOARD = SMALL.board()
 BOARD.publish(BULLETIN, ROUND)
 POSTING, _ = client.write(CROWD[0], b"hello", to=CROWD[1].keys.contact_raw, round_=ROUND)
-RECEIPT = STAGE.shuffler().receive(CROWD[0].upload, now=1_000)
+RECEIPT = SMALL.shuffler().receive(CROWD[0].upload, now=1_000)
 ADDRESS = CROWD[1].keys.address
 
 DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "terms": (read_terms, ROUND.document),
-    "signed terms": (read_signed, write_signed(STAGE.signed)),
+    "signed terms": (read_signed, write_signed(SMALL.signed)),
     "ticket": (read_ticket, write_ticket(CROWD[0])),
-    "contact": (lambda raw: Contact.decode(STAGE.suite, raw), CROWD[0].keys.contact_raw),
+    "contact": (lambda raw: Contact.decode(SMALL.suite, raw), CROWD[0].keys.contact_raw),
     "upload": (lambda raw: Upload.decode(raw, ROUND), CROWD[0].upload),
     "receipt": (Receipt.decode, RECEIPT),
     "batch": (lambda raw: Batch.decode(raw, ROUND), BATCH),

@@ -10,19 +10,19 @@ import pytest
 
 from coatcheck.errors import Refused
 from coatcheck.protocol.client import Invitation, Limit, examine
-from rounds import OPENS, SQUARE, Stage, signed_blindly
+from rounds import OPENS, SQUARE, SmallRound, signed_blindly
 
-STAGE = Stage()
+SMALL = SmallRound()
 
 
 def look(change: Callable[[dict[str, Any]], object]) -> Invitation:
     """Examine terms that everybody signed with a change."""
-    plain = json.loads(STAGE.round.document)
+    plain = json.loads(SMALL.round.document)
     change(plain)
-    document, cast = json.dumps(plain).encode(), STAGE.cast
-    signed = signed_blindly(document, server=cast.server, shufflers=cast.shufflers)
+    document, roles = json.dumps(plain).encode(), SMALL.roles
+    signed = signed_blindly(document, server=roles.server, shufflers=roles.shufflers)
     limit = Limit(epsilon=2.5, delta=1e-3)
-    return examine(signed, group="riders", trusted=cast.trusted, limit=limit, now=OPENS)
+    return examine(signed, group="riders", trusted=roles.trusted, limit=limit, now=OPENS)
 
 
 JUNK: list[Any] = [None, True, -1, 0, 2.5, 1e308, 10**18, "x", [], [1], [[]], {}, {"a": 1}]

@@ -20,16 +20,16 @@ from coatcheck.protocol.messages import (
     encode_letter,
     encode_report,
 )
-from rounds import Stage
+from rounds import SmallRound
 
-STAGE = Stage(note_size=3)
-ROUND = STAGE.round
-ALICE, BOB, CAROL = (KeyPairs(STAGE.suite, bytes([n]) * 32) for n in (1, 2, 3))
+SMALL = SmallRound(note_size=3)
+ROUND = SMALL.round
+ALICE, BOB, CAROL = (KeyPairs(SMALL.suite, bytes([n]) * 32) for n in (1, 2, 3))
 
 
 def contact(keys: KeyPairs) -> Contact:
     """Return somebody's public pair."""
-    return Contact.decode(STAGE.suite, keys.contact_raw)
+    return Contact.decode(SMALL.suite, keys.contact_raw)
 
 
 bounds = st.lists(
@@ -179,7 +179,7 @@ def test_a_letter_cannot_be_readdressed() -> None:
 
 def test_a_letter_does_not_live_in_another_round() -> None:
     """The same bytes in another round are a bad signature."""
-    other = Stage(name="morning", note_size=3).round
+    other = SmallRound(name="morning", note_size=3).round
     with pytest.raises(BadSignature):
         decode_letter(letter(), other, recipient=BOB.address)
 

@@ -130,7 +130,14 @@ def test_fading_and_expected_crowd_are_told() -> None:
     assert 1.0 < group.fading[0.1] < 1.2
     assert group.expected.epsilon < 0.8
     told = str(found)
-    for word in ("minkowski", "local ε", "radius", "10% lost", "With 5,000 people", "unbiased"):
+    for word in (
+        "minkowski",
+        "local ε",
+        "radius",
+        "10% of them lost",
+        "With 5,000 people",
+        "unbiased",
+    ):
         assert word in told
 
 

@@ -32,7 +32,7 @@ def test_type_checkers_and_the_interpreter_see_one_table() -> None:
 
 def test_the_list_is_short_and_its_names_tell_what_they_are() -> None:
     """About thirty names; verbs that could mean anything stay in their modules."""
-    assert len(NAMES) <= 32
+    assert len(NAMES) <= 34
     assert not {"read", "write", "view", "system"} & set(NAMES)
 
 

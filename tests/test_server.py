@@ -25,10 +25,10 @@ from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.tasks import Answers, Floats
-from rounds import SQUARE, Echo, Stage, released
+from rounds import SQUARE, Echo, SmallRound, released
 
-STAGE = Stage(minimum=3)
-HONEST = STAGE.crowd(4)
+SMALL = SmallRound(minimum=3)
+HONEST = SMALL.crowd(4)
 PAYLOAD = PayloadFormat.between(SQUARE.low, SQUARE.high).encode((0, 0))
 KEYS = KeyPairs(CLASSICAL, b"k" * 32)
 LOW_ORDER = bytes(32) + KEYS.contact_raw[32:]
@@ -37,12 +37,12 @@ SMALL_ORDER = KEYS.contact_raw[:32] + (1).to_bytes(32, "little")
 
 def upload(text: bytes, name: int) -> bytes:
     """Wrap a report as a client would, whatever it says."""
-    return client._wrap(text, STAGE.round, group=0, name=bytes([name]) * 16)
+    return client._wrap(text, SMALL.round, group=0, name=bytes([name]) * 16)
 
 
 def report(contact: bytes = KEYS.contact_raw, payload: bytes = PAYLOAD) -> bytes:
     """Write a report of a rider."""
-    return encode_report(STAGE.round, group=0, contact=contact, payload=payload, note=b"")
+    return encode_report(SMALL.round, group=0, contact=contact, payload=payload, note=b"")
 
 
 def ticket(raw: bytes) -> Ticket:
@@ -80,11 +80,11 @@ def test_one_bad_report_costs_itself_only(reason: str, texts: list[bytes]) -> No
         raw[-1] ^= 1
         bad = [ticket(bytes(raw))]
     if reason == "unopened":
-        elsewhere = Stage(seed=5, name="elsewhere")
+        elsewhere = SmallRound(seed=5, name="elsewhere")
         bad = [ticket(_foreign_inner(elsewhere))]
-    batch = STAGE.batch([*HONEST, *bad])
-    server = STAGE.server()
-    bulletin = verify_bulletin(server.answer(batch), STAGE.round)
+    batch = SMALL.batch([*HONEST, *bad])
+    server = SMALL.server()
+    bulletin = verify_bulletin(server.answer(batch), SMALL.round)
     tally = bulletin.heading.tallies[0]
     assert server.phase is Phase.ANSWERED
     assert tally.received == 4 + len(bad)
@@ -93,20 +93,20 @@ def test_one_bad_report_costs_itself_only(reason: str, texts: list[bytes]) -> No
         client.collect(mine, bulletin)
 
 
-def _foreign_inner(elsewhere: Stage) -> bytes:
+def _foreign_inner(elsewhere: SmallRound) -> bytes:
     """Put a report for another round's server under this round's outer layer."""
-    terms = replace(STAGE.round.terms, server=elsewhere.round.terms.server)
-    mixed = Round(terms, STAGE.round.document)
+    terms = replace(SMALL.round.terms, server=elsewhere.round.terms.server)
+    mixed = Round(terms, SMALL.round.document)
     return client._wrap(report(), mixed, group=0, name=b"u" * 16)
 
 
 def test_one_pair_of_keys_is_answered_in_one_group() -> None:
     """Keys that took part in one group are a duplicate in the other."""
     rider = HONEST[0].keys.contact_raw
-    text = encode_report(STAGE.round, group=1, contact=rider, payload=PAYLOAD, note=b"")
-    raw = client._wrap(text, STAGE.round, group=1, name=b"t" * 16)
-    server = STAGE.server()
-    bulletin = verify_bulletin(server.answer(STAGE.batch([*HONEST, ticket(raw)])), STAGE.round)
+    text = encode_report(SMALL.round, group=1, contact=rider, payload=PAYLOAD, note=b"")
+    raw = client._wrap(text, SMALL.round, group=1, name=b"t" * 16)
+    server = SMALL.server()
+    bulletin = verify_bulletin(server.answer(SMALL.batch([*HONEST, ticket(raw)])), SMALL.round)
     place = REASONS.index("duplicate-address")
     assert [tally.dropped[place] for tally in bulletin.heading.tallies] == [0, 1]
 
@@ -123,9 +123,9 @@ def test_a_report_off_the_ball_is_out_of_domain() -> None:
 def test_below_the_minimum_after_dropping_the_round_is_refused() -> None:
     """Bad reports that passed the shuffler do not make a crowd: nobody is answered."""
     bad = [ticket(upload(report(LOW_ORDER), n)) for n in range(2)]
-    server = STAGE.server()
-    raw = server.answer(STAGE.batch([*HONEST[:4], HONEST[5], HONEST[7], *bad]))
-    bulletin = verify_bulletin(raw, STAGE.round)
+    server = SMALL.server()
+    raw = server.answer(SMALL.batch([*HONEST[:4], HONEST[5], HONEST[7], *bad]))
+    bulletin = verify_bulletin(raw, SMALL.round)
     assert server.phase is Phase.REFUSED
     assert bulletin.heading.outcome == REFUSED
     assert bulletin.entries == ((), ())
@@ -136,12 +136,12 @@ def test_below_the_minimum_after_dropping_the_round_is_refused() -> None:
 def test_a_refused_round_is_settled_by_what_the_server_kept(tmp_path: Path) -> None:
     """Whose group fell short pays for the smaller crowd, once; whose did not pays as promised."""
     bad = [ticket(upload(report(LOW_ORDER), n)) for n in range(2)]
-    batch = STAGE.batch([*HONEST[:4], HONEST[5], HONEST[7], *bad])
-    few = verify_bulletin(STAGE.server().answer(batch), STAGE.round)
+    batch = SMALL.batch([*HONEST[:4], HONEST[5], HONEST[7], *bad])
+    few = verify_bulletin(SMALL.server().answer(batch), SMALL.round)
     assert [tally.kept for tally in few.heading.tallies] == [2, 4]
     for number, settled in ((0, 1), (1, 0)):
         book = Ledger.open(tmp_path / str(number), epsilon=9.0, delta=1e-2)
-        mine = STAGE.invitations[number].join((0.5, 0.5), ledger=book, entropy=STAGE.entropy)
+        mine = SMALL.invitations[number].join((0.5, 0.5), ledger=book, entropy=SMALL.entropy)
         before = book.spent
         for _ in range(2):
             with pytest.raises(Refused, match="too few"):
@@ -153,13 +153,13 @@ def test_a_refused_round_is_settled_by_what_the_server_kept(tmp_path: Path) -> N
 
 def test_the_same_batch_gives_the_same_bulletin() -> None:
     """A retry and a restart find the stored bulletin; another batch is refused."""
-    server, batch = STAGE.server(), STAGE.batch(HONEST)
+    server, batch = SMALL.server(), SMALL.batch(HONEST)
     first = server.answer(batch)
     assert server.answer(batch) == first
-    again = Server(STAGE.round, keys=STAGE.cast.server, task=Echo(), state=server.state)
+    again = Server(SMALL.round, keys=SMALL.roles.server, task=Echo(), state=server.state)
     assert again.answer(batch) == first
     with pytest.raises(Refused, match="another batch"):
-        server.answer(STAGE.batch(STAGE.crowd(3)))
+        server.answer(SMALL.batch(SMALL.crowd(3)))
     assert server.answer(batch) == first
 
 
@@ -167,8 +167,8 @@ def test_the_same_batch_gives_the_same_bulletin() -> None:
 def test_a_batch_is_taken_in_its_phase_only(phase: Phase) -> None:
     """A round that does not await its batch, or is over, takes none; and nothing changes."""
     state = ServerState(phase)
-    server = Server(STAGE.round, keys=STAGE.cast.server, task=Echo(), state=state)
-    batch = STAGE.batch(HONEST)
+    server = Server(SMALL.round, keys=SMALL.roles.server, task=Echo(), state=state)
+    batch = SMALL.batch(HONEST)
     if MOVES.allows(phase, "accept"):
         server.accept(batch)
         assert server.phase is MOVES.after(phase, "accept")
@@ -181,30 +181,30 @@ def test_a_batch_is_taken_in_its_phase_only(phase: Phase) -> None:
 
 def test_a_refusal_counts_what_the_batch_says() -> None:
     """A batch that its task cannot answer gives a signed bulletin without entries."""
-    batch = STAGE.batch(HONEST)
-    raw = refusal(batch, round_=STAGE.round, keys=STAGE.cast.server)
-    heading = Bulletin.decode(raw, STAGE.round).heading
-    STAGE.cast.server.signing.public.check(heading.signature, heading.signed_part())
+    batch = SMALL.batch(HONEST)
+    raw = refusal(batch, round_=SMALL.round, keys=SMALL.roles.server)
+    heading = Bulletin.decode(raw, SMALL.round).heading
+    SMALL.roles.server.signing.public.check(heading.signature, heading.signed_part())
     assert (heading.outcome, heading.sizes) == (REFUSED, (0, 0))
     assert [tally.kept for tally in heading.tallies] == [4, 4]
 
 
 def test_every_answer_of_a_group_has_one_size() -> None:
     """Entries are the address and as many bytes as the terms say, sorted by address."""
-    bulletin = Bulletin.decode(STAGE.server().answer(STAGE.batch(HONEST)), STAGE.round)
+    bulletin = Bulletin.decode(SMALL.server().answer(SMALL.batch(HONEST)), SMALL.round)
     for number, group in enumerate(bulletin.entries):
-        assert {len(entry) for entry in group} == {STAGE.round.entry_size(number)}
+        assert {len(entry) for entry in group} == {SMALL.round.entry_size(number)}
         assert list(group) == sorted(group)
 
 
 def test_a_batch_that_skipped_a_shuffler_is_refused() -> None:
     """The first shuffler's batch is no substitute for the last one's."""
-    stage = Stage(shufflers=2)
-    first = stage.shuffler(0)
-    for mine in stage.crowd(3):
+    small = SmallRound(shufflers=2)
+    first = small.shuffler(0)
+    for mine in small.crowd(3):
         first.receive(mine.upload, now=1_000)
     with pytest.raises((Malformed, BadSignature)):
-        stage.server().answer(released(first))
+        small.server().answer(released(first))
 
 
 def test_a_failing_task_changes_nothing() -> None:
@@ -215,37 +215,37 @@ def test_a_failing_task_changes_nothing() -> None:
             raise Misuse(f"not today, not for {len(estimates)} groups")
 
     server, batch = (
-        Server(STAGE.round, keys=STAGE.cast.server, task=Broken()),
-        STAGE.batch(HONEST),
+        Server(SMALL.round, keys=SMALL.roles.server, task=Broken()),
+        SMALL.batch(HONEST),
     )
     with pytest.raises(Misuse, match="not today"):
         server.answer(batch)
     assert (server.phase, server.state.bulletin) == (Phase.BATCHED, b"")
-    mended = Server(STAGE.round, keys=STAGE.cast.server, task=Echo(), state=server.state)
-    assert Bulletin.decode(mended.answer(batch), STAGE.round).heading.outcome == ANSWERED
+    mended = Server(SMALL.round, keys=SMALL.roles.server, task=Echo(), state=server.state)
+    assert Bulletin.decode(mended.answer(batch), SMALL.round).heading.outcome == ANSWERED
 
 
 def test_terms_with_wrong_sizes_start_no_server() -> None:
     """A payload or an answer that cannot have the stated size is found before the round."""
-    first, second = STAGE.round.terms.groups
+    first, second = SMALL.round.terms.groups
     for changed in (replace(first, payload_size=3), replace(first, answer_size=16)):
-        terms = replace(STAGE.round.terms, groups=(changed, second))
+        terms = replace(SMALL.round.terms, groups=(changed, second))
         with pytest.raises(Refused):
-            Server(Round(terms, STAGE.round.document), keys=STAGE.cast.server, task=Echo())
+            Server(Round(terms, SMALL.round.document), keys=SMALL.roles.server, task=Echo())
 
 
 def test_a_task_of_other_groups_starts_no_server() -> None:
     """Two groups in the terms and three in the task do not go together."""
     with pytest.raises(Refused, match="has the groups"):
-        Server(STAGE.round, keys=STAGE.cast.server, task=Echo(("a", "b", "c")))
+        Server(SMALL.round, keys=SMALL.roles.server, task=Echo(("a", "b", "c")))
 
 
 def test_keys_and_task_must_be_those_of_the_terms() -> None:
     """Other keys or another task make no server of this round."""
     with pytest.raises(Misuse, match="keys"):
-        Server(STAGE.round, keys=STAGE.cast.shufflers[0], task=Echo())
+        Server(SMALL.round, keys=SMALL.roles.shufflers[0], task=Echo())
     with pytest.raises(Misuse, match="task"):
-        Server(STAGE.round, keys=STAGE.cast.server, task=Echo(name="other"))
+        Server(SMALL.round, keys=SMALL.roles.server, task=Echo(name="other"))
 
 
 def test_a_draft_needs_every_group_of_its_task() -> None:
@@ -257,6 +257,6 @@ def test_a_draft_needs_every_group_of_its_task() -> None:
 
 def test_sizes_are_those_of_the_paper_or_below() -> None:
     """An upload has at most 300 bytes, an entry at most 200; the paper has 1.3 and 1.8 KB."""
-    assert len(HONEST[0].upload) == STAGE.round.upload_size(0) <= 300
-    assert STAGE.round.entry_size(0) <= 200
-    assert Upload.decode(HONEST[0].upload, STAGE.round).group == 0
+    assert len(HONEST[0].upload) == SMALL.round.upload_size(0) <= 300
+    assert SMALL.round.entry_size(0) <= 200
+    assert Upload.decode(HONEST[0].upload, SMALL.round).group == 0

@@ -23,15 +23,15 @@ from coatcheck.protocol.shuffler import (
     fresh_state,
 )
 from coatcheck.protocol.ticket import Ticket
-from rounds import CLOSES, OPENS, Stage, released
+from rounds import CLOSES, OPENS, SmallRound, released
 
-STAGE = Stage(minimum=2)
-CROWD = STAGE.crowd(3)
+SMALL = SmallRound(minimum=2)
+CROWD = SMALL.crowd(3)
 
 
 def filled() -> Shuffler:
     """Return an open shuffler that holds three uploads of each group."""
-    shuffler = STAGE.shuffler()
+    shuffler = SMALL.shuffler()
     for ticket in CROWD:
         shuffler.receive(ticket.upload, now=OPENS)
     return shuffler
@@ -41,27 +41,27 @@ def restarted(shuffler: Shuffler) -> Shuffler:
     """Store the state as bytes and start again from them."""
     raw = msgspec.msgpack.encode(shuffler.state)
     state = msgspec.msgpack.decode(raw, type=ShufflerState)
-    return Shuffler(shuffler.round, keys=STAGE.cast.shufflers[shuffler.hop], state=state)
+    return Shuffler(shuffler.round, keys=SMALL.roles.shufflers[shuffler.hop], state=state)
 
 
 def test_the_same_bytes_get_the_same_receipt() -> None:
     """A retry changes nothing and is answered as the first time, also after a restart."""
-    shuffler = STAGE.shuffler()
+    shuffler = SMALL.shuffler()
     first = shuffler.receive(CROWD[0].upload, now=OPENS)
     again = restarted(shuffler).receive(CROWD[0].upload, now=OPENS + 1)
     assert first == again == shuffler.receive(CROWD[0].upload, now=OPENS)
     assert shuffler.crowd == (1, 0)
     receipt = Receipt.decode(first)
-    STAGE.cast.shufflers[0].signing.public.check(receipt.signature, receipt.signed_part())
+    SMALL.roles.shufflers[0].signing.public.check(receipt.signature, receipt.signed_part())
 
 
 def test_other_bytes_under_the_same_id_are_refused() -> None:
     """Fresh noise under an old id would be a second report: it changes nothing."""
-    shuffler = STAGE.shuffler()
+    shuffler = SMALL.shuffler()
     shuffler.receive(CROWD[0].upload, now=OPENS)
-    first, other, driver = (Upload.decode(CROWD[n].upload, STAGE.round) for n in (0, 2, 1))
+    first, other, driver = (Upload.decode(CROWD[n].upload, SMALL.round) for n in (0, 2, 1))
     for body, group in ((other.body, 0), (driver.body, 1)):
-        clash = Upload(group, first.digest, first.id, body).encode(STAGE.round)
+        clash = Upload(group, first.digest, first.id, body).encode(SMALL.round)
         with pytest.raises(Refused, match="under this id"):
             shuffler.receive(clash, now=OPENS)
     assert shuffler.crowd == (1, 0)
@@ -71,7 +71,7 @@ def test_every_wrong_length_is_refused_before_any_cryptography(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """From nothing to twice the size only one length is taken, and no key is touched for others."""
-    shuffler = STAGE.shuffler()
+    shuffler = SMALL.shuffler()
     raw = CROWD[0].upload
     monkeypatch.setattr(shuffler, "_keys", None)
     for size in itertools.chain(range(len(raw)), range(len(raw) + 1, 2 * len(raw))):
@@ -86,7 +86,7 @@ def test_an_upload_for_elsewhere_is_refused(at: int, change: int) -> None:
     """Another version, suite, group or digest in the head does not come in."""
     raw = bytearray(CROWD[0].upload)
     raw[at] ^= change
-    shuffler = STAGE.shuffler()
+    shuffler = SMALL.shuffler()
     if at == 2 and raw[2] == 1:
         shuffler.receive(bytes(raw), now=OPENS)  # the other group: it will not open there
         return
@@ -97,8 +97,8 @@ def test_an_upload_for_elsewhere_is_refused(at: int, change: int) -> None:
 def test_early_and_late_uploads_are_refused() -> None:
     """Before the opening, after the expiry and after the release nothing comes in."""
     shuffler = filled()
-    late = STAGE.join(0)
-    for now in (OPENS - 1, STAGE.round.terms.expires):
+    late = SMALL.join(0)
+    for now in (OPENS - 1, SMALL.round.terms.expires):
         with pytest.raises(Refused):
             shuffler.receive(late.upload, now=now)
     released(shuffler)
@@ -108,7 +108,7 @@ def test_early_and_late_uploads_are_refused() -> None:
 
 def test_no_release_before_its_time_or_below_the_minimum() -> None:
     """One group short is enough to hold everybody back; the round stays open for more."""
-    shuffler = STAGE.shuffler()
+    shuffler = SMALL.shuffler()
     for ticket in CROWD[:3]:
         shuffler.receive(ticket.upload, now=OPENS)
     with pytest.raises(Refused, match="still open"):
@@ -125,9 +125,9 @@ def test_no_release_before_its_time_or_below_the_minimum() -> None:
 
 def test_uploads_that_do_not_open_count_for_nobody() -> None:
     """Rubbish of the right size cannot make up a crowd, and is dropped with a reason."""
-    shuffler = STAGE.shuffler()
+    shuffler = SMALL.shuffler()
     rubbish = [
-        Upload(0, STAGE.round.digest, bytes([n]) * 16, bytes(168)).encode(STAGE.round)
+        Upload(0, SMALL.round.digest, bytes([n]) * 16, bytes(168)).encode(SMALL.round)
         for n in range(5)
     ]
     for raw in (*rubbish, CROWD[0].upload, CROWD[1].upload, CROWD[3].upload):
@@ -138,38 +138,38 @@ def test_uploads_that_do_not_open_count_for_nobody() -> None:
     assert shuffler.phase is Phase.CLOSED
     shuffler.reopen(now=CLOSES)
     shuffler.receive(CROWD[2].upload, now=OPENS)
-    batch = Batch.decode(released(shuffler), STAGE.round)
+    batch = Batch.decode(released(shuffler), SMALL.round)
     assert (batch.tallies[0].received, batch.tallies[0].dropped[0]) == (7, 5)
     assert batch.tallies[0].kept == len(batch.items[0]) == 2
 
 
 def test_a_copied_body_under_another_id_does_not_open() -> None:
     """A thief who copies somebody's sealed report gets it dropped; the owner's stays."""
-    shuffler = STAGE.shuffler()
-    owner = Upload.decode(CROWD[0].upload, STAGE.round)
-    copy = Upload(0, owner.digest, b"another name, ok", owner.body).encode(STAGE.round)
+    shuffler = SMALL.shuffler()
+    owner = Upload.decode(CROWD[0].upload, SMALL.round)
+    copy = Upload(0, owner.digest, b"another name, ok", owner.body).encode(SMALL.round)
     shuffler.receive(copy, now=OPENS)
     for ticket in CROWD:
         shuffler.receive(ticket.upload, now=OPENS)
-    batch = Batch.decode(released(shuffler), STAGE.round)
+    batch = Batch.decode(released(shuffler), SMALL.round)
     assert batch.tallies[0].kept == 3
     assert batch.tallies[0].dropped[0] == 1
 
 
 def test_nothing_of_sixteen_bytes_is_common_to_upload_and_batch() -> None:
     """What goes in cannot be recognized in what comes out, at any hop of a cascade."""
-    stage = Stage(minimum=2, shufflers=2)
-    tickets = stage.crowd(4)
+    small = SmallRound(minimum=2, shufflers=2)
+    tickets = small.crowd(4)
     seen = [[ticket.upload for ticket in tickets]]
     raw = b""
     for hop in range(2):
-        shuffler = stage.shuffler(hop)
+        shuffler = small.shuffler(hop)
         if hop:
             shuffler.accept(raw)
         for ticket in () if hop else tickets:
             shuffler.receive(ticket.upload, now=OPENS)
         raw = released(shuffler)
-        batch = Batch.decode(raw, stage.round)
+        batch = Batch.decode(raw, small.round)
         seen.append([item for group in batch.items for item in group])
     for before, after in itertools.combinations(seen, 2):
         windows = {item[at : at + 16] for item in before for at in range(len(item) - 15)}
@@ -189,11 +189,11 @@ def test_a_restart_does_not_change_the_order() -> None:
 
 def test_the_order_does_not_depend_on_arrival() -> None:
     """The same uploads in any order of arrival leave in the same order under one secret."""
-    secret = STAGE.shuffler().state.secret
+    secret = SMALL.shuffler().state.secret
     batches = set()
     for order in ([0, 1, 2, 3, 4, 5], [5, 4, 3, 2, 1, 0], [2, 5, 0, 3, 1, 4]):
         state = ShufflerState(bytearray(secret))
-        shuffler = Shuffler(STAGE.round, keys=STAGE.cast.shufflers[0], state=state)
+        shuffler = Shuffler(SMALL.round, keys=SMALL.roles.shufflers[0], state=state)
         for place in order:
             shuffler.receive(CROWD[place].upload, now=OPENS)
         batches.add(released(shuffler))
@@ -202,10 +202,10 @@ def test_the_order_does_not_depend_on_arrival() -> None:
 
 def test_the_rank_is_the_specs() -> None:
     """SPEC section 10, computed by hand: 16 bytes under a secret of 32, by group and digest."""
-    shuffler = STAGE.shuffler()
+    shuffler = SMALL.shuffler()
     secret, name = bytes(shuffler.state.secret), b"n" * 16
     for group in (0, 1):
-        data = bytes([group]) + STAGE.round.digest + name
+        data = bytes([group]) + SMALL.round.digest + name
         by_hand = hashlib.blake2b(data, key=secret, digest_size=16, person=b"coatcheck order\0")
         assert shuffler._rank(group, name) == by_hand.digest()
     assert (len(secret), GRACE) == (32, 24 * 60 * 60)
@@ -217,15 +217,15 @@ def test_the_order_is_uniform() -> None:
     Chi-square with 23 degrees of freedom; the seed is fixed, and for a fresh seed a uniform
     order would fail with probability 1e-4.
     """
-    stage = Stage(seed=7)
-    uploads = [stage.join(0).upload for _ in range(4)]
-    names = [Upload.decode(raw, stage.round).id for raw in uploads]
+    small = SmallRound(seed=7)
+    uploads = [small.join(0).upload for _ in range(4)]
+    names = [Upload.decode(raw, small.round).id for raw in uploads]
     counts = dict.fromkeys(itertools.permutations(range(4)), 0)
     for _ in range(4_800):
         shuffler = Shuffler(
-            stage.round,
-            keys=stage.cast.shufflers[0],
-            state=fresh_state(stage.entropy, simulated=True),
+            small.round,
+            keys=small.roles.shufflers[0],
+            state=fresh_state(small.entropy, simulated=True),
         )
         ranks = [shuffler._rank(0, name) for name in names]
         counts[tuple(sorted(range(4), key=ranks.__getitem__))] += 1
@@ -237,12 +237,12 @@ def test_released_batches_follow_the_ranks() -> None:
 
     Chi-square over 360 rounds with 5 degrees of freedom, seed fixed; false alarm 1e-4.
     """
-    stage = Stage(seed=11)
-    tickets = stage.crowd(3)
-    first = Batch.decode(stage.batch(tickets), stage.round).items[0]
+    small = SmallRound(seed=11)
+    tickets = small.crowd(3)
+    first = Batch.decode(small.batch(tickets), small.round).items[0]
     counts = dict.fromkeys(itertools.permutations(sorted(first)), 0)
     for _ in range(360):
-        items = Batch.decode(stage.batch(tickets), stage.round).items[0]
+        items = Batch.decode(small.batch(tickets), small.round).items[0]
         counts[items] += 1
     assert stats.chisquare(list(counts.values())).pvalue > 1e-4
 
@@ -279,9 +279,9 @@ def test_an_abandoned_round_forgets_and_stays_shut() -> None:
     assert shuffler.phase is Phase.ABANDONED
 
 
-CASCADE = Stage(shufflers=2)
+CASCADE = SmallRound(shufflers=2)
 FIRST = CASCADE.crowd(3)
-EXPIRES = STAGE.round.terms.expires
+EXPIRES = SMALL.round.terms.expires
 
 
 def in_phase(phase: Phase) -> Shuffler:
@@ -302,7 +302,7 @@ def in_phase(phase: Phase) -> Shuffler:
 def made(shuffler: Shuffler, move: str) -> None:
     """Make a move with what it needs; nothing but the phase can be wrong with it."""
     calls: dict[str, Callable[[], object]] = {
-        "receive": lambda: shuffler.receive(STAGE.join(0).upload, now=OPENS),
+        "receive": lambda: shuffler.receive(SMALL.join(0).upload, now=OPENS),
         "accept": lambda: shuffler.accept(b""),
         "close": lambda: shuffler.close(now=CLOSES),
         "reopen": lambda: shuffler.reopen(now=CLOSES),
@@ -376,14 +376,14 @@ def test_a_lost_receipt_is_given_again_while_the_round_is_closed() -> None:
     first = filled().receive(CROWD[0].upload, now=OPENS)
     assert shuffler.receive(CROWD[0].upload, now=OPENS) == first
     with pytest.raises(Refused, match="closed"):
-        shuffler.receive(STAGE.join(0).upload, now=OPENS)
+        shuffler.receive(SMALL.join(0).upload, now=OPENS)
 
 
 def test_the_time_for_uploads_is_exact() -> None:
     """The first second and the last one count, the ones around them do not."""
-    shuffler = STAGE.shuffler()
+    shuffler = SMALL.shuffler()
     for now, is_open in ((OPENS - 1, False), (OPENS, True), (EXPIRES - 1, True), (EXPIRES, False)):
-        upload = STAGE.join(0).upload
+        upload = SMALL.join(0).upload
         if is_open:
             shuffler.receive(upload, now=now)
             continue
@@ -393,10 +393,10 @@ def test_the_time_for_uploads_is_exact() -> None:
 
 def test_the_keys_are_those_of_the_terms() -> None:
     """The right signing key with another sealing key starts no shuffler."""
-    keys = Stage(minimum=2).cast.shufflers[0]
-    keys.opening = STAGE.cast.server.opening
+    keys = SmallRound(minimum=2).roles.shufflers[0]
+    keys.opening = SMALL.roles.server.opening
     with pytest.raises(Misuse, match="sealing key"):
-        Shuffler(STAGE.round, keys=keys, state=fresh_state(system()))
+        Shuffler(SMALL.round, keys=keys, state=fresh_state(system()))
 
 
 def test_equal_items_of_a_batch_are_one() -> None:
@@ -407,8 +407,8 @@ def test_equal_items_of_a_batch_are_one() -> None:
     items = ((*batch.items[0], batch.items[0][0]), batch.items[1])
     double = Batch(batch.digest, 0, tallies, items)
     second = CASCADE.shuffler(1)
-    signing = CASCADE.cast.shufflers[0].signing
-    second.accept(double.encode() + signing.sign(double.signed_part()))
+    signing = CASCADE.roles.shufflers[0].signing
+    second.accept(double.sign(signing.sign))
     tally = Batch.decode(second.release(), CASCADE.round).tallies[0]
     assert (tally.received, tally.kept) == (4, 3)
     assert tally.dropped[REASONS.index("repeated")] == 1
@@ -416,9 +416,9 @@ def test_equal_items_of_a_batch_are_one() -> None:
 
 def test_a_cascade_takes_batches_of_its_neighbor_only() -> None:
     """The second shuffler refuses uploads, foreign signatures, and a second batch."""
-    stage, tickets = CASCADE, FIRST
-    raw, other = (_first_batch(stage, tickets[:size]) for size in (6, 4))
-    second = stage.shuffler(1)
+    small, tickets = CASCADE, FIRST
+    raw, other = (_first_batch(small, tickets[:size]) for size in (6, 4))
+    second = small.shuffler(1)
     with pytest.raises(Misuse):
         second.receive(tickets[0].upload, now=OPENS)
     with pytest.raises(Refused, match="has not come"):
@@ -429,14 +429,14 @@ def test_a_cascade_takes_batches_of_its_neighbor_only() -> None:
     second.accept(raw)
     with pytest.raises(Refused, match="another batch"):
         second.accept(other)
-    batch = Batch.decode(released(second), stage.round)
+    batch = Batch.decode(released(second), small.round)
     assert [tally.kept for tally in batch.tallies] == [3, 3]
     with pytest.raises(Malformed):
-        stage.shuffler(0).accept(raw)
+        small.shuffler(0).accept(raw)
 
 
-def _first_batch(stage: Stage, tickets: Sequence[Ticket]) -> bytes:
-    shuffler = stage.shuffler(0)
+def _first_batch(small: SmallRound, tickets: Sequence[Ticket]) -> bytes:
+    shuffler = small.shuffler(0)
     for ticket in tickets:
         shuffler.receive(ticket.upload, now=OPENS)
     return released(shuffler)
@@ -452,12 +452,12 @@ def test_the_secret_of_the_order_is_not_seeded() -> None:
 
 def test_only_the_named_keys_run_a_shuffler() -> None:
     """The server's keys, or a stranger's, make no shuffler."""
-    for keys in (STAGE.cast.server, Stage(seed=5).cast.shufflers[0]):
+    for keys in (SMALL.roles.server, SmallRound(seed=5).roles.shufflers[0]):
         with pytest.raises(Misuse):
             Shuffler(
-                STAGE.round,
+                SMALL.round,
                 keys=keys,
-                state=fresh_state(STAGE.entropy, simulated=True),
+                state=fresh_state(SMALL.entropy, simulated=True),
             )
 
 
@@ -474,7 +474,7 @@ def test_altered_batches_do_not_pass(data: st.DataObject) -> None:
     else:
         raw += b"\0"
     with pytest.raises((Malformed, BadSignature)):
-        STAGE.server().answer(bytes(raw))
+        SMALL.server().answer(bytes(raw))
 
 
-BATCH = STAGE.batch(CROWD)
+BATCH = SMALL.batch(CROWD)

@@ -1,4 +1,4 @@
-"""Whole rounds through the real objects: everyone gets the own answer, and letters arrive."""
+"""Whole rounds through the real objects: everyone gets their own answer, and letters arrive."""
 
 from typing import Any
 

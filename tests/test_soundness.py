@@ -20,12 +20,19 @@ from coatcheck.accounting.laws import (
     Fieldwise,
     Law,
     OwnCoin,
+    TwoLevel,
     grid,
     minkowski,
 )
 from coatcheck.accounting.pairs import Atoms, Pair, pair
-from coatcheck.domains import Ball
-from coatcheck.randomizers import BoundedResponse, MinkowskiResponse
+from coatcheck.domains import Ball, Box, Categories, Product
+from coatcheck.randomizers import (
+    BoundedResponse,
+    FieldwiseResponse,
+    MinkowskiResponse,
+    fieldwise,
+)
+from coatcheck.randomizers.baselines import SquareWave
 from crowds import Array, bounded_caps, grid_caps, law_of, minkowski_caps, two_level, worst_delta
 
 SHARES = st.floats(0.02, 0.98)
@@ -142,6 +149,36 @@ def test_fieldwise_bound_holds_for_every_data_set(
     assert truth <= own
     assert truth <= stated
     assert own <= 1.001 * stated + 1e-12  # no pair of values is worse than the one that is used
+
+
+@settings(max_examples=15, deadline=None, derandomize=True)
+@given(st.floats(0.2, 5), SHARES, st.integers(2, 3))
+def test_a_randomizer_of_fields_states_a_law_that_holds(
+    epsilon: float, share: float, labels: int
+) -> None:
+    """What a fieldwise randomizer's integers do to any 3 people is within the law it states."""
+    fields = {"a": Categories(tuple("abc"[:labels])), "b": Categories(("x", "y"))}
+    made = fieldwise(epsilon=epsilon, domain=Product(fields))
+    every = list(itertools.product(range(labels), range(2)))
+    table = np.array([[float(made.mass(y, x)) for y in every] for x in every])
+    law, central = made.law, share * made.epsilon_spent
+    assert isinstance(law, Fieldwise)
+    truth = worst_delta(table, 3, central)
+    assert truth * (1 - 1e-12) <= hockeystick.upper(pair(law), size=3, epsilon=central)
+
+
+def test_fields_that_are_not_understood_are_charged_as_any() -> None:
+    """One part without a law of its own, or too many different fields, leave only the sum."""
+    box = Box((-1.0,), (1.0,))
+    inside = BoundedResponse(domain=box, epsilon=1.0, radius=0.5)
+    parts = {"a": SquareWave(domain=box, epsilon=1.0), "b": inside}
+    made = FieldwiseResponse(domain=Product({"a": box, "b": box}), parts=parts)
+    assert made.law == AnyLdp(epsilon=made.epsilon_spent)
+    many = Fieldwise(laws=tuple(grid(0.1 + 0.01 * i, cells=5 + i) for i in range(9)))
+    assert pair(many) == pair(AnyLdp(epsilon=many.epsilon))
+    # A cap of more than half of the reports, for which nothing is left by rounding.
+    wide = TwoLevel(epsilon=1.0, cap=0.3, apart=1 - 0.3 * math.e + 1e-6)
+    assert pair(Fieldwise(laws=(wide, wide))) == pair(AnyLdp(epsilon=2.0 * (1 + 1e-15)))
 
 
 @pytest.mark.parametrize("crowd", [30, 1000, 10_000])

@@ -11,7 +11,7 @@ from coatcheck.protocol import notices, parcels, server, shuffler, terms
 from coatcheck.protocol.envelope import Purpose
 from coatcheck.protocol.moves import Moves
 from coatcheck.protocol.suites import SUITES
-from rounds import Stage
+from rounds import SmallRound
 
 SPEC = (Path(__file__).parent.parent / "SPEC.md").read_text(encoding="utf-8")
 
@@ -89,7 +89,7 @@ def test_the_fields_of_the_terms_are_the_codes() -> None:
 def test_the_sizes_are_the_codes() -> None:
     """The formulas of section 6 and the fixed sizes give what the code gives."""
     for suite in SUITES.values():
-        round_ = Stage(suite=suite.name, shufflers=2, note_size=3).round
+        round_ = SmallRound(suite=suite.name, shufflers=2, note_size=3).round
         o, c = suite.overhead, suite.contact_size
         group = round_.terms.groups[0]
         report = 2 + c + group.payload_size + group.note_size

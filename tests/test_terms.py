@@ -21,14 +21,14 @@ from coatcheck.protocol.agreement import (
 from coatcheck.protocol.suites import SUITES
 from coatcheck.protocol.terms import read_terms, write_terms
 from coatcheck.protocol.trust import Trust
-from rounds import Stage, signed_blindly
+from rounds import SmallRound, signed_blindly
 
-STAGE = Stage(shufflers=2)
+SMALL = SmallRound(shufflers=2)
 
 
 def altered(change: Callable[[dict[str, Any]], object]) -> bytes:
     """Return the document with a change made to its JSON."""
-    plain = json.loads(STAGE.round.document)
+    plain = json.loads(SMALL.round.document)
     change(plain)
     return json.dumps(plain).encode()
 
@@ -46,10 +46,10 @@ def set_to(*path: str | int, value: object) -> Callable[[dict[str, Any]], object
 
 def test_terms_survive_writing_and_reading() -> None:
     """The document reads back to equal terms, and its digest is of its exact bytes."""
-    round_ = read_terms(write_terms(STAGE.round.terms))
-    assert round_.terms == STAGE.round.terms
-    assert round_.digest == STAGE.round.digest
-    assert read_terms(STAGE.round.document + b" ").digest != STAGE.round.digest
+    round_ = read_terms(write_terms(SMALL.round.terms))
+    assert round_.terms == SMALL.round.terms
+    assert round_.digest == SMALL.round.digest
+    assert read_terms(SMALL.round.document + b" ").digest != SMALL.round.digest
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_terms_survive_writing_and_reading() -> None:
         lambda plain: plain.pop("coatcheck"),
         lambda plain: plain.pop("suite"),
         lambda plain: plain["task"]["params"].update(name="learning"),
-        set_to("round", value="evening\n"),
+        set_to("round", value="example\n"),
         set_to("groups", 0, "name", value="riders\n"),
         set_to("task", "name", value="echo\n"),
         set_to("shufflers", 0, "name", value="shuffler\n"),
@@ -110,8 +110,8 @@ def test_terms_are_read_strictly(change: Callable[[dict[str, Any]], object]) -> 
         b"\xff",
         b" " * (1 << 17),
         b"[" * 60_000,
-        STAGE.round.document.replace(b'"delta": 0.001', b'"delta": NaN'),
-        STAGE.round.document.replace(b'"opens"', b'"opens": 1, "opens"'),
+        SMALL.round.document.replace(b'"delta": 0.001', b'"delta": NaN'),
+        SMALL.round.document.replace(b'"opens"', b'"opens": 1, "opens"'),
     ],
 )
 def test_what_is_no_document_is_malformed(document: bytes) -> None:
@@ -123,8 +123,8 @@ def test_what_is_no_document_is_malformed(document: bytes) -> None:
 @pytest.mark.parametrize("spelled", ["{}\n", "{} ", " {}", "\t{}"])
 def test_a_server_is_not_its_own_shuffler_under_another_spelling(spelled: str) -> None:
     """Python's hex decoder skips blanks, so a key with one must not get as far as that."""
-    own = STAGE.cast.server
-    fake = STAGE.cast.shufflers[0].opening.public_raw.hex()
+    own = SMALL.roles.server
+    fake = SMALL.roles.shufflers[0].opening.public_raw.hex()
     party = {"verifying": spelled.format(own.signing.public_raw.hex()), "sealing": fake}
     document = altered(lambda plain: plain.update(shufflers=[{**plain["shufflers"][0], **party}]))
     with pytest.raises(Malformed):
@@ -134,7 +134,7 @@ def test_a_server_is_not_its_own_shuffler_under_another_spelling(spelled: str) -
 @pytest.mark.parametrize("field", ["server", "shufflers"])
 def test_signatures_have_one_spelling(field: str) -> None:
     """A newline after the hex digits of a signature is refused, too."""
-    plain = json.loads(write_signed(STAGE.signed))
+    plain = json.loads(write_signed(SMALL.signed))
     plain[field] = plain[field] + "\n" if field == "server" else [plain[field][0] + "\n"] * 2
     with pytest.raises(Malformed):
         read_signed(json.dumps(plain).encode())
@@ -142,8 +142,8 @@ def test_signatures_have_one_spelling(field: str) -> None:
 
 def test_signed_terms_settle() -> None:
     """With every signature and every key trusted the round is agreed, also after a journey."""
-    again = read_signed(write_signed(STAGE.signed))
-    assert accept(again, trusted=STAGE.cast.trusted).digest == STAGE.round.digest
+    again = read_signed(write_signed(SMALL.signed))
+    assert accept(again, trusted=SMALL.roles.trusted).digest == SMALL.round.digest
 
 
 @pytest.mark.parametrize(
@@ -157,16 +157,16 @@ def test_what_is_no_signed_document_is_malformed(raw: bytes) -> None:
 
 def test_one_changed_byte_breaks_every_signature() -> None:
     """Signatures are over the exact bytes: even a space more is other terms."""
-    signed = STAGE.signed
+    signed = SMALL.signed
     with pytest.raises(BadSignature):
         settle(SignedTerms(signed.document + " ", signed.server, signed.shufflers))
 
 
 def test_every_shuffler_must_have_signed() -> None:
     """Terms with a missing, swapped or foreign signature do not settle."""
-    signed, cast = STAGE.signed, STAGE.cast
-    draft = propose(STAGE.round.terms, keys=cast.server)
-    half = countersign(draft, keys=cast.shufflers[0], pledged={})
+    signed, roles = SMALL.signed, SMALL.roles
+    draft = propose(SMALL.round.terms, keys=roles.server)
+    half = countersign(draft, keys=roles.shufflers[0], pledged={})
     for early in (draft, half):
         with pytest.raises(BadSignature, match="wait until all have"):
             settle(early)
@@ -182,7 +182,7 @@ def test_every_shuffler_must_have_signed() -> None:
 
 def test_a_stranger_among_the_parties_is_refused() -> None:
     """A person settles only terms all of whose parties are known from elsewhere."""
-    known = STAGE.cast.trusted
+    known = SMALL.roles.trusted
     for fewer in (
         Trust(),
         dataclasses.replace(known, server=frozenset()),
@@ -191,20 +191,20 @@ def test_a_stranger_among_the_parties_is_refused() -> None:
         dataclasses.replace(known, board=frozenset()),
     ):
         with pytest.raises(Refused, match="not one you trust"):
-            accept(STAGE.signed, trusted=fewer)
+            accept(SMALL.signed, trusted=fewer)
 
 
 def test_a_key_is_trusted_in_its_role_only() -> None:
     """Server and board together cannot put the board's key where a shuffler should be."""
-    stage = Stage()
-    cast, other = stage.cast, Stage(seed=99).cast.server.opening.public_raw.hex()
-    plain = json.loads(stage.round.document)
-    plain["shufflers"][0].update(verifying=cast.board.signing.public_raw.hex(), sealing=other)
-    plain["board"]["verifying"] = cast.shufflers[0].signing.public_raw.hex()
+    small = SmallRound()
+    roles, other = small.roles, SmallRound(seed=99).roles.server.opening.public_raw.hex()
+    plain = json.loads(small.round.document)
+    plain["shufflers"][0].update(verifying=roles.board.signing.public_raw.hex(), sealing=other)
+    plain["board"]["verifying"] = roles.shufflers[0].signing.public_raw.hex()
     document = json.dumps(plain).encode()
-    signed = signed_blindly(document, server=cast.server, shufflers=[cast.board])
+    signed = signed_blindly(document, server=roles.server, shufflers=[roles.board])
     with pytest.raises(Refused, match="not one you trust as a shuffler"):
-        accept(signed, trusted=cast.trusted)
+        accept(signed, trusted=roles.trusted)
     # The weaker form admits it, as its name says.
     loose = Trust(anywhere=frozenset(bytes.fromhex(p["verifying"]) for p in _everyone(plain)))
     assert accept(signed, trusted=loose)
@@ -217,33 +217,33 @@ def _everyone(plain: dict[str, Any]) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("kept", [0, 1])
 def test_a_cascade_without_a_shuffler_that_is_relied_on_is_refused(kept: int) -> None:
     """Which one is honest is not known, so the server may leave out neither."""
-    cast = STAGE.cast
+    roles = SMALL.roles
     document = altered(lambda plain: plain.update(shufflers=[plain["shufflers"][kept]]))
-    signed = signed_blindly(document, server=cast.server, shufflers=[cast.shufflers[kept]])
+    signed = signed_blindly(document, server=roles.server, shufflers=[roles.shufflers[kept]])
     with pytest.raises(Refused, match=f"leave out shuffler {2 - kept} of the 2"):
-        accept(signed, trusted=cast.trusted)
-    alone = dataclasses.replace(cast.trusted, shufflers=(cast.trusted.shufflers[kept],))
+        accept(signed, trusted=roles.trusted)
+    alone = dataclasses.replace(roles.trusted, shufflers=(roles.trusted.shufflers[kept],))
     assert accept(signed, trusted=alone)
 
 
 def test_a_shuffler_whose_keys_change_is_known_by_either() -> None:
     """Old and new key of one shuffler are one entry; the cascade needs one of them."""
-    fresh = Stage(seed=99).cast.shufflers[0].signing.public_raw
-    first, second = STAGE.cast.trusted.shufflers
-    known = dataclasses.replace(STAGE.cast.trusted, shufflers=(first | {fresh}, second))
-    assert accept(STAGE.signed, trusted=known)
+    fresh = SmallRound(seed=99).roles.shufflers[0].signing.public_raw
+    first, second = SMALL.roles.trusted.shufflers
+    known = dataclasses.replace(SMALL.roles.trusted, shufflers=(first | {fresh}, second))
+    assert accept(SMALL.signed, trusted=known)
     apart = dataclasses.replace(known, shufflers=(first, frozenset([fresh]), second))
     with pytest.raises(Refused, match="leave out shuffler 2 of the 3"):
-        accept(STAGE.signed, trusted=apart)
+        accept(SMALL.signed, trusted=apart)
 
 
 def test_a_key_without_a_role_may_stand_anywhere() -> None:
     """An empty role is trust in any role, and no cascade needs such a key."""
-    known = STAGE.cast.trusted
+    known = SMALL.roles.trusted
     keys = [*known.server, *known.board, *(key for each in known.shufflers for key in each)]
     anywhere = Trust.of([("", keys)])
     assert anywhere == Trust(anywhere=frozenset(keys))
-    assert accept(STAGE.signed, trusted=anywhere)
+    assert accept(SMALL.signed, trusted=anywhere)
 
 
 def test_a_role_that_does_not_exist_is_misuse() -> None:
@@ -254,90 +254,90 @@ def test_a_role_that_does_not_exist_is_misuse() -> None:
 
 def test_only_the_named_parties_sign() -> None:
     """A key that the terms do not name cannot propose or counter-sign them."""
-    stranger = Stage(seed=99).cast
+    stranger = SmallRound(seed=99).roles
     with pytest.raises(Misuse):
-        propose(STAGE.round.terms, keys=stranger.server)
+        propose(SMALL.round.terms, keys=stranger.server)
     with pytest.raises(Misuse):
-        countersign(STAGE.signed, keys=stranger.server, pledged={})
+        countersign(SMALL.signed, keys=stranger.server, pledged={})
 
 
 def test_a_shuffler_signs_one_version_of_a_round() -> None:
     """Split terms: the second version under a name is refused, the first may be signed again."""
-    cast, pledged = STAGE.cast, dict[str, bytes]()
-    keys = cast.shufflers[0]
-    first = propose(STAGE.round.terms, keys=cast.server)
+    roles, pledged = SMALL.roles, dict[str, bytes]()
+    keys = roles.shufflers[0]
+    first = propose(SMALL.round.terms, keys=roles.server)
     countersign(first, keys=keys, pledged=pledged)
     countersign(first, keys=keys, pledged=pledged)
-    other = json.loads(STAGE.round.document)
+    other = json.loads(SMALL.round.document)
     other["closes"] += 1
     terms = read_terms(json.dumps(other).encode()).terms
-    second = propose(terms, keys=cast.server)
+    second = propose(terms, keys=roles.server)
     with pytest.raises(TwoFaces):
         countersign(second, keys=keys, pledged=pledged)
-    assert pledged == {"evening": STAGE.round.digest}
+    assert pledged == {"example": SMALL.round.digest}
 
 
 def test_low_order_keys_in_terms_are_refused() -> None:
     """A shuffler with a low-order sealing key does not settle, whoever signed."""
-    cast = STAGE.cast
+    roles = SMALL.roles
     document = altered(set_to("shufflers", 0, "sealing", value="00" * 32))
     with pytest.raises(BadKey):
-        settle(signed_blindly(document, server=cast.server, shufflers=cast.shufflers))
+        settle(signed_blindly(document, server=roles.server, shufflers=roles.shufflers))
 
 
 @pytest.mark.parametrize("role", ["server", "shufflers", "board"])
 def test_a_key_that_anybody_could_sign_for_does_not_settle(role: str) -> None:
     """The board's key is decoded as strictly as the others, though it has signed nothing yet."""
-    cast = STAGE.cast
+    roles = SMALL.roles
     path = (role, 0) if role == "shufflers" else (role,)
     document = altered(set_to(*path, "verifying", value=(1).to_bytes(32, "little").hex()))
     with pytest.raises(BadKey, match="small order"):
-        settle(signed_blindly(document, server=cast.server, shufflers=cast.shufflers))
+        settle(signed_blindly(document, server=roles.server, shufflers=roles.shufflers))
 
 
 def test_documents_have_a_largest_size() -> None:
     """Signed terms of the very limit are read; a byte more is not, however good it is."""
-    raw = write_signed(STAGE.signed)
-    assert read_signed(raw.ljust(1 << 17)) == STAGE.signed
+    raw = write_signed(SMALL.signed)
+    assert read_signed(raw.ljust(1 << 17)) == SMALL.signed
     with pytest.raises(Malformed, match="at most"):
         read_signed(raw.ljust((1 << 17) + 1))
-    document = STAGE.round.document
-    assert read_terms(document.ljust(1 << 16)).terms == STAGE.round.terms
+    document = SMALL.round.document
+    assert read_terms(document.ljust(1 << 16)).terms == SMALL.round.terms
     with pytest.raises(Malformed, match="at most"):
         read_terms(document.ljust((1 << 16) + 1))
 
 
 def test_a_shuffler_checks_the_servers_signature_first() -> None:
     """Terms that the server did not sign are not counter-signed, and no name is pledged."""
-    signed = propose(STAGE.round.terms, keys=STAGE.cast.server)
+    signed = propose(SMALL.round.terms, keys=SMALL.roles.server)
     pledged = dict[str, bytes]()
     forged = replace(signed, server="00" * 64)
     with pytest.raises(BadSignature):
-        countersign(forged, keys=STAGE.cast.shufflers[0], pledged=pledged)
+        countersign(forged, keys=SMALL.roles.shufflers[0], pledged=pledged)
     assert not pledged
 
 
 @pytest.mark.parametrize("suite", SUITES)
 def test_nobody_signs_a_sealing_key_that_is_not_the_own(suite: str) -> None:
-    """Under the own name and verifying key another's sealing key would take the own layer."""
-    stage, other = Stage(suite=suite), Stage(suite=suite, seed=99).cast.server
+    """Under its own name and verifying key, another's sealing key would take its layer."""
+    small, other = SmallRound(suite=suite), SmallRound(suite=suite, seed=99).roles.server
     foreign = other.opening.public_raw.hex()
-    terms = stage.round.terms
+    terms = small.round.terms
     with pytest.raises(Refused, match="sealing key that is not its own"):
         propose(
-            replace(terms, server=replace(terms.server, sealing=foreign)), keys=stage.cast.server
+            replace(terms, server=replace(terms.server, sealing=foreign)), keys=small.roles.server
         )
     party = replace(terms.shufflers[0], sealing=foreign)
-    signed = propose(replace(terms, shufflers=(party,)), keys=stage.cast.server)
+    signed = propose(replace(terms, shufflers=(party,)), keys=small.roles.server)
     pledged = dict[str, bytes]()
     with pytest.raises(Refused, match="sealing key that is not its own"):
-        countersign(signed, keys=stage.cast.shufflers[0], pledged=pledged)
+        countersign(signed, keys=small.roles.shufflers[0], pledged=pledged)
     assert not pledged
 
 
 def test_a_shuffler_signs_in_its_own_place_only() -> None:
     """Signed terms with too few or too many places are malformed, not an accident."""
-    first = propose(STAGE.round.terms, keys=STAGE.cast.server)
+    first = propose(SMALL.round.terms, keys=SMALL.roles.server)
     for places in ((), (None,), (None,) * 3):
         with pytest.raises(Malformed):
-            countersign(replace(first, shufflers=places), keys=STAGE.cast.shufflers[1], pledged={})
+            countersign(replace(first, shufflers=places), keys=SMALL.roles.shufflers[1], pledged={})

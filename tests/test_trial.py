@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from coatcheck.cli import main
+from coatcheck.domains import Floats
 from coatcheck.errors import Misuse, OutsideDomain
 from coatcheck.simulation.trial import (
-    Floats,
     Trial,
     box_around,
     distances,
@@ -59,16 +59,16 @@ def test_distances_are_metres() -> None:
 def test_the_service_is_that_of_the_answers(evening: Trial) -> None:
     """Everyone on the smaller side is matched; noise costs distance but beats no plan at all."""
     told = [partners for partners in evening.outcome.partners(0) if partners]
-    assert evening.private.served == evening.private.pairs == len(told) == 80
+    assert evening.service.private.served == evening.service.private.pairs == len(told) == 80
     apart = [
         distances(GROUPS["riders"][[row]], GROUPS["drivers"][[other]], BOX)[0]
         for row, partners in enumerate(evening.outcome.partners(0))
         for _, other in partners
     ]
-    assert evening.private.mean_distance == pytest.approx(np.mean(apart))
-    assert evening.plain.mean_distance < evening.private.mean_distance
-    assert evening.private.mean_distance < evening.random.mean_distance
-    assert math.isnan(evening.private.within)
+    assert evening.service.private.mean_distance == pytest.approx(np.mean(apart))
+    assert evening.service.without_noise.mean_distance < evening.service.private.mean_distance
+    assert evening.service.private.mean_distance < evening.service.at_random.mean_distance
+    assert math.isnan(evening.service.private.within)
 
 
 def test_errors_are_near_what_the_mechanism_predicts(evening: Trial) -> None:
@@ -98,7 +98,7 @@ def test_places_outside_a_stated_box_are_refused_or_clamped() -> None:
     with pytest.raises(OutsideDomain, match="widen the box"):
         run_trial(GROUPS, task=task, box=box, epsilon=2.0, delta=1e-4)
     found = run_trial(GROUPS, task=task, box=box, epsilon=2.0, delta=1e-4, clamp=True)
-    assert found.private.served == 80
+    assert found.service.private.served == 80
 
 
 def test_one_person_is_no_crowd() -> None:

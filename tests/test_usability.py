@@ -5,6 +5,8 @@ prints no traceback and writes no result.
 """
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,7 +35,7 @@ FILES = {
 BOTH = ("riders.csv", "drivers.csv")
 
 SIMULATE = [
-    (("none.csv",), "there is no file none.csv: check the path"),
+    (("none.csv",), "cannot read none.csv: No such file or directory"),
     (("note.txt",), "note.txt is neither .csv nor .geojson: save the points as one of them"),
     (("empty.csv",), "its first line names the columns, such as lat,lon"),
     (("words.csv", "drivers.csv"), "words.csv line 2, column lon: 'north' is no number"),
@@ -41,7 +43,10 @@ SIMULATE = [
     (("unclear.csv",), "name them by --columns, such as --columns lat,lon"),
     (("unclear.csv", "--columns", "a"), "--columns takes two names such as lat,lon"),
     (("unclear.csv", "--columns", "a,c"), "has no column 'c', its columns are a, b"),
-    (("line.geojson",), "line.geojson feature 1 is a LineString, not a Point"),
+    (
+        ("line.geojson",),
+        "line.geojson feature 1 is no Point with [longitude, latitude]: Invalid enum",
+    ),
     (("riders.csv",), "give one file per group, or --group-by a column"),
     (("riders.csv", "riders.csv"), "two files are both group 'riders': name them by NAME=FILE"),
     (("sides.csv", "--group-by", "role"), "has no column 'role', its columns are lat, lon, side"),
@@ -51,7 +56,7 @@ SIMULATE = [
     ((*BOTH, "--task", "matching"), "places can be used by least-cost-matching | maximum"),
     ((*BOTH, "--task", "maximum-matching"), "say how near is near by --radius, in metres"),
     ((*BOTH, "--radius", "300"), "leave --radius out, or choose another task"),
-    ((*BOTH, "--epsilon", "0"), "--epsilon is a number above 0, got 0; 0.1 to 3 is usual"),
+    ((*BOTH, "--epsilon", "0"), "--epsilon is a number above 0, usually 0.1 to 3, got '0'"),
     ((*BOTH, "--epsilon", "-1"), "--epsilon is a number above 0"),
     ((*BOTH, "--epsilon", "nan"), "--epsilon is a number above 0"),
     ((*BOTH, "--epsilon", "inf"), "--epsilon is a number above 0"),
@@ -76,7 +81,7 @@ DEMO = [
     (("taxi", "--people", "3"), "a demo has from 8 to 2,000 people, not 3"),
     (("taxi", "--people", "1000000"), "for a larger crowd use `coatcheck simulate`"),
     (("taxi", "--epsilon", "0"), "--epsilon is a number above 0"),
-    (("taxi", "--data", "none.csv"), "there is no file none.csv: check the path"),
+    (("taxi", "--data", "none.csv"), "cannot read none.csv: No such file or directory"),
     (("taxi", "--data", "plane.csv"), "name the columns lat and lon"),
     (("taxi", "--data", "sides.csv", "--group-by", "side"), "has riders and drivers, the file has"),
     (("taxi", "--data", "one.csv"), "nobody hides among so few"),
@@ -102,7 +107,7 @@ PROTOCOL = [
     (("shuffle", "note.txt", "--terms", "bad.json", *KEYS, "--out", "b"), "do not decode"),
     (("answer", "note.txt", "--terms", "bad.json", *KEYS, "--out", "b"), "do not decode"),
     (("collect", *TICKET, "--bulletin", "none"), "the signed terms do not decode"),
-    (("write", *TICKET, "--to", "zz", "--message", "hi", "--out", "w"), "do not decode"),
+    (("write", *TICKET, "--to", "00", "--message", "hi", "--out", "w"), "do not decode"),
     (("read", "note.txt", *TICKET), "the signed terms do not decode"),
     (("ledger", "show", "none"), "there is no ledger at none"),
     (("ledger", "begin", "l", "--epsilon", "0", "--delta", "1e-6"), "a positive epsilon"),
@@ -214,3 +219,22 @@ def test_an_unknown_command_is_refused() -> None:
     result = _type("simulat")
     assert result.exit_code == 2
     assert "No such command 'simulat'" in result.stderr
+
+
+def test_without_the_extra_services_are_listed_and_say_what_they_need() -> None:
+    """`pip install coatcheck` alone has every other command, and `--help` lists them all."""
+    code = (
+        "import sys; sys.modules['httpx2'] = None; sys.modules['uvicorn'] = None; "
+        "from coatcheck.cli import main; main()"
+    )
+    for arguments, expected, told in (
+        (["--help"], 0, "take-part"),
+        (["round", "status", "http://127.0.0.1:9"], 2, "this command needs httpx2: pip install"),
+        (["serve", "board", "--config", "few.toml"], 2, "this command needs uvicorn: pip install"),
+    ):
+        done = subprocess.run(  # noqa: S603 - our own interpreter and code
+            [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == expected
+        assert told in done.stdout + done.stderr
+        assert "Traceback" not in done.stderr

@@ -17,9 +17,9 @@ from coatcheck.protocol.ticket import Ticket
 from coatcheck.services.http.client import Absent, HttpClient
 from coatcheck.services.person.tickets import TicketFile
 from coatcheck.services.person.visit import Visit
-from rounds import OPENS, Stage
+from rounds import OPENS, SmallRound
 
-STAGE = Stage()
+SMALL = SmallRound()
 LIMIT = Limit(epsilon=10.0, delta=1e-3)
 URL = "http://shuffler.example/rounds/1"
 
@@ -27,10 +27,10 @@ URL = "http://shuffler.example/rounds/1"
 class First(HttpClient):
     """The first shuffler of the round, in this process."""
 
-    def __init__(self, *, phase: str = "open", stage: Stage = STAGE) -> None:
+    def __init__(self, *, phase: str = "open", small: SmallRound = SMALL) -> None:
         self.phase = phase
-        self.stage = stage
-        self.shuffler = stage.shuffler()
+        self.small = small
+        self.shuffler = small.shuffler()
         self.sent: list[bytes] = []
         self.headers: list[Mapping[str, str]] = []
         self.lose = False
@@ -43,7 +43,7 @@ class First(HttpClient):
         del most
         assert url == URL
         offer = {
-            "signed": self.stage.signed,
+            "signed": self.small.signed,
             "board": "http://board.example/",
             "status": {"phase": self.phase},
         }
@@ -76,7 +76,7 @@ def _while_the_round_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def visit(path: Path, peers: First) -> Visit:
     """Begin a visit."""
-    return Visit(URL, path=path, trusted=STAGE.cast.trusted, peers=peers)
+    return Visit(URL, path=path, trusted=SMALL.roles.trusted, peers=peers)
 
 
 def join(path: Path, peers: First, **more: Any) -> Ticket:
@@ -148,12 +148,12 @@ def test_the_terms_that_came_first_count(tmp_path: Path) -> None:
     path, peers = tmp_path / "ticket", First()
     mine = visit(path, peers)
     asyncio.run(mine.offer())
-    peers.stage = Stage(name="morning")
+    peers.small = SmallRound(name="morning")
     with pytest.raises(TwoFaces, match="other terms now than before"):
         asyncio.run(mine.offer())
-    peers.stage = STAGE
+    peers.small = SMALL
     join(path, peers)
-    peers.stage = Stage(name="morning")
+    peers.small = SmallRound(name="morning")
     with pytest.raises(TwoFaces, match="other terms now than before"):
         join(path, peers)
 
@@ -161,7 +161,7 @@ def test_the_terms_that_came_first_count(tmp_path: Path) -> None:
 def test_nothing_is_prepared_before_the_offer_is_known(tmp_path: Path) -> None:
     """Without the offer nobody knows whether the round takes reports, nor where the board is."""
     with pytest.raises(Misuse, match="fetch the offer first"):
-        visit(tmp_path / "ticket", First()).prepare(STAGE.invitations[0], (0.5, 0.5), ledger=None)
+        visit(tmp_path / "ticket", First()).prepare(SMALL.invitations[0], (0.5, 0.5), ledger=None)
     assert not list(tmp_path.iterdir())
 
 
@@ -183,7 +183,7 @@ def test_a_ticket_file_is_written_once_and_kept_up(tmp_path: Path) -> None:
     assert file.load() is None
     with pytest.raises(Misuse, match="join first"):
         file.read()
-    first, other = STAGE.join(0), STAGE.join(0)
+    first, other = SMALL.join(0), SMALL.join(0)
     file.keep(first)
     with pytest.raises(Misuse, match="exists already"):
         file.keep(other)
@@ -206,7 +206,7 @@ class AtBoard(First):
         """Give the checkpoint, the letters page by page, or the offer."""
         match url.rpartition("/")[2]:
             case "checkpoint":
-                return self.stage.board().checkpoint()
+                return self.small.board().checkpoint()
             case "letters?since=0":
                 return self.letter
             case "letters?since=1":
@@ -231,7 +231,7 @@ class AtBoard(First):
 def test_waiting_for_answers_ends(tmp_path: Path) -> None:
     """Without a bulletin the person is told to come again; an abandoned round is told at once."""
     path, peers = tmp_path / "ticket", AtBoard()
-    TicketFile(path).keep(STAGE.join(0))
+    TicketFile(path).keep(SMALL.join(0))
     with pytest.raises(Unavailable, match="not answered yet"):
         asyncio.run(asyncio.wait_for(visit(path, peers).collect(patience=0.0), timeout=300))
     peers.phase = "abandoned"
@@ -241,14 +241,14 @@ def test_waiting_for_answers_ends(tmp_path: Path) -> None:
 
 def test_letters_are_counted_before_they_leave_and_read_once(tmp_path: Path) -> None:
     """A counter is used up though the board refuses, and a letter that was read stays read."""
-    path, peers, friend = tmp_path / "ticket", AtBoard(), STAGE.join(1)
+    path, peers, friend = tmp_path / "ticket", AtBoard(), SMALL.join(1)
     file = TicketFile(path)
-    file.keep(STAGE.join(0))
+    file.keep(SMALL.join(0))
     with pytest.raises(Refused, match="no letters"):
         asyncio.run(visit(path, peers).write(b"hi", to=friend.keys.contact_raw))
     assert file.read().written == 1
     to = file.read().keys.contact_raw
-    peers.letter, _ = client.write(friend, b"hello", to=to, round_=STAGE.round)
+    peers.letter, _ = client.write(friend, b"hello", to=to, round_=SMALL.round)
     inbox = asyncio.run(visit(path, peers).read())
     assert [letter.body for letter in inbox.letters] == [b"hello"]
     assert asyncio.run(visit(path, peers).read()).refused == {"Replayed": 1}
@@ -259,7 +259,7 @@ def test_a_ticket_of_other_terms_is_two_faces(tmp_path: Path) -> None:
     path = tmp_path / "ticket"
     mine = visit(path, First())
     asyncio.run(mine.offer())
-    assert mine.round.digest == STAGE.round.digest
-    TicketFile(path).keep(Stage(name="morning").join(0))
+    assert mine.round.digest == SMALL.round.digest
+    TicketFile(path).keep(SmallRound(name="morning").join(0))
     with pytest.raises(TwoFaces, match="those you joined on"):
         _ = mine.round

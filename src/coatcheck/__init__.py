@@ -12,6 +12,7 @@ __version__ = "0.1.0"
 _CONTENTS = {
     "accounting.amplification": ("Guarantee", "amplify", "calibrate"),
     "accounting.composition": ("compose",),
+    "accounting.laws": ("Channel",),
     "accounting.ledger": ("Ledger",),
     "domains": ("Ball", "Box", "Categories", "Product"),
     "entropy": ("seeded",),
@@ -21,6 +22,7 @@ _CONTENTS = {
     "protocol.trust": ("Trust",),
     "randomizers": (
         *("BoundedResponse", "FieldwiseResponse", "GridResponse", "MinkowskiResponse"),
+        "Prior",
         "choose",
     ),
     "services.person.visit": ("Visit",),

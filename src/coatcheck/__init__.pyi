@@ -4,6 +4,7 @@ from coatcheck.accounting.amplification import Guarantee as Guarantee
 from coatcheck.accounting.amplification import amplify as amplify
 from coatcheck.accounting.amplification import calibrate as calibrate
 from coatcheck.accounting.composition import compose as compose
+from coatcheck.accounting.laws import Channel as Channel
 from coatcheck.accounting.ledger import Ledger as Ledger
 from coatcheck.domains import Ball as Ball
 from coatcheck.domains import Box as Box
@@ -22,6 +23,7 @@ from coatcheck.randomizers import BoundedResponse as BoundedResponse
 from coatcheck.randomizers import FieldwiseResponse as FieldwiseResponse
 from coatcheck.randomizers import GridResponse as GridResponse
 from coatcheck.randomizers import MinkowskiResponse as MinkowskiResponse
+from coatcheck.randomizers import Prior as Prior
 from coatcheck.randomizers import choose as choose
 from coatcheck.services.person.visit import Visit as Visit
 from coatcheck.simulation.round import simulate as simulate

@@ -4,9 +4,12 @@ Every draw of the package starts as 64-bit words from here. `system()` is ChaCha
 operating system; `seeded(n)` is a numpy generator that repeats, and says so: `secure` is False,
 and whoever sends reports for people refuses it.
 
+`public(seed, ...)` is no secret at all: bytes that look random and that everybody computes alike.
+
 No other file may import `secrets`, `random` or `os.urandom` (an import contract).
 """
 
+import hashlib
 import os
 import threading
 from abc import ABC, abstractmethod
@@ -145,6 +148,18 @@ class _Seeded(Entropy):
 
     def _stream(self, size: int) -> bytes:
         return self._generator.bytes(size)
+
+
+def public(seed: str, *, start: int, stop: int) -> bytes:
+    """Return bytes start .. stop - 1 of the public stream of a seed, the same on every machine.
+
+    ChaCha20 (RFC 8439) under the key SHA-256(seed) and a nonce of zeros, from block 0 on.
+    """
+    block, skip = divmod(start, 64)
+    place = block.to_bytes(8, "little") + bytes(8)
+    key = hashlib.sha256(seed.encode()).digest()
+    stream = Cipher(ChaCha20(key, place), mode=None).encryptor()
+    return stream.update(bytes(skip + stop - start))[skip:]
 
 
 _SYSTEM: list[_System] = []

@@ -70,7 +70,7 @@ def test_which_epsilon_an_error_takes() -> None:
         (["--epsilon", "1", "--people", "100", "--delta", "0"], "between 0 and 1"),
         (["--epsilon", "1", "--people", "100", "--rounds", "0"], "at least 1 round"),
         (["--epsilon", "1", "--people", "100", "--rate", "2"], "rate of reports"),
-        (["--epsilon", "1", "--people", "100", "--sampling", "x"], "coins or by a secret"),
+        (["--epsilon", "1", "--people", "100", "--sampling", "x"], "coins | secret"),
     ],
 )
 def test_mistakes_get_a_sentence(arguments: list[str], told: str) -> None:

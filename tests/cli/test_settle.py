@@ -14,20 +14,20 @@ from coatcheck.protocol.keyfiles import document
 from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
 from coatcheck.services.person.tickets import TicketFile
 from coatcheck.services.person.visit import Visit
-from test_server import HONEST, LOW_ORDER, STAGE, report, ticket, upload
+from test_server import HONEST, LOW_ORDER, SMALL, report, ticket, upload
 
 
 def refused_round() -> bytes:
     """Give the bulletin of a round in which only two of three riders sent good reports."""
     bad = [ticket(upload(report(LOW_ORDER), n)) for n in range(2)]
-    return STAGE.server().answer(STAGE.batch([*HONEST[:4], HONEST[5], HONEST[7], *bad]))
+    return SMALL.server().answer(SMALL.batch([*HONEST[:4], HONEST[5], HONEST[7], *bad]))
 
 
 def joined(folder: Path) -> Ledger:
     """Take part as a rider, with a ticket and a ledger on the disk."""
     book = Ledger.open(folder / "ledger", epsilon=9.0, delta=1e-2)
     store = TicketFile(folder / "ticket")
-    STAGE.invitations[0].join((0.5, 0.5), ledger=book, store=store, entropy=STAGE.entropy)
+    SMALL.invitations[0].join((0.5, 0.5), ledger=book, store=store, entropy=SMALL.entropy)
     return book
 
 
@@ -39,7 +39,7 @@ def missing(folder: Path) -> int:
 def test_collect_tells_the_ledger(tmp_path: Path) -> None:
     """With --ledger a refused round is charged before the refusal is told; without, nothing is."""
     before = joined(tmp_path).spent
-    (tmp_path / "terms").write_bytes(document(STAGE.signed))
+    (tmp_path / "terms").write_bytes(document(SMALL.signed))
     (tmp_path / "bulletin").write_bytes(refused_round())
     files = [
         part for name in ("terms", "ticket", "bulletin") for part in (f"--{name}", tmp_path / name)
@@ -59,12 +59,12 @@ def test_a_visit_tells_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
     async def bulletin(_visit: Visit, *, patience: float) -> VerifiedBulletin:
         del patience
-        return verify_bulletin(refused_round(), STAGE.round)
+        return verify_bulletin(refused_round(), SMALL.round)
 
     monkeypatch.setattr(Visit, "bulletin", bulletin)
 
     async def whole() -> None:
-        path, trusted = tmp_path / "ticket", STAGE.cast.trusted
+        path, trusted = tmp_path / "ticket", SMALL.roles.trusted
         async with Visit("http://shuffler.example/rounds/1", path=path, trusted=trusted) as visit:
             await visit.collect(ledger=book)
 

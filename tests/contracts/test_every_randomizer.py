@@ -14,6 +14,7 @@ from coatcheck.errors import Misuse
 from coatcheck.randomizers import (
     REGISTRY,
     BoundedResponse,
+    CodebookResponse,
     FieldwiseResponse,
     GridResponse,
     MinkowskiResponse,
@@ -29,12 +30,13 @@ from coatcheck.randomizers.prediction import unit_ball
 
 SQUARE = Box((-1, -1), (1, 1))
 ODD = Ball(radius=1.0, p=3, dimension=2)
+ROUND = Ball(radius=2.0, p=2, dimension=3)
 DOMAINS: list[Domain] = [
     Box((0,), (5,)),
     SQUARE,
     Box.geographic(south=31.0, west=121.0, north=31.5, east=122.0),
     Box((-1.0,) * 4, (1.0,) * 4),
-    Ball(radius=2.0, p=2, dimension=3),
+    ROUND,
     Ball(radius=0.1, p=1, dimension=6),
     ODD,
     Categories(("a", "b", "c")),
@@ -52,6 +54,10 @@ def made(name: str, domain: Domain, epsilon: float) -> Randomizer:
     if kind is FieldwiseResponse:
         assert isinstance(domain, Product)
         return fieldwise(epsilon=epsilon, domain=domain)
+    if kind is CodebookResponse:
+        assert isinstance(domain, Box | Ball)
+        public = some_values(domain, 200, seed=8)
+        return CodebookResponse.placed(domain=domain, epsilon=epsilon, points=public, size=9)
     found: Randomizer = (
         tuned(kind, domain=domain, epsilon=epsilon)
         if kind in SEARCHED
@@ -66,6 +72,8 @@ def fits(name: str, domain: Domain) -> bool:
         return isinstance(domain, Product)
     if name == "grid":
         return isinstance(domain, Box | Categories)
+    if name == "sphere":
+        return isinstance(domain, Ball) and domain.p == 2
     return isinstance(domain, Box | Ball)
 
 
@@ -108,7 +116,8 @@ def test_a_mechanism_is_refused_where_it_does_not_fit(name: str) -> None:
     for domain in DOMAINS:
         if not fits(name, domain):
             given: dict[str, Any] = {"parts": {}} if name == "fieldwise" else {"epsilon": 1.0}
-            more = {"radius": 0.5} if name in {"minkowski", "bounded"} else {}
+            more: dict[str, Any] = {"radius": 0.5} if name in {"minkowski", "bounded"} else {}
+            more = {"points": ()} if name == "codebook" else more
             with pytest.raises(Misuse, match="works on"):
                 KINDS[name](domain=domain, **given, **more)
 
@@ -193,7 +202,7 @@ def test_readings(name: str, domain: Box | Ball) -> None:
         reports = randomizer.randomize(truth, seeded(6), clamp=True)
         read = posterior_mean(randomizer, reports, prior=places)
         error = np.square(read - truth).sum(axis=1).mean()
-        for how in randomizer.decodes:
+        for how in randomizer.plain_decodes:
             estimates = randomizer.estimate(reports, how)
             assert estimates.shape == truth.shape
             assert np.isfinite(estimates).all()
@@ -227,7 +236,7 @@ def test_predictions(name: str, domain: Box | Ball) -> None:
         randomizer = made(name, domain, epsilon)
         reports = randomizer.randomize(values, seeded(10))
         at_places = randomizer.randomize(places, seeded(11), clamp=True)
-        for how in randomizer.decodes:
+        for how in randomizer.plain_decodes:
             misses = distances(domain, randomizer.estimate(reports, how), values)
             for power in (1, 2):
                 drawn = misses**power
@@ -250,7 +259,9 @@ def test_budgets(name: str) -> None:
             return fieldwise(epsilon=epsilon, domain=DOMAINS[-1])  # type: ignore[arg-type]
         cap: dict[str, Any] = {"radius": 0.5}
         given = {"minkowski": cap, "bounded": cap, "grid": {"cells": (2, 2)}}
-        found: Randomizer = KINDS[name](domain=SQUARE, epsilon=epsilon, **given.get(name, {}))
+        given["codebook"] = {"points": ((0, 0), (1, 1))}
+        domain = ROUND if name == "sphere" else SQUARE
+        found: Randomizer = KINDS[name](domain=domain, epsilon=epsilon, **given.get(name, {}))
         return found
 
     for wrong in (0, -1, math.nan, math.inf, 100, 64.1, "1", None, True, np.True_, np.float32(-1)):

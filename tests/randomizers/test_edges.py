@@ -3,6 +3,7 @@
 import decimal
 import itertools
 import math
+import time
 from fractions import Fraction
 from typing import Any
 
@@ -16,6 +17,7 @@ from coatcheck.domains import Ball, Box, Categories
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import BoundedResponse, GridResponse, MinkowskiResponse
+from coatcheck.randomizers.balls import LatticeBall
 from coatcheck.randomizers.caps import CapResponse
 from coatcheck.randomizers.mixing import TOSSES, above, heads_for, spent
 
@@ -243,7 +245,8 @@ def test_one_cell_costs_nothing() -> None:
     two = GridResponse(domain=LINE, epsilon=2.0, cells=(2,))
     assert two.total_variation == two.mixing == pytest.approx(math.tanh(1.0))
     blanket = Fraction(TOSSES - two.heads, 2 * TOSSES)
-    assert two.law == TwoLevel(epsilon=two.epsilon_spent, cap=above(blanket), apart=above(blanket))
+    cap = above(blanket)
+    assert two.law == TwoLevel(epsilon=two.epsilon_spent, cap=cap, apart=cap, reached=True)
 
 
 @pytest.mark.parametrize(
@@ -284,3 +287,44 @@ def test_every_lattice_point_lies_in_the_cell_of_its_place() -> None:
     sizes = [cells.count(cell) for cell in range(5)]
     assert max(sizes) - min(sizes) <= 1
     assert made.estimate(np.array([[0], [2], [4]]), "raw").ravel() == pytest.approx([-0.8, 0, 0.8])
+
+
+@pytest.mark.parametrize("heads", [0, 1 << 64], ids=["far", "near"])
+def test_the_work_is_the_same_on_both_sides_of_the_coin(
+    heads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However the coin falls, the cap's center is found and both places are drawn."""
+    calls: list[str] = []
+    center, draw = BoundedResponse._center_one, LatticeBall.sample_one
+
+    def counted_center(self: BoundedResponse, point: tuple[int, ...]) -> Any:
+        calls.append("center")
+        return center(self, point)
+
+    def counted_draw(self: LatticeBall, reach: int, entropy: Any) -> Any:
+        calls.append(f"draw {reach}")
+        return draw(self, reach, entropy)
+
+    made = BoundedResponse(
+        domain=Ball(radius=1.0, p=2, dimension=3, steps=64), epsilon=1.0, radius=0.5
+    )
+    made.__dict__["heads"] = heads  # where the cached property keeps it
+    monkeypatch.setattr(BoundedResponse, "_center_one", counted_center)
+    monkeypatch.setattr(LatticeBall, "sample_one", counted_draw)
+    made.respond_one((20, -3, 11), seeded(1))
+    assert sorted(calls) == ["center", "draw 16", "draw 32"]
+
+
+@pytest.mark.parametrize("p", [1.0, 2.0, math.inf])
+@pytest.mark.parametrize("dimension", [3, 8, 1000])
+@pytest.mark.parametrize("steps", [60, 1000, 1 << 24])
+def test_a_strangers_mechanism_is_cheap_to_examine(p: float, dimension: int, steps: int) -> None:
+    """The law of any ball that a client accepts takes milliseconds of CPU, not minutes."""
+    ball = Ball(radius=1.0, p=p, dimension=dimension, steps=steps)
+    start = time.process_time()
+    for radius in (0.01, 0.9, 1000.0):
+        for kind in (MinkowskiResponse, BoundedResponse):
+            made = kind(domain=ball, epsilon=1.0, radius=radius)
+            if made.exact:
+                assert made.law.epsilon <= 1.0
+    assert time.process_time() - start < 2.0

@@ -16,10 +16,10 @@ from coatcheck.protocol.keyfiles import document, write_bytes
 from coatcheck.protocol.notices import Posting
 from coatcheck.protocol.ticket import write_ticket
 from coatcheck.protocol.verification import verify_bulletin
-from coatcheck.services.board.view import BoardView
 from coatcheck.services.http.client import Absent, HttpClient
+from coatcheck.services.person.board import BoardView
 from coatcheck.services.person.visit import Offer, Visit
-from rounds import Stage
+from rounds import SmallRound
 
 BOARD = "http://board.example"
 
@@ -27,9 +27,9 @@ BOARD = "http://board.example"
 class Wire(HttpClient):
     """A client of objects in this process: a board, and documents by their address."""
 
-    def __init__(self, board: Board, stage: Stage) -> None:
+    def __init__(self, board: Board, small: SmallRound) -> None:
         self.board = board
-        self.stage = stage
+        self.small = small
         self.documents: dict[str, bytes] = {}
         self.asked: list[str] = []
         self.post = board.post
@@ -45,7 +45,7 @@ class Wire(HttpClient):
             return self.documents[url]
         parts = urlsplit(url)
         given = {name: int(values[0]) for name, values in parse_qs(parts.query).items()}
-        digest = self.stage.round.digest
+        digest = self.small.round.digest
         match parts.path.rpartition("/")[2]:
             case "checkpoint":
                 return self.board.checkpoint()
@@ -69,7 +69,7 @@ class Wire(HttpClient):
     ) -> bytes:
         """Post a letter."""
         del url, headers, method
-        return json.dumps({"place": self.post(body, self.stage.round)}).encode()
+        return json.dumps({"place": self.post(body, self.small.round)}).encode()
 
 
 def _path(path: list[bytes]) -> bytes:
@@ -80,36 +80,36 @@ class Scene:
     """A round that is answered, a board that shows it, and somebody with a ticket."""
 
     def __init__(self, folder: Path) -> None:
-        self.stage = Stage()
-        self.tickets = self.stage.crowd(2)
-        self.raw = self.stage.server().answer(self.stage.batch(self.tickets))
-        self.bulletin = verify_bulletin(self.raw, self.stage.round)
+        self.small = SmallRound()
+        self.tickets = self.small.crowd(2)
+        self.raw = self.small.server().answer(self.small.batch(self.tickets))
+        self.bulletin = verify_bulletin(self.raw, self.small.round)
         self.board = self.fresh()
-        self.wire = Wire(self.board, self.stage)
+        self.wire = Wire(self.board, self.small)
         self.path = folder / "ticket"
         write_bytes(self.path, write_ticket(self.tickets[0]), secret=True)
-        self.view = BoardView(BOARD, round_=self.stage.round, path=self.path, peers=self.wire)
+        self.view = BoardView(BOARD, round_=self.small.round, path=self.path, peers=self.wire)
 
     def fresh(self, *letters: bytes) -> Board:
         """Start a board of the same key with the bulletin and these letters."""
-        board = self.stage.board()
-        board.publish(self.raw, self.stage.round)
+        board = self.small.board()
+        board.publish(self.raw, self.small.round)
         for letter in letters:
-            board.post(letter, self.stage.round)
+            board.post(letter, self.small.round)
         return board
 
     def letter(self) -> bytes:
         """Make a posting to somebody of the round."""
-        size = self.stage.round.letter_size()
+        size = self.small.round.letter_size()
         return Posting(
-            self.stage.round.digest, self.tickets[1].keys.address, os.urandom(size)
+            self.small.round.digest, self.tickets[1].keys.address, os.urandom(size)
         ).encode()
 
     def visit(self) -> Visit:
         """Go on with the ticket, as a program that starts anew does."""
-        offer = Offer(self.stage.signed, BOARD, {"phase": "released"})
+        offer = Offer(self.small.signed, BOARD, {"phase": "released"})
         write_bytes(Path(f"{self.path}.offer"), document(offer), secret=True, replace=True)
-        trusted = self.stage.cast.trusted
+        trusted = self.small.roles.trusted
         return Visit("http://shuffler.example", path=self.path, trusted=trusted, peers=self.wire)
 
 
@@ -123,7 +123,7 @@ def test_a_log_that_grows_is_followed_across_restarts(scene: Scene) -> None:
     """The last checkpoint is on the disk, and the next one is checked against it by a proof."""
     asyncio.run(scene.view.check_bulletin(scene.bulletin))
     for _ in range(3):
-        scene.board.post(scene.letter(), scene.stage.round)
+        scene.board.post(scene.letter(), scene.small.round)
     asyncio.run(scene.visit().read())
     assert any("consistency?old=1&new=4" in url for url in scene.wire.asked)
     kept = Path(f"{scene.path}.checkpoint")
@@ -134,7 +134,7 @@ def test_a_log_that_grows_is_followed_across_restarts(scene: Scene) -> None:
 @pytest.mark.parametrize("more", [0, 1, 2])
 def test_another_log_is_refused_and_both_words_are_kept(scene: Scene, more: int) -> None:
     """A board that goes on from another history has no proof, however large it is."""
-    scene.board.post(scene.letter(), scene.stage.round)
+    scene.board.post(scene.letter(), scene.small.round)
     asyncio.run(scene.view.check_bulletin(scene.bulletin))
     first = scene.board.checkpoint()
     scene.wire.board = scene.fresh(*(scene.letter() for _ in range(more)))
@@ -147,7 +147,7 @@ def test_another_log_is_refused_and_both_words_are_kept(scene: Scene, more: int)
 def test_a_board_without_a_proof_is_refused(scene: Scene) -> None:
     """No proof is no excuse: the log may have forked."""
     asyncio.run(scene.view.follow())
-    scene.board.post(scene.letter(), scene.stage.round)
+    scene.board.post(scene.letter(), scene.small.round)
     scene.wire.documents[f"{BOARD}/proofs/consistency?old=1&new=2"] = b"{}"
     with pytest.raises(TwoFaces, match="no proof"):
         asyncio.run(scene.view.follow())
@@ -172,7 +172,7 @@ def test_an_answer_without_a_place_is_told(scene: Scene) -> None:
 def test_the_first_address_of_the_board_stays(scene: Scene) -> None:
     """Nobody signs for the board's address, so a shuffler cannot change it later on."""
     offer = {
-        "signed": msgspec.to_builtins(scene.stage.signed),
+        "signed": msgspec.to_builtins(scene.small.signed),
         "board": "http://elsewhere.example",
         "status": {"phase": "released"},
     }
@@ -190,7 +190,7 @@ def test_the_first_address_of_the_board_stays(scene: Scene) -> None:
 
 def test_other_terms_are_refused(scene: Scene) -> None:
     """A shuffler that shows other terms under the address of a ticket shows two faces."""
-    signed = {**msgspec.to_builtins(scene.stage.signed), "document": "{}"}
+    signed = {**msgspec.to_builtins(scene.small.signed), "document": "{}"}
     offer = {"signed": signed, "board": BOARD, "status": {}}
     scene.wire.documents["http://shuffler.example"] = json.dumps(offer).encode()
     with pytest.raises(TwoFaces, match="other terms"):
@@ -201,8 +201,8 @@ def test_an_offer_without_a_ticket_is_of_no_round(tmp_path: Path, scene: Scene) 
     """What a crash left before there was a ticket binds nobody to its board."""
     path = tmp_path / "fresh"
     write_bytes(Path(f"{path}.offer"), b"rubbish", secret=True)
-    offer = {"signed": msgspec.to_builtins(scene.stage.signed), "board": BOARD, "status": {}}
+    offer = {"signed": msgspec.to_builtins(scene.small.signed), "board": BOARD, "status": {}}
     scene.wire.documents["http://shuffler.example"] = json.dumps(offer).encode()
-    trusted = scene.stage.cast.trusted
+    trusted = scene.small.roles.trusted
     visit = Visit("http://shuffler.example", path=path, trusted=trusted, peers=scene.wire)
     assert asyncio.run(visit.offer()).board == BOARD

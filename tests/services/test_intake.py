@@ -14,15 +14,14 @@ from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.notices import heading_size
 from coatcheck.protocol.parcels import Receipt
 from coatcheck.protocol.trust import Trust
+from coatcheck.protocol.verification import verify_batch
 from coatcheck.services.http.client import HttpClient, NotTaken
-from coatcheck.services.http.deliveries import check_batch
 from coatcheck.services.person.visit import Offer, Visit
 from coatcheck.services.shuffler import service as of_shuffler
 from coatcheck.services.shuffler.intake import _tokens as enrolled
 from coatcheck.services.shuffler.jobs import release
 from coatcheck.stores.shuffler import Parcel, Verdict
-from rounds import OPENS, released
-from rounds import Stage as Protocol
+from rounds import OPENS, SmallRound, released
 from shufflers import LoneShuffler, lone_shuffler
 
 
@@ -60,7 +59,7 @@ def test_no_more_uploads_than_a_batch_carries(tmp_path: Path) -> None:
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
             limit = heading_size(2) + 3 * max(lone.live._sizes)
-            lone.service.intake._settings = replace(lone.service.settings, batch_limit=limit)
+            lone.service.settings = replace(lone.service.settings, batch_limit=limit)
             uploads = [lone.invitations[0].join((0.5, 0.5), ledger=None).upload for _ in range(4)]
             told = await asyncio.gather(*(lone.post(raw) for raw in uploads))
             assert sorted(told) == [201, 201, 201, 507]
@@ -75,7 +74,7 @@ def test_uploads_during_a_release_are_told_to_come_again(tmp_path: Path) -> None
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
-            fence, digest = lone.service.app.leadership.fence, lone.round.digest
+            fence, digest = lone.service.leadership.fence, lone.round.digest
             known = lone.invitations[0].join((0.5, 0.5), ledger=None).upload
             assert await lone.post(known) == 201
             lone.service.store.move(digest, "close", fence=fence)
@@ -124,16 +123,16 @@ def test_rubbish_does_not_have_everything_peeled_again(
 
 def test_a_batch_is_checked_before_it_is_kept() -> None:
     """Its place in the cascade and the signature inside count, not who delivers it."""
-    made = Protocol(shufflers=2)
+    made = SmallRound(shufflers=2)
     first = made.shuffler()
     for ticket in made.crowd(2):
         first.receive(ticket.upload, now=OPENS)
     raw = released(first)
-    check_batch(raw, made.round, hop=0)
+    verify_batch(raw, made.round, hop=0)
     with pytest.raises(Malformed, match="another shuffler"):
-        check_batch(raw, made.round, hop=1)
+        verify_batch(raw, made.round, hop=1)
     with pytest.raises(BadSignature):
-        check_batch(raw[:-1] + bytes([raw[-1] ^ 1]), made.round, hop=0)
+        verify_batch(raw[:-1] + bytes([raw[-1] ^ 1]), made.round, hop=0)
 
 
 class _Telling(HttpClient):
@@ -151,7 +150,7 @@ class _Telling(HttpClient):
 @pytest.mark.parametrize("first", [NotTaken("being released"), Unavailable("no answer")])
 def test_who_was_certainly_not_taken_is_told(first: Exception, tmp_path: Path) -> None:
     """A report that cannot have arrived is no maybe: its owner learns that the round is over."""
-    made = Protocol()
+    made = SmallRound()
     offer = Offer(made.signed, "http://board.example", {})
     peers = _Telling(first, Refused("closed"))
     visit = Visit("http://x", path=tmp_path / "t", trusted=Trust(), peers=peers, offer=offer)
@@ -170,7 +169,7 @@ def test_a_lost_receipt_is_given_while_the_round_is_released(tmp_path: Path) -> 
         async with lone_shuffler(tmp_path) as lone:
             mine, late = (lone.invitations[0].join((0.5, 0.5), ledger=None) for _ in range(2))
             assert await lone.post(mine.upload) == 201
-            fence = lone.service.app.leadership.fence
+            fence = lone.service.leadership.fence
             lone.service.store.move(lone.round.digest, "close", fence=fence)
             assert await lone.post(mine.upload) == 201
             assert await lone.post(late.upload) == 425
@@ -180,7 +179,7 @@ def test_a_lost_receipt_is_given_while_the_round_is_released(tmp_path: Path) -> 
 
 def count(lone: LoneShuffler, verdict: str) -> float:
     """Give how many uploads were counted under a verdict."""
-    found = lone.service.app.metrics.registry.get_sample_value(
+    found = lone.service.metrics.registry.get_sample_value(
         "coatcheck_taken_total", {"verdict": verdict}
     )
     return found or 0.0
@@ -204,11 +203,11 @@ def test_a_round_that_is_over_asks_neither_store_nor_token(end: str, tmp_path: P
         async with lone_shuffler(tmp_path) as lone:
             assert await lone.upload(3) == [201] * 6
             if end == "abandoned":
-                await lone.service.abandon(lone.live)
+                await lone.abandon()
             else:
                 assert await lone.wait(100) == "released"
             if end == "delivered":
-                fence = lone.service.app.leadership.fence
+                fence = lone.service.leadership.fence
                 lone.service.store.move(lone.round.digest, "forget", fence=fence)
                 await lone.service.refresh()
             assert lone.live.stored.phase.value == end
@@ -267,9 +266,9 @@ def test_a_process_that_stands_by_reads_no_upload(tmp_path: Path) -> None:
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
             intake, live = lone.service.intake, lone.live
-            await lone.service.app.leadership.end()
+            await lone.service.leadership.end()
             with pytest.raises(Unavailable, match="stands by"):
-                await intake.upload(live, {"headers": []}, unused, unused)  # type: ignore[arg-type]
+                await intake.upload(live, ({"headers": []}, unused, unused))  # type: ignore[arg-type]
 
     asyncio.run(whole())
 

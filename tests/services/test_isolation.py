@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck.errors import Misuse
+from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.agreement import read_signed, settle
 from coatcheck.protocol.keyfiles import read_keys
 from coatcheck.protocol.shuffler import Phase
@@ -15,7 +15,7 @@ from coatcheck.services.http.problems import Problem
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.leadership import Leadership
 from coatcheck.services.shuffler.service import ShufflerService
-from coatcheck.stores.shuffler import ShufflerRound, shuffler_store
+from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
 from shufflers import LoneShuffler, lone_shuffler
 
 
@@ -39,10 +39,12 @@ def test_terms_with_another_sealing_key_are_not_stored(tmp_path: Path) -> None:
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
             signed = strange(lone)
-            with pytest.raises(Problem, match="sealing key"):
-                await lone.service.sign(signed)
-            with pytest.raises((Problem, Misuse), match="sealing key"):
-                await lone.service.open(settle(read_signed(signed)).digest, signed)
+            with pytest.raises(Refused, match="sealing key"):
+                await lone.service.sign(read_signed(signed))
+            with pytest.raises(Misuse, match="sealing key"):
+                await lone.service.open_round(
+                    settle(read_signed(signed)).digest.hex(), read_signed(signed)
+                )
             assert len(lone.service.store.rounds()) == 1
             await lone.service.step()
 
@@ -58,7 +60,7 @@ def test_a_bad_round_in_the_store_stops_no_other(
         async with lone_shuffler(tmp_path) as lone:
             signed = strange(lone)
             digest = settle(read_signed(signed)).digest
-            fence = lone.service.app.leadership.fence
+            fence = lone.service.leadership.fence
             lone.service.store.begin(
                 ShufflerRound(digest, "strange", signed, secret=b"s" * 32), fence=fence
             )
@@ -67,12 +69,12 @@ def test_a_bad_round_in_the_store_stops_no_other(
             assert set(await lone.upload(3)) == {201}
             assert await lone.wait(100) == "released"
             with pytest.raises(Problem) as told:
-                lone.service.rounds.found(digest)
+                lone.service.found(digest.hex())
             assert told.value.kind.status == 503
-            await lone.service.app.leadership.end()
+            await lone.service.leadership.end()
             service = again(lone, "shuffler-1.key")
-            await service.app.leadership.renew()
-            assert service.app.leadership.leads
+            await service.leadership.renew()
+            assert service.leadership.leads
             await service.peers.close()
 
     with caplog.at_level(logging.ERROR):
@@ -88,12 +90,12 @@ def test_a_key_goes_when_its_rounds_are_over(tmp_path: Path) -> None:
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
             make_keys(tmp_path / "fresh", name="shuffler-1")
-            await lone.service.abandon(lone.live)
-            await lone.service.app.leadership.end()
+            await lone.abandon()
+            await lone.service.leadership.end()
             service = again(lone, "fresh.key")
-            await asyncio.wait_for(service.app.leadership.renew(), 5)
-            assert service.app.leadership.leads
-            live = service.rounds.found(lone.round.digest)
+            await asyncio.wait_for(service.leadership.renew(), 5)
+            assert service.leadership.leads
+            live = service.found(lone.round.digest.hex())
             assert (live.stored.phase, live.hop) == (Phase.ABANDONED, None)
             await service.peers.close()
 
@@ -106,16 +108,16 @@ def test_a_key_that_goes_too_early_costs_its_round(tmp_path: Path) -> None:
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
             make_keys(tmp_path / "fresh", name="shuffler-1")
-            await lone.service.app.leadership.end()
+            await lone.service.leadership.end()
             service = again(lone, "fresh.key")
-            await asyncio.wait_for(service.app.leadership.renew(), 5)
-            assert service.app.leadership.leads
+            await asyncio.wait_for(service.leadership.renew(), 5)
+            assert service.leadership.leads
             with pytest.raises(Problem, match="operator"):
-                service.rounds.found(lone.round.digest)
-            await service.app.leadership.end()
+                service.found(lone.round.digest.hex())
+            await service.leadership.end()
             healed = again(lone, "fresh.key", "shuffler-1.key")
-            await healed.app.leadership.renew()
-            assert healed.rounds.found(lone.round.digest).stored.phase is Phase.OPEN
+            await healed.leadership.renew()
+            assert healed.found(lone.round.digest.hex()).stored.phase is Phase.OPEN
             await service.peers.close()
             await healed.peers.close()
 
@@ -142,7 +144,7 @@ def test_the_disk_is_looked_after_until_it_has_forgotten(tmp_path: Path) -> None
         async with lone_shuffler(tmp_path) as lone:
             told = [False, False, True, True]
             lone.service.store.scrub = lambda: told.pop(0)  # type: ignore[method-assign]
-            await lone.service.abandon(lone.live)
+            await lone.abandon()
             assert lone.live.role is None
             for _ in range(5):
                 await lone.service.step()
@@ -161,7 +163,7 @@ def test_renewal_outlives_whatever_goes_wrong(caplog: pytest.LogCaptureFixture) 
             raise KeyError("5f3a9c")
 
     async def whole() -> None:
-        leadership = Leadership(shuffler_store("memory:"), seconds=5, gained=gained)
+        leadership = Leadership(ShufflerStore("memory:"), seconds=5, gained=gained)
         await leadership.renew()
         assert not leadership.leads
         await leadership.renew()

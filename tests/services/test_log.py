@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from coatcheck.services.http.app import Application
+from coatcheck.services.http.app import Service
 from coatcheck.services.metrics import Metrics
 
 
@@ -20,6 +20,6 @@ def test_an_unforeseen_error_is_logged_without_its_message(
 
     part = SimpleNamespace(metrics=Metrics("server"))
     with caplog.at_level(logging.DEBUG):
-        assert not asyncio.run(Application.attempt(part, "look", step))  # type: ignore[arg-type]
+        assert not asyncio.run(Service.attempt(part, "look", step))  # type: ignore[arg-type]
     assert "5f3a9c" not in caplog.text
     assert "KeyError at test_log.py:" in caplog.text

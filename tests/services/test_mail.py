@@ -11,21 +11,21 @@ import pytest
 
 from coatcheck.protocol.agreement import write_signed
 from coatcheck.protocol.notices import Posting, posting_size
-from coatcheck.services.board import routes as board_routes
+from coatcheck.services.board import service as board_service
 from coatcheck.services.board.service import BoardService
 from coatcheck.services.clock import Clock
 from coatcheck.services.cluster import make_keys
 from coatcheck.services.settings import BoardSettings
-from rounds import Stage
+from rounds import SmallRound
 
 
 class Scene:
     """A board without a socket that shows an answered round, and a clock that a test moves."""
 
     def __init__(self, folder: Path, *, each: int) -> None:
-        self.stage = Stage()
-        self.tickets = self.stage.crowd(2)
-        self.bulletin = self.stage.server().answer(self.stage.batch(self.tickets))
+        self.small = SmallRound()
+        self.tickets = self.small.crowd(2)
+        self.bulletin = self.small.server().answer(self.small.batch(self.tickets))
         make_keys(folder / "board", name="board")
         self.settings = BoardSettings(
             name="board",
@@ -34,11 +34,11 @@ class Scene:
             folder=str(folder),
             letters_each=each,
         )
-        self.time = float(self.stage.round.terms.closes)
+        self.time = float(self.small.round.terms.closes)
         self.steady = 0.0
         clock = Clock(wall=lambda: self.time, steady=lambda: self.steady)
         self.service = BoardService(self.settings, clock=clock)
-        self.url = f"http://board/rounds/{self.stage.round.digest.hex()}/letters"
+        self.url = f"http://board/rounds/{self.small.round.digest.hex()}/letters"
 
     def wait(self, seconds: float) -> None:
         """Let time pass."""
@@ -47,22 +47,22 @@ class Scene:
 
     def letter(self, to: int = 0) -> bytes:
         """Make a posting to somebody."""
-        digest, address = self.stage.round.digest, self.tickets[to].keys.address
-        return Posting(digest, address, os.urandom(self.stage.round.letter_size())).encode()
+        digest, address = self.small.round.digest, self.tickets[to].keys.address
+        return Posting(digest, address, os.urandom(self.small.round.letter_size())).encode()
 
 
 @asynccontextmanager
 async def served(folder: Path, *, each: int = 3) -> AsyncIterator[tuple[Scene, httpx2.AsyncClient]]:
     """Run a board that shows a round."""
     scene = Scene(folder, each=each)
-    service, round_ = scene.service, scene.stage.round
-    await service.app.leadership.renew()
-    fence = service.app.leadership.fence
-    service.store.admit(round_.digest, write_signed(scene.stage.signed), fence=fence)
+    service, round_ = scene.service, scene.small.round
+    await service.leadership.renew()
+    fence = service.leadership.fence
+    service.store.admit(round_.digest, write_signed(scene.small.signed), fence=fence)
     service.rounds[round_.digest] = round_
     service._commit([(round_, scene.bulletin, False)])
     writer = asyncio.create_task(service.commits.run())
-    through = httpx2.ASGITransport(app=service.app)
+    through = httpx2.ASGITransport(app=service)
     try:
         async with httpx2.AsyncClient(transport=through) as http:
             yield scene, http
@@ -75,8 +75,8 @@ def test_letters_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     async def whole() -> None:
         async with served(tmp_path, each=9) as (scene, http):
-            size = posting_size(scene.stage.round)
-            monkeypatch.setattr(board_routes, "PAGE", 3 * size + 1)
+            size = posting_size(scene.small.round)
+            monkeypatch.setattr(board_service, "PAGE", 3 * size + 1)
             letters = [scene.letter() for _ in range(7)]
             for number, raw in enumerate(letters, start=1):
                 answer = await http.post(scene.url, content=raw)
@@ -119,7 +119,7 @@ def test_letters_end_after_the_round(tmp_path: Path) -> None:
 
     async def whole() -> None:
         async with served(tmp_path) as (scene, http):
-            terms = scene.stage.round.terms
+            terms = scene.small.round.terms
             scene.wait(terms.expires - terms.closes + scene.settings.letters_for - 1)
             assert (await http.post(scene.url, content=scene.letter())).status_code == 201
             scene.wait(1)
@@ -135,7 +135,7 @@ def test_who_stands_by_signs_for_no_log(tmp_path: Path) -> None:
     async def whole() -> None:
         async with served(tmp_path) as (scene, http):
             assert (await http.get("http://board/checkpoint")).status_code == 200
-            await scene.service.app.leadership.end()
+            await scene.service.leadership.end()
             for path in ("checkpoint", "proofs/inclusion?place=0&size=1"):
                 assert (await http.get(f"http://board/{path}")).status_code == 503
 

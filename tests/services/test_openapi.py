@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.app import Application
+from coatcheck.services.http.app import Service
 from coatcheck.services.http.problems import KINDS, MEDIA
 from coatcheck.services.run import ROLES, build
 
@@ -57,14 +57,14 @@ PARTS = {
 
 
 @pytest.fixture(params=ROLES)
-def app(request: pytest.FixtureRequest, tmp_path: Path) -> Application:
+def app(request: pytest.FixtureRequest, tmp_path: Path) -> Service[Any, Any]:
     """The application of a role, without a socket."""
     local = Cluster(tmp_path)
     name = next(name for name in local.names if local.role(name) == request.param)
     return build(request.param, tmp_path / f"{name}.toml")
 
 
-def operations(app: Application) -> dict[str, dict[str, Any]]:
+def operations(app: Service[Any, Any]) -> dict[str, dict[str, Any]]:
     """List what the document says of each route."""
     document = json.loads(json.dumps(app.document))
     return {
@@ -74,13 +74,13 @@ def operations(app: Application) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_every_route_is_in_the_document(app: Application) -> None:
+def test_every_route_is_in_the_document(app: Service[Any, Any]) -> None:
     """What the application answers to and what the document lists is the same, and complete."""
     served = {f"{route.method} {route.path}" for route in app.routes}
     assert served == set(operations(app)) == EXPECTED[app.role] | COMMON
 
 
-def test_each_route_is_described_in_full(app: Application) -> None:
+def test_each_route_is_described_in_full(app: Service[Any, Any]) -> None:
     """Each has a summary, a name, its parameters, and media types for all that goes in and out."""
     found = operations(app)
     assert len({one["operationId"] for one in found.values()}) == len(found)
@@ -105,7 +105,7 @@ def test_each_route_is_described_in_full(app: Application) -> None:
         assert ("security" in one) == wanted, name
 
 
-def test_every_reference_leads_somewhere(app: Application) -> None:
+def test_every_reference_leads_somewhere(app: Service[Any, Any]) -> None:
     """No schema is named that is not there, and patterns are those of ECMAScript."""
     text = json.dumps(app.document)
     named = set(app.document["components"]["schemas"])

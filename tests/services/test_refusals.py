@@ -12,21 +12,21 @@ from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.server import jobs as server_jobs
 from coatcheck.services.settings import ServerSettings
-from coatcheck.stores.server import ServerRound, server_store
-from rounds import OPENS, Echo, Stage
+from coatcheck.stores.server import ServerRound, ServerStore
+from rounds import OPENS, Echo, SmallRound
 
 
 class Scene:
     """A server's store with the batch of a round, and a task that fails as it is told to."""
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
-        self.stage = Stage()
-        self.batch = self.stage.batch(self.stage.crowd(2))
-        self.store = server_store("memory:")
-        self.digest = self.stage.round.digest
+        self.small = SmallRound()
+        self.batch = self.small.batch(self.small.crowd(2))
+        self.store = ServerStore("memory:")
+        self.digest = self.small.round.digest
         self.store.lead("me", seconds=60)
-        signed = write_signed(self.stage.signed)
-        self.store.propose(ServerRound(self.digest, "evening", signed), fence=1)
+        signed = write_signed(self.small.signed)
+        self.store.propose(ServerRound(self.digest, "example", signed), fence=1)
         self.store.agree(self.digest, signed, fence=1)
         self.store.accept(self.digest, self.batch, fence=1)
         self.settings = ServerSettings(
@@ -38,7 +38,7 @@ class Scene:
             workers=1,
             folder=str(folder),
         )
-        keys = self.stage.cast.server
+        keys = self.small.roles.server
 
         class Ring(Keyring):
             def __init__(self) -> None:
@@ -63,7 +63,7 @@ def test_what_the_task_refuses_is_told_to_people(
     """A crowd above what answers can hold stays above it: the refusal is a signed bulletin."""
     scene = Scene(tmp_path, monkeypatch, Refused("12 reports, and 5f3a9c is one of them"))
     assert scene.answer(OPENS) == "refused"
-    bulletin = verify_bulletin(scene.store.bulletin(scene.digest), scene.stage.round)
+    bulletin = verify_bulletin(scene.store.kept(scene.digest, "bulletin"), scene.small.round)
     assert bulletin.heading.outcome == REFUSED
     assert scene.store.rounds()[0].phase is Phase.REFUSED
     assert "5f3a9c" not in caplog.text
@@ -76,14 +76,14 @@ def test_what_can_be_mended_has_until_the_round_expires(
     """An operator's or a programmer's mistake is tried again until then, and refused after."""
     scene = Scene(tmp_path, monkeypatch, error)
     with pytest.raises((Error, ZeroDivisionError)):
-        scene.answer(scene.stage.round.terms.expires - 1)
+        scene.answer(scene.small.round.terms.expires - 1)
     assert scene.store.rounds()[0].phase is Phase.BATCHED
-    assert scene.answer(scene.stage.round.terms.expires) == "refused"
+    assert scene.answer(scene.small.round.terms.expires) == "refused"
 
 
 def test_bad_luck_is_never_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server without memory for now goes on trying."""
     scene = Scene(tmp_path, monkeypatch, MemoryError())
     with pytest.raises(MemoryError):
-        scene.answer(scene.stage.round.terms.expires + 1)
+        scene.answer(scene.small.round.terms.expires + 1)
     assert scene.store.rounds()[0].phase is Phase.BATCHED

@@ -4,7 +4,6 @@ import asyncio
 import datetime as dt
 import ipaddress
 import ssl
-from functools import partial
 from pathlib import Path
 
 import httpx2
@@ -18,7 +17,7 @@ from coatcheck.errors import Misuse, Unavailable
 from coatcheck.protocol.messages import Answer
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient, ask
-from coatcheck.services.person.visit import Visit, visit_once
+from coatcheck.services.person.visit import Visit
 from service_rounds import QUICK, Crowd, draft
 
 
@@ -73,8 +72,12 @@ def test_a_round_over_tls(tmp_path: Path) -> None:
 
         def mine(*, ca: str = "", patience: float = 600.0) -> Answer:
             path = crowd.visits[0].path
-            act = partial(Visit.collect, patience=patience)
-            return visit_once(url, act, ticket=path, trusted=local.trusted, ca=ca)
+
+            async def whole() -> Answer:
+                async with Visit(url, path=path, trusted=local.trusted, ca=ca) as visit:
+                    return await visit.collect(patience=patience)
+
+            return asyncio.run(whole())
 
         assert mine(ca=ca).partners
         with pytest.raises(Unavailable, match="certificate"):

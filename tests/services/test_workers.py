@@ -13,6 +13,7 @@ from coatcheck.errors import Unavailable
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
 from coatcheck.protocol.keyfiles import read_keys
 from coatcheck.services.cluster import make_keys
+from coatcheck.services.settings import Settings
 from coatcheck.services.workers import Lanes, Workers
 
 
@@ -22,7 +23,10 @@ def test_many_hands_give_the_same(tmp_path: Path) -> None:
     keys = read_keys(tmp_path / "role.key").pairs
     bound = binding(Purpose.REPORT, digest=bytes(32), group=0)
     texts = [number.to_bytes(4, "big") for number in range(2100)]
-    lanes = Lanes([tmp_path / "role.key"], count=2)
+    settings = Settings(
+        name="role", store="memory:", keys=("role.key",), workers=2, folder=str(tmp_path)
+    )
+    lanes = Lanes(settings)
     sealed = lanes.seal_each(texts, to=[keys.opening.public] * 2100, bound=bound)
     sealed[7] = bytes(len(sealed[7]))
     bounds = [bound] * 2100

@@ -15,15 +15,14 @@ import pytest
 from coatcheck.errors import Fenced, Misuse, Refused, Unavailable
 from coatcheck.protocol import server as of_server
 from coatcheck.protocol import shuffler as of_shuffler
-from coatcheck.stores.board import BoardStore, LogEntry, board_store
+from coatcheck.stores.board import BoardStore
 from coatcheck.stores.database import Row
-from coatcheck.stores.server import ServerRound, ServerStore, server_store
+from coatcheck.stores.server import ServerRound, ServerStore
 from coatcheck.stores.shuffler import (
     Parcel,
     ShufflerRound,
     ShufflerStore,
     Verdict,
-    shuffler_store,
 )
 from coatcheck.stores.sqlite import SQLite
 from postgresql import Postgres
@@ -46,9 +45,9 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def shuffler(url: str) -> Iterator[ShufflerStore]:
     """A shuffler's store with one open round, led with token 1."""
-    store = shuffler_store(url)
+    store = ShufflerStore(url)
     assert store.lead("me", seconds=60) == 1
-    store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret=b"s" * 32), fence=1)
+    store.begin(ShufflerRound(DIGEST, "example", b"signed", secret=b"s" * 32), fence=1)
     yield store
     store.close()
 
@@ -56,7 +55,7 @@ def shuffler(url: str) -> Iterator[ShufflerStore]:
 @pytest.fixture
 def server(url: str) -> Iterator[ServerStore]:
     """A server's store, led with token 1."""
-    store = server_store(url)
+    store = ServerStore(url)
     assert store.lead("me", seconds=60) == 1
     yield store
     store.close()
@@ -65,7 +64,7 @@ def server(url: str) -> Iterator[ServerStore]:
 @pytest.fixture
 def board(url: str) -> Iterator[BoardStore]:
     """A board's store, led with token 1."""
-    store = board_store(url)
+    store = BoardStore(url)
     assert store.lead("me", seconds=60) == 1
     yield store
     store.close()
@@ -121,11 +120,11 @@ def test_release_forgets_what_it_was_made_of(shuffler: ShufflerStore) -> None:
     shuffler.move(DIGEST, "close", fence=1)
     shuffler.move(DIGEST, "release", batch=b"batch", fence=1)
     assert shuffler.round(DIGEST).secret == bytes(32)
-    assert shuffler.batch(DIGEST) == b"batch"
+    assert shuffler.kept(DIGEST, "batch") == b"batch"
     assert shuffler.held(DIGEST) == {}
     shuffler.move(DIGEST, "forget", fence=1)
     with pytest.raises(Misuse):
-        shuffler.batch(DIGEST)
+        shuffler.kept(DIGEST, "batch")
 
 
 @pytest.mark.parametrize("move", ["abandon", "expire"])
@@ -241,36 +240,36 @@ def test_one_batch_is_accepted(shuffler: ShufflerStore) -> None:
     assert not shuffler.accept(DIGEST, b"other", fence=1)
     with pytest.raises(Misuse):
         shuffler.accept(OTHER, b"batch", fence=1)
-    assert shuffler.incoming(DIGEST) == b"batch"
+    assert shuffler.kept(DIGEST, "incoming") == b"batch"
     shuffler.move(DIGEST, "release", batch=b"next", fence=1)
     assert shuffler.accept(DIGEST, b"batch", fence=1)
     with pytest.raises(Misuse):
-        shuffler.incoming(DIGEST)
+        shuffler.kept(DIGEST, "incoming")
 
 
 def test_a_name_is_pledged_once(shuffler: ShufflerStore) -> None:
     """The digest that came first stays, and beginning a round again changes nothing."""
-    assert shuffler.pledge("evening", DIGEST, fence=1) == DIGEST
-    assert shuffler.pledge("evening", OTHER, fence=1) == DIGEST
-    shuffler.begin(ShufflerRound(DIGEST, "evening", b"other", secret=b"z" * 32), fence=1)
+    assert shuffler.pledge("example", DIGEST, fence=1) == DIGEST
+    assert shuffler.pledge("example", OTHER, fence=1) == DIGEST
+    shuffler.begin(ShufflerRound(DIGEST, "example", b"other", secret=b"z" * 32), fence=1)
     assert shuffler.rounds()[0].secret == b"s" * 32
 
 
 def test_a_server_answers_once(server: ServerStore) -> None:
     """One proposal per name, one batch per round, one bulletin per batch."""
-    first = ServerRound(DIGEST, "evening", b"draft")
+    first = ServerRound(DIGEST, "example", b"draft")
     assert server.propose(first, fence=1) == first
-    assert server.propose(ServerRound(OTHER, "evening", b"x"), fence=1) == first
+    assert server.propose(ServerRound(OTHER, "example", b"x"), fence=1) == first
     server.agree(DIGEST, b"signed", fence=1)
     assert server.rounds()[0].signed == b"signed"
     assert server.accept(DIGEST, b"batch", fence=1)
-    assert server.incoming(DIGEST) == b"batch"
+    assert server.kept(DIGEST, "incoming") == b"batch"
     assert server.answer(DIGEST, "answer", b"bulletin", fence=1) == "answered"
     with pytest.raises(Refused):
         server.answer(DIGEST, "refuse", b"second", fence=1)
-    assert server.bulletin(DIGEST) == b"bulletin"
+    assert server.kept(DIGEST, "bulletin") == b"bulletin"
     with pytest.raises(Misuse):
-        server.incoming(DIGEST)
+        server.kept(DIGEST, "incoming")
     server.publish(DIGEST, fence=1)
     last = server.round(DIGEST)
     assert (last.phase, last.outcome) == (of_server.Phase.PUBLISHED, "answered")
@@ -280,11 +279,11 @@ def test_a_board_only_grows(board: BoardStore) -> None:
     """Things are shown at the next place or not at all."""
     board.admit(DIGEST, b"signed", fence=1)
     board.admit(DIGEST, b"other", fence=1)
-    board.append([LogEntry(DIGEST, b"bulletin"), LogEntry(DIGEST, b"letter")], at=0, fence=1)
+    board.append([(DIGEST, b"bulletin"), (DIGEST, b"letter")], at=0, fence=1)
     with pytest.raises(Fenced):
-        board.append([LogEntry(DIGEST, b"late")], at=1, fence=1)
-    board.append([LogEntry(DIGEST, b"more")], at=2, fence=1)
-    assert [one.raw for one in board.history()] == [b"bulletin", b"letter", b"more"]
+        board.append([(DIGEST, b"late")], at=1, fence=1)
+    board.append([(DIGEST, b"more")], at=2, fence=1)
+    assert [raw for _, raw in board.history()] == [b"bulletin", b"letter", b"more"]
     assert board.rounds() == {DIGEST: b"signed"}
 
 
@@ -306,7 +305,7 @@ def test_the_lease_has_one_holder(shuffler: ShufflerStore) -> None:
     assert shuffler.put([parcel(1)], fence=3) == [Verdict.NEW]
 
 
-@pytest.mark.parametrize("opened", [shuffler_store, server_store, board_store])
+@pytest.mark.parametrize("opened", [ShufflerStore, ServerStore, BoardStore])
 def test_a_restart_finds_everything(
     opened: Callable[[str], ShufflerStore | ServerStore | BoardStore],
     postgres: Postgres,
@@ -326,7 +325,7 @@ def test_a_later_schema_is_refused(postgres: Postgres, tmp_path: Path) -> None:
     """A database that a later version wrote is left alone."""
     path, address = tmp_path / "store.db", postgres.database()
     for url in (f"sqlite:{path}", address):
-        shuffler_store(url).close()
+        ShufflerStore(url).close()
     with sqlite3.connect(path) as lite:
         lite.execute("UPDATE coatcheck_schema SET version = 99")
     lite.close()
@@ -334,14 +333,14 @@ def test_a_later_schema_is_refused(postgres: Postgres, tmp_path: Path) -> None:
         connection.execute("UPDATE coatcheck_schema SET version = 99")
     for url in (f"sqlite:{path}", address):
         with pytest.raises(Misuse, match="schema 99"):
-            shuffler_store(url)
+            ShufflerStore(url)
 
 
 def test_two_processes_open_a_fresh_store_at_once(postgres: Postgres, tmp_path: Path) -> None:
     """Migrations run once, whoever comes first."""
     for url in (f"sqlite:{tmp_path / 'store.db'}", postgres.database()):
         with ThreadPoolExecutor(4) as threads:
-            opened = list(threads.map(shuffler_store, [url] * 4))
+            opened = list(threads.map(ShufflerStore, [url] * 4))
         assert sorted(str(store.lead(str(n), seconds=60)) for n, store in enumerate(opened)) == [
             "1",
             "None",
@@ -355,10 +354,10 @@ def test_two_processes_open_a_fresh_store_at_once(postgres: Postgres, tmp_path: 
 def test_secret_and_uploads_leave_the_disk(tmp_path: Path) -> None:
     """After release no file of SQLite holds the round's secret or an upload's bytes."""
     path = tmp_path / "store.db"
-    store = shuffler_store(f"sqlite:{path}")
+    store = ShufflerStore(f"sqlite:{path}")
     store.lead("me", seconds=60)
     secret, body = b"the secret of the order, 32 byte", b"the body of one upload" * 4
-    store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret=secret), fence=1)
+    store.begin(ShufflerRound(DIGEST, "example", b"signed", secret=secret), fence=1)
     store.put([parcel(n, body=body) for n in range(50)], fence=1)
 
     def on_disk(text: bytes) -> bool:
@@ -379,10 +378,10 @@ def test_a_crash_before_the_scrub_is_made_good_at_the_start(tmp_path: Path) -> N
     url = f"sqlite:{tmp_path / 'store.db'}"
     script = f"""
 import os
-from coatcheck.stores.shuffler import Parcel, ShufflerRound, shuffler_store
-store = shuffler_store({url!r})
+from coatcheck.stores.shuffler import Parcel, ShufflerRound, ShufflerStore
+store = ShufflerStore({url!r})
 store.lead("me", seconds=0)
-store.begin(ShufflerRound({DIGEST!r}, "evening", b"signed", secret={secret!r}), fence=1)
+store.begin(ShufflerRound({DIGEST!r}, "example", b"signed", secret={secret!r}), fence=1)
 store.put([Parcel({DIGEST!r}, 0, bytes(16), {body!r})], fence=1)
 store.move({DIGEST!r}, "close", fence=1)
 store.database.scrub = lambda: os._exit(9)
@@ -395,7 +394,7 @@ store.move({DIGEST!r}, "release", batch=b"batch", fence=1)
         return any(text in file.read_bytes() for file in tmp_path.iterdir())
 
     assert on_disk(secret)
-    store = shuffler_store(url)
+    store = ShufflerStore(url)
     assert not on_disk(secret)
     assert not on_disk(body)
     store.close()
@@ -404,12 +403,12 @@ store.move({DIGEST!r}, "release", batch=b"batch", fence=1)
 def test_a_scrub_that_was_in_somebodys_way_says_so(tmp_path: Path) -> None:
     """While another process reads, the log cannot be cut; the store tells, and can later."""
     path = tmp_path / "store.db"
-    store = shuffler_store(f"sqlite:{path}")
+    store = ShufflerStore(f"sqlite:{path}")
     store.lead("me", seconds=60)
     reader = sqlite3.connect(path, isolation_level=None)
     reader.execute("BEGIN")
     reader.execute("SELECT * FROM shuffler_rounds").fetchall()
-    store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret=b"s" * 32), fence=1)
+    store.begin(ShufflerRound(DIGEST, "example", b"signed", secret=b"s" * 32), fence=1)
     begun = time.monotonic()
     assert not store.scrub()
     assert time.monotonic() - begun < 1
@@ -431,9 +430,9 @@ def test_a_known_upload_is_known(shuffler: ShufflerStore) -> None:
 
 def test_a_full_disk_is_told_and_goes_on(tmp_path: Path) -> None:
     """With no room left nothing is kept and the store says so; with room again it goes on."""
-    store = shuffler_store(f"sqlite:{tmp_path / 'store.db'}")
+    store = ShufflerStore(f"sqlite:{tmp_path / 'store.db'}")
     store.lead("me", seconds=60)
-    store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret=b"s" * 32), fence=1)
+    store.begin(ShufflerRound(DIGEST, "example", b"signed", secret=b"s" * 32), fence=1)
     assert isinstance(store.database, SQLite)
     connection = store.database._connection
     assert connection is not None
@@ -448,9 +447,9 @@ def test_a_full_disk_is_told_and_goes_on(tmp_path: Path) -> None:
 
 def test_a_database_that_goes_comes_back(postgres: Postgres) -> None:
     """While PostgreSQL is gone every call is refused at once; afterwards nothing is missing."""
-    store = shuffler_store(postgres.database())
+    store = ShufflerStore(postgres.database())
     store.lead("me", seconds=60)
-    store.begin(ShufflerRound(DIGEST, "evening", b"signed", secret=b"s" * 32), fence=1)
+    store.begin(ShufflerRound(DIGEST, "example", b"signed", secret=b"s" * 32), fence=1)
     store.put([parcel(1)], fence=1)
     postgres.stop(crash=True)
     try:
@@ -469,4 +468,4 @@ def test_a_database_that_goes_comes_back(postgres: Postgres) -> None:
 def test_an_unknown_address_is_refused() -> None:
     """A store's address says which kind it is."""
     with pytest.raises(Misuse, match="sqlite:FILE"):
-        shuffler_store("mysql://x")
+        ShufflerStore("mysql://x")

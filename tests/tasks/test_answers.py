@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from coatcheck.errors import Misuse, Refused
 from coatcheck.tasks import (
     Answers,
-    Canonical,
     Floats,
     References,
     Values,
@@ -40,8 +39,7 @@ def test_references_move_and_are_renamed() -> None:
 def test_canonical_order_makes_positions_mean_content(order: list[int]) -> None:
     """A task that answers by position, shown sorted reports, answers by content."""
     places = np.linspace(5.0, 0.0, 6)[:, None]
-    task = Canonical(Tickets())
-    (told,) = task([places[order]])
+    (told,) = answer(Tickets(), [places[order]])
     assert isinstance(told, Values)
     assert np.array_equal(told.data[:, 0], places[order][:, 0])
 
@@ -76,7 +74,7 @@ def test_a_task_states_its_exposure_for_every_pair_of_groups() -> None:
 
 def test_notes_belong_to_reports() -> None:
     """A note too few is misuse: notes must not slip to their neighbours."""
-    with pytest.raises(Misuse, match="one note a report"):
+    with pytest.raises(Misuse, match="one note per report"):
         answer(Numbers(), [PEOPLE], notes=[np.zeros((2, 4), np.uint8)])
 
 

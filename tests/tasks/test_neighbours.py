@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
-from coatcheck.tasks import Floats, References, blocks, pairs
-from coatcheck.tasks.blocks import cut, cut_plainly
+from coatcheck.tasks import Floats, References, pairs
+from coatcheck.tasks.blocks import cut
 from coatcheck.tasks.neighbours import Neighbours, nearest_within
 from coatcheck.tasks.pairs import agreement, close_pairs
 
@@ -66,9 +66,8 @@ def test_counts_equal_brute_force(
     noisy = truth + (points(seed + 1, count, steps=0, dimension=dimension) - 0.5) * radius
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pairs, "available", lambda: compiled)
-        patch.setattr(blocks, "available", lambda: compiled)
         patch.setattr(pairs, "_BLOCK", block)
-        patch.setattr(pairs, "_PLAIN_BLOCK", block)
+        patch.setattr(pairs, "_CHUNK", block)
         found = agreement(truth, noisy, radius=radius)
     near, reported = close(truth, radius), close(noisy, radius)
     assert found.true == near.sum()
@@ -76,14 +75,14 @@ def test_counts_equal_brute_force(
     assert found.both == (near & reported).sum()
 
 
-@pytest.mark.parametrize("make", [cut, cut_plainly])
 @settings(max_examples=200, deadline=None)
 @given(crowd=CROWDS, size=st.integers(1, 20))
-def test_blocks_hold_every_point_once(make, crowd: tuple[int, int, int, int], size: int) -> None:  # type: ignore[no-untyped-def]
+def test_blocks_hold_every_point_once(crowd: tuple[int, int, int, int], size: int) -> None:
     """Blocks partition the points, are no larger than asked, and lie in their boxes."""
     seed, count, steps, dimension = crowd
+    count += 1
     places = points(seed, count, steps=steps, dimension=dimension)
-    tree = make(places, size=size)
+    tree = cut(places, size=size)
     assert sorted(tree.order.tolist()) == list(range(count))
     covered = 0
     for node in range(len(tree.start)):
@@ -130,6 +129,20 @@ def test_mutual_neighbours_bound_who_may_write() -> None:
     assert np.bincount(strict.indices).max() <= 2
     for i in range(len(hub)):
         assert all(i in strict.of(j) for j in strict.of(i))
+
+
+def test_a_score_judges_the_lists_that_are_given_out() -> None:
+    """Four in a row: lists of one are right or wrong, whoever else is near."""
+    truth = np.array([[0.0], [1.0], [2.0], [3.0]])
+    task = Neighbours(radius=1.0, limit=1)
+    assert task.score([truth], estimates=[truth]).value == 1.0
+    moved = np.array([[0.0], [9.0], [9.5], [0.5]])  # lists 0-3 and 1-2, of which 1-2 is right
+    assert task.score([truth], estimates=[moved]).value == pytest.approx(0.5)
+    far = np.array([[0.0], [9.0], [9.5], [50.0]])  # two lists are empty, two are right
+    assert task.score([truth], estimates=[far]).value == pytest.approx(2 / 3)
+    assert task.score([truth], estimates=[far], answers=task([truth])).value == 1.0
+    alone = [np.array([[0.0], [7.0]])]
+    assert task.score(alone, estimates=alone).value == 1.0
 
 
 def test_parameters_that_mean_nothing_are_told() -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import struct
+from dataclasses import replace
 
 from coatcheck.protocol.envelope import Purpose, binding
 from coatcheck.protocol.keys import Contact
@@ -63,7 +64,7 @@ def uploads() -> list[Case]:
         ("an altered tag", flip(raw, len(raw) - 1), "unsealable"),
     ]
     receipt = Receipt.of(raw, Upload.decode(raw, kinds.the_round()))
-    signed = receipt.encode() + pairs(SHUFFLER).signing.sign(receipt.signed_part())
+    signed = receipt.sign(pairs(SHUFFLER).signing.sign)
     held = {
         "digest": kinds.the_round().digest.hex(),
         "id": (bytes([ALICE]) * 16).hex(),
@@ -90,7 +91,7 @@ def batches() -> list[Case]:
     listed = tuple(tuple(item(n, group) for n in row) for group, row in enumerate(people))
     tallies = (Tally(3).drop("unpeeled"), Tally(3))
     batch = Batch(round_.digest, 0, tallies, listed)
-    raw = batch.encode() + pairs(SHUFFLER).signing.sign(batch.signed_part())
+    raw = batch.sign(pairs(SHUFFLER).signing.sign)
     fields = {
         "hop": 0,
         "received": [3, 3],
@@ -173,12 +174,13 @@ def boards() -> list[Case]:
     draft = Bulletin.compose(
         entries, outcome=ANSWERED, digest=round_.digest, tallies=(Tally(2), Tally(2))
     )
-    raw = draft.signed(sign(draft.heading.signed_part())).encode()
-    turned = Bulletin(draft.heading, tuple(group[::-1] for group in draft.entries)).encode()
+    raw = draft.signed(sign).encode()
+    unsigned = replace(draft.heading, signature=bytes(64))
+    turned = Bulletin(unsigned, tuple(group[::-1] for group in draft.entries)).encode()
     none = Bulletin.compose(
         [[], []], outcome=REFUSED, digest=round_.digest, tallies=(Tally(1), Tally(2))
     )
-    refused = none.signed(sign(none.heading.signed_part())).encode()
+    refused = none.signed(sign).encode()
     fields = {"outcome": 1, "root": draft.heading.root.hex(), "answer": text.hex()}
     empty = {"outcome": 2, "root": hashlib.sha256(b"").hexdigest(), "answer": ""}
     changes = [
@@ -229,7 +231,7 @@ def _letters() -> list[Case]:
 
 def _checkpoints() -> list[Case]:
     point = Checkpoint(5, bytes(range(32)))
-    raw = point.encode() + pairs(BOARD).signing.sign(point.signed_part())
+    raw = point.sign(pairs(BOARD).signing.sign)
     changes = [
         ("another size", flip(raw, 11), "bad-signature"),
         ("a byte short", raw[:-1], "malformed"),

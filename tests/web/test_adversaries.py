@@ -3,24 +3,24 @@
 import pytest
 
 from coatcheck.accounting.amplification import amplify
-from coatcheck.demo.page.adversaries import Crowd, against, corrupted
+from coatcheck.demo.page.adversaries import against, corrupted
 from coatcheck.domains import Box
 from coatcheck.errors import Misuse
+from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.randomizers import BoundedResponse
 from coatcheck.tasks.matching import LeastCostMatching
 
 MECHANISM = BoundedResponse(domain=Box((0.0, 0.0), (1.0, 1.0)), epsilon=3.0, radius=0.3)
-CROWD = Crowd(
-    randomizers=(MECHANISM, MECHANISM),
-    sizes=(40, 30),
-    deltas=(1e-4, 1e-4),
-    task=LeastCostMatching(groups=("riders", "drivers")),
-)
+GROUPS = [
+    GroupPlan(name=name, randomizer=MECHANISM, minimum=size, delta=1e-4)
+    for name, size in (("riders", 40), ("drivers", 30))
+]
+TASK = LeastCostMatching(groups=("riders", "drivers"))
 
 
 def test_the_server_alone_faces_the_whole_crowd() -> None:
     """Nobody is corrupted or exposed, and the sentence is the guarantee's own."""
-    found = against("server", CROWD, group=1)
+    found = against("server", GROUPS, task=TASK, group=1)
     expected = amplify(MECHANISM.law, crowd=30, delta=1e-4)
     assert (found["epsilon"], found["sentence"]) == (expected.epsilon, str(expected))
     assert found["corrupted"] == found["exposed"] == []
@@ -29,17 +29,21 @@ def test_the_server_alone_faces_the_whole_crowd() -> None:
 def test_corrupted_people_expose_those_they_were_told_of() -> None:
     """A rider counts for less when drivers were bought: both are taken out of the crowd."""
     partners = {(0, 39): [(1, 3)], (1, 29): [(0, 5)], (0, 38): [(1, 29)]}
-    found = against("server-and-people", CROWD, group=0, people=4, partners=partners)
+    found = against("server-and-people", GROUPS, task=TASK, group=0, people=4, partners=partners)
     assert found["corrupted"] == [(0, 39), (1, 29), (0, 38), (1, 28)]
     assert found["exposed"] == [(0, 5), (1, 3)]
     expected = amplify(MECHANISM.law, crowd=40, delta=1e-4, corrupted=2, exposed=2)
-    assert found["epsilon"] == expected.epsilon > against("server", CROWD, group=0)["epsilon"]
+    assert (
+        found["epsilon"]
+        == expected.epsilon
+        > against("server", GROUPS, task=TASK, group=0)["epsilon"]
+    )
 
 
 def test_who_cannot_open_reports_learns_nothing_of_values() -> None:
     """Onlooker and shuffler face ε = 0; the shuffler's sentence warns of the local one."""
-    assert against("onlooker", CROWD, group=0)["epsilon"] == 0
-    found = against("shuffler", CROWD, group=0)
+    assert against("onlooker", GROUPS, task=TASK, group=0)["epsilon"] == 0
+    found = against("shuffler", GROUPS, task=TASK, group=0)
     assert found["epsilon"] == 0
     assert found["colluding"] == MECHANISM.epsilon_spent
     assert f"{MECHANISM.epsilon_spent:.4g}" in found["sentence"]
@@ -52,4 +56,4 @@ def test_somebody_honest_is_left_in_every_group() -> None:
     with pytest.raises(Misuse, match="0 to 3 can be corrupted"):
         corrupted((3, 2), 4)
     with pytest.raises(Misuse, match="the adversaries are"):
-        against("cleaner", CROWD, group=0)
+        against("cleaner", GROUPS, task=TASK, group=0)

@@ -19,26 +19,26 @@ from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.randomizers import BoundedResponse
 from coatcheck.simulation.round import RoleKeys
 from coatcheck.tasks.matching import LeastCostMatching
-from rounds import CLOSES, OPENS, Stage
+from rounds import CLOSES, OPENS, SmallRound
 from web.browser import Refusal, ask
 
 
-def asked(stage: Stage, group: str = "riders", **changed: Any) -> dict[str, Any]:
+def asked(small: SmallRound, group: str = "riders", **changed: Any) -> dict[str, Any]:
     """Say what a person knows before joining."""
     return {
-        "signed": json.loads(write_signed(stage.signed)),
+        "signed": json.loads(write_signed(small.signed)),
         "group": group,
-        "trusted": stage.cast.trusted.plain(),
+        "trusted": small.roles.trusted.plain(),
         "limit": {"epsilon": 10.0, "delta": 1e-3},
         "now": OPENS,
         **changed,
     }
 
 
-def answered(stage: Stage, tickets: list[Ticket]) -> Board:
+def answered(small: SmallRound, tickets: list[Ticket]) -> Board:
     """Shuffle, answer and publish."""
-    board = stage.board()
-    board.publish(stage.server().answer(stage.batch(tickets)), stage.round)
+    board = small.board()
+    board.publish(small.server().answer(small.batch(tickets)), small.round)
     return board
 
 
@@ -47,50 +47,50 @@ def answered(stage: Stage, tickets: list[Ticket]) -> Board:
 )
 def test_a_person_joins_from_the_browser(suite: str, shufflers: int) -> None:
     """An upload made in the browser is accepted, answered, and its answer opens on both sides."""
-    stage = Stage(suite=suite, shufflers=shufflers, note_size=5)
-    joined = ask("join", value=[0.25, 0.75], **asked(stage))
+    small = SmallRound(suite=suite, shufflers=shufflers, note_size=5)
+    joined = ask("join", value=[0.25, 0.75], **asked(small))
     mine = read_ticket(joined["ticket"].encode())
     assert mine.keys.address.hex() == joined["address"]
-    shuffler = stage.shuffler()
+    shuffler = small.shuffler()
     receipt = shuffler.receive(mine.upload, now=OPENS)
-    kept = ask("receipt", ticket=joined["ticket"], receipt=receipt.hex(), **asked(stage))
-    assert read_ticket(kept.encode()) == client.keep_receipt(mine, receipt, stage.round)
-    board = answered(stage, [mine, *stage.crowd(3)])
-    raw = board.bulletin(stage.round.digest)
-    here = ask("collect", ticket=kept, bulletin=raw.hex(), **asked(stage))
-    there = client.collect(mine, verification.verify_bulletin(raw, stage.round))
+    kept = ask("receipt", ticket=joined["ticket"], receipt=receipt.hex(), **asked(small))
+    assert read_ticket(kept.encode()) == client.keep_receipt(mine, receipt, small.round)
+    board = answered(small, [mine, *small.crowd(3)])
+    raw = board.bulletin(small.round.digest)
+    here = ask("collect", ticket=kept, bulletin=raw.hex(), **asked(small))
+    there = client.collect(mine, verification.verify_bulletin(raw, small.round))
     assert here["values"] == list(there.values)
     assert len(here["values"]) == 2
 
 
 def test_letters_go_both_ways() -> None:
     """Python and the browser read each other's letters once, and refuse what is altered."""
-    stage = Stage()
-    joined = ask("join", value=[0.5, 0.5], **asked(stage))
-    mine, other = read_ticket(joined["ticket"].encode()), stage.join(1)
-    board = answered(stage, [mine, other, *stage.crowd(2)])
+    small = SmallRound()
+    joined = ask("join", value=[0.5, 0.5], **asked(small))
+    mine, other = read_ticket(joined["ticket"].encode()), small.join(1)
+    board = answered(small, [mine, other, *small.crowd(2)])
     wrote = ask(
         "write",
         ticket=joined["ticket"],
         body="at the blue door – 5 min",
         to=other.keys.contact_raw.hex(),
-        **asked(stage),
+        **asked(small),
     )
     posting = bytes.fromhex(wrote["posting"])
-    board.post(posting, stage.round)
-    inbox = client.read(other, board.letters(stage.round.digest), stage.round)
+    board.post(posting, small.round)
+    inbox = client.read(other, board.letters(small.round.digest), small.round)
     assert [letter.body.decode() for letter in inbox.letters] == ["at the blue door – 5 min"]
     assert inbox.letters[0].sender.address == mine.keys.address
     reply, _ = client.write(
-        other, "coming, né?".encode(), to=mine.keys.contact_raw, round_=stage.round
+        other, "coming, né?".encode(), to=mine.keys.contact_raw, round_=small.round
     )
-    board.post(reply, stage.round)
+    board.post(reply, small.round)
     altered = reply[:-1] + bytes((reply[-1] ^ 1,))
-    postings = [raw.hex() for raw in [*board.letters(stage.round.digest), altered, reply]]
-    got = ask("read", ticket=wrote["ticket"], postings=postings, **asked(stage))
+    postings = [raw.hex() for raw in [*board.letters(small.round.digest), altered, reply]]
+    got = ask("read", ticket=wrote["ticket"], postings=postings, **asked(small))
     assert got["bodies"] == ["coming, né?"]
     assert got["refused"] == 2
-    again = ask("read", ticket=got["ticket"], postings=[reply.hex()], **asked(stage))
+    again = ask("read", ticket=got["ticket"], postings=[reply.hex()], **asked(small))
     assert (again["bodies"], again["refused"]) == ([], 1)
     assert read_ticket(again["ticket"].encode()).seen == ((other.keys.address, 0),)
 
@@ -104,24 +104,24 @@ def test_a_match_found_in_python_is_read_in_the_browser() -> None:
     drafts = [
         GroupPlan(name=name, randomizer=randomizer, minimum=3, delta=1e-3) for name in task.groups
     ]
-    stage = Stage()
-    stage.cast = RoleKeys.draw(suite=suite, shufflers=1, entropy=entropy)
-    stage.signed = stage.cast.agree(drafts, task=task, name="noon", suite=suite)
-    stage.round = settle(stage.signed)
-    stage.task = task  # type: ignore[assignment] # a real task in place of the telling one
-    stage.invitations = tuple(stage.invite(group) for group in task.groups)
-    joined = ask("join", value=[31.2, 121.4], **asked(stage))
+    small = SmallRound()
+    small.roles = RoleKeys.draw(suite=suite, shufflers=1, entropy=entropy)
+    small.signed = small.roles.agree(drafts, task=task, name="noon", suite=suite)
+    small.round = settle(small.signed)
+    small.task = task  # type: ignore[assignment] # a real task in place of the telling one
+    small.invitations = tuple(small.invite(group) for group in task.groups)
+    joined = ask("join", value=[31.2, 121.4], **asked(small))
     mine = read_ticket(joined["ticket"].encode())
-    tickets = [mine, *(stage.join(g, (31.3, 121.5)) for g in (0, 0, 1, 1, 1))]
-    raw = answered(stage, tickets).bulletin(stage.round.digest)
-    there = client.collect(mine, verification.verify_bulletin(raw, stage.round))
-    here = ask("collect", ticket=joined["ticket"], bulletin=raw.hex(), **asked(stage))
+    tickets = [mine, *(small.join(g, (31.3, 121.5)) for g in (0, 0, 1, 1, 1))]
+    raw = answered(small, tickets).bulletin(small.round.digest)
+    there = client.collect(mine, verification.verify_bulletin(raw, small.round))
+    here = ask("collect", ticket=joined["ticket"], bulletin=raw.hex(), **asked(small))
     assert here["partners"] == [partner.contact.hex() for partner in there.partners]
     assert len(here["partners"]) == 1
 
 
-def _document(stage: Stage, old: str, new: str) -> dict[str, Any]:
-    signed = json.loads(write_signed(stage.signed))
+def _document(small: SmallRound, old: str, new: str) -> dict[str, Any]:
+    signed = json.loads(write_signed(small.signed))
     assert old in signed["document"]
     return {**signed, "document": signed["document"].replace(old, new, 1)}
 
@@ -139,57 +139,57 @@ def _document(stage: Stage, old: str, new: str) -> dict[str, Any]:
 def test_terms_that_a_person_would_not_accept(changed: dict[str, Any], sentence: str) -> None:
     """Nothing leaves the browser when the terms are not good enough, and a sentence says why."""
     with pytest.raises(Refusal, match=sentence):
-        ask("join", value=[0.5, 0.5], **asked(Stage(), **changed))
+        ask("join", value=[0.5, 0.5], **asked(SmallRound(), **changed))
 
 
 def test_tampered_terms_are_refused() -> None:
     """A changed crowd, a doubled field and a missing signature are each refused in words."""
-    stage = Stage(shufflers=2)
-    forged = _document(stage, '"minimum": 2', '"minimum": 9')
+    small = SmallRound(shufflers=2)
+    forged = _document(small, '"minimum": 2', '"minimum": 9')
     with pytest.raises(Refusal, match="signature of server does not hold"):
-        ask("join", value=[0.5, 0.5], **asked(stage, signed=forged))
-    doubled = _document(stage, '"minimum": 2', '"minimum": 2, "minimum": 2')
+        ask("join", value=[0.5, 0.5], **asked(small, signed=forged))
+    doubled = _document(small, '"minimum": 2', '"minimum": 2, "minimum": 2')
     with pytest.raises(Refusal, match="minimum stands twice"):
-        ask("join", value=[0.5, 0.5], **asked(stage, signed=doubled))
-    unsigned = json.loads(write_signed(stage.signed))
+        ask("join", value=[0.5, 0.5], **asked(small, signed=doubled))
+    unsigned = json.loads(write_signed(small.signed))
     unsigned["shufflers"][1] = None
     with pytest.raises(Refusal, match="not every shuffler has signed"):
-        ask("join", value=[0.5, 0.5], **asked(stage, signed=unsigned))
+        ask("join", value=[0.5, 0.5], **asked(small, signed=unsigned))
 
 
 def test_a_promise_that_the_crowd_does_not_give_is_refused() -> None:
     """Terms signed by everybody but promising too much fail the browser's own arithmetic."""
-    stage = Stage(minimum=50)
-    terms = stage.round.terms
+    small = SmallRound(minimum=50)
+    terms = small.round.terms
     group = terms.groups[0]
     better = msgspec.structs.replace(group.promise, epsilon=group.promise.epsilon * 0.8)
     groups = (msgspec.structs.replace(group, promise=better), *terms.groups[1:])
-    signed = _signed_anew(stage, msgspec.structs.replace(terms, groups=groups))
-    ask("join", value=[0.5, 0.5], **asked(stage))
+    signed = _signed_anew(small, msgspec.structs.replace(terms, groups=groups))
+    ask("join", value=[0.5, 0.5], **asked(small))
     with pytest.raises(Refusal, match="gives only"):
-        ask("join", value=[0.5, 0.5], **asked(stage, signed=json.loads(write_signed(signed))))
+        ask("join", value=[0.5, 0.5], **asked(small, signed=json.loads(write_signed(signed))))
 
 
-def _signed_anew(stage: Stage, terms: Any) -> SignedTerms:
-    signed = propose(terms, keys=stage.cast.server)
-    for keys in stage.cast.shufflers:
+def _signed_anew(small: SmallRound, terms: Any) -> SignedTerms:
+    signed = propose(terms, keys=small.roles.server)
+    for keys in small.roles.shufflers:
         signed = countersign(signed, keys=keys, pledged={})
     return signed
 
 
 def test_a_bulletin_is_checked_before_it_is_read() -> None:
     """One flipped bit in the heading, in an entry or at the end is refused."""
-    stage = Stage()
-    joined = ask("join", value=[0.5, 0.5], **asked(stage))
+    small = SmallRound()
+    joined = ask("join", value=[0.5, 0.5], **asked(small))
     mine = read_ticket(joined["ticket"].encode())
-    raw = answered(stage, [mine, *stage.crowd(2)]).bulletin(stage.round.digest)
+    raw = answered(small, [mine, *small.crowd(2)]).bulletin(small.round.digest)
     for place in (1, 40, len(raw) - 1):
         bad = raw[:place] + bytes((raw[place] ^ 1,)) + raw[place + 1 :]
         with pytest.raises(Refusal):
-            ask("collect", ticket=joined["ticket"], bulletin=bad.hex(), **asked(stage))
+            ask("collect", ticket=joined["ticket"], bulletin=bad.hex(), **asked(small))
     other = write_ticket(replace_seed(mine)).decode()
     with pytest.raises(Refusal, match="is not on the board"):
-        ask("collect", ticket=other, bulletin=raw.hex(), **asked(stage))
+        ask("collect", ticket=other, bulletin=raw.hex(), **asked(small))
 
 
 def replace_seed(ticket: Ticket) -> Ticket:
@@ -199,22 +199,22 @@ def replace_seed(ticket: Ticket) -> Ticket:
 
 def test_the_boards_log_is_followed() -> None:
     """The bulletin is under the checkpoint, later ones continue it, and two faces are refused."""
-    stage = Stage()
-    tickets = stage.crowd(2)
-    board, other = answered(stage, tickets), answered(stage, tickets[:3] + stage.crowd(1))
-    first = _followed(stage, board, since=0)
-    posting, _ = client.write(tickets[0], b"hi", to=tickets[1].keys.contact_raw, round_=stage.round)
-    board.post(posting, stage.round)
-    later = _followed(stage, board, since=first["size"], before=first)
+    small = SmallRound()
+    tickets = small.crowd(2)
+    board, other = answered(small, tickets), answered(small, tickets[:3] + small.crowd(1))
+    first = _followed(small, board, since=0)
+    posting, _ = client.write(tickets[0], b"hi", to=tickets[1].keys.contact_raw, round_=small.round)
+    board.post(posting, small.round)
+    later = _followed(small, board, since=first["size"], before=first)
     assert (first["size"], later["size"]) == (1, 2)
     with pytest.raises(Refusal, match="does not continue what it showed before"):
-        _followed(stage, other, since=0, before={**first, "size": 1})
+        _followed(small, other, since=0, before={**first, "size": 1})
     with pytest.raises(Refusal, match="not under the root"):
-        _followed(stage, board, since=0, shown=other)
+        _followed(small, board, since=0, shown=other)
 
 
 def _followed(
-    stage: Stage,
+    small: SmallRound,
     board: Board,
     *,
     since: int,
@@ -222,21 +222,21 @@ def _followed(
     shown: Board | None = None,
 ) -> Any:
     """Follow a board from a checkpoint on, with the bulletin that it, or another one, shows."""
-    path = board.inclusion(board.place(stage.round.digest))
+    path = board.inclusion(board.place(small.round.digest))
     proof = {
         "checkpoint": board.checkpoint().hex(),
-        "place": board.place(stage.round.digest),
+        "place": board.place(small.round.digest),
         "path": [step.hex() for step in path],
         "since": [step.hex() for step in board.consistency(since)] if since else [],
     }
-    raw = (shown or board).bulletin(stage.round.digest)
-    return ask("follow", bulletin=raw.hex(), proof=proof, before=before, **asked(stage))
+    raw = (shown or board).bulletin(small.round.digest)
+    return ask("follow", bulletin=raw.hex(), proof=proof, before=before, **asked(small))
 
 
 def test_the_browsers_ledger_refuses_in_time() -> None:
     """Rounds add up to the limit; the same bytes are free, a second report of a round is not."""
-    stages = [Stage(name=f"round {n}", seed=n) for n in range(3)]
-    tickets = [write_ticket(stage.join(0)).decode() for stage in stages]
+    stages = [SmallRound(name=f"round {n}", seed=n) for n in range(3)]
+    tickets = [write_ticket(small.join(0)).decode() for small in stages]
     again = write_ticket(stages[0].join(0)).decode()
     cost = {"epsilon": 1.0, "delta": 1e-4}
     first, same, other, second, third = ask(

@@ -22,7 +22,7 @@ from coatcheck.tasks import Task
 from coatcheck.tasks.learning import Learning
 from coatcheck.tasks.matching import LeastCostMatching
 from coatcheck.tasks.neighbours import Neighbours
-from rounds import OPENS, Stage, posting_counted, signed_blindly
+from rounds import OPENS, SmallRound, posting_counted, signed_blindly
 from web.browser import Refusal, ask
 
 SQUARE = Box(lo=(0.0, 0.0), hi=(1.0, 1.0))
@@ -40,43 +40,43 @@ def look(signed: SignedTerms, known: Trust, **changed: Any) -> Any:
     return ask("join", value=[0.5, 0.5], **{**usual, **changed})
 
 
-def altered(stage: Stage, change: Callable[[dict[str, Any]], object]) -> SignedTerms:
+def altered(small: SmallRound, change: Callable[[dict[str, Any]], object]) -> SignedTerms:
     """Let everybody sign changed terms."""
-    plain = json.loads(stage.round.document)
+    plain = json.loads(small.round.document)
     change(plain)
-    cast = stage.cast
+    roles = small.roles
     document = json.dumps(plain).encode()
-    return signed_blindly(document, server=cast.server, shufflers=cast.shufflers)
+    return signed_blindly(document, server=roles.server, shufflers=roles.shufflers)
 
 
 def test_a_key_is_trusted_in_its_role_only() -> None:
     """The board's key is no shuffler's, and a plain list of keys says too little."""
-    stage = Stage()
-    cast = stage.cast
+    small = SmallRound()
+    roles = small.roles
     swapped = Trust.of(
         [
-            ("server", [cast.server.signing.public_raw]),
-            ("shuffler", [cast.board.signing.public_raw]),
-            ("board", [cast.shufflers[0].signing.public_raw]),
+            ("server", [roles.server.signing.public_raw]),
+            ("shuffler", [roles.board.signing.public_raw]),
+            ("board", [roles.shufflers[0].signing.public_raw]),
         ]
     )
     with pytest.raises(Refusal, match="not one you trust as a shuffler"):
-        look(stage.signed, swapped)
-    keys = [keys.signing.public_raw for keys in (cast.server, cast.board, *cast.shufflers)]
+        look(small.signed, swapped)
+    keys = [keys.signing.public_raw for keys in (roles.server, roles.board, *roles.shufflers)]
     with pytest.raises(Refusal, match="say in which role"):
-        look(stage.signed, swapped, trusted=[key.hex() for key in keys])
-    assert look(stage.signed, Trust(anywhere=frozenset(keys)))
+        look(small.signed, swapped, trusted=[key.hex() for key in keys])
+    assert look(small.signed, Trust(anywhere=frozenset(keys)))
 
 
 def test_a_cascade_without_a_shuffler_that_is_relied_on_is_refused() -> None:
     """Whoever relies on two shufflers joins no round with one of them."""
-    stage = Stage(shufflers=2)
-    plain = json.loads(stage.round.document)
+    small = SmallRound(shufflers=2)
+    plain = json.loads(small.round.document)
     plain["shufflers"] = plain["shufflers"][1:]
-    document, cast = json.dumps(plain).encode(), stage.cast
-    signed = signed_blindly(document, server=cast.server, shufflers=cast.shufflers[1:])
+    document, roles = json.dumps(plain).encode(), small.roles
+    signed = signed_blindly(document, server=roles.server, shufflers=roles.shufflers[1:])
     with pytest.raises(Refusal, match="leave out shuffler 1 of the 2"):
-        look(signed, cast.trusted)
+        look(signed, roles.trusted)
 
 
 @pytest.mark.parametrize(
@@ -96,19 +96,19 @@ def test_a_cascade_without_a_shuffler_that_is_relied_on_is_refused() -> None:
 )
 def test_loose_terms_are_refused(change: Callable[[dict[str, Any]], object]) -> None:
     """A missing, unknown or differently spelled field is refused, whoever signed."""
-    stage = Stage()
+    small = SmallRound()
     with pytest.raises(Refusal, match="terms"):
-        look(altered(stage, change), stage.cast.trusted)
+        look(altered(small, change), small.roles.trusted)
 
 
 def test_the_limit_is_kept_to_the_last_digit() -> None:
     """A round that costs a thousandth more than the person allows is refused."""
-    stage = Stage(minimum=50)
-    cost = look(stage.signed, stage.cast.trusted)["epsilon"]
+    small = SmallRound(minimum=50)
+    cost = look(small.signed, small.roles.trusted)["epsilon"]
     limit = {"epsilon": cost, "delta": 1e-3}
-    assert look(stage.signed, stage.cast.trusted, limit=limit)
+    assert look(small.signed, small.roles.trusted, limit=limit)
     with pytest.raises(Refusal, match="your limit is"):
-        look(stage.signed, stage.cast.trusted, limit={**limit, "epsilon": cost * 0.999})
+        look(small.signed, small.roles.trusted, limit={**limit, "epsilon": cost * 0.999})
 
 
 @pytest.mark.parametrize(
@@ -122,26 +122,26 @@ def test_the_limit_is_kept_to_the_last_digit() -> None:
 )
 def test_exposure_is_reckoned_as_in_python(task: Task) -> None:
     """What the terms must admit is the same number on both sides; one less is refused."""
-    cast = RoleKeys.draw(suite=CLASSICAL, shufflers=1, entropy=seeded(3))
+    roles = RoleKeys.draw(suite=CLASSICAL, shufflers=1, entropy=seeded(3))
     randomizer = MinkowskiResponse(domain=SQUARE, epsilon=2.0, radius=0.5)
     drafts = [
         GroupPlan(name=name, randomizer=randomizer, minimum=40, delta=1e-3, corrupted=3)
         for name in task.groups
     ]
-    signed = cast.agree(drafts, task=task, name="noon", suite=CLASSICAL)
-    assert look(signed, cast.trusted)
+    signed = roles.agree(drafts, task=task, name="noon", suite=CLASSICAL)
+    assert look(signed, roles.trusted)
     plain = json.loads(signed.document)
     promise = plain["groups"][0]["promise"]
     if not promise["exposed"]:
         return
     promise["exposed"] -= 1
     document = json.dumps(plain).encode()
-    fewer = signed_blindly(document, server=cast.server, shufflers=cast.shufflers)
+    fewer = signed_blindly(document, server=roles.server, shufflers=roles.shufflers)
     with pytest.raises(Refusal, match="answers can expose"):
-        look(fewer, cast.trusted)
+        look(fewer, roles.trusted)
     limit = Limit(10.0, 1e-3)
     with pytest.raises(Refused, match="answers can expose"):
-        client.examine(fewer, group="riders", trusted=cast.trusted, limit=limit, now=OPENS)
+        client.examine(fewer, group="riders", trusted=roles.trusted, limit=limit, now=OPENS)
 
 
 @pytest.mark.parametrize(
@@ -156,31 +156,31 @@ def test_exposure_is_reckoned_as_in_python(task: Task) -> None:
 )
 def test_an_exposure_that_nobody_can_tell_is_refused(task: dict[str, Any]) -> None:
     """With corrupted people in the terms the task must be known, and fit the groups."""
-    stage = Stage(minimum=5)
+    small = SmallRound(minimum=5)
 
     def change(plain: dict[str, Any]) -> None:
         plain["task"] = task
         plain["groups"][1]["promise"]["corrupted"] = 1
 
     with pytest.raises(Refusal, match=r"expose|capacity|terms"):
-        look(altered(stage, change), stage.cast.trusted)
+        look(altered(small, change), small.roles.trusted)
 
 
 @pytest.mark.parametrize("counter", [2**53, 2**64 - 1])
 def test_a_letter_whose_counter_no_ticket_holds_is_refused(counter: int) -> None:
     """It is counted, not read, and the ticket is what it was."""
-    stage = Stage()
-    writer = stage.join(1).keys
-    joined = look(stage.signed, stage.cast.trusted)
+    small = SmallRound()
+    writer = small.join(1).keys
+    joined = look(small.signed, small.roles.trusted)
     reader = read_ticket(joined["ticket"].encode()).keys
-    posting = posting_counted(stage.round, writer=writer, reader=reader, counter=counter)
+    posting = posting_counted(small.round, writer=writer, reader=reader, counter=counter)
     got = ask(
         "read",
         ticket=joined["ticket"],
         postings=[posting.hex()],
-        signed=json.loads(write_signed(stage.signed)),
+        signed=json.loads(write_signed(small.signed)),
         group="riders",
-        trusted=stage.cast.trusted.plain(),
+        trusted=small.roles.trusted.plain(),
         limit={"epsilon": 10.0, "delta": 1e-3},
         now=OPENS,
     )

@@ -24,9 +24,9 @@ def test_a_cell_of_the_table_is_what_the_library_plans(row: int, column: int) ->
     crowd, epsilon = explorer.CROWDS[row], explorer.EPSILONS[column]
     found = explorer.answer(crowd=crowd, epsilon=epsilon, share=0.0)
     for design in found["designs"]:
-        at = explorer.MECHANISMS.index(design["name"])
+        at = explorer.MECHANISMS.index(design["mechanism"])
         assert TABLE["errors"][row][column][at] == pytest.approx(design["error"], rel=2e-3)
-        assert TABLE["locals"][row][column][at] == pytest.approx(design["local"], rel=2e-3)
+        assert TABLE["locals"][row][column][at] == pytest.approx(design["local_epsilon"], rel=2e-3)
 
 
 def test_every_design_of_an_answer_keeps_its_promise() -> None:
@@ -34,7 +34,7 @@ def test_every_design_of_an_answer_keeps_its_promise() -> None:
     crowd, epsilon, share = explorer.FIRST
     first = explorer.answer(crowd=crowd, epsilon=epsilon, share=share)
     for design in first["designs"]:
-        made = from_params(design["params"])
+        made = from_params(design["parameters"])
         kept = amplify(made.law, crowd=crowd, delta=explorer.DELTA, corrupted=first["corrupted"])
         assert kept.epsilon <= epsilon * (1 + 1e-9)
         assert made.expected_error(design["decode"]) == pytest.approx(design["error"])

@@ -208,7 +208,7 @@ def test_curves_answer_at_once(shown: Page) -> None:
 
 
 def test_the_browsers_answer_opens_here_and_in_python(live: PageRun, answered: Page) -> None:
-    """What the page shows of the own answer is what the same ticket opens in Python, twice."""
+    """What the page shows of your own answer is what the same ticket opens in Python, twice."""
     answered.locator("#collect").click()
     expect(answered.locator("#answer")).to_contain_text("shows this bulletin to everybody")
     ticket = read_ticket(answered.evaluate(_TICKET).encode())

@@ -41,18 +41,18 @@ class World(People):
     @rule(role=st.integers(0, 4))
     def restart(self, role: int) -> None:
         """A role crashes and comes back from what it stored."""
-        round_, cast = self.stage.round, self.stage.cast
+        round_, roles = self.small.round, self.small.roles
         if role < len(self.shufflers):
             raw = msgspec.msgpack.encode(self.shufflers[role].state)
             state = msgspec.msgpack.decode(raw, type=ShufflerState)
-            self.shufflers[role] = Shuffler(round_, keys=cast.shufflers[role], state=state)
+            self.shufflers[role] = Shuffler(round_, keys=roles.shufflers[role], state=state)
         elif role == 3:
             raw = msgspec.msgpack.encode(self.server.state)
             stored = msgspec.msgpack.decode(raw, type=ServerState)
-            self.server = Server(round_, keys=cast.server, task=self.stage.task, state=stored)
+            self.server = Server(round_, keys=roles.server, task=self.small.task, state=stored)
         else:
             self.board = Board.restore(
-                [(round_, raw) for raw in self.history], sign=cast.board.signing.sign, check=check
+                [(round_, raw) for raw in self.history], sign=roles.board.signing.sign, check=check
             )
 
     @rule()
@@ -130,7 +130,7 @@ class World(People):
     @rule()
     def publish(self) -> None:
         """The board shows the bulletin, once, however often it is handed in."""
-        self.board.publish(self.bulletin, self.stage.round)
+        self.board.publish(self.bulletin, self.small.round)
         if not self.history:
             self.history.append(self.bulletin)
 
@@ -161,7 +161,7 @@ class World(People):
         writer, reader, other = data.draw(
             st.lists(st.sampled_from(here), min_size=3, max_size=3, unique_by=id)
         )
-        round_ = self.stage.round
+        round_ = self.small.round
         raw, after = client.write(writer, b"hello", to=reader.keys.contact_raw, round_=round_)
         self.tickets[self.tickets.index(writer)] = after
         self.board.post(raw, round_)
@@ -175,7 +175,7 @@ class World(People):
 
     def shown(self) -> VerifiedBulletin:
         """Read the board as anybody does."""
-        return verify_bulletin(self.board.bulletin(self.stage.round.digest), self.stage.round)
+        return verify_bulletin(self.board.bulletin(self.small.round.digest), self.small.round)
 
     def found(self, ticket: Ticket) -> Any:
         """Return what a ticket opens, or None."""
@@ -189,7 +189,7 @@ class World(People):
     @invariant()
     def phases_agree(self) -> None:
         """Nothing is answered that was not released, nothing released that was abandoned."""
-        if not hasattr(self, "stage"):
+        if not hasattr(self, "small"):
             return
         if self.history:
             assert self.first.phase is Phase.RELEASED
@@ -220,7 +220,7 @@ class World(People):
 
     def teardown(self) -> None:
         """Each ticket opens its own entry or none, and no address is answered twice."""
-        if not hasattr(self, "stage"):
+        if not hasattr(self, "small"):
             return
         self.finish()
         ENDS["answered" if self.history else "open"] += 1
@@ -235,7 +235,7 @@ class World(People):
             answer = self.found(ticket)
             if ticket.upload not in self.receipts or bulletin.heading.outcome == 2:
                 assert answer is None
-            elif not np.allclose(answer.values, report_of(ticket, self.stage)):
+            elif not np.allclose(answer.values, report_of(ticket, self.small)):
                 strange += 1  # a cheat used this person's keys and was drawn first
         assert strange <= cheated
 

@@ -139,15 +139,15 @@ function grid(params, box) {
 const KINDS = {
   minkowski: {
     make: (params, box) => caps(params, box, { bounded: false }),
-    decodes: ["project", "median", "unbiased", "raw"],
+    decodes: ["project", "median", "unbiased", "raw", "learned", "learned-mean"],
     stated: ["radius", "inset"],
   },
   bounded: {
     make: (params, box) => caps(params, box, { bounded: true }),
-    decodes: ["raw", "median"],
+    decodes: ["raw", "median", "learned", "learned-mean"],
     stated: ["radius"],
   },
-  grid: { make: grid, decodes: ["median", "raw"], stated: ["cells"] },
+  grid: { make: grid, decodes: ["median", "raw", "learned", "learned-mean"], stated: ["cells"] },
 };
 
 /** Make the mechanism that terms describe, or say why this page cannot. */

@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 from scipy.special import gammaln, xlogy
 
-from coatcheck.accounting import convolution
+from coatcheck.accounting import inversion
 from coatcheck.accounting.binomials import (
     Array,
     Smear,
@@ -76,7 +76,7 @@ def upper(
         fine: evaluate every number of clones, if they are not too many.
     """
     if isinstance(pair, Atoms):
-        return convolution.upper(pair, size=size, epsilon=epsilon, fine=fine)
+        return inversion.upper(pair, size=size, epsilon=epsilon, fine=fine)
     if epsilon >= pair.epsilon or pair.side <= 0:
         return 0.0
     e, e1, p1 = math.exp(epsilon), math.expm1(epsilon), math.expm1(pair.epsilon)

@@ -20,7 +20,7 @@ import msgspec
 
 from coatcheck.accounting.amplification import Guarantee
 from coatcheck.accounting.budget import Budget
-from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin, TwoLevel
+from coatcheck.accounting.laws import AnyLdp, Fieldwise, Law, OwnCoin, TwoLevel
 from coatcheck.accounting.limits import check_count, check_delta
 from coatcheck.accounting.pairs import pair
 from coatcheck.errors import Misuse, Refused, Unavailable
@@ -32,7 +32,7 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     round: str
     digest: str
-    kind: Literal["any-ldp", "two-level"]
+    kind: Literal["any-ldp", "two-level", "fieldwise"]
     epsilon: float
     crowd: int
     cap: float = 0.0
@@ -41,6 +41,7 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     rate: float = 1.0
     key: str = ""
     together: int = 1
+    fields: tuple[TwoLevel, ...] = ()
     missing: int = 0
 
     @property
@@ -55,9 +56,11 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def law(self) -> Law:
-        law: AnyLdp | TwoLevel = AnyLdp(epsilon=self.epsilon)
+        law: AnyLdp | TwoLevel | Fieldwise = AnyLdp(epsilon=self.epsilon)
         if self.kind == "two-level":
             law = TwoLevel(epsilon=self.epsilon, cap=self.cap, apart=self.apart, kernel=self.kernel)
+        if self.kind == "fieldwise":
+            law = Fieldwise(laws=self.fields)
         return law if self.rate == 1 else OwnCoin(law=law, rate=self.rate)
 
 
@@ -253,11 +256,14 @@ def _entry(guarantee: Guarantee, round_id: str, digest: bytes, key: bytes, toget
     if isinstance(law, OwnCoin):
         rate, law = law.rate, law.law
     pair(guarantee.law)  # refuses a law that is none
-    plain = law if isinstance(law, TwoLevel) and guarantee.method == "mechanism" else None
+    # A table of chances has no place in the file: it is entered as any law of its ε.
+    own = law if guarantee.method == "mechanism" else None
+    plain = own if isinstance(own, TwoLevel) else None
+    fields = own.laws if isinstance(own, Fieldwise) else ()
     return _Entry(
         round=round_id,
         digest=digest.hex(),
-        kind="two-level" if plain else "any-ldp",
+        kind="two-level" if plain else "fieldwise" if fields else "any-ldp",
         epsilon=law.epsilon,
         crowd=guarantee.anonymous,
         cap=plain.cap if plain else 0.0,
@@ -266,6 +272,7 @@ def _entry(guarantee: Guarantee, round_id: str, digest: bytes, key: bytes, toget
         rate=rate,
         key=key.hex(),
         together=together,
+        fields=fields,
     )
 
 

@@ -19,7 +19,7 @@ from coatcheck.errors import Misuse
 # How far rounding may take the stated masses of a mechanism from fitting together.
 _SLACK: Final = 1e-3
 # How many kinds of reports, and of pairs of values, are worked out one by one.
-_ATOMS: Final = 20_000
+_ATOMS: Final = 1500
 _PAIRS: Final = 2_000
 
 
@@ -123,6 +123,14 @@ def _two_level(law: TwoLevel, p: float) -> Pair:
     Randomizers round their caps up, which only spreads G. If nothing is left for the rest, the
     law of any ε-LDP randomizer holds as well.
     """
+    flat, deep = _parts(law, p)
+    if flat < 0:
+        return Pair(epsilon=law.epsilon, side=1 / (p + 1))
+    return Pair(epsilon=law.epsilon, side=law.apart, flat=flat, deep=deep)
+
+
+def _parts(law: TwoLevel, p: float) -> tuple[float, float]:
+    """Give the chances of the values 1 - e and p(1 - e) of G; the first may be below zero."""
     if not all(isinstance(x, Real) and 0 <= x <= 1 for x in (law.cap, law.apart, law.kernel)):
         raise Misuse(f"no mechanism has the law {law}: its masses are not from 0 to 1")
     # Rounding may make the parts exceed the whole: a larger cap and a smaller kernel are safe.
@@ -139,24 +147,32 @@ def _two_level(law: TwoLevel, p: float) -> Pair:
         and -_SLACK <= flat <= 1 - 2 * law.apart - deep + _SLACK
     ):
         raise Misuse(f"no mechanism has the law {law}: its caps do not fit into its reports")
-    if flat < 0:
-        return Pair(epsilon=law.epsilon, side=1 / (p + 1))
-    return Pair(epsilon=law.epsilon, side=law.apart, flat=flat, deep=deep)
+    return flat, deep
 
 
-def _product(law: Fieldwise) -> Atoms:
-    """Multiply the fields: values that differ as far as they can in every field are the worst."""
+def _product(law: Fieldwise) -> Pair | Atoms:
+    """Multiply the fields: values that differ as far as they can in every field are the worst.
+
+    If nothing is left for the rest of a field, it is binary response, which is the worst for caps
+    of at most half of the reports (Lemma 7); for others only the law of any randomizer is known.
+    Fields with too many different kinds of reports together are charged by that as well.
+    """
     if not law.laws:
         raise Misuse("a report has at least 1 field")
     whole = [(1.0, 1.0, 1.0)]
     for field in law.laws:
-        p, one = math.exp(field.epsilon), pair(field)
-        assert isinstance(one, Pair)  # noqa: S101 - a field has a two-level law
-        parts = [(p, 1.0, one.side), (1.0, p, one.side), (1.0, 1.0, one.flat), (p, p, one.deep)]
+        check_epsilon(field.epsilon)
+        p = math.exp(field.epsilon)
+        side, (flat, deep) = field.apart, _parts(field, p)
+        if flat < 0:
+            if not (field.reached and field.apart == field.cap):
+                return pair(AnyLdp(epsilon=law.epsilon))
+            side, flat, deep = 1 / (p + 1), 0.0, 0.0
+        parts = [(p, 1.0, side), (1.0, p, side), (1.0, 1.0, flat), (p, p, deep)]
         joint = itertools.product(whole, (part for part in parts if part[2] > 0))
         whole = list(_merged((x * a, y * b, m * c) for (x, y, m), (a, b, c) in joint))
         if len(whole) > _ATOMS:
-            raise Misuse(f"so many different fields have more than {_ATOMS:,} kinds of reports")
+            return pair(AnyLdp(epsilon=law.epsilon))
     return Atoms(epsilon=law.epsilon, pairs=(tuple(whole),))
 
 

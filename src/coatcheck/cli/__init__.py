@@ -4,6 +4,7 @@ Results go to standard output, everything else to standard error with a `coatche
 Exit codes: 0 done, 1 refused, 2 misuse.
 """
 
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -48,7 +49,14 @@ class _Lazy(click.Group):
         module = COMMANDS.get(cmd_name)
         if module is None:
             return None
-        command = getattr(import_module(module), cmd_name.replace("-", "_"))
+        try:
+            command = getattr(import_module(module), cmd_name.replace("-", "_"))
+        except ModuleNotFoundError as error:
+            # Still listed by --help; it says what it needs when it is called.
+            needs = _needs(error)
+            anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+            refuse = partial(_refuse, needs)
+            return click.Command(cmd_name, anything, callback=refuse, help=str(needs))
         if not isinstance(command, click.Command):
             raise TypeError(f"{module} has no command {cmd_name}")
         return command
@@ -56,9 +64,21 @@ class _Lazy(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
-        except Error as error:
+        except (Error, ModuleNotFoundError) as caught:
+            error = _needs(caught) if isinstance(caught, ModuleNotFoundError) else caught
             click.echo(f"coatcheck: {error}", err=True)
             ctx.exit(2 if isinstance(error, Misuse) else 1)
+
+
+def _refuse(error: Misuse) -> None:
+    raise error
+
+
+def _needs(error: ModuleNotFoundError) -> Misuse:
+    """Say which extra is missing, unless the module is our own."""
+    if (error.name or "coatcheck").startswith("coatcheck"):
+        raise error
+    return Misuse(f"this command needs {error.name}: pip install 'coatcheck[serve]'")
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})

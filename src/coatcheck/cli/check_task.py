@@ -1,28 +1,31 @@
 """`coatcheck check-task`: search for a crowd that shows a task is not permutation-equivariant."""
 
-import json
 import sys
 from importlib import import_module
 from inspect import isclass
 from pathlib import Path
-from typing import cast
+from typing import Annotated, cast
 
 import click
 
-from coatcheck.cli.options import JSON
+from coatcheck.cli.options import Json, command
+from coatcheck.cli.output import show
 from coatcheck.errors import Misuse
 from coatcheck.tasks import Task, load
 from coatcheck.tasks.equivariance import Verdict, check_equivariance
 
+_TOLD = ("task", "equivariant", "equal", "tied", "reason", "cured", "counterexample")
 _NEEDED = ("name", "groups", "__call__", "exposed", "answer_size", "params")
 
 
-@click.command("check-task")
-@click.argument("task")
-@click.option("--trials", default=120, show_default=True, help="How many crowds to try.")
-@click.option("--seed", default=0, show_default=True, help="The same seed tries the same crowds.")
-@JSON
-def check_task(*, task: str, trials: int, seed: int, as_json: bool) -> None:
+@command()
+def check_task(
+    task: str,
+    *,
+    trials: Annotated[int, "How many crowds to try."] = 120,
+    seed: Annotated[int, "The same seed tries the same crowds."] = 0,
+    as_json: Json = False,
+) -> None:
     """Check that the answers of TASK do not depend on the order of the reports.
 
     TASK is module:Name, or a name as in terms.
@@ -30,7 +33,7 @@ def check_task(*, task: str, trials: int, seed: int, as_json: bool) -> None:
     Exit code 0 if no counterexample was found, 1 if one was.
     """
     verdict = check_equivariance(_found(task), trials=trials, seed=seed)
-    click.echo(json.dumps(_plain(verdict)) if as_json else str(verdict))
+    show(_plain(verdict), as_json=as_json, text=str(verdict))
     click.get_current_context().exit(0 if verdict.equivariant else 1)
 
 
@@ -57,18 +60,11 @@ def _imported(module: str, attribute: str) -> object:
 
 
 def _plain(verdict: Verdict) -> dict[str, object]:
-    smallest = verdict.counterexample
-    return {
-        "task": verdict.task,
-        "equivariant": verdict.equivariant,
-        "equal": verdict.equal,
-        "tied": verdict.tied,
-        "reason": verdict.reason,
-        "cured": verdict.cured,
-        "counterexample": None
-        if smallest is None
-        else {
-            "reports": [group.tolist() for group in smallest.estimates],
-            "orders": [order.tolist() for order in smallest.orders],
-        },
-    }
+    found = {name: getattr(verdict, name) for name in _TOLD}
+    if verdict.counterexample is not None:
+        reports, orders = verdict.counterexample.estimates, verdict.counterexample.orders
+        found["counterexample"] = {
+            "reports": [group.tolist() for group in reports],
+            "orders": [order.tolist() for order in orders],
+        }
+    return found

@@ -1,17 +1,17 @@
-"""What the commands read from files, write to files, and print."""
+"""What the commands read from files and write to files."""
 
-import json
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import click
+import msgspec
 
+from coatcheck.cli.output import hint
 from coatcheck.errors import Misuse
 from coatcheck.protocol.agreement import SignedTerms, read_signed
-from coatcheck.protocol.keyfiles import document, read_bytes, read_public, write_bytes
+from coatcheck.protocol.keyfiles import read_bytes, read_public, write_bytes
 from coatcheck.protocol.trust import ROLES, Trust
 
 
@@ -31,12 +31,9 @@ def write(path: Path, raw: bytes, *, secret: bool = False, replace: bool = False
 def read_object(path: Path) -> dict[str, Any]:
     """Read a JSON object."""
     try:
-        found = json.loads(read(path))
-    except ValueError as error:
-        raise Misuse(f"{path} is not a JSON document: {error}") from None
-    if not isinstance(found, dict):
-        raise Misuse(f"{path} is not a JSON object")
-    return found
+        return msgspec.json.decode(read(path), type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise Misuse(f"{path} is not a JSON document with an object: {error}") from None
 
 
 def read_terms_file(path: Path) -> SignedTerms:
@@ -59,30 +56,6 @@ def read_trust(listed: Sequence[str]) -> Trust:
     if any(not role for role, _ in known):
         hint("a key without a role is trusted in every role: --trust shuffler=FILE says which")
     return Trust.of(known)
-
-
-def read_hex(text: str, message: str) -> bytes:
-    """Read bytes in hexadecimal, or say what the option takes."""
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        raise Misuse(message) from None
-
-
-def show(value: dict[str, Any], *, as_json: bool) -> None:
-    """Print a result: one JSON document (NaN and infinity as null), or one line per field."""
-    if as_json:
-        click.echo(document(value), nl=False)
-        return
-    wide = max((len(name) for name in value), default=0)
-    for name, field in value.items():
-        text = json.dumps(field) if isinstance(field, dict | list) else str(field)
-        click.echo(f"{name.replace('_', ' '):<{wide}}  {text}")
-
-
-def hint(text: str) -> None:
-    """Print something that is not the result, to standard error."""
-    click.echo(f"coatcheck: {text}", err=True)
 
 
 def now() -> int:

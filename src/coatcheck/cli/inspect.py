@@ -4,12 +4,11 @@ import contextlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import click
-
-from coatcheck.cli.files import read, read_terms_file, show
-from coatcheck.cli.options import FILE, JSON
+from coatcheck.cli.files import read, read_terms_file
+from coatcheck.cli.options import Json, command
+from coatcheck.cli.output import show
 from coatcheck.cli.shuffle_and_answer import count
 from coatcheck.cli.terms import describe
 from coatcheck.errors import Error, Misuse
@@ -20,11 +19,13 @@ from coatcheck.protocol.ticket import read_ticket
 from coatcheck.protocol.verification import verify_bulletin
 
 
-@click.command(name="inspect")
-@click.argument("file", type=FILE)
-@click.option("--terms", "terms_file", type=FILE, help="The signed terms, for files of a round.")
-@JSON
-def inspect(*, file: Path, terms_file: Path | None, as_json: bool) -> None:
+@command()
+def inspect(
+    file: Path,
+    *,
+    terms_file: Annotated[Path | None, "--terms", "The terms, for files of a round."] = None,
+    as_json: Json = False,
+) -> None:
     """Say what a file is and what everybody may know of it; secrets are not shown."""
     raw = read(file)
     looks: dict[str, Callable[[bytes], dict[str, Any]]] = dict(_ALONE)

@@ -1,11 +1,13 @@
 """`coatcheck ledger`: what all your rounds together have cost, and what is left."""
 
 from pathlib import Path
+from typing import Annotated
 
 import click
 
-from coatcheck.cli.files import hint, show
-from coatcheck.cli.options import FILE, JSON
+from coatcheck.accounting.ledger import Ledger
+from coatcheck.cli.options import Json, command
+from coatcheck.cli.output import hint, show
 from coatcheck.errors import Misuse
 
 
@@ -14,27 +16,23 @@ def ledger() -> None:
     """Your own ledger of rounds: what you have spent, and what is left."""
 
 
-@ledger.command()
-@click.argument("file", type=FILE)
-@click.option("--epsilon", type=float, required=True, help="The most that all rounds may cost.")
-@click.option("--delta", type=float, required=True, help="The chance that they cost more.")
-def begin(*, file: Path, epsilon: float, delta: float) -> None:
+@command(ledger)
+def begin(
+    file: Path,
+    *,
+    epsilon: Annotated[float, "The most that all rounds may cost."],
+    delta: Annotated[float, "The chance that they cost more."],
+) -> None:
     """Begin a ledger with a limit for all rounds together."""
-    from coatcheck.accounting.ledger import Ledger  # noqa: PLC0415 - loads the accountant
-
     if file.exists():
         raise Misuse(f"{file} exists already: a limit is set once, at the beginning")
     Ledger.open(file, epsilon=epsilon, delta=delta)
     hint(f"{file} refuses a round that would take you over this limit")
 
 
-@ledger.command(name="show")
-@click.argument("file", type=FILE)
-@JSON
-def show_(*, file: Path, as_json: bool) -> None:
+@command(ledger)
+def show_(file: Path, *, as_json: Json = False) -> None:
     """Print the limit, what is spent and left, and the rounds."""
-    from coatcheck.accounting.ledger import Ledger  # noqa: PLC0415 - loads the accountant
-
     book = Ledger.open(file)
     epsilon, delta = book.limit
     told = {"epsilon": epsilon, "delta": delta, "spent": book.spent, "left": book.left}

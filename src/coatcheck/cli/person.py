@@ -6,16 +6,15 @@ Everything private stays in the ticket, a file that only its owner can read.
 import json
 import sys
 from pathlib import Path
-from typing import Any
-
-import click
+from typing import Annotated, Any
 
 from coatcheck.accounting.amplification import Guarantee
 from coatcheck.accounting.ledger import Ledger
-from coatcheck.cli.files import hint, now, read_hex, read_terms_file, read_trust, show
+from coatcheck.cli.files import now, read_terms_file, read_trust
 from coatcheck.cli.files import read as read_file
 from coatcheck.cli.files import write as write_file
-from coatcheck.cli.options import FILE, JSON, OUT, TERMS, TICKET, taking_part
+from coatcheck.cli.options import HEX, Json, TakingPart, Terms, Ticket, To, command
+from coatcheck.cli.output import hint, show
 from coatcheck.domains import Categories, Product
 from coatcheck.errors import Error, Misuse, Refused
 from coatcheck.protocol import client
@@ -29,49 +28,31 @@ from coatcheck.randomizers import from_params
 from coatcheck.services.person.tickets import TicketFile
 
 
-@click.command()
-@TERMS
-@taking_part
-@click.option("--note", default="", help="Bytes (hex) sent without noise, if the terms allow it.")
-@TICKET(help="Where to keep your ticket (mode 0600).")
-@OUT(help="The sealed report to hand to the shuffler.")
-@JSON
+@command()
 def join(
     *,
-    terms_file: Path,
-    trust: tuple[str, ...],
-    group: str,
-    value: str,
-    epsilon: float,
-    delta: float,
-    ledger: Path,
-    note: str,
-    clamp: bool,
-    ticket: Path,
-    out: Path,
-    as_json: bool,
+    terms_file: Terms,
+    asked: TakingPart,
+    note: Annotated[bytes, HEX, "Bytes (hex) sent without noise, if the terms allow it."] = b"",
+    ticket: Annotated[Path, "Where to keep your ticket (mode 0600)."],
+    out: Annotated[Path, "The sealed report to hand to the shuffler."],
+    as_json: Json = False,
 ) -> None:
     """Check the terms, randomize your value once, and seal the report.
 
     If the ticket exists already, the report stored in it is written again: the same bytes, no new
     noise, no second cost.
     """
-    trusted = read_trust(trust)
-    invitation = client.examine(
-        read_terms_file(terms_file),
-        group=group,
-        trusted=trusted,
-        limit=Limit(epsilon, delta),
-        now=now(),
-    )
+    trusted = read_trust(asked.trust)
+    signed, limit = read_terms_file(terms_file), Limit(asked.epsilon, asked.delta)
+    invitation = client.examine(signed, group=asked.group, trusted=trusted, limit=limit, now=now())
     hint_caveat(invitation.guarantee)
-    book, store = Ledger.open(ledger), TicketFile(ticket)
+    book, store = Ledger.open(asked.ledger), TicketFile(ticket)
     stored = ticket.exists()
     if stored:
         hint("this ticket holds your report already: the same bytes are written again")
-    raw = read_hex(note, "--note is hexadecimal, such as 00ff")
-    own = None if stored else value_of(invitation, value)
-    mine = invitation.join(own, ledger=book, store=store, note=raw, clamp=clamp)
+    own = None if stored else value_of(invitation, asked.value)
+    mine = invitation.join(own, ledger=book, store=store, note=note, clamp=asked.clamp)
     write_file(out, mine.upload, replace=True)
     promise = invitation.guarantee
     paid = {"epsilon": promise.epsilon, "delta": promise.delta, "crowd": promise.crowd}
@@ -104,21 +85,15 @@ def value_of(invitation: Invitation, text: str) -> Any:
         ) from None
 
 
-@click.command()
-@TERMS
-@TICKET(help="Your ticket.")
-@click.option("--bulletin", type=FILE, required=True, help="The round's bulletin.")
-@click.option("--receipt", type=FILE, help="The shuffler's receipt, to store in your ticket.")
-@click.option("--ledger", type=FILE, help="Your ledger, to be told if the crowd was too small.")
-@JSON
+@command()
 def collect(
     *,
-    terms_file: Path,
-    ticket: Path,
-    bulletin: Path,
-    receipt: Path | None,
-    ledger: Path | None,
-    as_json: bool,
+    terms_file: Terms,
+    ticket: Ticket,
+    bulletin: Annotated[Path, "The round's bulletin."],
+    receipt: Annotated[Path | None, "The shuffler's receipt, to store in your ticket."] = None,
+    ledger: Annotated[Path | None, "Your ledger, to be told if the crowd was too small."] = None,
+    as_json: Json = False,
 ) -> None:
     """Find your own answer on the bulletin and open it."""
     round_ = _round(terms_file)
@@ -169,19 +144,20 @@ def _estimate(group: int, payload: bytes, round_: Round) -> Any:
     return np.asarray(found)[0].tolist()
 
 
-@click.command()
-@TERMS
-@TICKET(help="Your ticket.")
-@click.option("--to", required=True, help="A partner's contact, as `collect` prints it.")
-@click.option("--message", required=True, help="The text; - reads stdin.")
-@OUT(help="The sealed letter to post on the board.")
-def write(*, terms_file: Path, ticket: Path, to: str, message: str, out: Path) -> None:
+@command()
+def write(
+    *,
+    terms_file: Terms,
+    ticket: Ticket,
+    to: To,
+    message: Annotated[str, "The text; - reads stdin."],
+    out: Annotated[Path, "The sealed letter to post on the board."],
+) -> None:
     """Write a sealed letter to a partner."""
     round_ = _round(terms_file)
     if message == "-":
         message = sys.stdin.read()
-    raw = read_hex(to, "--to is a contact in hexadecimal, as `collect` prints it")
-    contact = Contact.decode(round_.suite, raw)
+    contact = Contact.decode(round_.suite, to)
     store = TicketFile(ticket)
     posting, after = client.write(store.read(), message.encode(), to=contact.raw, round_=round_)
     # The ticket is stored first: a counter must never be used twice.
@@ -189,12 +165,10 @@ def write(*, terms_file: Path, ticket: Path, to: str, message: str, out: Path) -
     write_file(out, posting)
 
 
-@click.command()
-@click.argument("postings", type=FILE, nargs=-1, required=True)
-@TERMS
-@TICKET(help="Your ticket.")
-@JSON
-def read(*, postings: tuple[Path, ...], terms_file: Path, ticket: Path, as_json: bool) -> None:
+@command()
+def read(
+    postings: tuple[Path, ...], *, terms_file: Terms, ticket: Ticket, as_json: Json = False
+) -> None:
     """Find and open the letters to you among POSTINGS; each is shown once."""
     round_ = _round(terms_file)
     store = TicketFile(ticket)

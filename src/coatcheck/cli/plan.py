@@ -3,126 +3,192 @@
 Of the promised ε, the people and the error two are given; the third is what is found.
 """
 
-import json
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
-import click
-
-from coatcheck.cli.files import hint
-from coatcheck.cli.numbers import numbers, read_length
-from coatcheck.cli.privacy import WHOLE, plain
+from coatcheck.cli.options import OBJECT, WHOLE, Json, Reader, command, numbers, one_of, whole
+from coatcheck.cli.output import hint, show, table
+from coatcheck.cli.privacy import plain
 from coatcheck.domains import Ball, Box, Categories, Domain
 from coatcheck.errors import Misuse
 from coatcheck.planning import Design, Group, Plan, Promise, Recommendation
 from coatcheck.planning import plan as planned
+from coatcheck.planning.charts import check_file, draw_plan
+from coatcheck.planning.search import Sampling
 from coatcheck.planning.seasons import epsilon_for, people_for
-from coatcheck.planning.words import GOALS, shape, told_error, told_promise, told_unit
+from coatcheck.planning.words import GOALS, Aim, shape, told_error, told_unit
+from coatcheck.randomizers import Prior
 from coatcheck.tasks import Task, from_params
-from coatcheck.tasks.metric import scale_of
+from coatcheck.tasks.distances import scale_of
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-_WIDTH: Final = 100
-_CITY: Final = "-0.045,-0.045,0.045,0.045"
+_CITY: Final = (-0.045, -0.045, 0.045, 0.045)  # 10 km by 10 km
 
 
-@click.command()
-@click.option("--epsilon", type=float, help="The ε promised to everybody, over all rounds.")
-@click.option(
-    "--delta", type=float, help="The chance that it fails; else 1 in 100 times the people."
-)
-@click.option(
-    *("--crowd", "--people", "crowd"),
-    type=WHOLE,
-    help="The smallest crowd of a single group, called `all`.",
-)
-@click.option("--error", help="Instead of --epsilon or --crowd: the error to reach, such as 300m.")
-@click.option("--rounds", type=WHOLE, default=1, help="How many rounds the promise is for.")
-@click.option("--rate", type=float, default=1.0, help="Chance that a person reports in a round.")
-@click.option("--sampling", default="coins", show_default=True, help="Of the rate: coins | secret")
-@click.option("--expected", type=WHOLE, help="How many people are likely to come.")
-@click.option("--corrupted", type=WHOLE, default=0, help="How many members may help the server.")
-@click.option("--group", "groups", multiple=True, help="NAME:CROWD[:EXPECTED[:CORRUPTED]], each.")
-@click.option("--goal", default="mean", show_default=True, help=" | ".join(GOALS))
-@click.option("--dimension", type=WHOLE, default=2, show_default=True, help="Axes of [-1, 1]^d.")
-@click.option("--box", help="LO,LO:HI,HI in your own units.")
-@click.option("--geographic", help="SOUTH,WEST,NORTH,EAST in degrees; errors are in metres.")
-@click.option("--ball", type=float, help="Radius of an l2 ball with --dimension.")
-@click.option("--labels", help="Labels, separated by commas.")
-@click.option("--task", "task_name", help="What will be computed; answers give some people away.")
-@click.option("--task-params", default="{}", help="Its parameters as a JSON object.")
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of a table.")
-@click.option("--plot", type=click.Path(path_type=Path), help="Also draw curves into this file.")
+def _length(text: str) -> tuple[float, bool]:
+    """Read a length above 0, and whether it is in metres: 300m, 1.2km, or 0.3 as it is."""
+    number, metres = text.strip().removesuffix("m"), text.strip().endswith("m")
+    length = (
+        float(number.removesuffix("k")) * 1_000 if metres and number[-1:] == "k" else float(number)
+    )
+    if not 0 < length < math.inf:
+        raise ValueError
+    return length, metres
+
+
+def _corners(text: str) -> list[tuple[float, ...]]:
+    low, high = text.split(":")
+    return [tuple(float(x) for x in corner.split(",")) for corner in (low, high)]
+
+
+def _group(text: str) -> tuple[str, list[int]]:
+    name, *counts = text.split(":")
+    if not name or not 1 <= len(counts) <= 3:
+        raise ValueError
+    return name, [whole(count) for count in counts]
+
+
+_BOX = Reader(_corners, "is LO,LO:HI,HI, such as 0,0:4,2")
+_DEGREES = numbers("31,121,31.5,122 (SOUTH,WEST,NORTH,EAST)", count=4)
+_GROUP = Reader(_group, "is NAME:CROWD[:EXPECTED[:CORRUPTED]]")
+_ERROR = Reader(_length, "is a length such as 300m, 1.2km or 0.3")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Values:
+    """The domain of everybody's value."""
+
+    dimension: Annotated[int, WHOLE, "Axes of [-1, 1]^d."] = 2
+    box: Annotated[list[Any] | None, _BOX, "LO,LO:HI,HI in your own units."] = None
+    geographic: Annotated[
+        list[float] | None, _DEGREES, "SOUTH,WEST,NORTH,EAST in degrees; errors are in metres."
+    ] = None
+    ball: Annotated[float | None, "Radius of an l2 ball with --dimension."] = None
+    labels: Annotated[str | None, "Labels, separated by commas."] = None
+
+    @property
+    def given(self) -> int:
+        """How many domains the options describe."""
+        options = (self.box, self.geographic, self.ball, self.labels)
+        return sum(one is not None for one in options)
+
+    def domain(self) -> Domain:
+        """Return the domain that the options describe."""
+        if self.given > 1:
+            options = "--box, --geographic, --ball, --labels"
+            raise Misuse(f"values live in one domain: give one of {options}")
+        if self.labels is not None:
+            return Categories(tuple(label.strip() for label in self.labels.split(",")))
+        if self.ball is not None:
+            return Ball(radius=self.ball, p=2, dimension=self.dimension)
+        if self.geographic is not None:
+            south, west, north, east = self.geographic
+            return Box.geographic(south=south, west=west, north=north, east=east)
+        if self.box is not None:
+            return Box(*self.box)
+        if self.dimension < 1:
+            raise Misuse(f"--dimension is at least 1, not {self.dimension}")
+        return Box((-1.0,) * self.dimension, (1.0,) * self.dimension)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeated:
+    """How often people take part."""
+
+    rounds: Annotated[int, WHOLE, "How many rounds the promise is for."] = 1
+    rate: Annotated[float, "The chance with which each person reports in a round."] = 1.0
+    sampling: Annotated[
+        Sampling, one_of(get_args(Sampling)), "How people come to report: coins | secret"
+    ] = "coins"
+
+
+@command()
 def plan(
     *,
-    epsilon: float | None,
-    delta: float | None,
-    crowd: int | None,
-    error: str | None,
-    rounds: int,
-    rate: float,
-    sampling: Any,
-    expected: int | None,
-    corrupted: int,
-    groups: tuple[str, ...],
-    goal: str,
-    dimension: int,
-    box: str | None,
-    geographic: str | None,
-    ball: float | None,
-    labels: str | None,
-    task_name: str | None,
-    task_params: str,
-    as_json: bool,
-    plot: Path | None,
+    epsilon: Annotated[float | None, "The ε promised to everybody, over all rounds."] = None,
+    delta: Annotated[
+        float | None, "The chance that it fails; else 1 in 100 times the people."
+    ] = None,
+    crowd: Annotated[
+        int | None, WHOLE, "--crowd", "--people", "The smallest crowd of one group, named `all`."
+    ] = None,
+    error: Annotated[
+        tuple[float, bool] | None, _ERROR, "Instead of ε or people: the error to reach, as 300m."
+    ] = None,
+    repeated: Repeated,
+    expected: Annotated[int | None, WHOLE, "How many people are likely to come."] = None,
+    corrupted: Annotated[int, WHOLE, "How many members may help the server."] = 0,
+    group: Annotated[
+        tuple[Any, ...], _GROUP, "NAME:CROWD[:EXPECTED[:CORRUPTED]], once per group."
+    ] = (),
+    goal: Annotated[Aim, one_of(GOALS), " | ".join(GOALS)] = "mean",
+    values: Values,
+    task_name: Annotated[
+        str | None, "--task", "What will be computed; answers give some people away."
+    ] = None,
+    task_params: Annotated[dict[str, Any] | None, OBJECT, "Its parameters as JSON."] = None,
+    prior: Annotated[Path | None, "CSV or GeoJSON of public places; never private ones."] = None,
+    as_json: Json = False,
+    plot: Annotated[Path | None, "Also draw curves into this file."] = None,
 ) -> None:
     """Choose mechanism, local budget and radius or grid together, and say what they give.
 
     With --error and --epsilon it says how many people that takes; with --error and --people, which
     epsilon.
     """
-    if goal not in GOALS:
-        raise Misuse(f"--goal is one of {' | '.join(GOALS)}, not {goal!r}")
-    reach = None if error is None else read_length(error, "--error")
-    if reach and reach[1] and not any((box, geographic, ball, labels)):
+    if error is not None and error[1] and not values.given:
         hint("no --geographic is given: a city of 10 km by 10 km is assumed")
-        geographic = _CITY
-    domain = _domain(dimension, box, geographic, ball, labels)
-    season = {"rounds": rounds, "rate": rate, "sampling": sampling}
-    if reach is not None:
-        if groups or task_name or goal == "task":
+        values = replace(values, geographic=list(_CITY))
+    domain = values.domain()
+    known = None if prior is None else Prior.from_file(prior)
+    if error is not None:
+        if group or task_name or goal == "task":
             raise Misuse("--error is asked for one group and no task: leave out --group and --task")
-        _check_unit(domain, metres=reach[1])
-        asking = _Backwards(reach[0], delta, corrupted, domain, goal, season)
-        epsilon, crowd = asking.answer(epsilon, crowd)
+        _check_unit(domain, metres=error[1])
+        asking = partial(_promise, delta=delta, corrupted=corrupted, repeated=repeated)
+        search = {"domain": domain, "goal": goal, "prior": known}
+        epsilon, crowd = _backwards(error[0], epsilon, crowd, asking, search)
     if epsilon is None:
         raise Misuse("give --epsilon, the promise, or --people and --error to find it")
-    asked = _groups(groups, crowd, expected, corrupted, domain)
+    if bool(group) == (crowd is not None):
+        raise Misuse("say who takes part: --crowd for one group, or --group for each of several")
+    if crowd is not None:
+        group = (("all", (crowd, expected, corrupted)),)
+    asked = {name: Group(domain, *counts) for name, counts in group}
     if plot is not None:
-        from coatcheck.planning.charts import check_file, draw_plan  # noqa: PLC0415 - needs an extra
-
         check_file(plot)
-    task = _task(task_name, task_params, list(asked), domain)
+    task = None if task_name is None else _task(task_name, task_params or {}, list(asked), domain)
     if delta is None:
-        delta = _delta(sum(group.crowd for group in asked.values()))
-    found = planned(asked, epsilon=epsilon, delta=delta, goal=goal, task=task, **season)
-    if as_json:
-        click.echo(json.dumps(_plain(found), indent=1))
-    else:
-        _print(found, reached=None if reach is None else reach[0])
+        delta = _delta(sum(one.crowd for one in asked.values()))
+    keep = {"epsilon": epsilon, "delta": delta, **asdict(repeated)}
+    found = planned(asked, **keep, goal=goal, task=task, prior=known)
+    show(_document(found), as_json=as_json, text=lambda: _text(found, error))
     if plot is not None:
         draw_plan(found, plot)
-        click.echo(f"coatcheck: drew {plot}", err=True)
+        hint(f"drew {plot}")
 
 
 def _delta(people: int) -> float:
     """Choose a usual chance of failure: one over a hundred times the people."""
     return 0.01 / max(1, people)
+
+
+def _promise(
+    epsilon: float, crowd: int, *, delta: float | None, corrupted: int, repeated: Repeated
+) -> Promise:
+    return Promise(
+        epsilon=epsilon,
+        delta=_delta(crowd) if delta is None else delta,
+        crowd=crowd,
+        corrupted=min(corrupted, crowd - 1),
+        **asdict(repeated),
+    )
 
 
 def _check_unit(domain: Domain, *, metres: bool) -> None:
@@ -133,184 +199,77 @@ def _check_unit(domain: Domain, *, metres: bool) -> None:
         raise Misuse(f"the error on this domain is {unit}")
 
 
-@dataclass(frozen=True)
-class _Backwards:
-    """What is asked backwards: the error, and everything but ε or the people."""
-
-    error: float
-    delta: float | None
-    corrupted: int
-    domain: Domain
-    goal: Any
-    season: dict[str, Any]
-
-    def promise(self, epsilon: float, crowd: int) -> Promise:
-        delta = _delta(crowd) if self.delta is None else self.delta
-        corrupted = min(self.corrupted, crowd - 1)
-        return Promise(
-            epsilon=epsilon, delta=delta, crowd=crowd, corrupted=corrupted, **self.season
-        )
-
-    def answer(self, epsilon: float | None, crowd: int | None) -> tuple[float, int]:
-        """Find what is missing, the ε or the people, and give both."""
-        how = {"domain": self.domain, "goal": self.goal}
-        if epsilon is None and crowd is not None:
-            return epsilon_for(self.error, self.promise(1.0, crowd), **how), crowd
-        if epsilon is not None and crowd is None:
-            return epsilon, people_for(self.error, partial(self.promise, epsilon), **how)
-        raise Misuse(
-            "with --error give either --epsilon, to be told how many people, or --people, to be"
-            " told which epsilon"
-        )
-
-
-def _domain(
-    dimension: int,
-    box: str | None,
-    geographic: str | None,
-    ball: float | None,
-    labels: str | None,
-) -> Domain:
-    if sum(one is not None for one in (box, geographic, ball, labels)) > 1:
-        raise Misuse("values live in one domain: give one of --box, --geographic, --ball, --labels")
-    if labels is not None:
-        return Categories(tuple(label.strip() for label in labels.split(",")))
-    if ball is not None:
-        return Ball(radius=ball, p=2, dimension=dimension)
-    if geographic is not None:
-        told = "--geographic SOUTH,WEST,NORTH,EAST"
-        sides = numbers(geographic, told, how_many=4, example="31,121,31.5,122")
-        return Box.geographic(south=sides[0], west=sides[1], north=sides[2], east=sides[3])
-    if box is not None:
-        low, _, high = box.partition(":")
-        told = "each side of --box LO,LO:HI,HI"
-        return Box(*(tuple(numbers(part, told, example="0,0")) for part in (low, high)))
-    if dimension < 1:
-        raise Misuse(f"--dimension is at least 1, not {dimension}")
-    return Box((-1.0,) * dimension, (1.0,) * dimension)
-
-
-def _groups(
-    texts: tuple[str, ...],
+def _backwards(
+    error: float,
+    epsilon: float | None,
     crowd: int | None,
-    expected: int | None,
-    corrupted: int,
-    domain: Domain,
-) -> dict[str, Group]:
-    if bool(texts) == (crowd is not None):
-        raise Misuse("say who takes part: --crowd for one group, or --group for each of several")
-    if crowd is not None:
-        return {"all": Group(domain, crowd, expected, corrupted)}
-    found = {}
-    for text in texts:
-        name, *counts = text.split(":")
-        if not name or not 1 <= len(counts) <= 3:
-            raise Misuse(f"--group is NAME:CROWD[:EXPECTED[:CORRUPTED]], got {text!r}")
-        numbers = [WHOLE.convert(count, None, None) for count in counts]
-        found[name] = Group(domain, numbers[0], *numbers[1:])
-    return found
+    promise: Callable[[float, int], Promise],
+    search: dict[str, Any],
+) -> tuple[float, int]:
+    """Find what is missing, the ε or the people, and return both."""
+    if epsilon is None and crowd is not None:
+        return epsilon_for(error, promise(1.0, crowd), **search), crowd
+    if epsilon is not None and crowd is None:
+        return epsilon, people_for(error, partial(promise, epsilon), **search)
+    raise Misuse(
+        "with --error give either --epsilon, to be told how many people, or --people, to be told"
+        " which epsilon"
+    )
 
 
-def _task(name: str | None, params: str, groups: list[str], domain: Domain) -> Task | None:
-    if name is None:
-        return None
-    try:
-        given = json.loads(params)
-    except json.JSONDecodeError as error:
-        raise Misuse(f'--task-params is a JSON object such as {{"limit": 9}}: {error}') from None
-    if not isinstance(given, dict):
-        raise Misuse(f'--task-params is a JSON object such as {{"limit": 9}}, got {params}')
+def _task(name: str, given: dict[str, Any], groups: list[str], domain: Domain) -> Task:
     made = from_params({**given, "name": name, "groups": tuple(groups)})
     if isinstance(domain, Box) and "scale" in made.params() and "scale" not in given:
         return from_params({**made.params(), "scale": list(scale_of(domain))})
     return made
 
 
-def _plain(found: Plan) -> dict[str, Any]:
-    return {
-        "epsilon": found.epsilon,
-        "delta": found.delta,
-        "goal": found.goal,
-        "rounds": found.rounds,
-        "people": sum(group.group.crowd for group in found.groups),
-        "groups": [
-            {
-                "name": group.name,
-                "people": group.group.crowd,
-                "total": group.total,
-                "season": None if group.season is None else asdict(group.season),
-                "recommended": _design(group.best),
-                "reason": group.reason,
-                "alternatives": [_design(other) for other in group.designs[1:]],
-                "unit": told_unit(group.group.domain, found.goal),
-                "guarantee": plain(group.best.guarantee),
-                "expected": plain(group.expected) if group.group.expected else None,
-                "fading": {f"{share:g}": left for share, left in group.fading.items()},
-                "warnings": list(group.warnings),
-            }
-            for group in found.groups
-        ],
-        "terms": [group.params() for group in found.groups],
-    }
+def _document(found: Plan) -> dict[str, Any]:
+    groups = [
+        {
+            "name": group.name,
+            "people": group.group.crowd,
+            "total": group.total,
+            "season": None if group.season is None else asdict(group.season),
+            "recommended": group.best.plain(),
+            "reason": group.reason,
+            "alternatives": [other.plain() for other in group.designs[1:]],
+            "unit": told_unit(group.group.domain, found.goal),
+            "prior": group.prior.source if group.prior else None,
+            "report_free": group.blind,
+            "guarantee": plain(group.best.guarantee),
+            "expected": plain(group.expected) if group.group.expected else None,
+            "fading": {f"{share:g}": left for share, left in group.fading.items()},
+            "warnings": group.warnings,
+        }
+        for group in found.groups
+    ]
+    terms = [group.params() for group in found.groups]
+    head = {"epsilon": found.epsilon, "delta": found.delta, "goal": found.goal}
+    people = sum(group.group.crowd for group in found.groups)
+    head |= {"rounds": found.rounds, "people": people}
+    return {**head, "groups": groups, "terms": terms}
 
 
-def _design(design: Design) -> dict[str, Any]:
-    made = design.randomizer
-    return {
-        "mechanism": made.name,
-        "local_epsilon": made.epsilon,
-        "decode": design.how,
-        "error": design.error if math.isfinite(design.error) else None,
-        "parameters": made.params(),
-    }
-
-
-def _print(found: Plan, *, reached: float | None) -> None:
-    from rich.console import Console  # noqa: PLC0415 - only where a table is printed
-
-    console = Console(highlight=False)
-    console.width = max(console.width, _WIDTH)
-    if reached is not None:
+def _text(found: Plan, asked: tuple[float, bool] | None) -> Iterator["str | Table"]:
+    if asked is not None:
         group = found.groups[0]
-        error = told_error(replace(group.best, error=reached), found.goal)
+        error = told_error(replace(group.best, error=asked[0]), found.goal)
         people = f"{group.group.crowd:,} people"
-        console.print(f"An error of {error} takes {people} at ε = {found.epsilon:g}.")
-    console.print(told_promise(found.epsilon, found.delta, found.rounds, found.goal))
+        yield f"An error of {error} takes {people} at ε = {found.epsilon:g}."
+    yield found.headline
     for group in found.groups:
-        console.print(_table(group))
-        _print_rest(group, console.print)
+        yield f"\n[bold]{group.name}[/]"
+        headings = ("", "mechanism", "local ε", "shape", "read by", "error", "")
+        made = table(headings, map(partial(_row, group), group.designs), right=())
+        made.rows[0].style = "bold"
+        yield made
+        yield from group.sentences
 
 
-def _table(group: Recommendation) -> "Table":
-    from rich import box  # noqa: PLC0415 - only where a table is printed
-    from rich.table import Table  # noqa: PLC0415 - only where a table is printed
-
-    table = Table(box=box.SIMPLE_HEAD, title=f"\n{group.name}", title_justify="left")
-    for heading in ("", "mechanism", "local ε", "shape", "read by", "error", ""):
-        table.add_column(heading, no_wrap=bool(heading))
-    for design in group.designs:
-        best = design is group.best
-        more = f"{design.error / group.best.error - 1:+.1%}" if not best else group.reason
-        made = design.randomizer
-        error = told_error(design, group.goal)
-        cells = (made.name, f"{made.epsilon:.3f}", shape(made), design.how, error)
-        table.add_row("→" if best else "", *cells, more, style="bold" if best else "")
-    return table
-
-
-def _print_rest(group: Recommendation, say: Any) -> None:
-    best = group.best.guarantee
-    say(
-        f"At least {best.crowd:,} people, {best.anonymous:,} honest and anonymous: "
-        f"ε = {best.epsilon:.4g}{' per round' if group.season else ''}"
-    )
-    if group.season:
-        say(str(group.season))
-    for share, left in group.fading.items():
-        say(f"  {share:.0%} of them lost: ε = {left:.4g}")
-    if group.group.expected is not None:
-        say(f"With {group.group.expected:,} people: ε = {group.expected.epsilon:.4g}")
-    if best.caveat:
-        say(best.caveat)
-    for warning in group.warnings:
-        say(f"[yellow]Warning:[/] {warning}")
+def _row(group: Recommendation, design: Design) -> tuple[str, ...]:
+    made, best = design.randomizer, design is group.best
+    more = group.reason if best else f"{design.error / group.best.error - 1:+.1%}"
+    error = told_error(design, group.goal)
+    cells = (made.name, f"{made.epsilon:.3f}", shape(made), design.how, error, more)
+    return ("→" if best else "", *cells)

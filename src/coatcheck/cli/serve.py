@@ -1,45 +1,34 @@
 """`coatcheck serve`: run a shuffler, a server or a board until it is told to stop."""
 
 from pathlib import Path
+from typing import Annotated
 
 import click
 
-from coatcheck.cli.options import FILE
+from coatcheck.cli.options import command, one_of
 from coatcheck.errors import Misuse
 
+_LEVELS = ("warning", "info", "debug")
 
-@click.command()
-@click.argument("role", type=click.Choice(["shuffler", "server", "board"]))
-@click.option("--config", type=FILE, required=True, help="A TOML file.")
-@click.option("--listen", help="HOST:PORT, instead of the file's; port 0 takes a free one.")
-@click.option("--port", type=click.IntRange(0, 65535), help="Listen on loopback at this port.")
-@click.option("--tls-certificate", type=FILE, help="Speak TLS with this certificate (PEM).")
-@click.option("--tls-key", type=FILE, help="The certificate's private key (PEM).")
-@click.option(
-    "--log-level",
-    type=click.Choice(["warning", "info", "debug"]),
-    default="info",
-    show_default=True,
-)
+
+@command()
 def serve(
+    role: Annotated[str, one_of(("shuffler", "server", "board"))],
     *,
-    role: str,
-    config: Path,
-    listen: str | None,
-    port: int | None,
-    log_level: str,
-    tls_certificate: Path | None,
-    tls_key: Path | None,
+    config: Annotated[Path, "A TOML file."],
+    listen: Annotated[str | None, "HOST:PORT, not the file's; port 0 takes a free one."] = None,
+    port: Annotated[int | None, "Listen on loopback at this port."] = None,
+    tls_certificate: Annotated[Path | None, "Speak TLS with this certificate (PEM)."] = None,
+    tls_key: Annotated[Path | None, "The certificate's private key (PEM)."] = None,
+    log_level: Annotated[str, one_of(_LEVELS), " | ".join(_LEVELS)] = "info",
 ) -> None:
     """Run ROLE with the settings in the table of that name in a TOML file.
 
     Prints its address once it answers. Logs and metrics hold counts, never anything about one
     report.
     """
-    try:
-        from coatcheck.services.run import serve as run  # noqa: PLC0415 - needs an extra
-    except ImportError as error:
-        raise Misuse(f"services need {error.name}: pip install 'coatcheck[serve]'") from None
+    from coatcheck.services.run import serve as run  # noqa: PLC0415 - needs an extra
+
     if listen is not None and port is not None:
         raise Misuse("give --listen or --port, not both")
     if (tls_certificate is None) != (tls_key is None):

@@ -4,12 +4,11 @@ Each needs its own key file, the signed terms, and the file that the step before
 """
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
-import click
-
-from coatcheck.cli.files import hint, now, read, read_terms_file, show, write
-from coatcheck.cli.options import FILE, JSON, KEY, OUT, TERMS
+from coatcheck.cli.files import now, read, read_terms_file, write
+from coatcheck.cli.options import Json, Key, Terms, command
+from coatcheck.cli.output import hint, show
 from coatcheck.entropy import system
 from coatcheck.errors import Error
 from coatcheck.protocol.agreement import settle
@@ -20,23 +19,16 @@ from coatcheck.protocol.shuffler import Shuffler, fresh_state
 from coatcheck.protocol.terms import Round
 
 
-@click.command()
-@click.argument("uploads", type=FILE, nargs=-1)
-@TERMS
-@KEY
-@click.option("--batch", type=FILE, help="The batch of the shuffler before you.")
-@click.option("--receipts", type=FILE, help="A folder for the receipts of the uploads.")
-@OUT(help="The batch to pass on.")
-@JSON
+@command()
 def shuffle(
+    uploads: tuple[Path, ...] = (),
     *,
-    uploads: tuple[Path, ...],
-    terms_file: Path,
-    key: Path,
-    batch: Path | None,
-    receipts: Path | None,
-    out: Path,
-    as_json: bool,
+    terms_file: Terms,
+    key: Key,
+    batch: Annotated[Path | None, "The batch of the shuffler before you."] = None,
+    receipts: Annotated[Path | None, "A folder for the receipts of the uploads."] = None,
+    out: Annotated[Path, "The batch to pass on."],
+    as_json: Json = False,
 ) -> None:
     """Gather uploads or a batch, open your layer, and release the reports in a secret order.
 
@@ -70,13 +62,15 @@ def _receive(shuffler: Shuffler, path: Path) -> bytes | None:
         return None
 
 
-@click.command()
-@click.argument("batch", type=FILE)
-@TERMS
-@KEY
-@OUT(help="The bulletin to publish.")
-@JSON
-def answer(*, batch: Path, terms_file: Path, key: Path, out: Path, as_json: bool) -> None:
+@command()
+def answer(
+    batch: Path,
+    *,
+    terms_file: Terms,
+    key: Key,
+    out: Annotated[Path, "The bulletin to publish."],
+    as_json: Json = False,
+) -> None:
     """Open a batch, run the task, and seal one answer to each address."""
     from coatcheck.protocol.server import Server  # noqa: PLC0415 - loads every mechanism and task
 

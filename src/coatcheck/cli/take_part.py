@@ -2,63 +2,49 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 
 from coatcheck.accounting.ledger import Ledger
-from coatcheck.cli.files import hint, read_hex, read_trust, show
-from coatcheck.cli.options import CA, JSON, TICKET, TRUST, taking_part
+from coatcheck.cli.files import read_trust
+from coatcheck.cli.options import Ca, Json, TakingPart, Ticket, To, Trust, command
+from coatcheck.cli.output import hint, show
 from coatcheck.cli.person import hint_caveat, letters_of, told, value_of
 from coatcheck.protocol.client import Limit
 from coatcheck.services.person.visit import Visit
 
-_ROUND = click.option("--round", "url", required=True, help="The round's address.")
-_TICKET = TICKET(help="Your ticket.")
-_TRUST = TRUST(required=True)
+_Url = Annotated[str, "--round", "The round's address."]
 
 
-@click.command("take-part")
-@_ROUND
-@taking_part
-@TICKET(help="Where to keep your ticket; if it exists already, it is used again.")
-@click.option("--token", default="", help="An enrolment token, if the shuffler asks for one.")
-@click.option("--wait", default=600.0, show_default=True, help="Seconds to wait for the answer.")
-@CA
-@JSON
+@command()
 def take_part(
     *,
-    url: str,
-    trust: tuple[str, ...],
-    group: str,
-    value: str,
-    epsilon: float,
-    delta: float,
-    ledger: Path,
-    ticket: Path,
-    clamp: bool,
-    token: str,
-    wait: float,
-    ca: str,
-    as_json: bool,
+    url: _Url,
+    asked: TakingPart,
+    ticket: Annotated[Path, "Where to keep your ticket; if it exists already, it is used again."],
+    token: Annotated[str, "An enrolment token, if the shuffler asks for one."] = "",
+    wait: Annotated[float, "Seconds to wait for the answer."] = 600.0,
+    ca: Ca = "",
+    as_json: Json = False,
 ) -> None:
     """Join a round, wait for its answers, and show your own.
 
     After a crash, run the same command again: it sends the report stored in the ticket, the same
     bytes.
     """
-    book = Ledger.open(ledger)
+    book = Ledger.open(asked.ledger)
     stored = ticket.exists()
 
     async def whole() -> dict[str, Any]:
-        async with Visit(url, path=ticket, trusted=read_trust(trust), ca=ca) as visit:
-            limit = Limit(epsilon, delta)
-            invitation = await visit.invitation(group=group, limit=limit)
+        async with Visit(url, path=ticket, trusted=read_trust(asked.trust), ca=ca) as visit:
+            limit = Limit(asked.epsilon, asked.delta)
+            invitation = await visit.invitation(group=asked.group, limit=limit)
             promise = invitation.guarantee
             hint(f"terms checked: a crowd of at least {promise.crowd}, ε = {promise.epsilon:.3g}")
             hint_caveat(promise)
-            found = None if stored else value_of(invitation, value)
-            visit.prepare(invitation, found, ledger=book, clamp=clamp)
+            found = None if stored else value_of(invitation, asked.value)
+            visit.prepare(invitation, found, ledger=book, clamp=asked.clamp)
             kept = await visit.hand_in(invitation.round, token=token)
             signed = "has signed for" if kept.receipt else "has closed, and may or may not have"
             hint(f"the shuffler {signed} your report; waiting for the crowd")
@@ -73,34 +59,28 @@ def letters() -> None:
     """Write to your partners, and read what they wrote."""
 
 
-@letters.command()
-@_ROUND
-@_TRUST
-@_TICKET
-@click.option("--to", required=True, help="A partner's contact, as `take-part` prints it.")
-@click.option("--message", required=True, help="The text.")
-@CA
+@command(letters)
 def write(
-    *, url: str, trust: tuple[str, ...], ticket: Path, to: str, message: str, ca: str
+    *,
+    url: _Url,
+    trust: Trust,
+    ticket: Ticket,
+    to: To,
+    message: Annotated[str, "The text."],
+    ca: Ca = "",
 ) -> None:
     """Write a sealed letter to a partner and post it on the board."""
-    contact = read_hex(to, "--to is a contact in hexadecimal, as `take-part` prints it")
 
     async def whole() -> None:
         async with Visit(url, path=ticket, trusted=read_trust(trust), ca=ca) as visit:
-            await visit.write(message.encode(), to=contact)
+            await visit.write(message.encode(), to=to)
 
     asyncio.run(whole())
     hint("the letter is on the board: only your partner can open it")
 
 
-@letters.command()
-@_ROUND
-@_TRUST
-@_TICKET
-@CA
-@JSON
-def read(*, url: str, trust: tuple[str, ...], ticket: Path, ca: str, as_json: bool) -> None:
+@command(letters)
+def read(*, url: _Url, trust: Trust, ticket: Ticket, ca: Ca = "", as_json: Json = False) -> None:
     """Read the new letters to you."""
 
     async def whole() -> dict[str, Any]:

@@ -1,22 +1,14 @@
 """`coatcheck keygen` and `coatcheck terms`: the keys of the roles, and terms that they sign."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import click
 import msgspec
 
-from coatcheck.cli.files import (
-    hint,
-    now,
-    read,
-    read_object,
-    read_terms_file,
-    read_trust,
-    show,
-    write,
-)
-from coatcheck.cli.options import FILE, JSON, KEY, TRUST
+from coatcheck.cli.files import now, read, read_object, read_terms_file, read_trust, write
+from coatcheck.cli.options import Json, Key, Trust, command, one_of
+from coatcheck.cli.output import hint, show
 from coatcheck.entropy import system
 from coatcheck.errors import Misuse
 from coatcheck.protocol.agreement import accept, countersign, propose, settle, write_signed
@@ -27,11 +19,13 @@ from coatcheck.protocol.terms import Round
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
-@click.command()
-@click.argument("name")
-@click.option("--out", type=FILE, required=True, help="The key file, for you alone (mode 0600).")
-@click.option("--suite", type=click.Choice(list(SUITES)), default="x25519", show_default=True)
-def keygen(*, name: str, out: Path, suite: str) -> None:
+@command()
+def keygen(
+    name: str,
+    *,
+    out: Annotated[Path, "The key file, for you alone (mode 0600)."],
+    suite: Annotated[str, one_of(SUITES), " | ".join(SUITES)] = "x25519",
+) -> None:
     """Make the keys of a server, shuffler or board; print the public ones.
 
     Publish what is printed in a place that people trust: they need it to recognise you.
@@ -52,32 +46,17 @@ def terms() -> None:
     """Write, sign and check the public terms of a round."""
 
 
-@terms.command(name="propose")
-@click.argument("draft", type=FILE)
-@KEY
-@click.option(
-    "--shuffler",
-    "shufflers",
-    type=FILE,
-    multiple=True,
-    required=True,
-    help="A shuffler's public keys; give one option per shuffler, in order.",
-)
-@click.option("--board", type=FILE, required=True, help="The board's public keys.")
-@click.option("--opens", default="now", show_default=True, help="`now`, +10m or a Unix time.")
-@click.option("--closes", default="+1h", show_default=True, help="When a full round is released.")
-@click.option("--expires", default="+2h", show_default=True, help="When it ends without a crowd.")
-@click.option("--out", type=FILE, default=Path("-"), help="The signed terms.")
+@command(terms)
 def propose_(
-    *,
     draft: Path,
-    key: Path,
-    shufflers: tuple[Path, ...],
-    board: Path,
-    opens: str,
-    closes: str,
-    expires: str,
-    out: Path,
+    *,
+    key: Key,
+    shuffler: Annotated[tuple[Path, ...], "A shuffler's public keys, once per shuffler in order."],
+    board: Annotated[Path, "The board's public keys."],
+    opens: Annotated[str, "`now`, +10m or a Unix time."] = "now",
+    closes: Annotated[str, "When a full round is released."] = "+1h",
+    expires: Annotated[str, "When it ends without a crowd."] = "+2h",
+    out: Annotated[Path, "The signed terms."] = Path("-"),
 ) -> None:
     """Compute the sizes and promises of a DRAFT and sign it as the server."""
     from coatcheck.protocol.drafting import read_draft  # noqa: PLC0415 - loads mechanisms and tasks
@@ -87,7 +66,7 @@ def propose_(
     made = read_draft(read_object(draft)).terms(
         suite=suite_named(keys.suite),
         server=keys.public.party,
-        shufflers=[read_public(path).party for path in shufflers],
+        shufflers=[read_public(path).party for path in shuffler],
         board=read_public(board).notary,
         times=(_time(opens, begin), _time(closes, begin), _time(expires, begin)),
     )
@@ -95,12 +74,14 @@ def propose_(
     hint("next, every shuffler signs these terms: coatcheck terms sign")
 
 
-@terms.command()
-@click.argument("file", type=FILE)
-@KEY
-@click.option("--pledges", type=FILE, required=True, help="A file that remembers what you signed.")
-@click.option("--out", type=FILE, default=Path("-"), help="The terms with your signature added.")
-def sign(*, file: Path, key: Path, pledges: Path, out: Path) -> None:
+@command(terms)
+def sign(
+    file: Path,
+    *,
+    key: Key,
+    pledges: Annotated[Path, "A file that remembers what you signed."],
+    out: Annotated[Path, "The terms with your signature added."] = Path("-"),
+) -> None:
     """Sign terms as a shuffler, once per round: the pledge file remembers which version."""
     known: dict[str, str] = msgspec.json.decode(read(pledges)) if pledges.exists() else {}
     pledged = {name: bytes.fromhex(digest) for name, digest in known.items()}
@@ -110,11 +91,8 @@ def sign(*, file: Path, key: Path, pledges: Path, out: Path) -> None:
     write(out, write_signed(signed), replace=out == file)
 
 
-@terms.command()
-@click.argument("file", type=FILE)
-@TRUST()
-@JSON
-def check(*, file: Path, trust: tuple[str, ...], as_json: bool) -> None:
+@command(terms)
+def check(file: Path, *, trust: Trust = (), as_json: Json = False) -> None:
     """Check every signature and print what the terms say."""
     signed = read_terms_file(file)
     round_ = accept(signed, trusted=read_trust(trust)) if trust else settle(signed)
@@ -137,16 +115,9 @@ def describe(round_: Round) -> dict[str, Any]:
         }
         for number, group in enumerate(made.groups)
     }
-    return {
-        "round": made.round,
-        "digest": round_.digest.hex(),
-        "suite": made.suite,
-        "task": made.task.name,
-        "opens": made.opens,
-        "closes": made.closes,
-        "expires": made.expires,
-        "groups": groups,
-    }
+    times = {"opens": made.opens, "closes": made.closes, "expires": made.expires}
+    head = {"round": made.round, "digest": round_.digest.hex(), "suite": made.suite}
+    return {**head, "task": made.task.name, **times, "groups": groups}
 
 
 def _time(text: str, begin: int) -> int:

@@ -7,13 +7,10 @@ seeded randomness is right; the noise on their places is drawn by the clients, a
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from coatcheck.domains import Box
+from coatcheck.domains import Box, Floats
 from coatcheck.entropy import Entropy, seeded
-
-Floats = NDArray[np.float64]
 
 CITY: Final = Box.geographic(south=31.190, west=121.430, north=31.262, east=121.514)
 """Eight kilometres by eight, stated before anybody is asked where they are."""

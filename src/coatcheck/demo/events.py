@@ -39,15 +39,6 @@ class Letter:
     body: str
 
 
-@dataclass(frozen=True)
-class Step:
-    """A step of the run and how long it took."""
-
-    name: str
-    seconds: float
-    people: int = 0
-
-
 class Pace:
     """How fast people come: by itself, paused, or step by step, as somebody asks.
 

@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
+from coatcheck.domains import Floats
 from coatcheck.entropy import Entropy, seeded
-
-Floats = NDArray[np.float64]
 
 PARAMETERS: Final = 4
 _TRUTH: Final = np.array([1.6, -1.1, 0.7, 0.3])

@@ -9,34 +9,36 @@ the services, as only a demo may. SPEC section 12.
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import msgspec
 
-from coatcheck.demo.events import Event, Letter, Pace, Person, Step
-from coatcheck.demo.opened import open_uploads
-from coatcheck.errors import Refused, Unavailable
+from coatcheck.demo.events import Event, Letter, Pace, Person
+from coatcheck.entropy import system
+from coatcheck.errors import Refused
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import accept
 from coatcheck.protocol.client import Limit
-from coatcheck.protocol.keyfiles import write_bytes
+from coatcheck.protocol.keyfiles import read_keys, write_bytes
+from coatcheck.protocol.parcels import Batch
+from coatcheck.protocol.server import Opened, Server
 from coatcheck.randomizers import Randomizer
 from coatcheck.services.cluster import PATIENCE, Cluster
-from coatcheck.services.http.client import BULK, Absent, HttpClient
+from coatcheck.services.http.client import HttpClient
 from coatcheck.services.person.visit import Visit
+from coatcheck.simulation.round import shuffle_uploads
 
 if TYPE_CHECKING:
     from coatcheck.accounting.amplification import Guarantee
     from coatcheck.demo.scenarios import Scenario
     from coatcheck.protocol.agreement import SignedTerms, TrustedTerms
     from coatcheck.protocol.messages import Answer
-    from coatcheck.protocol.server import Opened
     from coatcheck.protocol.ticket import Ticket
     from coatcheck.protocol.verification import VerifiedBulletin
 
@@ -77,7 +79,7 @@ class Run:
         self.round: TrustedTerms
         self.bulletin: VerifiedBulletin | None = None
         self.seen: Sequence[Opened] = ()
-        self.steps: list[Step] = []
+        self.steps: list[dict[str, Any]] = []
         self.visits: dict[Person, Visit] = {}
         self.guarantees: dict[Person, Guarantee] = {}
         self.tickets: dict[Person, Ticket] = {}
@@ -90,6 +92,20 @@ class Run:
         self._busy: dict[Person, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._observer = observer
 
+    async def __aenter__(self) -> Self:
+        """Start the services and open a round on them."""
+        try:
+            await self._start()
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """End the services, however it went."""
+        self.cluster.end()
+        await self.peers.close()
+
     def tell(self, kind: str, **details: Any) -> None:
         """Tell the observer of an event."""
         self._observer(self, Event(kind, **details))
@@ -99,7 +115,8 @@ class Run:
         self.tell(kind, step=name, parts=parts)
         start = time.perf_counter()
         yield
-        self.steps.append(Step(name, time.perf_counter() - start, people))
+        seconds = time.perf_counter() - start
+        self.steps.append({"name": name, "seconds": seconds, "people": people})
 
     async def _rest(self, seconds: float = _BETWEEN_STEPS) -> None:
         if self.pace is not None:
@@ -110,17 +127,26 @@ class Run:
         return self._whose.get(address)
 
     def partners(self, who: Person) -> list[Person | None]:
-        """Return the partners whom a person was told of."""
+        """Return the partners whom a person was told of; None for somebody in a browser."""
         told = (client.address(partner, self.round) for partner in self.answers[who].partners)
         return [self._whose.get(address) for address in told]
 
+    def known_partners(self, who: Person) -> list[Person]:
+        """Return the partners who are of the scenario, too."""
+        return [partner for partner in self.partners(who) if partner is not None]
+
     # -- before people come
 
-    async def start(self) -> None:
+    async def _start(self) -> None:
         """Start the services, and have a round proposed, counter-signed and opened."""
         names = self.cluster.names
         with self._step("starting", "shuffler, server and board start", parts=len(names)):
-            self._write_insight()
+            known, insight = {}, self.scenario.insight
+            if insight is not None:
+                known = {self.scenario.task.name: {"direction": insight.direction.tolist()}}
+            # What only the server knows.
+            path = self.cluster.folder / _INSIGHT
+            write_bytes(path, msgspec.json.encode(known), secret=True, replace=True)
             self.cluster.start_all()
             for name in names:
                 await asyncio.to_thread(self.cluster.wait_until_leads, name)
@@ -129,26 +155,15 @@ class Run:
             # Everybody is the minimum, so the round closes when the last one has joined.
             opened = partial(self.cluster.open_round, closes=1, expires=_EXPIRES)
             self.url = await asyncio.to_thread(opened, self.scenario.draft())
-            self._invite()
+            homes = self.cluster.folder / "people"
+            homes.mkdir(mode=0o700)
+            for group, row in self.people:
+                path = homes / f"{self.scenario.drafts[group].name}-{row}.ticket"
+                trusted, peers = self.cluster.trusted, self.peers
+                self.visits[group, row] = Visit(self.url, path=path, trusted=trusted, peers=peers)
             self.signed = (await self.visits[0, 0].offer(patience=PATIENCE)).signed
             self.round = accept(self.signed, trusted=self.cluster.trusted)
             self.tell("terms")
-
-    def _write_insight(self) -> None:
-        """Write down what only the server knows."""
-        known, insight = {}, self.scenario.insight
-        if insight is not None:
-            known = {self.scenario.task.name: {"direction": insight.direction.tolist()}}
-        path = self.cluster.folder / _INSIGHT
-        write_bytes(path, msgspec.json.encode(known), secret=True, replace=True)
-
-    def _invite(self) -> None:
-        homes = self.cluster.folder / "people"
-        homes.mkdir(mode=0o700)
-        trusted, drafts = self.cluster.trusted, self.scenario.drafts
-        for group, row in self.people:
-            path = homes / f"{drafts[group].name}-{row}.ticket"
-            self.visits[group, row] = Visit(self.url, path=path, trusted=trusted, peers=self.peers)
 
     # -- the round
 
@@ -174,13 +189,11 @@ class Run:
                 await self._rest(_BEAT)
         await self._rest()
         with self._step("closing", "the roles shuffle, compute, seal and publish", parts=2):
-            await self._published()
-        uploads = [*(ticket.upload for ticket in self.tickets.values()), *self.relayed]
-        opened = partial(open_uploads, cluster=self.cluster, task=self.scenario.task)
-        self.seen = await asyncio.to_thread(opened, uploads, self.round)
+            bulletin = await self.visits[0, 0].bulletin(patience=_EXPIRES)
+        self.seen = await asyncio.to_thread(self._open)
         self.tell("opened")
         await self._rest()
-        self.bulletin = await self.visits[0, 0].bulletin(patience=PATIENCE)
+        self.bulletin = bulletin
         self.tell("published")
         await self._rest()
         with self._step(
@@ -193,6 +206,19 @@ class Run:
             await self._correspond(pairs[:WRITERS])
             await self._rest()
         self.tell("done")
+
+    def _open(self) -> Sequence[Opened]:
+        """Open all uploads with the keys of the services, as the server did.
+
+        The server has deleted its batch and the shuffler its order, so the uploads are shuffled
+        once more: as good an order as the one that is forgotten.
+        """
+        names = (self.cluster.shufflers[0], "server")
+        mixing, opening = (read_keys(self.cluster.folder / f"{name}.key").pairs for name in names)
+        uploads = [*(ticket.upload for ticket in self.tickets.values()), *self.relayed]
+        raw = shuffle_uploads(uploads, self.round, keys=[mixing], entropy=system())
+        server = Server(self.round, keys=opening, task=self.scenario.task)
+        return server.open(Batch.decode(raw, self.round))
 
     async def _join(self, who: Person) -> None:
         """Let a person take part, unless people from browsers have filled the round before."""
@@ -221,18 +247,6 @@ class Run:
             self.relayed.append(raw)
             self.tell("relayed")
         return receipt
-
-    async def _published(self) -> None:
-        """Wait until the answers are on the board."""
-        end = time.monotonic() + _EXPIRES
-        while time.monotonic() < end:
-            try:
-                await self.peers.get(f"{self.at_board}/bulletin", most=BULK)
-            except (Absent, Unavailable):
-                await asyncio.sleep(_GLANCE)
-            else:
-                return
-        raise Refused("the round was not answered before it expired: use --keep, read the logs")
 
     @property
     def at_board(self) -> str:
@@ -305,24 +319,6 @@ def demo_cluster(folder: Path) -> Cluster:
     return Cluster(folder, extra={"tick": 0.1, "workers": 1}, role_extra=insight)
 
 
-@asynccontextmanager
-async def started(
-    scenario: "Scenario",
-    cluster: Cluster,
-    *,
-    observer: Callable[[Run, Event], object],
-    pace: Pace | None = None,
-) -> AsyncIterator[Run]:
-    """Start the services and open a round on them; end them, however it goes."""
-    run = Run(scenario, cluster, observer=observer, pace=pace)
-    try:
-        await run.start()
-        yield run
-    finally:
-        cluster.end()
-        await run.peers.close()
-
-
 async def _each(people: Sequence[Person], errand: Callable[[Person], Awaitable[None]]) -> None:
     """Run everybody's errand, so many at a time; a failure stops the others."""
     turns = asyncio.Semaphore(AT_ONCE)
@@ -331,13 +327,12 @@ async def _each(people: Sequence[Person], errand: Callable[[Person], Awaitable[N
         async with turns:
             await errand(who)
 
-    tasks = [asyncio.ensure_future(one(who)) for who in people]
     try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        async with asyncio.TaskGroup() as group:
+            for who in people:
+                group.create_task(one(who))
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None
 
 
 def _by_turns(sizes: Sequence[int]) -> Iterator[Person]:

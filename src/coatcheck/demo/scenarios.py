@@ -9,24 +9,21 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coatcheck import tasks
-from coatcheck.accounting.amplification import amplify, calibrate
 from coatcheck.demo import city, gradients
-from coatcheck.domains import Ball, Box
+from coatcheck.domains import Ball, Box, Floats
 from coatcheck.errors import Misuse
-from coatcheck.protocol.drafting import GroupPlan
-from coatcheck.randomizers import BoundedResponse, tuned
-from coatcheck.simulation.trial import box_around, make_task, plan_groups, usual_delta
+from coatcheck.planning import Recommendation
+from coatcheck.simulation.trial import box_around, make_task, plan_groups
 from coatcheck.tasks.learning import Learning
-
-Floats = NDArray[np.float64]
 
 NAMES: Final = ("taxi", "friends", "learning")
 FEWEST, MOST = 8, 2_000
-_FRIENDS_RADIUS: Final = 600.0
-_FRIENDS_LIMIT: Final = 5
+_WORK: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "taxi": ("least-cost-matching", {}),
+    "friends": ("neighbours", {"radius": 600.0, "limit": 5}),
+}
 _SEED: Final = 2026
 _LINES: Final = {
     "taxi": ("by the blue door", "two minutes, a green car"),
@@ -50,7 +47,7 @@ class Scenario:
     name: str
     epsilon: float
     task: tasks.Task
-    drafts: tuple[GroupPlan, ...]
+    drafts: tuple[Recommendation, ...]
     values: tuple[Floats, ...]
     box: Box | None
     lines: tuple[str, str] = ("", "")
@@ -85,36 +82,35 @@ def make_scenario(
         if data is not None:
             raise Misuse("the learning demo makes its own gradients: leave --data out")
         return _learning(people, epsilon)
-    groups = _riders_and_drivers(people, data) if name == "taxi" else _members(people, data)
+    groups = _groups(name, people, data)
     for group, rows in groups.items():
         if len(rows) < FEWEST // 4:
             raise Misuse(f"group {group!r} has {len(rows)} people: nobody hides among so few")
     box = city.CITY if data is None else box_around(groups, degrees=True)
-    names, sizes = tuple(groups), [len(rows) for rows in groups.values()]
-    if name == "taxi":
-        task = make_task("least-cost-matching", names=names, box=box)
-    else:
-        radius, limit = _FRIENDS_RADIUS, _FRIENDS_LIMIT
-        task = make_task("neighbours", names=names, box=box, radius=radius, limit=limit)
+    work, options = _WORK[name]
+    task = make_task(work, names=tuple(groups), box=box, **options)
+    sizes = [len(rows) for rows in groups.values()]
     return Scenario(
         name=name,
         epsilon=epsilon,
         task=task,
-        drafts=plan_groups(sizes, task=task, domain=box, epsilon=epsilon, delta=usual_delta(sizes)),
+        drafts=plan_groups(sizes, task=task, domain=box, epsilon=epsilon),
         values=tuple(groups.values()),
         box=box,
         lines=_LINES[name],
     )
 
 
-def _riders_and_drivers(people: int, data: Mapping[str, Floats] | None) -> dict[str, Floats]:
-    riders = people * 9 // 20
+def _groups(name: str, people: int, data: Mapping[str, Floats] | None) -> dict[str, Floats]:
+    """Put the people of a file, or made-up ones, into the groups of a scenario."""
     groups = dict(data or {})
-    if not groups:
-        return {
-            "riders": city.places(riders, seed=_SEED),
-            "drivers": city.places(people - riders, seed=_SEED + 1),
-        }
+    if name == "friends":
+        rows = np.concatenate(list(groups.values())) if data else city.places(people, seed=_SEED)
+        return {"members": rows}
+    if data is None:
+        riders = people * 9 // 20
+        drivers = city.places(people - riders, seed=_SEED + 1)
+        return {"riders": city.places(riders, seed=_SEED), "drivers": drivers}
     if len(groups) == 1:
         # One list of places: the first of every pair is a rider, so that both sides mix.
         (rows,) = groups.values()
@@ -124,24 +120,15 @@ def _riders_and_drivers(people: int, data: Mapping[str, Floats] | None) -> dict[
     return groups
 
 
-def _members(people: int, data: Mapping[str, Floats] | None) -> dict[str, Floats]:
-    if not data:
-        return {"members": city.places(people, seed=_SEED)}
-    return {"members": np.concatenate(list(data.values()))}
-
-
 def _learning(people: int, epsilon: float) -> Scenario:
     known = gradients.lesson(people, seed=_SEED)
     ball = Ball(radius=gradients.CLIP, p=2, dimension=gradients.PARAMETERS)
     task = Learning(dimension=gradients.PARAMETERS, share_mean=True, groups=("learners",))
-    delta = usual_delta([people])
     return Scenario(
         name="learning",
         epsilon=epsilon,
         task=task,
-        drafts=plan_groups(
-            [people], task=task, domain=ball, epsilon=epsilon, delta=delta, goal="unbiased"
-        ),
+        drafts=plan_groups([people], task=task, domain=ball, epsilon=epsilon, goal="unbiased"),
         values=(known.gradients,),
         box=None,
         insight=known,
@@ -152,26 +139,8 @@ def with_places(scenario: Scenario) -> Scenario:
     """Let everybody report a place instead of a cell, under the same promise.
 
     A small crowd is best served by a grid of few cells; on a map they would hide that each
-    report is one person's. *Guarantee:* the central ε is that of the scenario; the error is a few
-    percent larger.
+    report is one person's. The error is a few percent larger.
     """
     if scenario.box is None:
         raise Misuse("the page shows places on a map: choose the taxi or the friends demo")
-    box = scenario.box
-    return replace(scenario, drafts=tuple(_placed(draft, box) for draft in scenario.drafts))
-
-
-def _placed(draft: GroupPlan, box: Box) -> GroupPlan:
-    crowd, corrupted, delta = draft.minimum, draft.corrupted, draft.delta
-    law = draft.randomizer.law
-    promised = amplify(law, crowd=crowd, delta=delta, corrupted=corrupted).epsilon
-    radius = tuned(BoundedResponse, domain=box, epsilon=draft.randomizer.epsilon).radius
-    local = calibrate(
-        lambda epsilon: BoundedResponse(domain=box, epsilon=epsilon, radius=radius).law,
-        epsilon=promised,
-        crowd=crowd,
-        delta=delta,
-        corrupted=corrupted,
-    ).local_epsilon
-    made = BoundedResponse(domain=box, epsilon=local, radius=radius, decode="median")
-    return replace(draft, randomizer=made, decode="median")
+    return replace(scenario, drafts=tuple(draft.without("grid") for draft in scenario.drafts))

@@ -4,19 +4,18 @@ It says what two of the people kept, sent and got, what the server saw, and what
 on the board. The command prints this document; `--json` gives it as it is.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from coatcheck import tasks
 from coatcheck.demo import city, gradients
 from coatcheck.demo.events import Person
-from coatcheck.domains import Box
+from coatcheck.domains import Box, Floats
+from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
-from coatcheck.simulation.trial import Floats, Pairs, distances, measure
+from coatcheck.simulation.trial import describe_group, distances, measure
 
 if TYPE_CHECKING:
     from coatcheck.demo.run import Run
@@ -34,12 +33,15 @@ def summarize(run: "Run") -> dict[str, Any]:
         "demo": run.scenario.name,
         "people": run.scenario.people,
         "epsilon_asked": run.scenario.epsilon,
-        "groups": _groups(run),
+        "groups": [
+            describe_group(draft, run.guarantees[group, 0])
+            for group, draft in enumerate(run.scenario.drafts)
+        ],
         "heroes": _heroes(run, estimates),
         "letters": {"posted": run.posted, "read": len(run.letters)},
         "server": _server(run, estimates),
         "board": _board(run),
-        "steps": [asdict(step) for step in run.steps],
+        "steps": run.steps,
         "seconds": 0.0,
     }
     if run.scenario.insight is not None:
@@ -57,33 +59,11 @@ def _estimates(run: "Run") -> list[Floats]:
     ]
 
 
-def _groups(run: "Run") -> list[dict[str, Any]]:
-    return [
-        {
-            "name": draft.name,
-            "people": len(values),
-            "randomizer": draft.randomizer.name,
-            "local_epsilon": draft.randomizer.epsilon,
-            "epsilon": guarantee.epsilon,
-            "delta": guarantee.delta,
-            "guarantee": str(guarantee),
-        }
-        for group, (draft, values) in enumerate(
-            zip(run.scenario.drafts, run.scenario.values, strict=True)
-        )
-        for guarantee in [run.guarantees[group, 0]]
-    ]
-
-
 def _heroes(run: "Run", estimates: Sequence[Floats]) -> list[dict[str, Any]]:
     """Tell of the first person of the first group and of whom they meet."""
-    met = [(0, 1)] if run.scenario.insight is not None else _partners(run, (0, 0))
+    met = [(0, 1)] if run.scenario.insight is not None else run.known_partners((0, 0))
     chosen = zip(_HEROES, [(0, 0), *met], strict=False)
     return [_hero(run, name, who, estimates) for name, who in chosen]
-
-
-def _partners(run: "Run", who: Person) -> list[Person]:
-    return [partner for partner in run.partners(who) if partner is not None]
 
 
 def _hero(run: "Run", name: str, who: Person, estimates: Sequence[Floats]) -> dict[str, Any]:
@@ -104,7 +84,7 @@ def _hero(run: "Run", name: str, who: Person, estimates: Sequence[Floats]) -> di
     }
     if answer.values:
         return {**found, "reward": answer.values[0]}
-    box, partners = _box(run.scenario), _partners(run, who)
+    box, partners = _box(run.scenario), run.known_partners(who)
     there = [run.scenario.values[g][r] for g, r in partners]
     apart = [float(distances(mine[None], one[None], box)[0]) for one in there]
     return {
@@ -150,23 +130,11 @@ def _board(run: "Run") -> dict[str, Any]:
 
 def _service(run: "Run") -> dict[str, Any]:
     """Measure how well people were served, beside true places and beside chance."""
-    scenario, box = run.scenario, _box(run.scenario)
+    scenario = run.scenario
     first = range(len(scenario.values[0]))
-    found = [(row, other) for row in first for _, other in _partners(run, (0, row))]
-    pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
-    told: Pairs = (pairs[:, 0], pairs[:, 1])
-    truly = tasks.answer(scenario.task, list(scenario.values))[0]
-    if not isinstance(truly, tasks.References):
-        raise Misuse(f"task {scenario.task.name} has no partners")
-    chance: Pairs = (told[0], np.arange(len(told[0])) * 7919 % len(scenario.values[-1]))
-    return {
-        name: _numbers(asdict(measure(one, scenario.values, task=scenario.task, box=box)))
-        for name, one in (
-            ("private", told),
-            ("without_noise", (truly.owners(), truly.indices)),
-            ("at_random", chance),
-        )
-    }
+    told = [(row, other) for row in first for _, other in run.known_partners((0, row))]
+    task, box = scenario.task, _box(scenario)
+    return asdict(measure(told, scenario.values, task=task, box=box, entropy=seeded(0)))
 
 
 def _learning(run: "Run", known: gradients.Lesson) -> dict[str, Any]:
@@ -183,11 +151,4 @@ def _learning(run: "Run", known: gradients.Lesson) -> dict[str, Any]:
         "mean_reward_right_labels": float(rewards[~known.misled].mean()),
         "mean_reward_wrong_labels": float(rewards[known.misled].mean()),
         "misled": int(known.misled.sum()),
-    }
-
-
-def _numbers(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: None if isinstance(value, float) and math.isnan(value) else value
-        for key, value in row.items()
     }

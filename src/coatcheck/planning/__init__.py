@@ -18,19 +18,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
 from coatcheck.accounting.amplification import Guarantee
-from coatcheck.domains import Ball, Box, Domain
+from coatcheck.domains import Domain
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse
 from coatcheck.planning.search import Design, Promise, Sampling, designs
 from coatcheck.planning.seasons import Season, season_of
 from coatcheck.planning.tuning import designs_for
-from coatcheck.planning.words import Aim, described, told_error, told_promise
+from coatcheck.planning.words import GOALS, Aim, described, told_assumption, told_error
 from coatcheck.protocol.drafting import GroupPlan
-from coatcheck.randomizers import GridResponse
+from coatcheck.randomizers import Prior
 from coatcheck.randomizers.contract import check_goal
+from coatcheck.randomizers.informed import report_free
 from coatcheck.tasks import Task, exposure
 
 __all__ = ["Design", "Group", "GroupPlan", "Plan", "Promise", "Recommendation", "plan"]
@@ -39,6 +38,7 @@ LOSSES: Final = (0.01, 0.05, 0.1, 0.2)
 # Far from saturation ε grows by half a percent when one percent of the crowd is lost.
 _FRAGILE: Final = 0.02
 _USELESS: Final = 0.99  # of the error of a constant answer
+_PEOPLE: Final = 4_096  # of a trial round
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,9 @@ class Recommendation(GroupPlan):
         goal: what was made small.
         designs: the mechanisms, the least error first.
         fading: for a share of the least crowd that is lost besides, the ε that is left.
-        blind: the error of always answering the middle of the domain; none on categories.
+        blind: the error of the best answer that is the same for everybody and needs no report:
+            the middle of the domain, or the median of the prior; none for several fields.
+        prior: what the plan knows of where people are; none if they are thought to be even.
     """
 
     group: Group
@@ -86,16 +88,12 @@ class Recommendation(GroupPlan):
     designs: tuple[Design, ...]
     fading: dict[float, float]
     blind: float | None
+    prior: Prior | None = None
 
     @property
     def best(self) -> Design:
         """The recommended design."""
         return self.designs[0]
-
-    @property
-    def next_best(self) -> Design | None:
-        """The design of another mechanism with the least error."""
-        return self.designs[1] if len(self.designs) > 1 else None
 
     @property
     def expected(self) -> Guarantee:
@@ -105,7 +103,7 @@ class Recommendation(GroupPlan):
     def without(self, mechanism: str) -> "Recommendation":
         """Give the plan that a mechanism is left out of."""
         rest = [design for design in self.designs if design.randomizer.name != mechanism]
-        return _planned(self.name, self.group, self.promise, self.goal, rest)
+        return _planned(self.name, self.group, self.promise, self.goal, rest, prior=self.prior)
 
     @property
     def total(self) -> float:
@@ -120,11 +118,31 @@ class Recommendation(GroupPlan):
     @property
     def reason(self) -> str:
         """Why the recommended design is recommended."""
-        other = self.next_best
-        if other is None:
+        if len(self.designs) == 1:
             return "the only exact mechanism that serves this goal on this domain"
+        other = self.designs[1]
         more = other.error / self.best.error - 1
         return f"least error; {other.randomizer.name} would have {more:.1%} more"
+
+    @property
+    def sentences(self) -> list[str]:
+        """Whom the error is for, what the recommended design guarantees, and what to beware of."""
+        best = self.best.guarantee
+        lost = self.fading.items()
+        fading = ", ".join(f"{left:.4g} with {share:.0%} of them lost" for share, left in lost)
+        honest = f"{best.crowd:,} people, {best.anonymous:,} honest and anonymous"
+        told = told_assumption(self.best, self.prior)
+        season = self.season
+        if season is None:
+            told.append(f"At least {honest}: ε = {best.epsilon:.4g}; {fading}.")
+        else:
+            told.append(f"At least {honest}: ε = {best.epsilon:.4g} per round.")
+            told.append(f"{season} All together, ε = {fading}.")
+        if self.group.expected is not None:
+            told.append(f"With {self.group.expected:,} people: ε = {self.expected.epsilon:.4g}.")
+        if best.caveat:
+            told.append(best.caveat)
+        return told + [f"Warning: {warning}." for warning in self.warnings]
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -138,9 +156,11 @@ class Recommendation(GroupPlan):
         if self.best.randomizer.epsilon < 1.001 * self.promise.epsilon / self.promise.rounds:
             found.append("the crowd is too small to help: the local ε is the promised one")
         if self.blind is not None and self.best.error >= _USELESS * self.blind:
+            where = "the middle of the domain" if self.prior is None else "the median of the prior"
+            more = "hardly more" if self.best.error < self.blind else "no more"
             found.append(
-                f"answering the middle of the domain for everybody has an error of "
-                f"{self.blind:.3g}, hardly more than this; ask for a larger ε or a larger crowd"
+                f"answering {where} for everybody, without any report, has an error of "
+                f"{self.blind:.3g}, {more} than this; ask for a larger ε or a larger crowd"
             )
         return tuple(found)
 
@@ -167,10 +187,18 @@ class Plan:
         raise Misuse(f"the plan has no group {name!r}: {', '.join(g.name for g in self.groups)}")
 
     def __str__(self) -> str:
-        lines = [told_promise(self.epsilon, self.delta, self.rounds, self.goal)]
+        lines = [self.headline]
         for group in self.groups:
-            lines += _told(group)
+            best, error = described(group.best), told_error(group.best, group.goal)
+            lines.append(f"- {group.name}: {best}; error {error} ({group.reason}).")
+            lines += [f"  {sentence}" for sentence in group.sentences]
         return "\n".join(lines)
+
+    @property
+    def headline(self) -> str:
+        """What is promised, and what the plan makes small."""
+        over = f" over {self.rounds:,} rounds together" if self.rounds > 1 else ""
+        return f"To keep ε = {self.epsilon:g} at δ = {self.delta:.3g}{over} ({GOALS[self.goal]}):"
 
 
 def plan(
@@ -181,7 +209,7 @@ def plan(
     goal: Aim = "mean",
     task: Task | None = None,
     method: str = "mechanism",
-    prior: Sequence[Any] | None = None,
+    prior: Prior | Mapping[str, Prior] | Sequence[Any] | None = None,
     entropy: Entropy | None = None,
     rounds: int = 1,
     rate: float = 1.0,
@@ -200,8 +228,9 @@ def plan(
             rounds of the task on a prior and chooses by the task's own score.
         task: what will be computed, for the people whom answers to the corrupted give away.
         method: how to account; the mechanism's own law by default.
-        prior: for the goal task, values of each group that are no secret; places even over each
-            box by default.
+        prior: what is publicly known of where people are: one for all groups, or one for each by
+            its name. For the goal task it may also be values of each group that are no secret.
+            People are thought to be spread evenly over each domain by default.
         entropy: for the goal task, the randomness of those rounds; a fixed seed by default.
         rounds: how many rounds the promise is for, each with the same people and mechanism.
         rate: the chance with which each person reports in a round.
@@ -217,68 +246,77 @@ def plan(
     names = list(groups)
     if task is not None and names != list(task.groups):
         raise Misuse(f"the task has the groups {list(task.groups)}, the plan {names}")
+    asked = list(groups.values())
+    domains = [group.domain for group in asked]
+    exposed: Sequence[int] = [0] * len(asked)
+    if task is not None:
+        sizes, corrupted = [group.crowd for group in asked], [group.corrupted for group in asked]
+        exposed = exposure(task, sizes=sizes, corrupted=corrupted)
     promises = [
         Promise(
             epsilon=epsilon,
             delta=delta,
-            crowd=groups[name].crowd,
-            corrupted=groups[name].corrupted,
+            crowd=group.crowd,
+            corrupted=group.corrupted,
             exposed=told,
             method=method,
             rounds=rounds,
             rate=rate,
             sampling=sampling,
         )
-        for name, told in zip(names, _exposed(groups, task), strict=True)
+        for group, told in zip(asked, exposed, strict=True)
     ]
-    if goal == "task":
-        found = _served(list(groups.values()), promises, task, prior, entropy)
+    known = _priors(names, prior, goal)
+    if goal != "task":
+        found = [
+            designs(promise, domain=domain, goal=goal, prior=own)
+            for domain, promise, own in zip(domains, promises, known, strict=True)
+        ]
+    elif task is None:
+        raise Misuse("the goal task needs the task that is to be served")
     else:
-        pairs = zip(groups.values(), promises, strict=True)
-        found = [designs(promise, domain=group.domain, goal=goal) for group, promise in pairs]
+        source = entropy or seeded(0)
+        people: Any = prior
+        if isinstance(prior, Prior | Mapping):
+            people = [
+                (own or Prior.even(group.domain)).draw(
+                    group.domain, min(group.crowd, _PEOPLE), source
+                )
+                for group, own in zip(asked, known, strict=True)
+            ]
+        found = designs_for(task, promises, domains=domains, prior=people, entropy=source)
     made = [
-        _planned(name, groups[name], promise, goal, ranked)
-        for name, promise, ranked in zip(names, promises, found, strict=True)
+        _planned(name, group, promise, goal, ranked, prior=own)
+        for name, group, promise, ranked, own in zip(
+            names, asked, promises, found, known, strict=True
+        )
     ]
     return Plan(
         epsilon=epsilon, delta=delta, goal=goal, groups=tuple(made), task=task, rounds=rounds
     )
 
 
-def _served(
-    groups: Sequence[Group],
-    promises: Sequence[Promise],
-    task: Task | None,
-    prior: Sequence[Any] | None,
-    entropy: Entropy | None,
-) -> list[list[Design]]:
-    """Choose by the task's own score; that needs the task, and a prior to draw people from."""
-    if task is None:
-        raise Misuse("the goal task needs the task that is to be served")
-    return designs_for(
-        task,
-        promises,
-        domains=[group.domain for group in groups],
-        prior=prior,
-        entropy=entropy or seeded(0),
-    )
-
-
-def _exposed(groups: Mapping[str, Group], task: Task | None) -> list[int]:
-    """Count whom the answers to all corrupted people give away, group by group."""
-    if task is None:
-        return [0] * len(groups)
-    return list(
-        exposure(
-            task,
-            sizes=[group.crowd for group in groups.values()],
-            corrupted=[group.corrupted for group in groups.values()],
-        )
-    )
+def _priors(names: Sequence[str], prior: Any, goal: Aim) -> list[Prior | None]:
+    """Give the prior of each group."""
+    if isinstance(prior, Prior) or prior is None:
+        return [prior] * len(names)
+    if isinstance(prior, Mapping):
+        if not set(prior) <= set(names) or not all(isinstance(p, Prior) for p in prior.values()):
+            raise Misuse(f"priors are given by the names of groups: {', '.join(names)}")
+        return [prior.get(name) for name in names]
+    if goal != "task":
+        raise Misuse("a prior is a Prior, such as Prior.from_points(places), or one per group")
+    return [None] * len(names)
 
 
 def _planned(
-    name: str, group: Group, promise: Promise, goal: Aim, found: Sequence[Design]
+    name: str,
+    group: Group,
+    promise: Promise,
+    goal: Aim,
+    found: Sequence[Design],
+    *,
+    prior: Prior | None = None,
 ) -> Recommendation:
     best = found[0]
     fading = {
@@ -298,37 +336,6 @@ def _planned(
         goal=goal,
         designs=tuple(found),
         fading=fading,
-        blind=_blind(group.domain, goal),
+        blind=report_free(group.domain, goal=goal, prior=prior),
+        prior=prior,
     )
-
-
-def _blind(domain: Domain, goal: Aim) -> float | None:
-    """Give the error of answering the middle of the domain, whatever the value is."""
-    if not isinstance(domain, Box | Ball) or goal in {"unbiased", "task"}:
-        return None
-    if goal == "worst":
-        reach = (
-            np.ones(domain.dimension) if isinstance(domain, Box) else np.eye(1, domain.dimension)
-        )
-        return float(np.linalg.norm(reach * domain.scale))
-    if isinstance(domain, Ball):
-        return None
-    return GridResponse(domain=domain, epsilon=1.0, cells=(1,) * domain.dimension).expected_error()
-
-
-def _told(group: Recommendation) -> list[str]:
-    best = group.best
-    fading = ", ".join(f"{eps:.3g} with {share:.0%} lost" for share, eps in group.fading.items())
-    error = told_error(best, group.goal)
-    lines = [f"- {group.name}: {described(best)}; error {error} ({group.reason})."]
-    honest = f"{group.promise.crowd:,} people, {best.guarantee.anonymous:,} honest and anonymous"
-    season = group.season
-    each = "" if season is None else " per round"
-    lines.append(f"  At least {honest}: ε = {best.guarantee.epsilon:.4g}{each}; {fading}.")
-    if season is not None:
-        lines.append(f"  {season}")
-    if group.group.expected is not None:
-        lines.append(f"  With {group.group.expected:,} people: ε = {group.expected.epsilon:.4g}.")
-    if best.guarantee.caveat:
-        lines.append(f"  {best.guarantee.caveat}")
-    return lines + [f"  Warning: {warning}." for warning in group.warnings]

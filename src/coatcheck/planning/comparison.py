@@ -113,17 +113,17 @@ def _contenders(
     yield "choose", best.randomizer, (best.how,)
     families: list[Any] = [GridResponse] if isinstance(domain, Box) else []
     for family in [*families, BoundedResponse, MinkowskiResponse]:
-        for how in tuned(family, domain=domain, epsilon=epsilon).decodes:
+        for how in tuned(family, domain=domain, epsilon=epsilon).plain_decodes:
             made = tuned(family, domain=domain, epsilon=epsilon, decode=how)
             yield made.name, made, (how,)
     published = published_minkowski(domain=domain, epsilon=epsilon)
     yield "minkowski-paper", published, ("unbiased",)
     for kind in BASELINES:
         made = kind(domain=domain, epsilon=epsilon)
-        yield made.name, made, made.decodes
+        yield made.name, made, made.plain_decodes
         if kind is PrivUnit and domain.dimension > 1:  # the conditions hold from a plane up
             made = PrivUnit(domain=domain, epsilon=epsilon, conditions="bhowmick")
-            yield "privunit-bhowmick", made, made.decodes
+            yield "privunit-bhowmick", made, made.plain_decodes
 
 
 def _measure(

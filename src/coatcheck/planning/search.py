@@ -8,7 +8,7 @@ what was found is then calibrated for all of them.
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
 
@@ -24,10 +24,14 @@ from coatcheck.accounting.budget import Budget
 from coatcheck.accounting.composition import calibrate_rounds, compose
 from coatcheck.accounting.laws import Law, OwnCoin
 from coatcheck.accounting.limits import check_rounds, check_share
-from coatcheck.domains import Domain, Product
+from coatcheck.domains import Domain
 from coatcheck.errors import Misuse
+from coatcheck.randomizers.choice import Choice, by_error
 from coatcheck.randomizers.contract import Goal
-from coatcheck.randomizers.search import Choice, goal_error, ranked
+from coatcheck.randomizers.fieldwise import FieldwiseResponse
+from coatcheck.randomizers.informed import enough_to_learn, errors_under
+from coatcheck.randomizers.prior import Prior
+from coatcheck.randomizers.search import goal_error, ranked
 
 Sampling: TypeAlias = Literal["coins", "secret"]
 Curves: TypeAlias = dict[str, list[tuple[float, float]]]
@@ -120,28 +124,13 @@ class Promise:
                 rounds=self.rounds,
                 sampled=self.secret,
             )
-        return calibrate(
-            message,
-            epsilon=self.epsilon,
-            crowd=self.crowd,
-            delta=self.delta,
-            method=self.method,
-            corrupted=self.corrupted,
-            exposed=self.exposed,
-            lost=self.lost,
-        ).local_epsilon
+        given = {**self._people(), "delta": self.delta, "method": self.method}
+        return calibrate(message, epsilon=self.epsilon, **given).local_epsilon
 
     def kept_by(self, law: Law, *, crowd: int | None = None, lost: int = 0) -> Guarantee:
         """Say what a law guarantees in one round, in this crowd or another, with more lost."""
-        return amplify(
-            self.tossed(law),
-            crowd=crowd or self.crowd,
-            delta=self.delta,
-            method=self.method,
-            corrupted=self.corrupted,
-            exposed=self.exposed,
-            lost=self.lost + lost,
-        )
+        people = self._people(crowd, lost)
+        return amplify(self.tossed(law), **people, delta=self.delta, method=self.method)
 
     def total(self, law: Law, *, crowd: int | None = None, lost: int = 0) -> float:
         """Give the ε of all rounds together, in this crowd or another, with more people lost."""
@@ -162,13 +151,12 @@ class Promise:
         plain = int(self.epsilon / law.epsilon) if law.epsilon > 0 else self.rounds
         return min(self.rounds, max(plain, int(limit.whole / stretch) if stretch else self.rounds))
 
+    def _people(self, crowd: int | None = None, lost: int = 0) -> dict[str, Any]:
+        gone = {"corrupted": self.corrupted, "exposed": self.exposed, "lost": self.lost + lost}
+        return {"crowd": crowd or self.crowd, **gone}
+
     def _hidden(self, crowd: int | None = None, lost: int = 0) -> int:
-        return anonymous(
-            crowd=crowd or self.crowd,
-            corrupted=self.corrupted,
-            exposed=self.exposed,
-            lost=self.lost + lost,
-        )
+        return anonymous(**self._people(crowd, lost))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,37 +165,73 @@ class Design(Choice):
 
     guarantee: Guarantee
 
+    def plain(self) -> dict[str, Any]:
+        """Return the design as plain data."""
+        return {
+            "mechanism": self.randomizer.name,
+            "local_epsilon": self.randomizer.epsilon,
+            "decode": self.how,
+            "error": self.error,
+            "under_prior": asdict(self.under_prior) if self.under_prior else None,
+            "parameters": self.randomizer.params(),
+        }
 
-def designs(promise: Promise, *, domain: Domain, goal: Goal, quick: bool = False) -> list[Design]:
+
+def designs(
+    promise: Promise,
+    *,
+    domain: Domain,
+    goal: Goal,
+    quick: bool = False,
+    prior: Prior | None = None,
+) -> list[Design]:
     """Give every exact mechanism that fits the domain, each at its best, the least error first.
 
-    A quick search over many rounds takes the local ε of about as costly a single one.
+    For the goal `mean` reports are read by the density that the batch shows, if the crowd is
+    large enough to show one. That never costs more than chance, and errors are stated without it.
+    A quick search over many rounds takes the local ε of a single one that costs about as much.
     """
-    # The fields of a product are charged as one report of any kind, so no shape is searched.
-    near = promise if isinstance(domain, Product) else promise.one
-    found = ranked(domain, budget=near.budget, goal=goal, exact=True, quick=quick)
+    near = promise.one
+    found = ranked(domain, budget=near.budget, goal=goal, exact=True, quick=quick, prior=prior)
     if near is not promise and not quick:
-        found = sorted((_calibrated(promise, choice, goal) for choice in found), key=_error)
+        found = sorted((_calibrated(promise, one, goal, prior) for one in found), key=by_error)
+    if goal == "mean":
+        found = [
+            replace(choice, how="learned")
+            if enough_to_learn(choice.randomizer, promise.crowd)
+            else choice
+            for choice in found
+        ]
     return [designed(promise, choice) for choice in found]
 
 
-def _calibrated(promise: Promise, choice: Choice, goal: Goal) -> Choice:
+def _calibrated(promise: Promise, choice: Choice, goal: Goal, prior: Prior | None) -> Choice:
     """Give a shape the local ε that keeps the promise over all rounds."""
     made: Any = choice.randomizer
-    local = promise.budget(lambda x: replace(made, epsilon=x).law)
-    fitted = replace(made, epsilon=local)
+    several = isinstance(made, FieldwiseResponse)
+
+    def at(epsilon: float) -> Any:
+        return made.at(epsilon) if several else replace(made, epsilon=epsilon)
+
+    fitted = at(promise.budget(lambda epsilon: at(epsilon).law))
+    if several:
+        return replace(choice, randomizer=fitted)
+    if prior is not None and choice.under_prior is not None:
+        errors = errors_under(fitted, choice.how, prior)
+        return replace(choice, randomizer=fitted, error=errors.mean, under_prior=errors)
     return replace(choice, randomizer=fitted, error=goal_error(fitted, goal, choice.how))
-
-
-def _error(choice: Choice) -> float:
-    return choice.error
 
 
 def designed(promise: Promise, choice: Choice) -> Design:
     """Say what a choice guarantees under a promise."""
     guarantee = promise.kept_by(choice.randomizer.law)
     return Design(
-        randomizer=choice.randomizer, how=choice.how, error=choice.error, guarantee=guarantee
+        randomizer=choice.randomizer,
+        how=choice.how,
+        error=choice.error,
+        report_free=choice.report_free,
+        under_prior=choice.under_prior,
+        guarantee=guarantee,
     )
 
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 from coatcheck.accounting.laws import Law
 from coatcheck.accounting.limits import CROWD
@@ -12,6 +12,7 @@ from coatcheck.domains import Domain
 from coatcheck.errors import Misuse
 from coatcheck.planning.search import Promise, Sampling, designs
 from coatcheck.randomizers.contract import Goal
+from coatcheck.randomizers.prior import Prior
 
 # How close the answer to a backward question comes, as a share of it, and which ε may be it.
 _CLOSE: Final = 0.005
@@ -93,7 +94,12 @@ def season_of(promise: Promise, law: Law) -> Season:
 
 
 def people_for(
-    error: float, promise: Callable[[int], Promise], *, domain: Domain, goal: Goal
+    error: float,
+    promise: Callable[[int], Promise],
+    *,
+    domain: Domain,
+    goal: Goal,
+    prior: Prior | None = None,
 ) -> int:
     """Find how many people it takes to keep a promise with at most this error.
 
@@ -102,7 +108,8 @@ def people_for(
 
     @cache
     def log_error(log: float) -> float:
-        return _log_error(promise(math.ceil(math.exp(log))), domain, goal)
+        made = promise(math.ceil(math.exp(log)))
+        return math.log(_error(made, domain=domain, goal=goal, prior=prior, quick=True))
 
     least = promise(CROWD).corrupted + 2
     low, start, high = math.log(least), math.log(1_000), math.log(CROWD)
@@ -112,26 +119,33 @@ def people_for(
             f"no crowd of up to {CROWD:,} people has an error of {error:g} at this ε: ask for more"
         )
     people = max(least, math.floor(math.exp(found)))
-    while designs(promise(people), domain=domain, goal=goal)[0].error > error:
+    while _error(promise(people), domain=domain, goal=goal, prior=prior) > error:
         people = math.ceil(people * (1 + _CLOSE))
     return people
 
 
-def epsilon_for(error: float, promise: Promise, *, domain: Domain, goal: Goal) -> float:
+def epsilon_for(
+    error: float, promise: Promise, *, domain: Domain, goal: Goal, prior: Prior | None = None
+) -> float:
     """Find the least ε, to three digits and rounded up, at which a crowd has this error."""
 
     @cache
     def log_error(log: float) -> float:
-        return _log_error(replace(promise, epsilon=math.exp(log)), domain, goal)
+        made = replace(promise, epsilon=math.exp(log))
+        return math.log(_error(made, domain=domain, goal=goal, prior=prior, quick=True))
 
     low, high = math.log(_LEAST), math.log(_MOST)
     found = _crossing(log_error, math.log(error), low=low, start=0.0, high=high)
     if found is None:
         raise Misuse(f"no ε up to {_MOST:g} makes the error as small as {error:g}: ask for more")
     epsilon = _rounded_up(math.exp(found))
-    while designs(replace(promise, epsilon=epsilon), domain=domain, goal=goal)[0].error > error:
+    while _error(replace(promise, epsilon=epsilon), domain=domain, goal=goal, prior=prior) > error:
         epsilon = _rounded_up(epsilon * (1 + _CLOSE))
     return epsilon
+
+
+def _error(promise: Promise, **search: Any) -> float:
+    return designs(promise, **search)[0].error
 
 
 def _crossing(
@@ -152,10 +166,6 @@ def _crossing(
     from scipy.optimize import brentq  # noqa: PLC0415 - slow to import, and seldom needed
 
     return float(brentq(lambda x: falling(x) - target, left, right, xtol=_CLOSE / 2, rtol=1e-6))
-
-
-def _log_error(promise: Promise, domain: Domain, goal: Goal) -> float:
-    return math.log(designs(promise, domain=domain, goal=goal, quick=True)[0].error)
 
 
 def _rounded_up(value: float) -> float:

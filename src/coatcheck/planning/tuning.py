@@ -8,8 +8,9 @@ evaluation.
 """
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -18,11 +19,13 @@ from coatcheck.domains import Ball, Box, Domain
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.planning.search import Design, Promise, designed
-from coatcheck.randomizers.search import Candidate, Choice, constant
-from coatcheck.randomizers.search import spread as spread_over
+from coatcheck.randomizers import BoundedResponse, GridResponse, MinkowskiResponse
+from coatcheck.randomizers.choice import Budget, Candidate, Choice, Shape, any_ldp, constant, fit
 from coatcheck.tasks import Floats, Score, Scored, Task
 
 _PEOPLE: Final = 4_096
+_RADII: Final = tuple(float(r) for r in np.geomspace(0.02, 0.8, 9))
+_SIDES: Final = (3, 5, 8, 12, 16, 24, 32, 48)
 
 Team = tuple[Candidate, ...]
 
@@ -63,35 +66,34 @@ def tune(
     """
     if not candidates or rounds < 1:
         raise Misuse("tuning needs at least one candidate and one round")
-    trial = scored_by(task, prior, entropy)
-    count = len(task.groups)
-    teams = [one if isinstance(one, tuple) else (one,) * count for one in candidates]
-    tried = [_try(team, trial, rounds) for team in teams]
-    sign = -1.0 if tried[0].score.higher_is_better else 1.0
-    return sorted(tried, key=lambda one: sign * one.score.value)
-
-
-def scored_by(task: Task, prior: Sequence[Floats], entropy: Entropy) -> Callable[[Team], Score]:
-    """Return the function that runs one round on the prior and scores it."""
     truth = [np.asarray(group, dtype=np.float64) for group in prior]
     if not isinstance(task, Scored):
         raise Misuse(f"task {task.name} does not say how to score a round; give it a `score`")
     if len(truth) != len(task.groups):
         raise Misuse(f"task {task.name} has groups {task.groups}; the prior has {len(truth)}")
 
-    def trial(team: Team) -> Score:
+    def score(team: Team) -> Score:
         estimates = [
             one.randomizer.estimate(one.randomizer.randomize(group, entropy, clamp=True), one.how)
             for one, group in zip(team, truth, strict=True)
         ]
         return task.score(truth, estimates=estimates)
 
-    return trial
+    tried = []
+    for one in candidates:
+        team = one if isinstance(one, tuple) else (one,) * len(truth)
+        scores = [score(team) for _ in range(rounds)]
+        values = np.array([score.value for score in scores])
+        error = float(values.std(ddof=1) / math.sqrt(rounds)) if rounds > 1 else math.nan
+        mean = replace(scores[0], value=float(values.mean()))
+        tried.append(Tried(team=team, score=mean, standard_error=error))
+    sign = -1.0 if tried[0].score.higher_is_better else 1.0
+    return sorted(tried, key=lambda one: sign * one.score.value)
 
 
 def spread(*, epsilon: float, domain: Box | Ball) -> list[Candidate]:
     """Candidates at one ε: small caps to large ones, coarse grids to fine, read in every way."""
-    return [team[0] for team in spread_over([domain], budgets=[constant(epsilon)])]
+    return [team[0] for team in _spread([domain], budgets=[constant(epsilon)])]
 
 
 def even_prior(domain: Box, *, count: int) -> Floats:
@@ -100,18 +102,6 @@ def even_prior(domain: Box, *, count: int) -> Floats:
     along = (np.arange(side) + 0.5) / side * 2 - 1
     places = np.stack(np.meshgrid(*[along] * domain.dimension), axis=-1)
     return np.asarray(domain.from_unit(places.reshape(-1, domain.dimension)))
-
-
-def _try(team: Team, trial: Callable[[Team], Score], rounds: int) -> Tried:
-    scores = [trial(team) for _ in range(rounds)]
-    values = np.array([score.value for score in scores])
-    mean = Score(
-        name=scores[0].name,
-        value=float(values.mean()),
-        higher_is_better=scores[0].higher_is_better,
-    )
-    error = float(values.std(ddof=1) / math.sqrt(rounds)) if rounds > 1 else math.nan
-    return Tried(team=team, score=mean, standard_error=error)
 
 
 def designs_for(
@@ -132,8 +122,13 @@ def designs_for(
     if len(plain) != len(domains):
         raise Misuse("the goal task is for boxes and balls; choose for labels by mean")
     if prior is None:
-        prior = _even(plain, [promise.crowd for promise in promises])
-    teams = spread_over(plain, budgets=[promise.budget for promise in promises])
+        boxes = [domain for domain in plain if isinstance(domain, Box)]
+        if len(boxes) < len(plain):
+            raise Misuse("the goal task needs a prior on a ball: values that are no secret")
+        # As many people as the crowd, but no more than take seconds.
+        crowds = [min(promise.crowd, _PEOPLE) for promise in promises]
+        prior = [even_prior(box, count=n) for box, n in zip(boxes, crowds, strict=True)]
+    teams = _spread(plain, budgets=[promise.budget for promise in promises])
     best: dict[str, Tried] = {}
     for one in tune(task, [tuple(team) for team in teams], prior=prior, entropy=entropy):
         best.setdefault(one.candidate.randomizer.name, one)
@@ -143,14 +138,46 @@ def designs_for(
     ]
 
 
-def _even(domains: Sequence[Box | Ball], crowds: Sequence[int]) -> list[Floats]:
-    """Return places even over each box, as many as its crowd, but no more than take seconds."""
-    boxes = [domain for domain in domains if isinstance(domain, Box)]
-    if len(boxes) < len(domains):
-        raise Misuse("the goal task needs a prior on a ball: values that are no secret")
-    return [even_prior(box, count=min(n, _PEOPLE)) for box, n in zip(boxes, crowds, strict=True)]
-
-
 def _lost(candidate: Candidate, score: Score) -> Choice:
     error = 1 - score.value if score.higher_is_better else score.value
     return Choice(randomizer=candidate.randomizer, how=candidate.how, error=error)
+
+
+def _spread(domains: Sequence[Box | Ball], *, budgets: Sequence[Budget]) -> list[list[Candidate]]:
+    """Return candidates for trial rounds: for each shape and decode, one candidate per group.
+
+    Small caps to large ones and coarse grids to fine, read in every way, each group at the ε that
+    its own budget gives. Only exact mechanisms are offered.
+    """
+    generous = max(budget(any_ldp) for budget in budgets)
+    groups = zip(domains, budgets, strict=True)
+    sides = _sides(domains, generous)
+    fitted = [[fit(shape, budget) for shape in _shapes(domain, sides)] for domain, budget in groups]
+    return [
+        [Candidate(randomizer=made, how=how) for made in same]
+        for same in zip(*fitted, strict=True)
+        if all(made.exact for made in same)
+        for how in same[0].plain_decodes
+        if all(how in made.plain_decodes for made in same)
+    ]
+
+
+def _shapes(domain: Box | Ball, sides: Sequence[int]) -> list[Shape]:
+    shapes: list[Shape] = [
+        partial(family, domain=domain, radius=radius)
+        for radius in _RADII
+        for family in (MinkowskiResponse, BoundedResponse)
+    ]
+    if isinstance(domain, Box):
+        cells = [(side,) * domain.dimension for side in sides]
+        shapes += [partial(GridResponse, domain=domain, cells=each) for each in cells]
+    return shapes
+
+
+def _sides(domains: Sequence[Box | Ball], epsilon: float) -> list[int]:
+    """Return how finely to cut each axis; not at all where a domain is a ball."""
+    if not all(isinstance(domain, Box) for domain in domains):
+        return []
+    # Beyond so many cells in all, the truth is told less often than some wrong cell.
+    d, most = max(domain.dimension for domain in domains), 4 * math.exp(epsilon) + 9
+    return [side for side in _SIDES if side**d <= most]

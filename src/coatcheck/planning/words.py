@@ -4,7 +4,8 @@ from typing import Final, Literal
 
 from coatcheck.domains import Ball, Box, Categories, Domain
 from coatcheck.planning.search import Design
-from coatcheck.randomizers import FieldwiseResponse, Goal, Randomizer
+from coatcheck.randomizers import FieldwiseResponse, Goal, Prior, Randomizer
+from coatcheck.randomizers.reading import LEARNED
 
 Aim = Goal | Literal["task"]
 
@@ -14,17 +15,6 @@ GOALS: Final[dict[Aim, str]] = {
     "unbiased": "root mean squared error at the worst value, unbiased",
     "task": "what a round of the task loses, tried on a prior",
 }
-
-
-def told_aim(aim: Aim) -> str:
-    """Say what a plan makes small."""
-    return GOALS[aim]
-
-
-def told_promise(epsilon: float, delta: float, rounds: int, aim: Aim) -> str:
-    """Say what a plan keeps, and what it makes small."""
-    over = f" over {rounds:,} rounds together" if rounds > 1 else ""
-    return f"To keep ε = {epsilon:g} at δ = {delta:.3g}{over} ({told_aim(aim)}):"
 
 
 def shape(made: Randomizer) -> str:
@@ -53,6 +43,26 @@ def told_error(design: Design, goal: Aim = "mean") -> str:
         )
         return f"error {', '.join(fields)}"
     return _size(design.error, made)
+
+
+def told_assumption(design: Design, prior: Prior | None) -> list[str]:
+    """Say under which assumption the error holds, where that is not the goal's own."""
+    found = []
+    errors = design.under_prior
+    if errors is not None and prior is not None:
+        near, far = (
+            _size(x, design.randomizer) for x in (errors.percentile_90, errors.percentile_99)
+        )
+        found.append(
+            f"The error is for people as the prior says ({prior.source}): 90 % of them are read "
+            f"within {near}, 99 % within {far}."
+        )
+    if design.how in LEARNED and errors is None:
+        found.append(
+            "The error is for people spread evenly. Reports are read by where the batch shows "
+            "people to be, so it is less where people crowd together."
+        )
+    return found
 
 
 def _size(error: float, made: Randomizer) -> str:

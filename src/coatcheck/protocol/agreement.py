@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused, TwoFaces
 from coatcheck.protocol.keys import KeyPairs, SealingKey, VerifyingKey
+from coatcheck.protocol.records import read_document
 from coatcheck.protocol.terms import (
     DOCUMENT_LIMIT,
     Hex,
@@ -128,10 +129,7 @@ def read_signed(raw: bytes) -> SignedTerms:
     """Read signed terms strictly; nothing in them is checked yet."""
     if len(raw) > 2 * DOCUMENT_LIMIT:
         raise Malformed(f"signed terms have at most {2 * DOCUMENT_LIMIT} bytes")
-    try:
-        return msgspec.json.decode(raw, type=SignedTerms)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(f"the signed terms do not decode: {error}") from None
+    return read_document(raw, SignedTerms, "the signed terms do not decode")
 
 
 def _check_sealing(party: Party, keys: KeyPairs) -> None:

@@ -126,8 +126,7 @@ class Board:
 
     def checkpoint(self) -> bytes:
         """Sign what was shown so far: how many leaves, and the root over them."""
-        point = Checkpoint(len(self._log), self._log.root())
-        return point.encode() + self._sign(point.signed_part())
+        return Checkpoint(len(self._log), self._log.root()).sign(self._sign)
 
     def place(self, digest: bytes) -> int:
         """Return the place of a round's heading in the log."""

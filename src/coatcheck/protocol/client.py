@@ -26,8 +26,8 @@ from coatcheck.protocol.keys import (
     Contact,
     KeyPairs,
     SealingKey,
-    VerifyingKey,
     address_of,
+    check_signed,
 )
 from coatcheck.protocol.messages import (
     Answer,
@@ -246,10 +246,9 @@ def keep_receipt(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
     _same_round(ticket, round_)
     receipt = Receipt.decode(raw)
     expected = Receipt.of(ticket.upload, Upload.decode(ticket.upload, round_))
-    if receipt.signed_part() != expected.signed_part():
+    if receipt.body() != expected.body():
         raise Malformed("this receipt is for other bytes than your upload")
-    key = VerifyingKey(bytes.fromhex(round_.terms.shufflers[0].verifying))
-    key.check(receipt.signature, receipt.signed_part())
+    check_signed(receipt, round_.terms.shufflers[0].verifying)
     return replace(ticket, receipt=raw)
 
 

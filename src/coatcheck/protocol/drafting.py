@@ -11,9 +11,9 @@ from typing import Any
 
 from coatcheck import tasks
 from coatcheck.accounting.amplification import amplify
-from coatcheck.errors import Misuse, Refused
+from coatcheck.errors import Misuse
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.messages import PayloadFormat, answer_room
+from coatcheck.protocol.messages import least_sizes
 from coatcheck.protocol.suites import Suite
 from coatcheck.protocol.terms import GroupTerms, Notary, Party, Promise, Terms, Work
 from coatcheck.randomizers import Randomizer, from_draft
@@ -76,14 +76,9 @@ def draft_groups(
         sizes=[plan.minimum for plan in plans],
         corrupted=[plan.corrupted for plan in plans],
     )
-    formats = [_format(plan.randomizer) for plan in plans]
-    rooms = task.answer_size([plan.randomizer.domain.dimension for plan in plans])
-    widest = max(format_.size for format_ in formats)
+    sizes = least_sizes(task, [plan.randomizer for plan in plans], suite=suite)
     made = []
-    for plan, format_, told, room in zip(plans, formats, exposed, rooms, strict=True):
-        need = answer_room(
-            references=room.references, numbers=room.numbers, suite=suite, payload=widest
-        )
+    for plan, (payload, answer), told in zip(plans, sizes, exposed, strict=True):
         guarantee = amplify(
             plan.randomizer.law,
             crowd=plan.minimum,
@@ -97,8 +92,8 @@ def draft_groups(
                 randomizer=plan.randomizer.params(),
                 decode=plan.decode or plan.randomizer.decodes[0],
                 minimum=plan.minimum,
-                payload_size=format_.size,
-                answer_size=max(USUAL_ANSWER, need),
+                payload_size=payload,
+                answer_size=max(USUAL_ANSWER, answer),
                 promise=Promise(guarantee.epsilon, plan.delta, plan.corrupted, told),
                 note_size=plan.note_size,
             )
@@ -110,12 +105,6 @@ def draft_work(task: tasks.Task) -> Work:
     """Write a task as the terms name it."""
     params = {key: value for key, value in task.params().items() if key != "name"}
     return Work(task.name, params)
-
-
-def _format(randomizer: Randomizer) -> PayloadFormat:
-    if not randomizer.exact:
-        raise Refused(f"{randomizer.name} computes in floats: its reports have no fixed size")
-    return PayloadFormat.between(randomizer.low, randomizer.high)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,7 @@ from msgspec import Struct
 from coatcheck.errors import Misuse, Refused
 from coatcheck.files import replace_file
 from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.records import read_document
 from coatcheck.protocol.suites import suite_named
 from coatcheck.protocol.terms import Hex, Notary, Party, Title, Verifying
 
@@ -100,18 +101,14 @@ def write_bytes(path: Path, raw: bytes, *, secret: bool = False, replace: bool =
 
 def read_keys(path: Path) -> SecretKeys:
     """Read a role's key file."""
-    try:
-        return msgspec.json.decode(read_secret(path), type=SecretKeys)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Misuse(f"{path} is no key file: {error}") from None
+    return read_document(read_secret(path), SecretKeys, f"{path} is no key file", error=Misuse)
 
 
 def read_public(path: Path) -> PublicKeys:
     """Read a role's public keys."""
-    try:
-        return msgspec.json.decode(read_bytes(path), type=PublicKeys)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Misuse(f"{path} is no file of public keys: {error}") from None
+    return read_document(
+        read_bytes(path), PublicKeys, f"{path} is no file of public keys", error=Misuse
+    )
 
 
 def document(value: object) -> bytes:

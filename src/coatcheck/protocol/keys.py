@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.hpke import MLKEM768X25519PrivateKey, MLKEM7
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from coatcheck.errors import BadKey, BadSignature, Misuse
+from coatcheck.protocol.records import Signed
 from coatcheck.protocol.suites import ADDRESS_SIZE, CLASSICAL, SIGNATURE_SIZE, VERIFYING_SIZE, Suite
 
 SEED_SIZE: Final = 32
@@ -117,6 +118,11 @@ class VerifyingKey:
             Ed25519PublicKey.from_public_bytes(self.raw).verify(signature, message)
         except InvalidSignature:
             raise BadSignature("the signature does not hold for these bytes") from None
+
+
+def check_signed(record: Signed, verifying: str) -> None:
+    """Raise `BadSignature` unless the owner of this key of the terms, in hex, signed a record."""
+    VerifyingKey(bytes.fromhex(verifying)).check(record.signature, record.signed_part())
 
 
 class _Secret:

@@ -66,40 +66,31 @@ class Tree:
         end = len(self) if size is None else size
         if not 0 <= place < end <= len(self):
             raise Misuse(f"there is no leaf {place} in a tree of {end}")
-        path: list[bytes] = []
-        start = 0
-        while end - start > 1:
-            middle = start + _split(end - start)
-            if place < middle:
-                path.append(self._range(middle, end))
-                end = middle
-            else:
-                path.append(self._range(start, middle))
-                start = middle
-        return path[::-1]
+        return self._path(place, 0, end)
+
+    def _path(self, place: int, start: int, end: int) -> list[bytes]:
+        if end - start == 1:
+            return []
+        middle = start + _split(end - start)
+        if place < middle:
+            return [*self._path(place, start, middle), self._range(middle, end)]
+        return [*self._path(place, middle, end), self._range(start, middle)]
 
     def consistency(self, old: int, new: int | None = None) -> list[bytes]:
         """Prove that the tree over `new` leaves begins with the tree over `old` leaves."""
         end = len(self) if new is None else new
         if not 0 <= old <= end <= len(self):
             raise Misuse(f"sizes {old} and {end} are not in order in a tree of {len(self)}")
-        if old in {0, end}:
-            return []
-        path: list[bytes] = []
-        start, whole = 0, True
-        while True:
-            if old == end:
-                break
-            middle = start + _split(end - start)
-            if old <= middle:
-                path.append(self._range(middle, end))
-                end = middle
-            else:
-                path.append(self._range(start, middle))
-                start, whole = middle, False
-        if not whole:
-            path.append(self._range(start, end))
-        return path[::-1]
+        return self._growth(old, 0, end) if old else []
+
+    def _growth(self, old: int, start: int, end: int) -> list[bytes]:
+        if old == end:
+            # The reader has the old root itself, but not that of a part of the old tree.
+            return [self._range(start, end)] if start else []
+        middle = start + _split(end - start)
+        if old <= middle:
+            return [*self._growth(old, start, middle), self._range(middle, end)]
+        return [*self._growth(old, middle, end), self._range(start, middle)]
 
 
 def _split(size: int) -> int:
@@ -110,56 +101,54 @@ def _split(size: int) -> int:
 def check_inclusion(
     leaf: bytes, *, place: int, size: int, root: bytes, path: Sequence[bytes]
 ) -> None:
-    """Raise unless the path leads from the leaf to the root (RFC 9162, 2.1.3.2)."""
-    fn, sn, node = place, size - 1, leaf_hash(leaf)
-    good = 0 <= place < size
-    for step in path:
-        good = good and sn > 0
-        if fn & 1 or fn == sn:
-            node = node_hash(step, node)
-            while fn and not fn & 1:
-                fn, sn = fn >> 1, sn >> 1
-        else:
-            node = node_hash(node, step)
-        fn, sn = fn >> 1, sn >> 1
-    if not good or sn or node != root:
+    """Raise unless the path leads from the leaf to the root (RFC 9162, 2.1.3)."""
+    steps = list(path)
+    try:
+        good = 0 <= place < size and _climb(leaf_hash(leaf), place, size, steps) == root
+    except IndexError:  # the path is too short
+        good = False
+    if not good or steps:
         raise TwoFaces("the entry is not under the root that was signed: do not rely on it")
+
+
+def _climb(node: bytes, place: int, size: int, path: list[bytes]) -> bytes:
+    """Compute the root over a leaf, and take what was used off the path."""
+    if size == 1:
+        return node
+    other, middle = path.pop(), _split(size)
+    if place < middle:
+        return node_hash(_climb(node, place, middle, path), other)
+    return node_hash(other, _climb(node, place - middle, size - middle, path))
 
 
 def check_consistency(
     *, old: int, old_root: bytes, new: int, new_root: bytes, path: Sequence[bytes]
 ) -> None:
-    """Raise unless the new tree begins with the old one (RFC 9162, 2.1.4.2)."""
-    if not _consistent(old=old, old_root=old_root, new=new, new_root=new_root, path=path):
+    """Raise unless the new tree begins with the old one (RFC 9162, 2.1.4)."""
+    steps = list(path)
+    try:
+        roots = _roots(old, new, steps, old_root) if old else (EMPTY, new_root)
+        good = old <= new and roots == (old_root, new_root)
+    except IndexError:  # the path is too short
+        good = False
+    if not good or steps:
         raise TwoFaces(
             "the board does not continue what it showed before: keep both checkpoints, together"
             " they are the proof"
         )
 
 
-def _consistent(
-    *, old: int, old_root: bytes, new: int, new_root: bytes, path: Sequence[bytes]
-) -> bool:
-    if old > new:
-        return False
-    if old in {0, new}:
-        same = old_root == (EMPTY if old == 0 else new_root)
-        return same and not path
-    nodes = list(path) if old & (old - 1) else [old_root, *path]
-    if not nodes:
-        return False
-    fn, sn = old - 1, new - 1
-    while fn & 1:
-        fn, sn = fn >> 1, sn >> 1
-    first = second = nodes[0]
-    for step in nodes[1:]:
-        if sn == 0:
-            return False
-        if fn & 1 or fn == sn:
-            first, second = node_hash(step, first), node_hash(step, second)
-            while fn and not fn & 1:
-                fn, sn = fn >> 1, sn >> 1
-        else:
-            second = node_hash(second, step)
-        fn, sn = fn >> 1, sn >> 1
-    return first == old_root and second == new_root and sn == 0
+def _roots(old: int, new: int, path: list[bytes], known: bytes | None) -> tuple[bytes, bytes]:
+    """Compute the roots over `old` and `new` leaves, and take what was used off the path.
+
+    `known` is the root over the old leaves, as long as these are a whole tree.
+    """
+    if old >= new:
+        root = path.pop() if known is None else known
+        return root, root
+    other, middle = path.pop(), _split(new)
+    if old <= middle:
+        before, after = _roots(old, middle, path, known)
+        return before, node_hash(after, other)
+    before, after = _roots(old - middle, new - middle, path, None)
+    return node_hash(other, before), node_hash(other, after)

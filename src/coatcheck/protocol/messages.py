@@ -8,19 +8,23 @@ goes through numpy. SPEC section 8.
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coatcheck.errors import Malformed, Misuse
+from coatcheck.errors import Malformed, Misuse, Refused
 from coatcheck.protocol.keys import Contact, SigningKey
+from coatcheck.protocol.records import VERSION, Layout
 from coatcheck.protocol.suites import SIGNATURE_SIZE, Suite
 from coatcheck.protocol.terms import LETTER_FIXED, REPORT_HEAD, Round
 
-VERSION: Final = 1
+if TYPE_CHECKING:  # types only: this file handles bytes and needs no mechanism
+    from coatcheck.randomizers import Randomizer
+    from coatcheck.tasks import Task
+
 _LETTER_LABEL: Final = b"coatcheck/v1/letter\0"
-_ANSWER: Final = struct.Struct(">BBHHxx")
+_ANSWER: Final = Layout("answer", ">BBHHxx")
 ANSWER_HEAD: Final = _ANSWER.size
 VALUES, PARTNERS, LOCATED = 1, 2, 3
 COUNTER_LIMIT: Final = 2**53 - 1
@@ -138,11 +142,6 @@ def partner_size(round_: Round, group: int, *, located: bool) -> int:
     return 1 + round_.suite.contact_size + place
 
 
-def answer_room(*, references: int, numbers: int, suite: Suite, payload: int) -> int:
-    """Bytes that hold any answer of so many references (with reports) or numbers."""
-    return ANSWER_HEAD + max(8 * numbers, references * (1 + suite.contact_size + payload))
-
-
 def encode_answer(answer: Answer, *, size: int) -> bytes:
     """Write an answer and pad it to the group's size: how much it holds must not show."""
     numbers = answer.values + answer.shared
@@ -155,7 +154,7 @@ def encode_answer(answer: Answer, *, size: int) -> bytes:
     else:
         kind, count = VALUES, len(answer.values)
         body = struct.pack(f">{len(numbers)}d", *numbers)
-    raw = _ANSWER.pack(VERSION, kind, count, len(answer.shared)) + body
+    raw = _ANSWER.pack(kind, count, len(answer.shared)) + body
     if len(raw) > size:
         raise Misuse(f"an answer takes {len(raw)} bytes, the terms give it {size}")
     return raw.ljust(size, b"\0")
@@ -163,10 +162,8 @@ def encode_answer(answer: Answer, *, size: int) -> bytes:
 
 def decode_answer(raw: bytes, round_: Round) -> Answer:
     """Read an answer strictly: version, counts, and zeros to the end."""
-    if len(raw) < ANSWER_HEAD:
-        raise Malformed("this answer is cut off")
-    version, kind, count, shared = _ANSWER.unpack_from(raw)
-    if version != VERSION or kind not in {VALUES, PARTNERS, LOCATED} or raw[6] or raw[7]:
+    kind, count, shared = _ANSWER.unpack(raw)
+    if kind not in {VALUES, PARTNERS, LOCATED}:
         raise Malformed("this answer is of another version")
     if kind == VALUES:
         end = ANSWER_HEAD + 8 * (count + shared)
@@ -244,3 +241,17 @@ def decode_letter(raw: bytes, round_: Round, *, recipient: bytes) -> Letter:
             "this letter has a counter that no ticket holds: ask its sender for another"
         )
     return Letter(sender, counter, rest[10 : 10 + length])
+
+
+def least_sizes(
+    task: "Task", randomizers: Sequence["Randomizer"], *, suite: Suite
+) -> list[tuple[int, int]]:
+    """Compute for each group the bytes of a report, and the most that an answer can take."""
+    for randomizer in randomizers:
+        if not randomizer.exact:
+            raise Refused(f"{randomizer.name} computes in floats: its reports have no fixed size")
+    payloads = [PayloadFormat.between(one.low, one.high).size for one in randomizers]
+    rooms = task.answer_size([randomizer.domain.dimension for randomizer in randomizers])
+    partner = 1 + suite.contact_size + max(payloads)
+    answers = [ANSWER_HEAD + max(8 * room.numbers, room.references * partner) for room in rooms]
+    return list(zip(payloads, answers, strict=True))

@@ -5,63 +5,58 @@ signed word on all it ever showed). Everything here can be read without a key an
 be opened with this file. SPEC sections 8 and 9.
 """
 
-import struct
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Final
 
 from coatcheck.errors import Malformed
-from coatcheck.protocol.merkle import EMPTY, HASH_SIZE, Tree
-from coatcheck.protocol.parcels import TALLY_SIZE, VERSION, Tally, decode_tallies, encode_tallies
+from coatcheck.protocol.merkle import HASH_SIZE, Tree
+from coatcheck.protocol.parcels import TALLY_SIZE, Tally, decode_tallies, encode_tallies
+from coatcheck.protocol.records import Layout, Signed, cut
 from coatcheck.protocol.suites import ADDRESS_SIZE, DIGEST_SIZE, SIGNATURE_SIZE
 from coatcheck.protocol.terms import Round
 
 ANSWERED: Final = 1
 REFUSED: Final = 2
-_HEAD: Final = struct.Struct(">BBBx32s")
-_POSTING: Final = struct.Struct(">Bxxx32s16s")
-_CHECKPOINT: Final = struct.Struct(">BxxxQ32s")
+_HEAD: Final = Layout("bulletin", ">BBBx32s")
+_POSTING: Final = Layout("posting", ">Bxxx32s16s")
+_CHECKPOINT: Final = Layout("checkpoint", ">BxxxQ32s")
 CHECKPOINT_SIZE: Final = _CHECKPOINT.size + SIGNATURE_SIZE
-_BULLETIN_LABEL: Final = b"coatcheck/v1/bulletin\0"
-_CHECKPOINT_LABEL: Final = b"coatcheck/v1/checkpoint\0"
 
 
 @dataclass(frozen=True)
-class Heading:
-    """The head of a bulletin: the outcome of a round in numbers, signed by the server."""
+class Heading(Signed):
+    """The head of a bulletin: the outcome of a round in numbers, signed by the server.
 
+    It is also the round's leaf in the board's log.
+    """
+
+    label = b"coatcheck/v1/bulletin\0"
     outcome: int
     digest: bytes
     tallies: tuple[Tally, ...]
     root: bytes
-    signature: bytes = b""
 
-    def signed_part(self) -> bytes:
-        """What the server signs."""
-        return _BULLETIN_LABEL + self.encode()[:-SIGNATURE_SIZE]
-
-    def encode(self) -> bytes:
-        """Write the heading; this is also the round's leaf in the board's log."""
-        head = _HEAD.pack(VERSION, self.outcome, len(self.tallies), self.digest)
-        signature = self.signature or bytes(SIGNATURE_SIZE)
-        return head + encode_tallies(self.tallies) + self.root + signature
+    def body(self) -> bytes:
+        """Write everything but the signature."""
+        head = _HEAD.pack(self.outcome, len(self.tallies), self.digest)
+        return head + encode_tallies(self.tallies) + self.root
 
     @classmethod
     def decode(cls, raw: bytes) -> "Heading":
         """Read a heading that ends where `raw` ends; its signature is not checked yet."""
-        if len(raw) < _HEAD.size:
-            raise Malformed("this bulletin is cut off")
-        version, outcome, groups, digest = _HEAD.unpack_from(raw)
-        if version != VERSION or raw[3] or outcome not in {ANSWERED, REFUSED}:
+        outcome, groups, digest = _HEAD.unpack(raw)
+        if outcome not in {ANSWERED, REFUSED}:
             raise Malformed("this bulletin is of another version")
         if len(raw) != heading_size(groups):
             raise Malformed("this bulletin is not as long as its counts say")
         end = _HEAD.size + groups * TALLY_SIZE
-        tallies = decode_tallies(raw[_HEAD.size : end])
-        return cls(outcome, digest, tallies, raw[end : end + HASH_SIZE], raw[-SIGNATURE_SIZE:])
+        tallies = decode_tallies(raw[_HEAD.size : end], groups)
+        root, signature = raw[end : end + HASH_SIZE], raw[-SIGNATURE_SIZE:]
+        return cls(outcome, digest, tallies, root, signature=signature)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -92,24 +87,12 @@ class Bulletin:
     ) -> "Bulletin":
         """Sort the entries and compute their root; the heading is still to be signed."""
         ordered = tuple(tuple(sorted(group)) for group in entries)
-        blank = Heading(outcome, digest, tuple(tallies), EMPTY)
-        draft = cls(blank, ordered)
-        return cls(replace(blank, root=draft.tree.root()), ordered)
-
-    def signed(self, signature: bytes) -> "Bulletin":
-        """Put the server's signature under the heading."""
-        return Bulletin(replace(self.heading, signature=signature), self.entries)
-
-    def leaves(self) -> Iterator[bytes]:
-        """Yield the leaves of the bulletin's tree: the group's number, then the entry."""
-        for number, group in enumerate(self.entries):
-            prefix = bytes((number,))
-            yield from (prefix + entry for entry in group)
+        return cls(Heading(outcome, digest, tuple(tallies), _tree(ordered).root()), ordered)
 
     @cached_property
     def tree(self) -> Tree:
         """The Merkle tree over all entries."""
-        return Tree(self.leaves())
+        return _tree(self.entries)
 
     def find(self, address: bytes, group: int) -> int | None:
         """Find the place of an address within its group."""
@@ -118,9 +101,14 @@ class Bulletin:
         found = place < len(entries) and entries[place][:ADDRESS_SIZE] == address
         return place if found else None
 
+    def signed(self, sign: Callable[[bytes], bytes]) -> "Bulletin":
+        """Put the server's signature under the heading."""
+        signature = sign(self.heading.signed_part())
+        return Bulletin(replace(self.heading, signature=signature), self.entries)
+
     def encode(self) -> bytes:
         """Write the bulletin."""
-        return self.heading.encode() + b"".join(b"".join(group) for group in self.entries)
+        return self.heading.encode() + b"".join(chain.from_iterable(self.entries))
 
     @classmethod
     def decode(cls, raw: bytes, round_: Round) -> "Bulletin":
@@ -129,24 +117,22 @@ class Bulletin:
         heading = Heading.decode(raw[:start])
         if heading.digest != round_.digest:
             raise Malformed("this bulletin is for other terms than this round's")
-        entries = []
-        for number, count in enumerate(heading.sizes):
-            size = round_.entry_size(number)
-            end = start + count * size
-            entries.append(tuple(raw[at : at + size] for at in range(start, end, size)))
-            start = end
-        bulletin = cls(heading, tuple(entries))
-        if len(raw) != start or bulletin.tree.root() != heading.root:
+        counts = [(count, round_.entry_size(n)) for n, count in enumerate(heading.sizes)]
+        bulletin = cls(heading, cut(raw, start, counts))
+        end = start + sum(count * size for count, size in counts)
+        if len(raw) != end or bulletin.tree.root() != heading.root:
             raise Malformed("the entries of this bulletin are not the ones its root stands for")
-        bulletin.check_order()
-        return bulletin
-
-    def check_order(self) -> None:
-        """Refuse entries out of order: people find theirs by its address."""
-        for group in self.entries:
+        for group in bulletin.entries:  # people find theirs by its address
             addresses = [entry[:ADDRESS_SIZE] for entry in group]
             if any(a >= b for a, b in pairwise(addresses)):
                 raise Malformed("the entries of this bulletin are not sorted by address")
+        return bulletin
+
+
+def _tree(entries: Iterable[Iterable[bytes]]) -> Tree:
+    # A leaf is the group's number, then the entry.
+    groups = ((bytes((number,)), group) for number, group in enumerate(entries))
+    return Tree(prefix + entry for prefix, group in groups for entry in group)
 
 
 @dataclass(frozen=True)
@@ -159,16 +145,16 @@ class Posting:
 
     def encode(self) -> bytes:
         """Write the posting."""
-        return _POSTING.pack(VERSION, self.digest, self.recipient) + self.sealed
+        return _POSTING.pack(self.digest, self.recipient) + self.sealed
 
     @classmethod
     def decode(cls, raw: bytes, round_: Round) -> "Posting":
         """Read a posting of this round."""
         if len(raw) != posting_size(round_):
             raise Malformed(f"postings of this round have {posting_size(round_)} bytes")
-        _, digest, recipient = _POSTING.unpack_from(raw)
-        if raw[:4] != bytes((VERSION, 0, 0, 0)) or digest != round_.digest:
-            raise Malformed("this posting is of another version or another round")
+        digest, recipient = _POSTING.unpack(raw)
+        if digest != round_.digest:
+            raise Malformed("this posting is for other terms than this round's")
         return cls(digest, recipient, raw[_POSTING.size :])
 
 
@@ -178,28 +164,23 @@ def posting_size(round_: Round) -> int:
 
 
 @dataclass(frozen=True)
-class Checkpoint:
+class Checkpoint(Signed):
     """The board's signed word: so many things were shown, and this is the root over them."""
 
+    label = b"coatcheck/v1/checkpoint\0"
     size: int
     root: bytes
-    signature: bytes = b""
 
-    def signed_part(self) -> bytes:
-        """What the board signs."""
-        return _CHECKPOINT_LABEL + _CHECKPOINT.pack(VERSION, self.size, self.root)
-
-    def encode(self) -> bytes:
-        """Write the checkpoint."""
-        return self.signed_part()[len(_CHECKPOINT_LABEL) :] + self.signature
+    def body(self) -> bytes:
+        """Write everything but the signature."""
+        return _CHECKPOINT.pack(self.size, self.root)
 
     @classmethod
     def decode(cls, raw: bytes) -> "Checkpoint":
         """Read a checkpoint; its signature is not checked yet."""
-        if len(raw) != CHECKPOINT_SIZE or raw[:4] != bytes((VERSION, 0, 0, 0)):
-            raise Malformed(f"a checkpoint has {CHECKPOINT_SIZE} bytes and begins with its version")
-        _, size, root = _CHECKPOINT.unpack_from(raw)
-        return cls(size, root, raw[_CHECKPOINT.size :])
+        if len(raw) != CHECKPOINT_SIZE:
+            raise Malformed(f"a checkpoint has {CHECKPOINT_SIZE} bytes, this one has {len(raw)}")
+        return cls(*_CHECKPOINT.unpack(raw), signature=raw[_CHECKPOINT.size :])
 
 
 ROUND_LEAF: Final = b"\1"

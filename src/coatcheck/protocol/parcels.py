@@ -9,22 +9,21 @@ import hashlib
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Final
 
 from msgspec import Struct
 
 from coatcheck.errors import Malformed
+from coatcheck.protocol.records import Layout, Signed, cut
 from coatcheck.protocol.suites import DIGEST_SIZE, SIGNATURE_SIZE
 from coatcheck.protocol.terms import UPLOAD_HEAD, Round
 
-VERSION: Final = 1
 ID_SIZE: Final = 16
-_UPLOAD: Final = struct.Struct(">BBBx32s16s")
-_RECEIPT: Final = struct.Struct(">Bxxx32s16s32s")
-_BATCH: Final = struct.Struct(">BBBx32s")
+_UPLOAD: Final = Layout("upload", ">BBBx32s16s")
+_RECEIPT: Final = Layout("receipt", ">Bxxx32s16s32s")
+_BATCH: Final = Layout("batch", ">BBBx32s")
 RECEIPT_SIZE: Final = _RECEIPT.size + SIGNATURE_SIZE
-_RECEIPT_LABEL: Final = b"coatcheck/v1/receipt\0"
-_BATCH_LABEL: Final = b"coatcheck/v1/batch\0"
 
 REASONS: Final = (
     "unpeeled",  # a shuffler could not open its layer
@@ -66,8 +65,10 @@ def encode_tallies(tallies: Sequence[Tally]) -> bytes:
     return b"".join(_TALLY.pack(tally.received, *tally.dropped) for tally in tallies)
 
 
-def decode_tallies(raw: bytes) -> tuple[Tally, ...]:
-    """Read tallies; one that drops more than came in is malformed."""
+def decode_tallies(raw: bytes, groups: int) -> tuple[Tally, ...]:
+    """Read one tally per group; one that drops more than came in is malformed."""
+    if len(raw) != groups * TALLY_SIZE:
+        raise Malformed("the tallies of the groups are cut off")
     tallies = tuple(Tally(row[0], row[1:]) for row in _TALLY.iter_unpack(raw))
     if any(tally.kept < 0 for tally in tallies):
         raise Malformed("a tally drops more reports than came in")
@@ -84,18 +85,12 @@ class Upload(Struct, frozen=True):
 
     def encode(self, round_: Round) -> bytes:
         """Write the upload."""
-        return _UPLOAD.pack(VERSION, round_.suite.number, self.group, self.digest, self.id) + (
-            self.body
-        )
+        return _UPLOAD.pack(round_.suite.number, self.group, self.digest, self.id) + self.body
 
     @classmethod
     def decode(cls, raw: bytes, round_: Round) -> "Upload":
         """Read an upload of this round; every length is checked before anything else is done."""
-        if len(raw) < UPLOAD_HEAD:
-            raise Malformed(f"an upload has at least {UPLOAD_HEAD} bytes, this one has {len(raw)}")
-        version, suite, group, digest, upload = _UPLOAD.unpack_from(raw)
-        if version != VERSION or raw[3]:
-            raise Malformed("this upload is of another version")
+        suite, group, digest, upload = _UPLOAD.unpack(raw)
         if digest != round_.digest:
             raise Malformed("this upload is for other terms than this round's")
         if suite != round_.suite.number or group >= len(round_.terms.groups):
@@ -109,82 +104,65 @@ class Upload(Struct, frozen=True):
 
 
 @dataclass(frozen=True)
-class Receipt:
+class Receipt(Signed):
     """A shuffler's word that it holds exactly these bytes for this round."""
 
+    label = b"coatcheck/v1/receipt\0"
     digest: bytes
     id: bytes
     content: bytes
-    signature: bytes = b""
 
     @classmethod
     def of(cls, raw: bytes, upload: Upload) -> "Receipt":
         """Write the receipt of an upload, still to be signed."""
         return cls(upload.digest, upload.id, hashlib.sha256(raw).digest())
 
-    def signed_part(self) -> bytes:
-        """What the shuffler signs."""
-        return _RECEIPT_LABEL + _RECEIPT.pack(VERSION, self.digest, self.id, self.content)
-
-    def encode(self) -> bytes:
-        """Write the receipt."""
-        return self.signed_part()[len(_RECEIPT_LABEL) :] + self.signature
+    def body(self) -> bytes:
+        """Write everything but the signature."""
+        return _RECEIPT.pack(self.digest, self.id, self.content)
 
     @classmethod
     def decode(cls, raw: bytes) -> "Receipt":
         """Read a receipt; its signature is not checked yet."""
-        if len(raw) != RECEIPT_SIZE or raw[:4] != bytes((VERSION, 0, 0, 0)):
-            raise Malformed(f"a receipt has {RECEIPT_SIZE} bytes and begins with its version")
-        _, digest, upload, content = _RECEIPT.unpack_from(raw)
-        return cls(digest, upload, content, raw[_RECEIPT.size :])
+        if len(raw) != RECEIPT_SIZE:
+            raise Malformed(f"a receipt has {RECEIPT_SIZE} bytes, this one has {len(raw)}")
+        return cls(*_RECEIPT.unpack(raw), signature=raw[_RECEIPT.size :])
 
 
 @dataclass(frozen=True)
-class Batch:
+class Batch(Signed):
     """What a shuffler passes on: per group the items in their new order, and the tallies.
 
     No ids, no times, no lengths: the order and the number are all that it says.
     """
 
+    label = b"coatcheck/v1/batch\0"
     digest: bytes
     hop: int
     tallies: tuple[Tally, ...]
     items: tuple[tuple[bytes, ...], ...]
-    signature: bytes = b""
 
-    def signed_part(self) -> bytes:
-        """What the shuffler signs: everything."""
-        head = _BATCH.pack(VERSION, self.hop, len(self.items), self.digest)
-        items = b"".join(b"".join(group) for group in self.items)
-        return _BATCH_LABEL + head + encode_tallies(self.tallies) + items
-
-    def encode(self) -> bytes:
-        """Write the batch."""
-        return self.signed_part()[len(_BATCH_LABEL) :] + self.signature
+    def body(self) -> bytes:
+        """Write everything but the signature."""
+        head = _BATCH.pack(self.hop, len(self.items), self.digest)
+        return head + encode_tallies(self.tallies) + b"".join(chain.from_iterable(self.items))
 
     @classmethod
     def decode(cls, raw: bytes, round_: Round) -> "Batch":
         """Read a batch of this round; its signature is not checked yet."""
+        hop, count, digest = _BATCH.unpack(raw)
         groups = len(round_.terms.groups)
-        start = _BATCH.size + groups * TALLY_SIZE
-        if len(raw) < start + SIGNATURE_SIZE:
-            raise Malformed("this batch is cut off")
-        version, hop, count, digest = _BATCH.unpack_from(raw)
-        if version != VERSION or raw[3] or count != groups or hop >= len(round_.terms.shufflers):
-            raise Malformed("this batch is of another version or another round")
         if digest != round_.digest:
             raise Malformed("this batch is for other terms than this round's")
-        tallies = decode_tallies(raw[_BATCH.size : start])
-        sizes = [round_.item_size(group, hop + 1) for group in range(groups)]
-        whole = sum(size * tally.kept for size, tally in zip(sizes, tallies, strict=True))
-        if len(raw) != start + whole + SIGNATURE_SIZE:
+        if count != groups or hop >= len(round_.terms.shufflers):
+            raise Malformed("this batch names groups or a shuffler that the round does not have")
+        start = _BATCH.size + groups * TALLY_SIZE
+        tallies = decode_tallies(raw[_BATCH.size : start], groups)
+        counts = [(tally.kept, round_.item_size(n, hop + 1)) for n, tally in enumerate(tallies)]
+        end = start + sum(count * size for count, size in counts)
+        if len(raw) != end + SIGNATURE_SIZE:
             raise Malformed("this batch is not as long as its counts say")
-        items = []
-        for size, tally in zip(sizes, tallies, strict=True):
-            end = start + size * tally.kept
-            items.append(tuple(raw[at : at + size] for at in range(start, end, size)))
-            start = end
-        return cls(digest, hop, tallies, tuple(items), raw[start:])
+        return cls(digest, hop, tallies, cut(raw, start, counts), signature=raw[end:])
 
 
 def content_id(item: bytes) -> bytes:

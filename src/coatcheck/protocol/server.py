@@ -8,7 +8,7 @@ The task behind it sees estimates only. SPEC section 11, paper section "A Concre
 """
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final, cast
@@ -21,20 +21,29 @@ from coatcheck import tasks
 from coatcheck.domains import Categories
 from coatcheck.errors import BadKey, Misuse, Refused
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
-from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey
+from coatcheck.protocol.keys import Contact, KeyPairs
 from coatcheck.protocol.messages import (
     Answer,
     Partner,
     PayloadFormat,
     ReportTable,
-    answer_room,
     encode_answer,
+    least_sizes,
 )
 from coatcheck.protocol.moves import Moves
 from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin
 from coatcheck.protocol.parcels import Batch, Tally
 from coatcheck.protocol.terms import Round
-from coatcheck.randomizers import Decode, FieldwiseResponse, Randomizer, from_params
+from coatcheck.protocol.verification import verify_batch
+from coatcheck.randomizers import (
+    Decode,
+    FieldwiseResponse,
+    GridResponse,
+    Prior,
+    Randomizer,
+    from_params,
+)
+from coatcheck.randomizers.reading import LEARNED
 
 
 class Phase(Enum):
@@ -100,8 +109,10 @@ class Server:
         state: ServerState | None = None,
         task: tasks.Task | None = None,
         bulk: Bulk | None = None,
+        priors: Mapping[str, Prior] | None = None,
     ) -> None:
         terms = round_.terms
+        self._priors = dict(priors or {})
         if keys.contact_raw.hex() != terms.server.sealing + terms.server.verifying:
             raise Misuse("these keys are not the server's keys of the terms")
         self.round = round_
@@ -129,11 +140,7 @@ class Server:
         if self.state.accepted:
             raise Refused("this round is answered for another batch: one batch, one bulletin")
         after = MOVES.after(self.phase, "accept")
-        batch = Batch.decode(raw, self.round)
-        last = self.round.terms.shufflers[-1]
-        VerifyingKey(bytes.fromhex(last.verifying)).check(batch.signature, batch.signed_part())
-        if batch.hop != len(self.round.terms.shufflers) - 1:
-            raise Refused("this batch has not been through every shuffler of the terms")
+        verify_batch(raw, self.round, hop=len(self.round.terms.shufflers) - 1)
         self.state.phase, self.state.accepted = after, content
 
     def answer(self, raw: bytes) -> bytes:
@@ -197,7 +204,12 @@ class Server:
 
     def _entries(self, opened: Sequence[Opened]) -> list[list[bytes]]:
         estimates = [
-            numbers(randomizer, group.reports, cast("Decode", of.decode))
+            numbers(
+                randomizer,
+                group.reports,
+                cast("Decode", of.decode),
+                prior=self._priors.get(of.name),
+            )
             for randomizer, group, of in zip(
                 self.randomizers, opened, self.round.terms.groups, strict=True
             )
@@ -225,23 +237,15 @@ class Server:
                 f"task {self.task.name} has the groups {', '.join(self.task.groups)}, the terms"
                 f" have {len(groups)}"
             )
-        for of, format_ in zip(groups, self._formats, strict=True):
-            if of.payload_size != format_.size:
+        sizes = least_sizes(self.task, self.randomizers, suite=self.round.suite)
+        for of, (payload, answer) in zip(groups, sizes, strict=True):
+            if of.payload_size != payload:
                 raise Refused(
-                    f"reports of {of.name!r} take {format_.size} bytes, terms say {of.payload_size}"
+                    f"reports of {of.name!r} take {payload} bytes, terms say {of.payload_size}"
                 )
-        stated = self.task.answer_size([r.domain.dimension for r in self.randomizers])
-        widest = max(of.payload_size for of in groups)
-        for of, most in zip(groups, stated, strict=True):
-            need = answer_room(
-                references=most.references,
-                numbers=most.numbers,
-                suite=self.round.suite,
-                payload=widest,
-            )
-            if of.answer_size < need:
+            if of.answer_size < answer:
                 raise Refused(
-                    f"answers to {of.name!r} can take {need} bytes, terms give {of.answer_size}"
+                    f"answers to {of.name!r} can take {answer} bytes, terms give {of.answer_size}"
                 )
 
 
@@ -260,20 +264,29 @@ def _bulletin(
     keys: KeyPairs,
 ) -> bytes:
     draft = Bulletin.compose(entries, outcome=outcome, digest=round_.digest, tallies=tallies)
-    return draft.signed(keys.signing.sign(draft.heading.signed_part())).encode()
+    return draft.signed(keys.signing.sign).encode()
 
 
 def numbers(
-    randomizer: Randomizer, reports: NDArray[np.int64], how: Decode | None = None
+    randomizer: Randomizer,
+    reports: NDArray[np.int64],
+    how: Decode | None = None,
+    *,
+    prior: Prior | None = None,
 ) -> NDArray[np.float64]:
-    """Estimate reports as numbers, (n, d): a label by its place in the list, fields in a row."""
-    if isinstance(randomizer.domain, Categories):
-        return reports.astype(np.float64)
+    """Estimate reports as numbers, (n, d): a label by its place in the list, fields in a row.
+
+    A public prior is where a learned decode starts from; other decodes and fields ignore it.
+    """
+    if how not in LEARNED:
+        prior = None
+    if isinstance(randomizer, GridResponse) and isinstance(randomizer.domain, Categories):
+        return randomizer.label_points(reports, how, prior=prior).astype(np.float64)
     if isinstance(randomizer, FieldwiseResponse):
-        columns = np.cumsum([part.width for part in randomizer.parts.values()])[:-1]
-        fields = zip(randomizer.parts.values(), np.split(reports, columns, axis=1), strict=True)
-        return np.concatenate([numbers(part, column) for part, column in fields], axis=1)
-    return np.asarray(randomizer.estimate(reports, how), dtype=np.float64)
+        fields = zip(randomizer.parts.values(), randomizer.split_reports(reports), strict=True)
+        found = [numbers(part, own, randomizer.part_decode(part, how)) for part, own in fields]
+        return np.concatenate(found, axis=1)
+    return np.asarray(randomizer.estimate(reports, how, prior=prior), dtype=np.float64)
 
 
 def _fault(table: ReportTable, row: int, *, possible: bool) -> str | None:

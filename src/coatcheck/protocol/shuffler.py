@@ -19,12 +19,13 @@ from typing import Any, Final
 from msgspec import Struct, field
 
 from coatcheck.entropy import Entropy
-from coatcheck.errors import Malformed, Misuse, Refused
+from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
-from coatcheck.protocol.keys import KeyPairs, VerifyingKey
+from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.moves import Moves
 from coatcheck.protocol.parcels import Batch, Receipt, Tally, Upload, content_id
 from coatcheck.protocol.terms import Round
+from coatcheck.protocol.verification import verify_batch
 
 SECRET_SIZE: Final = 32
 GRACE: Final = 86_400
@@ -158,8 +159,7 @@ class Shuffler:
 
     def receipt(self, raw: bytes, upload: Upload) -> bytes:
         """Sign for an upload that is held, and will be after a crash."""
-        receipt = Receipt.of(raw, upload)
-        return receipt.encode() + self._keys.signing.sign(receipt.signed_part())
+        return Receipt.of(raw, upload).sign(self._keys.signing.sign)
 
     def accept(self, raw: bytes) -> None:
         """Take the batch of the shuffler before this one; the same batch twice is one batch."""
@@ -169,11 +169,7 @@ class Shuffler:
         if self.state.accepted:
             raise Refused("another batch came in for this round before: keep the first")
         after = MOVES.after(self.phase, "accept")
-        batch = Batch.decode(raw, self.round)
-        if batch.hop != self.hop - 1:
-            raise Malformed("this batch is for another shuffler of the cascade")
-        before = bytes.fromhex(self.round.terms.shufflers[batch.hop].verifying)
-        VerifyingKey(before).check(batch.signature, batch.signed_part())
+        verify_batch(raw, self.round, hop=self.hop - 1)
         self.state.accepted, self.state.incoming, self.state.phase = content, raw, after
 
     def close(self, *, now: int) -> None:
@@ -226,7 +222,7 @@ class Shuffler:
         if shortage:
             raise Refused(shortage)
         batch = Batch(self.round.digest, self.hop, tallies, tuple(items for _, items in peeled))
-        self.state.batch = batch.encode() + self._keys.signing.sign(batch.signed_part())
+        self.state.batch = batch.sign(self._keys.signing.sign)
         self._wipe(after)
         return self.state.batch
 

@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal, Protocol
 import msgspec
 from msgspec import Meta, Struct
 
-from coatcheck.errors import Malformed
 from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.records import read_document
 from coatcheck.protocol.suites import suite_named
 
 Seed = Annotated[bytes, Meta(min_length=32, max_length=32)]
@@ -72,7 +72,4 @@ def write_ticket(ticket: Ticket) -> bytes:
 
 def read_ticket(raw: bytes) -> Ticket:
     """Read a ticket strictly."""
-    try:
-        return msgspec.json.decode(raw, type=Ticket)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Malformed(f"this is no ticket: {error}") from None
+    return read_document(raw, Ticket, "this is no ticket")

@@ -1,4 +1,4 @@
-"""Verification: what anybody can check of a board, with public keys only.
+"""Verification: what anybody can check of a board or a batch, with public keys only.
 
 People and monitors follow the board's checkpoints; whoever is shown a log that does not continue
 the one before has both signatures as proof. What was checked has a type, and only this file
@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 from coatcheck.errors import Malformed, TwoFaces
 from coatcheck.protocol.agreement import SettledTerms
-from coatcheck.protocol.keys import VerifyingKey
+from coatcheck.protocol.keys import check_signed
 from coatcheck.protocol.merkle import check_consistency, check_inclusion
 from coatcheck.protocol.notices import ROUND_LEAF, Bulletin, Checkpoint, Heading
+from coatcheck.protocol.parcels import Batch
+from coatcheck.protocol.terms import Round
 
 
 @dataclass(frozen=True)
@@ -20,10 +22,11 @@ class VerifiedCheckpoint(Checkpoint):
     """A checkpoint that the board signed, and that continues the one seen before."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class VerifiedHeading(Heading):
+@dataclass(frozen=True)
+class VerifiedHeading:
     """A heading that the server signed and that the board's log shows to everybody."""
 
+    heading: Heading
     round: SettledTerms
 
 
@@ -49,15 +52,15 @@ class VerifiedEntry:
 
 
 def follow(
-    raw: bytes, *, board: bytes, before: Checkpoint | None, path: Sequence[bytes] = ()
+    raw: bytes, *, board: str, before: Checkpoint | None, path: Sequence[bytes] = ()
 ) -> VerifiedCheckpoint:
-    """Check a new checkpoint under the board's key and against the one seen before.
+    """Check a new checkpoint under the board's key, in hex, and against the one seen before.
 
     Two people compare what they saw in the same way: from the one's checkpoint to the other's.
     """
     point = Checkpoint.decode(raw)
-    VerifyingKey(board).check(point.signature, point.signed_part())
-    verified = VerifiedCheckpoint(point.size, point.root, point.signature)
+    check_signed(point, board)
+    verified = VerifiedCheckpoint(point.size, point.root, signature=point.signature)
     if before is None:
         return verified
     if point.size < before.size:
@@ -77,26 +80,19 @@ def verify_heading(
     path: Sequence[bytes],
 ) -> VerifiedHeading:
     """Check that the server signed a heading and that the board's log shows it to everybody."""
-    _check_signature(heading, round_)
+    check_signed(heading, round_.terms.server.verifying)
     if heading.digest != round_.digest:
         raise TwoFaces("this heading is for other terms than this round's")
     check_inclusion(
         ROUND_LEAF + heading.encode(), place=place, size=point.size, root=point.root, path=path
     )
-    return VerifiedHeading(
-        heading.outcome,
-        heading.digest,
-        heading.tallies,
-        heading.root,
-        heading.signature,
-        round=round_,
-    )
+    return VerifiedHeading(heading, round_)
 
 
 def verify_bulletin(raw: bytes, round_: SettledTerms) -> VerifiedBulletin:
     """Read a whole bulletin: order, root and the server's signature."""
     bulletin = Bulletin.decode(raw, round_)
-    _check_signature(bulletin.heading, round_)
+    check_signed(bulletin.heading, round_.terms.server.verifying)
     return VerifiedBulletin(bulletin.heading, bulletin.entries, round=round_)
 
 
@@ -106,11 +102,15 @@ def verify_entry(
     """Check that a single entry has its size and belongs to the bulletin with this heading."""
     if len(raw) != heading.round.entry_size(group):
         raise Malformed("this entry does not have the size of the terms")
-    size = sum(heading.sizes)
-    check_inclusion(bytes((group,)) + raw, place=place, size=size, root=heading.root, path=path)
+    size, root = sum(heading.heading.sizes), heading.heading.root
+    check_inclusion(bytes((group,)) + raw, place=place, size=size, root=root, path=path)
     return VerifiedEntry(heading.round, group, raw)
 
 
-def _check_signature(heading: Heading, round_: SettledTerms) -> None:
-    key = VerifyingKey(bytes.fromhex(round_.terms.server.verifying))
-    key.check(heading.signature, heading.signed_part())
+def verify_batch(raw: bytes, round_: Round, *, hop: int) -> Batch:
+    """Read a batch, and check that the shuffler at this place of the cascade made it."""
+    batch = Batch.decode(raw, round_)
+    if batch.hop != hop:
+        raise Malformed("this batch is of another shuffler of the cascade: send on what it made")
+    check_signed(batch, round_.terms.shufflers[hop].verifying)
+    return batch

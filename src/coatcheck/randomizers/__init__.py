@@ -6,24 +6,31 @@ from typing import Any, Final
 from coatcheck.domains import domain_from_params
 from coatcheck.errors import SHAPELESS, Misuse
 from coatcheck.randomizers.caps import BoundedResponse, MinkowskiResponse
+from coatcheck.randomizers.choice import Candidate, Choice
+from coatcheck.randomizers.codebook import CodebookResponse
 from coatcheck.randomizers.contract import Decode, Goal, Randomizer, Reports
 from coatcheck.randomizers.fieldwise import FieldwiseResponse
 from coatcheck.randomizers.grid import GridResponse
 from coatcheck.randomizers.posterior import posterior_mean
-from coatcheck.randomizers.search import Candidate, Choice, candidates, choose, fieldwise, tuned
+from coatcheck.randomizers.prior import Prior
+from coatcheck.randomizers.search import candidates, choose, fieldwise, tuned
+from coatcheck.randomizers.sphere import SphereResponse
 
 __all__ = [
     "REGISTRY",
     "BoundedResponse",
     "Candidate",
     "Choice",
+    "CodebookResponse",
     "Decode",
     "FieldwiseResponse",
     "Goal",
     "GridResponse",
     "MinkowskiResponse",
+    "Prior",
     "Randomizer",
     "Reports",
+    "SphereResponse",
     "candidates",
     "choose",
     "fieldwise",
@@ -35,7 +42,14 @@ __all__ = [
 
 REGISTRY: Final[dict[str, type[Randomizer]]] = {
     kind.name: kind
-    for kind in (MinkowskiResponse, BoundedResponse, GridResponse, FieldwiseResponse)
+    for kind in (
+        MinkowskiResponse,
+        BoundedResponse,
+        GridResponse,
+        FieldwiseResponse,
+        CodebookResponse,
+        SphereResponse,
+    )
 }
 _SEARCHED: Final[dict[str, Any]] = {
     kind.name: kind for kind in (MinkowskiResponse, BoundedResponse, GridResponse)

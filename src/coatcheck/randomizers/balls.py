@@ -19,7 +19,7 @@ from coatcheck.randomizers.prediction import Floats, unit_ball
 
 Points = NDArray[np.int64]
 
-_COUNTABLE: Final = 512  # l2 balls up to this reach are counted; above, their volume is bounded
+_COUNTABLE: Final = 1 << 18  # additions to count an l2 ball; above, its volume is bounded
 _FINE: Final = 1 << 20  # parts of a lattice step in which cubes are measured
 _REJECTABLE: Final = 8  # dimensions in which a cube holds enough of its l2 ball (1.6 % at 8)
 
@@ -66,7 +66,7 @@ class LatticeBall:
         """Return whether `count` can tell how many points are within this reach."""
         if self.p in {1.0, math.inf} or self.dimension == 1:
             return True
-        return self.p == 2 and reach <= _COUNTABLE
+        return self.p == 2 and self.dimension * reach**3 <= _COUNTABLE
 
     def count(self, reach: int) -> int:
         """Return the number of lattice points, exactly; only where counting is possible."""
@@ -162,8 +162,14 @@ class LatticeBall:
 
 @lru_cache(maxsize=256)
 def _l1_layers(d: int, reach: int) -> tuple[int, ...]:
-    """Return how many points of the l1 ball have k nonzero coordinates, for k = 0 .. d."""
-    return tuple((math.comb(d, k) * math.comb(reach, k)) << k for k in range(min(d, reach) + 1))
+    """Return how many points of the l1 ball have k nonzero coordinates, for k = 0 .. d.
+
+    That is C(d, k) C(reach, k) 2^k, each from the one before: strangers may ask for a large d.
+    """
+    layers = [1]
+    for k in range(min(d, reach)):
+        layers.append(layers[-1] * (2 * (d - k) * (reach - k)) // (k + 1) ** 2)
+    return tuple(layers)
 
 
 @lru_cache(maxsize=256)

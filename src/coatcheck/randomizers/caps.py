@@ -21,6 +21,7 @@ from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.balls import LatticeBall
 from coatcheck.randomizers.contract import Decode, Randomizer, check_epsilon, is_number
+from coatcheck.randomizers.density import Near
 from coatcheck.randomizers.mixing import TOSSES, above, heads_for, spent
 from coatcheck.randomizers.prediction import box_median, evenly_twice
 
@@ -129,15 +130,10 @@ class CapResponse(Randomizer):
             cap=above(blanket),
             apart=above(blanket - kernel),
             kernel=math.nextafter(float(kernel), 0.0),
-            reached=self._ball.p == math.inf or self.domain.dimension == 1,
-            third=self._three_apart,
+            reached=self._boxes,
+            # whether three caps can be disjoint; said of boxes only, where it is plain
+            third=self._boxes and self._apart > self.reach * (1 + (self.domain.dimension == 1)),
         )
-
-    @property
-    def _three_apart(self) -> bool:
-        """Return whether three caps can be disjoint; said of boxes only, where it is plain."""
-        line = self.domain.dimension == 1
-        return (line or self._ball.p == math.inf) and self._apart > self.reach * (1 + line)
 
     @property
     def total_variation(self) -> float:
@@ -188,11 +184,11 @@ class CapResponse(Randomizer):
         """Return the report of one lattice point without touching an array."""
         if not lattice_norm_within(point, self.domain.p, self._half):
             raise Misuse(f"{point} is not a point of the lattice; snap() the value first")
-        near = self._ball.sample_one(self.reach, entropy)
+        # Both are made every time, so that the time does not tell how the coin fell.
+        center, offset = self._center_one(point), self._ball.sample_one(self.reach, entropy)
+        near = tuple([c + u for c, u in zip(center, offset, strict=True)])
         far = self._ball.sample_one(self._whole, entropy)
-        if not entropy.coin(self.heads):
-            return far
-        return tuple(c + u for c, u in zip(self._center_one(point), near, strict=True))
+        return near if entropy.coin(self.heads) else far
 
     def _center_one(self, point: tuple[int, ...]) -> Sequence[int]:
         """Return the center of one point's cap."""
@@ -220,14 +216,14 @@ class CapResponse(Randomizer):
         return places
 
     @property
-    def _by_median(self) -> tuple[Decode, ...]:
-        """Return the median as a way to read, if caps are boxes: there it has a formula."""
-        boxes = self._ball.p == math.inf or self.domain.dimension == 1
-        return ("median",) if boxes else ()
+    def _boxes(self) -> bool:
+        """Return whether caps are boxes: there the median of a report has a formula."""
+        return self._ball.p == math.inf or self.domain.dimension == 1
 
-    def _median(self, lo: Floats, hi: Floats) -> Floats:
-        """Return the median, axis by axis, of 1 + (e^ε - 1) on the box lo..hi of [-1, 1]^d."""
-        return box_median(lo, hi, math.expm1(self.epsilon))
+    @property
+    def near(self) -> Near | None:
+        """Return the branch of the cap, if caps are boxes."""
+        return Near(self.mixing, self._centers, self.reach) if self._boxes else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,7 +249,8 @@ class MinkowskiResponse(CapResponse):
     @property
     def decodes(self) -> tuple[Decode, ...]:
         """Return the ways to read a report; the median only where caps are boxes."""
-        return ("project", *self._by_median, "unbiased", "raw")
+        median: tuple[Decode, ...] = ("median",) if self._boxes else ()
+        return ("project", *median, "unbiased", "raw", *self.learns)
 
     @property
     def _whole(self) -> int:
@@ -272,7 +269,8 @@ class MinkowskiResponse(CapResponse):
             return reports / self.mixing
         if how == "median":
             lo = np.clip(reports - self.radius, -1, 1)
-            return self._median(lo, np.clip(reports + self.radius, -1, 1))
+            hi = np.clip(reports + self.radius, -1, 1)
+            return box_median(lo, hi, math.expm1(self.epsilon))
         inner = 1 - self.inset
         return self._ball.project(reports / inner) * inner
 
@@ -309,7 +307,8 @@ class BoundedResponse(CapResponse):
     @property
     def decodes(self) -> tuple[Decode, ...]:
         """Return the ways to read a report; the median only where caps are boxes."""
-        return ("raw", *self._by_median)
+        median: tuple[Decode, ...] = ("median",) if self._boxes else ()
+        return ("raw", *median, *self.learns)
 
     @property
     def _whole(self) -> int:
@@ -346,4 +345,4 @@ class BoundedResponse(CapResponse):
         # Values beyond the last center share its cap, so such a cap reaches to the border.
         lo = np.where(reports - cap <= -edge, -1.0, reports - cap)
         hi = np.where(reports + cap >= edge, 1.0, reports + cap)
-        return self._median(lo, hi)
+        return box_median(lo, hi, math.expm1(self.epsilon))

@@ -15,14 +15,16 @@ from typing import Any, ClassVar, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from coatcheck.accounting.laws import AnyLdp, TwoLevel
+from coatcheck.accounting.laws import AnyLdp, Fieldwise, TwoLevel
 from coatcheck.domains import Ball, Box, Categories, Domain, Floats, Points
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.balls import LatticeBall
+from coatcheck.randomizers.density import Near
 from coatcheck.randomizers.prediction import corners, evenly, extremes
+from coatcheck.randomizers.reading import DIMENSIONS, LEARNED, Weights, read
 
-Decode = Literal["unbiased", "project", "raw", "median"]
+Decode = Literal["unbiased", "project", "raw", "median", "learned", "learned-mean"]
 Goal = Literal["mean", "worst", "unbiased"]
 Reports = NDArray[Any]  # int64 from an exact mechanism, float64 from a baseline
 
@@ -56,7 +58,7 @@ class Randomizer(ABC):
 
     @property
     @abstractmethod
-    def law(self) -> TwoLevel | AnyLdp:
+    def law(self) -> TwoLevel | Fieldwise | AnyLdp:
         """Return what one report says about two people, for the accountant."""
 
     @property
@@ -166,18 +168,52 @@ class Randomizer(ABC):
     def decodes(self) -> tuple[Decode, ...]:
         """Return the ways in which `estimate` can read a report, the usual one first."""
 
-    def estimate(self, reports: Reports, how: Decode | None = None) -> Any:
+    @property
+    def plain_decodes(self) -> tuple[Decode, ...]:
+        """Return the ways that read each report by itself."""
+        return tuple(how for how in self.decodes if how not in LEARNED)
+
+    @property
+    def learns(self) -> tuple[Decode, ...]:
+        """Return the ways that read a report by the whole batch, where cells are fine enough."""
+        return LEARNED if self.domain.dimension <= DIMENSIONS else ()
+
+    @property
+    def near(self) -> Near | None:
+        """Return the branch that tells something, if it is uniform on a box of reports."""
+        return None
+
+    def estimate(
+        self, reports: Reports, how: Decode | None = None, *, prior: Weights | None = None
+    ) -> Any:
         """Return estimates in the user's units.
 
         `unbiased` is right on average; `project` is the nearest place of the domain to the raw
         report; `raw` takes the report as it is; `median` is the median of where the value can
-        have been if all places were equally likely before.
+        have been if all places were equally likely before. `learned` and `learned-mean` are its
+        median and mean if people are spread as the whole batch shows, starting from the prior if
+        there is one; a batch too small to learn from is read by the prior, or plainly.
         """
+        reports, how = self._check_reports(reports), self._check_decode(how)
+        if prior is not None and how not in LEARNED:
+            raise Misuse(f"a prior is used by {' and '.join(LEARNED)} only, not by {how}")
+        if how in LEARNED:
+            places = read(self, reports, mean=how == LEARNED[1], prior=prior).places
+            if places is not None:
+                return self._numeric.from_unit(places)
+        return self._numeric.from_unit(self._decode(self._frame(reports), self.plainly(how)))
+
+    def plainly(self, how: Decode) -> Decode:
+        """Return how to read a report by itself where the batch cannot help."""
+        if how not in LEARNED:
+            return how
+        return "median" if "median" in self.decodes else self.decodes[0]
+
+    def _check_reports(self, reports: Reports) -> Reports:
         reports = np.asarray(reports)
         if reports.ndim != 2 or reports.shape[1] != self.width:
             raise Misuse(f"reports must have the shape (n, {self.width}), got {reports.shape}")
-        places = self._decode(self._frame(reports), self._check_decode(how))
-        return self._numeric.from_unit(places)
+        return reports
 
     def _check_decode(self, how: Decode | None) -> Decode:
         how = how or self.decode
@@ -205,9 +241,10 @@ class Randomizer(ABC):
         """Return the mean of |estimate - value|^power for a value uniform on the domain.
 
         In the unit of the domain (metres for a geographic box). In closed form where there is
-        one, else by a fixed quadrature that is good to about 0.3 %.
+        one, else by a fixed quadrature that is good to about 0.3 %. If values are uniform there
+        is nothing to learn: the learned decodes are given the error of the plain one.
         """
-        how = self._check_decode(how)
+        how = self.plainly(self._check_decode(how))
         if how == "unbiased" and power == 2:
             d = self._numeric.dimension
             spread = LatticeBall(self._numeric.p, d).spread
@@ -216,7 +253,7 @@ class Randomizer(ABC):
 
     def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
         """Return the largest mean of |estimate - value|^power over values of the domain."""
-        how = self._check_decode(how)
+        how = self.plainly(self._check_decode(how))
         ball = self._numeric
         if how == "unbiased" and power == 2:
             return max(map(self.squared_error, extremes(ball.dimension, ball.p)))
@@ -279,7 +316,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, tuple):
-        return list(value)
+        return [_plain(part) for part in value]
     return value.params() if hasattr(value, "params") else value
 
 

@@ -6,17 +6,18 @@ field says is ε_field-LDP and all together ε-LDP.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, ClassVar
 
 import numpy as np
 
-from coatcheck.accounting.laws import AnyLdp
+from coatcheck.accounting.laws import AnyLdp, Fieldwise, TwoLevel
 from coatcheck.domains import Floats, Points, Product, side_by_side
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
-from coatcheck.randomizers.contract import Decode, Randomizer, Reports
+from coatcheck.randomizers.contract import Decode, Randomizer, Reports, check_epsilon
+from coatcheck.randomizers.reading import LEARNED, Weights
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +26,7 @@ class FieldwiseResponse(Randomizer):
 
     name: ClassVar[str] = "fieldwise"
     decode: ClassVar[Decode] = "raw"  # type: ignore[misc] # every field by its own part's decode
-    decodes: ClassVar[tuple[Decode, ...]] = ("raw",)
+    decodes: ClassVar[tuple[Decode, ...]] = ("raw", *LEARNED)
     domain: Product
     parts: Mapping[str, Randomizer]
 
@@ -45,6 +46,12 @@ class FieldwiseResponse(Randomizer):
     def __hash__(self) -> int:
         return hash((self.domain, tuple(self.parts.items())))
 
+    def at(self, epsilon: float) -> "FieldwiseResponse":
+        """Return the same shapes at another budget, which the domain splits among the fields."""
+        shares = self.domain.split(check_epsilon(epsilon))
+        parts = {name: _at(part, shares[name]) for name, part in self.parts.items()}
+        return replace(self, parts=parts)
+
     @property
     def epsilon(self) -> float:  # type: ignore[override] # the sum of its parts
         """Return the budget of all fields together, rounded up."""
@@ -61,9 +68,18 @@ class FieldwiseResponse(Randomizer):
         return all(part.exact for part in self.parts.values())
 
     @property
-    def law(self) -> AnyLdp:
-        """Return the law of any ε-LDP randomizer: a product has more than two levels."""
-        return AnyLdp(epsilon=self.epsilon_spent)
+    def law(self) -> Fieldwise | AnyLdp:
+        """Return the product of the fields' laws; if one has no law of its own, only the sum."""
+        laws: list[TwoLevel] = []
+        for part in self.parts.values():
+            match part.law:
+                case TwoLevel() as law:
+                    laws.append(law)
+                case Fieldwise() as product:
+                    laws += product.laws
+                case _:
+                    return AnyLdp(epsilon=self.epsilon_spent)
+        return Fieldwise(laws=tuple(laws))
 
     @property
     def total_variation(self) -> float:
@@ -105,11 +121,33 @@ class FieldwiseResponse(Randomizer):
         drawn = [part.randomize_one(value[name], entropy) for name, part in self.parts.items()]
         return tuple(number for report in drawn for number in report)
 
-    def estimate(self, reports: Reports, how: Decode | None = None) -> dict[str, Any]:
-        """Return estimates in the user's units, one entry per field."""
-        self._check_decode(how)
-        columns = self._columns
-        return {name: part.estimate(reports[:, columns[name]]) for name, part in self.parts.items()}
+    def estimate(
+        self,
+        reports: Reports,
+        how: Decode | None = None,
+        *,
+        prior: Mapping[str, Weights] | None = None,  # type: ignore[override] # one per field
+    ) -> dict[str, Any]:
+        """Return estimates in the user's units, one entry per field, each read by itself.
+
+        `learned` learns the density of each field alone; a prior is a mapping from field to prior.
+        """
+        how, known = self._check_decode(how), dict(prior or {})
+        return {
+            name: part.estimate(column, self.part_decode(part, how), prior=known.get(name))
+            for (name, part), column in zip(
+                self.parts.items(), self.split_reports(reports), strict=True
+            )
+        }
+
+    def split_reports(self, reports: Reports) -> list[Reports]:
+        """Return the reports of each field."""
+        return [self._check_reports(reports)[:, columns] for columns in self._columns.values()]
+
+    @staticmethod
+    def part_decode(part: Randomizer, how: Decode | None) -> Decode | None:
+        """Return how a field is read: by the batch if asked and possible, else its own way."""
+        return how if how in part.learns and how in part.decodes else None
 
     def density(self, reports: Reports, points: Points) -> Floats:
         """Return how likely each report is from each point: the product over the fields."""
@@ -132,6 +170,13 @@ class FieldwiseResponse(Randomizer):
     def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
         """Refuse: fields have different units; ask `parts[name].worst_error()`."""
         raise Misuse(f"fields have errors of their own (how={how}, power={power}): ask parts[...]")
+
+
+def _at(part: Randomizer, epsilon: float) -> Randomizer:
+    made: Randomizer = (
+        part.at(epsilon) if isinstance(part, FieldwiseResponse) else replace(part, epsilon=epsilon)  # type: ignore[type-var] # every randomizer is a dataclass
+    )
+    return made
 
 
 def _sum_above(numbers: Any) -> float:

@@ -20,8 +20,10 @@ from coatcheck.domains import Box, Categories, Floats, Points
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.contract import Decode, Randomizer, check_epsilon
+from coatcheck.randomizers.density import Near
 from coatcheck.randomizers.mixing import TOSSES, above, heads_for, spent
 from coatcheck.randomizers.prediction import box_median
+from coatcheck.randomizers.reading import LEARNED, Weights, read
 
 _MOST_CELLS: Final = 1 << 32
 
@@ -171,15 +173,32 @@ class GridResponse(Randomizer):
     @property
     def decodes(self) -> tuple[Decode, ...]:
         """Return the ways to read a report: the middle of the cell, or the median place."""
-        return ("raw",) if isinstance(self.domain, Categories) else ("median", "raw")
+        median: tuple[Decode, ...] = () if isinstance(self.domain, Categories) else ("median",)
+        return (*median, "raw", *self.learns)
 
-    def estimate(self, reports: Points, how: Decode | None = None) -> Floats | NDArray[np.str_]:
+    @property
+    def near(self) -> Near:
+        """Return the branch of the true cell."""
+        return Near(self.mixing, self._cells_of, reach=0)
+
+    def estimate(
+        self, reports: Points, how: Decode | None = None, *, prior: Weights | None = None
+    ) -> Floats | NDArray[np.str_]:
         """Return estimates in the user's units; labels on categories."""
         if isinstance(self.domain, Categories):
-            self._check_decode(how)
-            return self.domain.values(reports)
-        found: Floats = super().estimate(reports, how)
+            return self.domain.values(self.label_points(reports, how, prior=prior))
+        found: Floats = super().estimate(reports, how, prior=prior)
         return found
+
+    def label_points(
+        self, reports: Points, how: Decode | None = None, *, prior: Weights | None = None
+    ) -> Points:
+        """Return the label that each report is read as, by its position: the likeliest one."""
+        reports = self._check_reports(reports)
+        if self._check_decode(how) not in LEARNED:
+            return reports
+        places = read(self, reports, prior=prior).places
+        return reports if places is None else places.astype(np.int64)
 
     def _frame(self, reports: Points) -> Floats:
         return reports.astype(np.float64)

@@ -2,33 +2,37 @@
 
 A shape is a mechanism but for its ε. A budget gives each shape the local ε that it may spend: the
 same for all, or as much as keeps a promise in a crowd, where a smaller cap hides better and earns
-more. `ranked` finds every family at its best by predicted error; `spread` lists candidates for
-those who measure otherwise, such as by trial rounds of a task.
+more. `ranked` finds every family at its best by predicted error.
 """
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from coatcheck.accounting.laws import AnyLdp, Law
 from coatcheck.domains import Ball, Box, Categories, Domain, Product
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.baselines.privunit import PrivUnit
 from coatcheck.randomizers.caps import BoundedResponse, MinkowskiResponse
+from coatcheck.randomizers.choice import (
+    Budget,
+    Choice,
+    Shape,
+    any_ldp,
+    by_error,
+    constant,
+    fit,
+)
 from coatcheck.randomizers.contract import Decode, Goal, Randomizer, check_epsilon, check_goal
 from coatcheck.randomizers.fieldwise import FieldwiseResponse
 from coatcheck.randomizers.grid import GridResponse, finer_grids
+from coatcheck.randomizers.informed import ranked_under, report_free
 from coatcheck.randomizers.prediction import Floats, least
-
-Shape: TypeAlias = Callable[..., Randomizer]
-"""Makes a mechanism of an `epsilon` and, if one is given, a `decode`."""
-Budget: TypeAlias = Callable[[Callable[[float], Law]], float]
-"""Returns the local ε that a shape may spend, given its law as a function of ε."""
+from coatcheck.randomizers.prior import Prior
+from coatcheck.randomizers.sphere import SphereResponse, has_sphere
 
 Family = TypeVar("Family", MinkowskiResponse, BoundedResponse, GridResponse)
 
@@ -38,49 +42,46 @@ _QUICK: Final = 0.5
 _BELOW: Final = 1.7
 _ABOVE: Final = 1.5
 _MOST_GRIDS: Final = 1 << 14
-_RADII: Final = tuple(float(r) for r in np.geomspace(0.02, 0.8, 9))
-_SIDES: Final = (3, 5, 8, 12, 16, 24, 32, 48)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Candidate:
-    """A mechanism and how its reports are read."""
-
-    randomizer: Randomizer
-    how: Decode
-
-
-@dataclass(frozen=True, kw_only=True)
-class Choice(Candidate):
-    """A candidate and the error that a goal makes small; not a number for several fields."""
-
-    error: float
 
 
 # -- what people call
 
 
-def choose(*, epsilon: float, domain: Domain, goal: Goal = "mean", exact: bool = False) -> Choice:
+def choose(
+    *,
+    epsilon: float,
+    domain: Domain,
+    goal: Goal = "mean",
+    exact: bool = False,
+    prior: Prior | None = None,
+) -> Choice:
     """Return the mechanism and decode with the least predicted error for a goal.
 
     Goals: `mean`, the expected distance for a value uniform on the domain; `worst`, the largest
     expected distance over values; `unbiased`, the root of the largest mean squared error of an
     estimate that is right on average. With `exact` only mechanisms that services accept are
-    considered.
+    considered. With a public prior the goal `mean` is the expected distance for people as the
+    prior says, read by it. The choice also says what the best answer without any report has.
 
     >>> choose(epsilon=5.0, domain=Box((-1, -1), (1, 1))).randomizer.name
     'grid'
     """
-    return candidates(epsilon=epsilon, domain=domain, goal=goal, exact=exact)[0]
+    found = candidates(epsilon=epsilon, domain=domain, goal=goal, exact=exact, prior=prior)
+    return found[0]
 
 
 def candidates(
-    *, epsilon: float, domain: Domain, goal: Goal = "mean", exact: bool = False
+    *,
+    epsilon: float,
+    domain: Domain,
+    goal: Goal = "mean",
+    exact: bool = False,
+    prior: Prior | None = None,
 ) -> list[Choice]:
     """Return every mechanism that fits, each at its best, the least predicted error first."""
     if isinstance(domain, Product):
         raise Misuse("fields have different units: choose for each field, or call fieldwise()")
-    return ranked(domain, budget=constant(epsilon), goal=goal, exact=exact)
+    return ranked(domain, budget=constant(epsilon), goal=goal, exact=exact, prior=prior)
 
 
 def tuned(
@@ -114,14 +115,14 @@ def fieldwise(*, epsilon: float, domain: Product, goal: Goal = "mean") -> Fieldw
 # -- the search
 
 
-def constant(epsilon: float) -> Budget:
-    """Return the budget that gives every shape the same ε."""
-    checked = check_epsilon(epsilon)
-    return lambda _law: checked
-
-
 def ranked(
-    domain: Domain, *, budget: Budget, goal: Goal, exact: bool, quick: bool = False
+    domain: Domain,
+    *,
+    budget: Budget,
+    goal: Goal,
+    exact: bool,
+    quick: bool = False,
+    prior: Prior | None = None,
 ) -> list[Choice]:
     """Return every family that fits, each at its best, the least predicted error first.
 
@@ -129,42 +130,22 @@ def ranked(
     """
     check_goal(goal)
     if isinstance(domain, Product):
-        made = fieldwise(epsilon=budget(_any_ldp), domain=domain, goal=goal)
+        made = _fitted_fields(domain, budget, goal)
         return [Choice(randomizer=made, how=made.decode, error=math.nan)]
+    if prior is not None and not prior.is_even and goal == "mean":
+        return ranked_under(prior, domain=domain, budget=budget, quick=quick)
     search = _Search(domain, budget, goal, _QUICK if quick else _STEP)
     found = [search.best(family) for family in _families(domain, goal)]
     if goal == "unbiased" and not exact and isinstance(domain, Box | Ball):
         # Better than any cap from about four dimensions up, unless ε is large.
         found.append(search.choice(partial(PrivUnit, domain=domain), "unbiased"))
+    if goal == "unbiased" and isinstance(domain, Ball) and has_sphere(domain):
+        found.append(search.choice(partial(SphereResponse, domain=domain), "unbiased"))
     found = [choice for choice in found if choice.randomizer.exact or not exact]
     if not found:
         raise Misuse(f"no exact mechanism serves the goal {goal!r} on {domain}")
-    return sorted(found, key=_error)
-
-
-def spread(domains: Sequence[Box | Ball], *, budgets: Sequence[Budget]) -> list[list[Candidate]]:
-    """Return candidates for trial rounds: for each shape and decode, one candidate per group.
-
-    Small caps to large ones and coarse grids to fine, read in every way, each group at the ε that
-    its own budget gives. Only exact mechanisms are offered.
-    """
-    generous = max(budget(_any_ldp) for budget in budgets)
-    groups = zip(domains, budgets, strict=True)
-    sides = _sides(domains, generous)
-    fitted = [[fit(shape, budget) for shape in _shapes(domain, sides)] for domain, budget in groups]
-    return [
-        [Candidate(randomizer=made, how=how) for made in same]
-        for same in zip(*fitted, strict=True)
-        if all(made.exact for made in same)
-        for how in same[0].decodes
-        if all(how in made.decodes for made in same)
-    ]
-
-
-def fit(shape: Shape, budget: Budget, how: Decode | None = None) -> Randomizer:
-    """Return the mechanism of a shape with the ε that its budget gives it."""
-    epsilon = budget(lambda x: shape(epsilon=x).law)
-    return shape(epsilon=epsilon, decode=how) if how else shape(epsilon=epsilon)
+    free = report_free(domain, goal=goal)
+    return sorted((replace(choice, report_free=free) for choice in found), key=by_error)
 
 
 def goal_error(randomizer: Randomizer, goal: Goal, how: Decode) -> float:
@@ -180,12 +161,17 @@ def goal_error(randomizer: Randomizer, goal: Goal, how: Decode) -> float:
     return math.sqrt(randomizer.worst_error(how, power=2))
 
 
-def _any_ldp(epsilon: float) -> Law:
-    return AnyLdp(epsilon=epsilon)
+def _fitted_fields(domain: Product, budget: Budget, goal: Goal) -> FieldwiseResponse:
+    """Return a product's randomizer at the budget that its own law earns in a crowd.
 
-
-def _error(choice: Choice) -> float:
-    return choice.error
+    The best shapes depend on the budget, which depends on the shapes: from the budget of any
+    mechanism, shapes and budget are found in turn, and the last shapes get what they earn.
+    """
+    epsilon = budget(any_ldp)
+    for _ in range(2):
+        made = fieldwise(epsilon=epsilon, domain=domain, goal=goal)
+        epsilon = budget(lambda x, made=made: made.at(x).law)  # type: ignore[misc] # a plain lambda
+    return made.at(epsilon)
 
 
 def _families(domain: Domain, goal: Goal) -> list[Any]:
@@ -225,11 +211,11 @@ class _Search:
         one_cell = {"cells": (1,) * self.domain.dimension}
         given: Any = one_cell if family is GridResponse else {"radius": 0.5}
         sample = family(domain=self.domain, epsilon=1.0, decode=how, **given)
-        hows = [how] if how else _readings(sample.decodes, self.goal)
+        hows = [how] if how else _readings(sample.plain_decodes, self.goal)
         if not hows:
             raise Misuse(f"{family.name} response has no unbiased estimate; use minkowski")
         search = self._best_grid if family is GridResponse else partial(self._best_cap, family)
-        return min((search(each) for each in hows), key=_error)
+        return min((search(each) for each in hows), key=by_error)
 
     def choice(self, shape: Shape, how: Decode) -> Choice:
         """Return a shape at its budget with its error."""
@@ -254,13 +240,13 @@ class _Search:
         log_radius = least(lambda x: self._cap(family, x, how).error, low, high, looks=looks)
         found = self._cap(family, log_radius, how)
         if self.goal == "worst" and how == "project" and self.step < _QUICK:
-            return min(found, self._with_inset(log_radius), key=_error)
+            return min(found, self._with_inset(log_radius), key=by_error)
         return found
 
     def _log_radii(self, family: Any) -> tuple[float, float]:
         """Return a range around the radii of least distance and of least squared distance."""
         d = self.domain.dimension
-        above = math.log(2 * d) - self.budget(_any_ldp)
+        above = math.log(2 * d) - self.budget(any_ldp)
         finest = math.log(4 / self.domain.steps)  # type: ignore[union-attr] # a Box or a Ball
         low = max(finest, min(above / (d + 1), above / (d + 2)) - _BELOW)
         if family is BoundedResponse:
@@ -294,7 +280,7 @@ class _Search:
         domain = self.domain
         if not isinstance(domain, Box):
             raise Misuse(f"grid response works on a Box or on Categories, not on {domain}")
-        most = 16 + 8 * math.exp(min(20.0, self.budget(_any_ldp)))
+        most = 16 + 8 * math.exp(min(20.0, self.budget(any_ldp)))
         every = itertools.islice(finer_grids(domain), _MOST_GRIDS)
         finer = itertools.takewhile(lambda cells: math.prod(cells) <= most, every)
         shapes = [partial(GridResponse, domain=domain, cells=cells) for cells in finer]
@@ -314,29 +300,5 @@ class _Search:
             best = min(range(len(looks)), key=lambda i: error(looks[i]))
             low, high = looks[max(0, best - 1)], looks[min(len(looks) - 1, best + 1)]
             if all(index in known for index in range(low, high + 1)):
-                return min(known.values(), key=_error)
+                return min(known.values(), key=by_error)
             looks = sorted({looks[best], *range(low, high + 1, max(1, (high - low) // 12)), high})
-
-
-# -- a fixed choice of shapes, for trial rounds
-
-
-def _shapes(domain: Box | Ball, sides: Sequence[int]) -> list[Shape]:
-    shapes: list[Shape] = [
-        partial(family, domain=domain, radius=radius)
-        for radius in _RADII
-        for family in (MinkowskiResponse, BoundedResponse)
-    ]
-    if isinstance(domain, Box):
-        cells = [(side,) * domain.dimension for side in sides]
-        shapes += [partial(GridResponse, domain=domain, cells=each) for each in cells]
-    return shapes
-
-
-def _sides(domains: Sequence[Box | Ball], epsilon: float) -> list[int]:
-    """Return how finely to cut each axis; not at all where a domain is a ball."""
-    if not all(isinstance(domain, Box) for domain in domains):
-        return []
-    # Beyond so many cells in all, the truth is told less often than some wrong cell.
-    d, most = max(domain.dimension for domain in domains), 4 * math.exp(epsilon) + 9
-    return [side for side in _SIDES if side**d <= most]

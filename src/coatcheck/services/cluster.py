@@ -63,7 +63,6 @@ class Cluster:
         self.names = (*self.shufflers, "server", "board")
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._stores = dict(stores or {})
-        self._fresh: dict[str, list[str]] = {}
         self._places: dict[str, str] = {}
         self._extra = {"tick": 0.1, "lease": 2.0, **(extra or {})}
         self._role_extra = dict(role_extra or {})
@@ -72,7 +71,8 @@ class Cluster:
             for name in self.names:
                 make_keys(folder / name, name=name, suite=suite)
             write_bytes(folder / "admin.token", system().token(16).hex().encode(), secret=True)
-        self._write_settings()
+        for name in self.names:
+            write_bytes(folder / f"{name}.toml", self._settings(name).encode(), replace=True)
 
     # -- settings
 
@@ -81,11 +81,9 @@ class Cluster:
         return name.partition("-")[0]
 
     def _keys(self, name: str) -> list[str]:
-        return [*self._fresh.get(name, []), name]
-
-    def _write_settings(self) -> None:
-        for name in self.names:
-            write_bytes(self.folder / f"{name}.toml", self._settings(name).encode(), replace=True)
+        """Name a service's key files; `NAME.1.key` and so on are later ones than `NAME.key`."""
+        later = sorted((path.stem for path in self.folder.glob(f"{name}.*.key")), reverse=True)
+        return [*later, name]
 
     def _settings(self, name: str) -> str:
         others = [key for other in self.names if other != name for key in self._keys(other)]
@@ -235,16 +233,6 @@ class Cluster:
         process.wait()
         if process.stdin is not None:
             process.stdin.close()
-
-    def rotate(self, name: str) -> None:
-        """Put a fresh key in front of a service's keys, tell the others, and restart them all."""
-        made = sorted(self.folder.glob(f"{name}.*.key"))
-        fresh = f"{name}.{len(made) + 1}"
-        make_keys(self.folder / f"{fresh}.key", name=name)
-        self._fresh[name] = [fresh, *self._fresh.get(name, [])]
-        self._write_settings()
-        self.end()
-        self.__enter__()
 
     def end(self) -> None:
         """End all processes: in order, or after a while by force."""

@@ -10,7 +10,6 @@ from pathlib import Path
 from coatcheck.errors import Misuse
 from coatcheck.protocol.keyfiles import PublicKeys, read_keys
 from coatcheck.protocol.keys import KeyPairs, OpeningKey
-from coatcheck.services.settings import Settings
 
 
 class Keyring:
@@ -42,11 +41,6 @@ class Keyring:
             if pairs.opening.public_raw.hex() == public:
                 return pairs.opening
         raise Misuse("no key file here opens what is sealed to this key")
-
-
-def key_files(settings: Settings) -> tuple[Path, ...]:
-    """Find the key files that the settings list."""
-    return tuple(settings.path(name) for name in settings.keys)
 
 
 @cache

@@ -7,18 +7,27 @@ is due in which phase.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from coatcheck.errors import Fenced, Unavailable
 from coatcheck.protocol.moves import Moves
 from coatcheck.protocol.terms import Round
-from coatcheck.services.http.app import Application
+from coatcheck.protocol.verification import verify_batch
+from coatcheck.services import faults
+from coatcheck.services.clock import Clock
+from coatcheck.services.http.app import S, Service
+from coatcheck.services.http.client import HttpClient
+from coatcheck.services.http.connections import Wire, respond
+from coatcheck.services.http.deliveries import delivery_headers, read_delivery
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.log import log, place_of
-from coatcheck.stores.store import R
+from coatcheck.services.workers import Workers, with_store
+from coatcheck.stores.store import R, RoundStore, StoredRound
+
+_R = TypeVar("_R")
 
 
 @dataclass(kw_only=True)
@@ -54,54 +63,57 @@ class LiveRound(Generic[R]):
 
 
 L = TypeVar("L", bound=LiveRound[Any])
+T = TypeVar("T", bound=RoundStore[Any, Any])
 
 
-class Rounds(dict[bytes, L], Generic[R, L]):
-    """The live rounds of a role by digest.
+class RoundService(Service[S, T], Generic[S, T, L]):
+    """A service that leads rounds from phase to phase.
 
     Attributes:
+        moves: the role's table.
+        rounds: the live rounds by digest.
         faulty: rounds that cannot be led, because of their terms or a missing key.
     """
 
-    def __init__(
-        self,
-        app: Application,
-        *,
-        moves: Moves[Any],
-        read: Callable[[], list[R]],
-        hold: Callable[[R], L],
-        advance: Callable[[L], Awaitable[None]],
-    ) -> None:
-        super().__init__()
+    moves: ClassVar[Moves[Any]]
+
+    def __init__(self, settings: S, *, store: T | None = None, clock: Clock | None = None) -> None:
+        super().__init__(settings, store=store, clock=clock)
+        self.rounds: dict[bytes, L] = {}
         self.faulty: set[bytes] = set()
-        self._app = app
-        self._moves = moves
-        self._read = read
-        self._hold = hold
-        self._advance = advance
+        self.peers = HttpClient(ca=settings.ca_file, timeout=settings.peer_timeout)
+        self.workers = Workers()
+
+    def hold(self, stored: Any) -> L:
+        """Make a live round of its record."""
+        raise NotImplementedError
+
+    async def proceed(self, live: L) -> None:
+        """Do whatever is due in a round's phase."""
+        raise NotImplementedError
 
     async def load(self) -> None:
         """Read the rounds when this process begins to lead."""
-        self.clear()
+        self.rounds.clear()
         self.faulty.clear()
         await self.refresh()
 
     async def refresh(self) -> None:
         """Read the rounds again, and take up those that are new."""
-        for stored in await asyncio.to_thread(self._read):
-            if stored.digest in self:
-                self[stored.digest].update(stored)
+        for stored in await asyncio.to_thread(self.store.rounds):
+            if stored.digest in self.rounds:
+                self.rounds[stored.digest].update(stored)
             elif stored.digest not in self.faulty:
                 await self._take_up(stored)
-        phases = Counter(live.stored.phase.value for live in self.values())
+        phases = Counter(live.stored.phase.value for live in self.rounds.values())
         phases["faulty"] = len(self.faulty)
-        for name in (*(phase.value for phase in self._moves.phases), "faulty"):
-            self._app.metrics.rounds.labels(name).set(phases[name])
+        for name in (*(phase.value for phase in self.moves.phases), "faulty"):
+            self.metrics.rounds.labels(name).set(phases[name])
 
-    async def _take_up(self, stored: R) -> None:
+    async def _take_up(self, stored: StoredRound[Any]) -> None:
         """Make a live round of its record; what is wrong with one never stops the others."""
         try:
-            self.setdefault(stored.digest, await asyncio.to_thread(self._hold, stored))
+            self.rounds.setdefault(stored.digest, await asyncio.to_thread(self.hold, stored))
         except (Unavailable, Fenced):
             raise
         except Exception as error:  # noqa: BLE001 - the other rounds must outlive whatever it is
@@ -109,28 +121,74 @@ class Rounds(dict[bytes, L], Generic[R, L]):
             text = "round %s is not led: %s; are all key files listed that its terms name?"
             log.error(text, stored.name, place_of(error))
 
-    def found(self, digest: bytes) -> L:
-        """Find a round, or say why it is not here."""
-        if digest in self.faulty:
+    def found(self, digest: str) -> L:
+        """Find a round by its digest in hex, or say why it is not here."""
+        raw = bytes.fromhex(digest)
+        if raw in self.faulty:
             raise Problem("unavailable", "this round needs its operator, who finds why in the log")
-        if digest not in self:
-            raise self._app.absent(f"this {self._app.role} has no such round")
-        return self[digest]
+        if raw not in self.rounds:
+            raise self.absent(f"this {self.role} has no such round")
+        return self.rounds[raw]
 
     async def step(self) -> None:
         """Look at every round that is not over."""
         await self.refresh()
-        for live in list(self.values()):
-            over = self._moves.is_last(live.stored.phase)
+        for live in list(self.rounds.values()):
+            over = self.moves.is_last(live.stored.phase)
             if not over and live.is_due and not live.turn.locked():
-                self._app.spawn(partial(self.advance, live))
+                self.spawn(partial(self.advance, live))
 
     async def advance(self, live: L) -> None:
-        """Do whatever is due for a round."""
+        """Do whatever is due for a round, one step at a time."""
         async with live.turn:
-            await self._advance(live)
+            await self.proceed(live)
 
     def done(self, live: L, step: str, why: str = "") -> None:
         """Count and log a step of a round."""
-        self._app.metrics.steps.labels(step).inc()
+        self.metrics.steps.labels(step).inc()
         log.info("round %s: %s%s", live.round.terms.round, step, why)
+
+    async def receive_batch(self, live: L, wire: Wire, *, hop: int) -> None:
+        """Take the batch of the shuffler at this place of the cascade; the same one twice is one.
+
+        It is checked before it is stored: the first batch stays, so a bad one would be the end of
+        the round.
+        """
+        scope, receive, send = wire
+        digest, limit = live.round.digest, self.settings.batch_limit
+        sender = live.round.terms.shufflers[hop].verifying
+        raw = await read_delivery(scope, receive, digest=digest, sender=sender, limit=limit)
+        fence = self.leadership.fence
+        await asyncio.to_thread(verify_batch, raw, live.round, hop=hop)
+        faults.reach("batch.receive")
+        if not await asyncio.to_thread(self.store.accept, digest, raw, fence=fence):
+            raise Problem("conflict", "another batch of this round came first, and stays")
+        faults.reach("batch.received")
+        await self.refresh()
+        await respond(send, 200, b"{}", media=b"application/json")
+
+    async def deliver(self, live: L, kind: str, *, to: str, signer: str) -> None:
+        """Send a batch or a bulletin of a round to the role after this one."""
+        digest = live.round.digest
+        raw = await asyncio.to_thread(self.store.kept, digest, kind)
+        headers = delivery_headers(raw, digest=digest, signing=self.keyring.of(signer).signing)
+        url = f"{self.settings.value(to)}/rounds/{digest.hex()}/{kind}"
+        faults.reach(f"{self.role}.deliver")
+        await self.peers.send(url, raw, headers=headers)
+        faults.reach(f"{self.role}.delivered")
+
+    async def work(self, job: Callable[..., _R], live: L, *given: Any) -> _R:
+        """Run a job on the store in a worker, which opens the store by itself.
+
+        What is in memory cannot be opened twice: then the job runs in a thread, on this store.
+        """
+        rest = (self.settings, live.round.digest, self.leadership.fence, *given)
+        if self.settings.store == "memory:":
+            return await asyncio.to_thread(job, self.store, *rest)
+        return await self.workers.run(with_store, job, self.store_type, *rest)
+
+    async def end(self) -> None:
+        """Let go of what the service holds."""
+        await self.peers.close()
+        self.workers.close()
+        await super().end()

@@ -15,34 +15,23 @@ import uvicorn
 
 from coatcheck.errors import Misuse
 from coatcheck.protocol.keyfiles import write_bytes
-from coatcheck.services.http.app import Application
+from coatcheck.services.http.app import Service
 from coatcheck.services.http.connections import protocol
-from coatcheck.services.settings import (
-    BoardSettings,
-    ServerSettings,
-    Settings,
-    ShufflerSettings,
-    read_settings,
-)
+from coatcheck.services.settings import Settings, read_settings
 
-ROLES: Final[dict[str, tuple[str, type[Settings]]]] = {
-    "shuffler": ("ShufflerService", ShufflerSettings),
-    "server": ("ServerService", ServerSettings),
-    "board": ("BoardService", BoardSettings),
-}
-"""The class of each role's service, and of its settings."""
+ROLES: Final = {"shuffler": "ShufflerService", "server": "ServerService", "board": "BoardService"}
+"""The class of each role's service."""
 
 
-def build(role: str, config: Path) -> Application:
-    """Make the application of a role from its settings."""
+def build(role: str, config: Path) -> Service[Any, Any]:
+    """Make the service of a role from its settings."""
     if role not in ROLES:
         raise Misuse(f"a service is one of {', '.join(ROLES)}, not {role!r}")
     # Each role is loaded alone: a shuffler's process never imports what decodes a report.
     module = import_module(f"coatcheck.services.{role}.service")
-    name, kind = ROLES[role]
-    service: Any = getattr(module, name)(read_settings(config, role=role, kind=kind))
-    app: Application = service.app
-    return app
+    kind = getattr(module, ROLES[role])
+    service: Service[Any, Any] = kind(read_settings(config, role=role, kind=kind.settings_type))
+    return service
 
 
 def serve(
@@ -66,7 +55,7 @@ def serve(
         logging.getLogger(name).setLevel(logging.WARNING)
     app = build(role, config)
     settings = app.settings
-    bound = _bind(listen or settings.listen)
+    bound = bind(listen or settings.listen)
     host, port = bound.getsockname()[:2]
     if tls is None and settings.tls_certificate:
         tls = (settings.path(settings.tls_certificate), settings.path(settings.tls_key))
@@ -108,7 +97,8 @@ def _announce(settings: Settings, url: str) -> None:
     print(f"coatcheck: {settings.name} at {url}", flush=True)  # noqa: T201 - the result
 
 
-def _bind(listen: str) -> socket.socket:
+def bind(listen: str) -> socket.socket:
+    """Listen on HOST:PORT; whoever comes before the service answers waits in the queue."""
     host, _, port = listen.rpartition(":")
     try:
         number = int(port)

@@ -74,6 +74,11 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             return _STORES + str(self.path(self.store.removeprefix(_STORES)))
         return self.store
 
+    @property
+    def key_files(self) -> tuple[Path, ...]:
+        """The key files, found."""
+        return tuple(self.path(name) for name in self.keys)
+
     def value(self, text: str) -> str:
         """Give a setting's text, or what the file it points to says now."""
         if not text.startswith("@"):

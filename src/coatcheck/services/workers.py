@@ -24,7 +24,6 @@ from coatcheck.services.settings import Settings
 from coatcheck.stores.store import Store
 
 _R = TypeVar("_R")
-_S = TypeVar("_S", bound=Store)
 _CHUNK: Final = 500
 _FEW: Final = 2000
 
@@ -68,22 +67,6 @@ class Workers:
         finally:
             self._running -= 1
 
-    async def run_with_store(
-        self,
-        job: Callable[..., _R],
-        store: _S,
-        open_store: Callable[[str], _S],
-        settings: Settings,
-        *given: Any,
-    ) -> _R:
-        """Run a job whose first argument is the store, which its process opens by itself.
-
-        What is in memory cannot be opened twice: then the job runs in a thread, on this store.
-        """
-        if settings.store == "memory:":
-            return await asyncio.to_thread(job, store, settings, *given)
-        return await self.run(_with_store, job, open_store, settings, *given)
-
     def close(self) -> None:
         """End the workers; one in the middle of a job ends with the service, not before it."""
         self._jobs.shutdown(wait=not self._running, cancel_futures=True)
@@ -92,9 +75,9 @@ class Workers:
 class Lanes(Bulk):
     """Opens and seals in several processes once there is enough to do."""
 
-    def __init__(self, keys: Sequence[Path], *, count: int) -> None:
-        self._keys = tuple(keys)
-        self._count = count or os.cpu_count() or 1
+    def __init__(self, settings: Settings) -> None:
+        self._keys = settings.key_files
+        self._count = settings.workers or os.cpu_count() or 1
 
     def unseal_each(
         self, sealed: Sequence[bytes], *, key: OpeningKey, bounds: Sequence[bytes]
@@ -132,13 +115,14 @@ def _shared_pool(count: int) -> ProcessPoolExecutor:
 
 
 @cache
-def _opened(open_store: Callable[[str], _S], url: str) -> _S:
+def _opened(open_store: Callable[[str], Store], url: str) -> Store:
     return open_store(url)
 
 
-def _with_store(
-    job: Callable[..., _R], open_store: Callable[[str], _S], settings: Settings, *given: Any
+def with_store(
+    job: Callable[..., _R], open_store: Callable[[str], Store], settings: Settings, *given: Any
 ) -> _R:
+    """Run a job whose first arguments are the store, opened once per process, and the settings."""
     return job(_opened(open_store, settings.store_url), settings, *given)
 
 

@@ -32,6 +32,7 @@ from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
+from coatcheck.randomizers import Prior
 
 OPENS, CLOSES, EXPIRES = 1_000, 2_000, 3_000
 _NO_LIMIT: Final = Limit(epsilon=1e6, delta=1.0)
@@ -142,6 +143,7 @@ def simulate(
     suite: str = "x25519",
     shufflers: int = 1,
     name: str = "simulation",
+    prior: Prior | Mapping[str, Prior] | None = None,
 ) -> Outcome:
     """Run a round of the real roles in memory and return what everybody got.
 
@@ -155,6 +157,8 @@ def simulate(
         suite: how reports and answers are sealed.
         shufflers: how many shufflers stand in a row.
         name: the name of the round.
+        prior: what the server publicly knows of where people are, for a learned decode: one for
+            all groups, or one for each by its name. The very values are refused.
     """
     groups = tuple(plan)
     work: tasks.Task | None = task or getattr(plan, "task", None)
@@ -164,6 +168,10 @@ def simulate(
     written = notes or [[b""] * len(rows) for rows in people]
     if [len(texts) for texts in written] != [len(rows) for rows in people]:
         raise Misuse("notes are given for each group, one per person")
+    priors = dict.fromkeys((g.name for g in groups), prior) if isinstance(prior, Prior) else prior
+    for group, rows in zip(groups, people, strict=True):
+        if priors and (own := priors.get(group.name)) is not None:
+            own.check_not(rows)
     source = seeded(entropy) if isinstance(entropy, int) else entropy
     kind = suite_named(suite)
     keys = RoleKeys.draw(suite=kind, shufflers=shufflers, entropy=source)
@@ -188,9 +196,10 @@ def simulate(
         for invitation, rows, texts in zip(invitations, people, written, strict=True)
     )
     uploads = tuple(ticket.upload for group in tickets for ticket in group)
-    batch = _shuffle(uploads, round_, keys=keys, entropy=source)
+    batch = shuffle_uploads(uploads, round_, keys=keys.shufflers, entropy=source)
     board = Board(sign=keys.board.signing.sign, check=_check)
-    board.publish(Server(round_, keys=keys.server, task=work).answer(batch), round_)
+    server = Server(round_, keys=keys.server, task=work, priors=priors)
+    board.publish(server.answer(batch), round_)
     bulletin = verify_bulletin(board.bulletin(round_.digest), round_)
     return Outcome(
         round=round_,
@@ -221,16 +230,19 @@ def _by_group(
     return values
 
 
-def _shuffle(uploads: Sequence[bytes], round_: Round, *, keys: RoleKeys, entropy: Entropy) -> bytes:
+def shuffle_uploads(
+    uploads: Iterable[bytes], round_: Round, *, keys: Iterable[KeyPairs], entropy: Entropy
+) -> bytes:
+    """Pass uploads through the shufflers with these keys, and return the last one's batch."""
     batch = b""
-    for hop, own in enumerate(keys.shufflers):
+    for hop, own in enumerate(keys):
         shuffler = Shuffler(round_, keys=own, state=fresh_state(entropy, simulated=True))
         if hop:
             shuffler.accept(batch)
         else:
             for upload in uploads:
-                shuffler.receive(upload, now=OPENS)
-            shuffler.close(now=CLOSES)
+                shuffler.receive(upload, now=round_.terms.opens)
+            shuffler.close(now=round_.terms.closes)
         batch = shuffler.release()
     return batch
 

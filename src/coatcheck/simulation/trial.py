@@ -11,29 +11,29 @@ as a simulation does, so nothing here serves people. Paper, sections on utility 
     >>> box = box_around(groups, degrees=False)
     >>> task = make_task("least-cost-matching", names=tuple(groups), box=box)
     >>> found = run_trial(groups, task=task, box=box, epsilon=2.0, delta=1e-4, seed=1)
-    >>> found.private.served, found.plain.mean_distance < found.private.mean_distance
-    (60, True)
+    >>> found.service.private.served
+    60
 """
 
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coatcheck import tasks
-from coatcheck.domains import Ball, Box
+from coatcheck.accounting.amplification import Guarantee
+from coatcheck.domains import Ball, Box, Floats
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse, OutsideDomain
-from coatcheck.planning import Group, Recommendation, plan
-from coatcheck.randomizers import Goal
+from coatcheck.planning import Group, GroupPlan, Recommendation, plan
+from coatcheck.protocol.server import numbers
+from coatcheck.randomizers import Decode, Goal, Prior
+from coatcheck.randomizers.reading import LEARNED, read
 from coatcheck.simulation.round import Outcome, simulate, view
-from coatcheck.tasks.metric import scale_of
-
-Floats = NDArray[np.float64]
-Pairs = tuple[NDArray[np.int64], NDArray[np.int64]]
+from coatcheck.tasks.distances import scale_of
 
 _LOCATION_TASKS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "least-cost-matching": (2, ()),
@@ -64,22 +64,34 @@ class Quality:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Service:
+    """How people were served, beside what they could have had.
+
+    Attributes:
+        private: how they were served.
+        without_noise: how they would be if the server saw true places.
+        at_random: how they would be if as many partners were drawn at random.
+    """
+
+    private: Quality
+    without_noise: Quality
+    at_random: Quality
+
+
+@dataclass(frozen=True, kw_only=True)
 class Trial:
     """A simulated round, and how useful it was.
 
     Attributes:
         errors: for each group the distance between each estimate and the true place.
-        private: how people are served.
-        plain: how they would be if the server saw true places.
-        random: how they would be if as many partners were drawn at random.
+        unlearned: the groups whose learned decode had too few reports to learn from.
     """
 
     outcome: Outcome
     box: Box
     errors: tuple[Floats, ...]
-    private: Quality
-    plain: Quality
-    random: Quality
+    service: Service
+    unlearned: tuple[str, ...] = ()
 
 
 def box_around(groups: Mapping[str, Floats], *, degrees: bool) -> Box:
@@ -92,12 +104,16 @@ def box_around(groups: Mapping[str, Floats], *, degrees: bool) -> Box:
     low, high = places.min(axis=0), places.max(axis=0)
     room = _MARGIN * np.maximum(high - low, 1e-3 * np.maximum(1.0, np.abs(high)))
     low, high = low - room, high + room
-    if not degrees:
-        return Box(tuple(low.tolist()), tuple(high.tolist()))
-    edge = np.array([90.0, 180.0])
-    south, west = np.maximum(low, -edge).tolist()
-    north, east = np.minimum(high, edge).tolist()
-    return Box.geographic(south=south, west=west, north=north, east=east)
+    if degrees:
+        low, high = np.maximum(low, (-90, -180)), np.minimum(high, (90, 180))
+    return make_box(low.tolist(), high.tolist(), degrees=degrees)
+
+
+def make_box(low: Sequence[float], high: Sequence[float], *, degrees: bool) -> Box:
+    """Return the box between two corners of a map or of a plane."""
+    if degrees:
+        return Box.geographic(south=low[0], west=low[1], north=high[0], east=high[1])
+    return Box(tuple(low), tuple(high))
 
 
 def make_task(
@@ -141,11 +157,12 @@ def plan_groups(
     task: tasks.Task,
     domain: Box | Ball,
     epsilon: float,
-    delta: float,
+    delta: float | None = None,
     corrupted: Sequence[int] = (),
     goal: Goal = "mean",
+    prior: Prior | None = None,
 ) -> tuple[Recommendation, ...]:
-    """Choose each group's mechanism so that its crowd keeps the promise (ε, δ).
+    """Choose each group's mechanism so that its crowd keeps the promise (ε, δ), δ the usual one.
 
     *Guarantee:* every group keeps (ε, δ) if all of it comes, less the corrupted and those whom
     answers to the corrupted expose.
@@ -155,12 +172,29 @@ def plan_groups(
         name: Group(domain, crowd=size, corrupted=helpers)
         for name, size, helpers in zip(task.groups, sizes, bad, strict=True)
     }
-    made = plan(asked, epsilon=epsilon, delta=delta, goal=goal, task=task)
+    if delta is None:
+        delta = usual_delta(sizes)
+    made = plan(asked, epsilon=epsilon, delta=delta, goal=goal, task=task, prior=prior)
     if task.name == "neighbours":
         # Everybody whose report names the same cell would be told of the same few people, who
         # would then hear from all of them: neighbours need places that differ.
         return tuple(group.without("grid") for group in made.groups)
     return made.groups
+
+
+def describe_group(made: GroupPlan, promise: Guarantee) -> dict[str, Any]:
+    """Return what a group's members do and what they are promised, as plain data."""
+    return {
+        "name": made.name,
+        "people": made.minimum,
+        "randomizer": made.randomizer.name,
+        "decode": made.decode,
+        "local_epsilon": made.randomizer.epsilon,
+        "epsilon": promise.epsilon,
+        "delta": promise.delta,
+        "anonymous": promise.anonymous,
+        "guarantee": str(promise),
+    }
 
 
 def run_trial(
@@ -169,10 +203,11 @@ def run_trial(
     task: tasks.Task,
     box: Box,
     epsilon: float,
-    delta: float,
+    delta: float | None = None,
     corrupted: Sequence[int] = (),
     seed: int = 0,
     clamp: bool = False,
+    prior: Prior | None = None,
 ) -> Trial:
     """Run a round of everybody in memory and measure how well they are served."""
     values = [np.asarray(groups[name], dtype=np.float64) for name in task.groups]
@@ -182,6 +217,9 @@ def run_trial(
         _check_inside(rows, name, box=box, clamp=clamp)
     if clamp:
         values = [np.clip(rows, box.lo, box.hi) for rows in values]
+    if prior is not None:
+        for rows in (*values, np.concatenate(values)):
+            prior.check_not(rows)
     plans = plan_groups(
         [len(rows) for rows in values],
         task=task,
@@ -189,17 +227,17 @@ def run_trial(
         epsilon=epsilon,
         delta=delta,
         corrupted=corrupted,
+        prior=prior,
     )
     entropy = seeded(seed)
-    outcome = simulate(plans, values, task=task, entropy=entropy, name="trial")
-    told = _told(outcome)
+    outcome = simulate(plans, values, task=task, entropy=entropy, name="trial", prior=prior)
+    told = [(row, other) for row, told in enumerate(outcome.partners(0)) for _, other in told]
     return Trial(
         outcome=outcome,
         box=box,
-        errors=_errors(outcome, values, box=box),
-        private=measure(told, values, task=task, box=box),
-        plain=measure(_plain(task, values), values, task=task, box=box),
-        random=measure(_at_random(told, values[-1], entropy), values, task=task, box=box),
+        errors=_errors(outcome, values, box=box, prior=prior),
+        service=measure(told, values, task=task, box=box, entropy=entropy),
+        unlearned=_unlearned(outcome, prior),
     )
 
 
@@ -216,44 +254,57 @@ def distances(here: Floats, there: Floats, box: Box) -> Floats:
     return np.asarray(np.linalg.norm((here - there) * scale, axis=1))
 
 
-def measure(told: Pairs, values: Sequence[Floats], *, task: tasks.Task, box: Box) -> Quality:
-    """Judge who was told of whom by true places."""
-    people, partners = told
-    apart = distances(values[0][people], values[-1][partners], box)
-    radius = getattr(task, "radius", None)
-    some = len(apart) > 0
-    return Quality(
-        served=len(np.unique(people)),
-        pairs=len(people),
-        mean_distance=float(apart.mean()) if some else math.nan,
-        median_distance=float(np.median(apart)) if some else math.nan,
-        within=float((apart <= radius).mean()) if some and radius is not None else math.nan,
-    )
-
-
-def _told(outcome: Outcome) -> Pairs:
-    found = [(row, other) for row, told in enumerate(outcome.partners(0)) for _, other in told]
-    pairs = np.array(found, dtype=np.int64).reshape(-1, 2)
-    return pairs[:, 0], pairs[:, 1]
-
-
-def _plain(task: tasks.Task, values: Sequence[Floats]) -> Pairs:
+def measure(
+    told: Sequence[tuple[int, int]],
+    values: Sequence[Floats],
+    *,
+    task: tasks.Task,
+    box: Box,
+    entropy: Entropy,
+) -> Service:
+    """Judge by true places who of the first group was told of whom of the last."""
     first = tasks.answer(task, list(values))[0]
     if not isinstance(first, tasks.References):
         raise Misuse(f"task {task.name} answers with numbers: it has no partners to measure")
-    return first.owners(), first.indices
+    people, partners = np.array(told, dtype=np.int64).reshape(-1, 2).T
+    radius = getattr(task, "radius", None)
+
+    def quality(one: NDArray[np.int64], other: NDArray[np.int64]) -> Quality:
+        apart = distances(values[0][one], values[-1][other], box)
+        some = len(apart) > 0
+        return Quality(
+            served=len(np.unique(one)),
+            pairs=len(one),
+            mean_distance=float(apart.mean()) if some else math.nan,
+            median_distance=float(np.median(apart)) if some else math.nan,
+            within=float((apart <= radius).mean()) if some and radius is not None else math.nan,
+        )
+
+    return Service(
+        private=quality(people, partners),
+        without_noise=quality(first.owners(), first.indices),
+        at_random=quality(people, entropy.below(len(values[-1]), len(people))),
+    )
 
 
-def _at_random(told: Pairs, others: Floats, entropy: Entropy) -> Pairs:
-    return told[0], entropy.below(len(others), len(told[0]))
+def _unlearned(outcome: Outcome, prior: Prior | None) -> tuple[str, ...]:
+    reports = view(outcome, "server").reports
+    terms = outcome.round.terms.groups
+    return tuple(
+        of.name
+        for of, made, seen in zip(terms, outcome.groups, reports, strict=True)
+        if of.decode in LEARNED and not read(made.randomizer, seen, prior=prior).learned
+    )
 
 
-def _errors(outcome: Outcome, values: Sequence[Floats], *, box: Box) -> tuple[Floats, ...]:
+def _errors(
+    outcome: Outcome, values: Sequence[Floats], *, box: Box, prior: Prior | None
+) -> tuple[Floats, ...]:
     seen = view(outcome, "server")
     found = []
     for group, (rows, made) in enumerate(zip(values, outcome.groups, strict=True)):
         owners = [outcome.whose[address][1] for address in seen.addresses[group]]
         how = outcome.round.terms.groups[group].decode
-        estimates = made.randomizer.estimate(seen.reports[group], how)  # type: ignore[arg-type] # the terms' decode is one of the randomizer's
+        estimates = numbers(made.randomizer, seen.reports[group], cast("Decode", how), prior=prior)
         found.append(distances(rows[owners], estimates, box))
     return tuple(found)

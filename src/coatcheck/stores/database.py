@@ -14,10 +14,7 @@ class Session(Protocol):
     """Statements within one transaction."""
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        """Run a statement and give its rows."""
-
-    def run(self, sql: str, values: Sequence[Any] = ()) -> None:
-        """Run a statement for its effect."""
+        """Run a statement and give its rows, if it has any."""
 
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
         """Insert many rows at once; those whose key is there already are left out."""

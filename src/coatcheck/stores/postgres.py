@@ -53,10 +53,8 @@ class _Statements:
         self._connection = connection
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        return self._execute(sql, values).fetchall()
-
-    def run(self, sql: str, values: Sequence[Any] = ()) -> None:
-        self._execute(sql, values)
+        cursor = self._connection.execute(written.SQL(sql.replace("?", "%b")), values)
+        return cursor.fetchall() if cursor.description else []
 
     def insert(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
         arrays = [list(column) for column in zip(*rows, strict=True)]
@@ -69,9 +67,6 @@ class _Statements:
     def among(self, sql: str, values: Sequence[Any], listed: Sequence[Any]) -> list[Row]:
         query = sql.removesuffix("IN") + "= ANY(?)"
         return self.rows(query, (*values, list(listed)))
-
-    def _execute(self, sql: str, values: Sequence[Any]) -> psycopg.Cursor[Row]:
-        return self._connection.execute(written.SQL(sql.replace("?", "%b")), values)
 
 
 class Postgres:
@@ -86,22 +81,19 @@ class Postgres:
         self._lock = threading.RLock()
         self._connection: psycopg.Connection[Row] | None = None
         self._again = 0.0
-        with self._lock, self._told():
-            self._connect()
+        with self._connected():
+            pass
 
     @contextmanager
     def transaction(self) -> Iterator[Session]:
         """Begin; the commit waits for the disk."""
-        with self._lock, self._told():
-            connection = self._connection or self._connect()
-            with connection.transaction():
-                yield _Statements(connection)
+        with self._connected() as connection, connection.transaction():
+            yield _Statements(connection)
 
     def quick_put(self, digest: bytes, rows: Sequence[Row], *, phase: str, fence: int) -> bool:
         """Insert in one statement, which is one way there and back and one commit."""
         columns = [list(column) for column in zip(*rows, strict=True)]
-        with self._lock, self._told():
-            connection = self._connection or self._connect()
+        with self._connected() as connection:
             try:
                 connection.execute(_QUICK, (fence, digest, phase, *columns, len(rows)))
             except DivisionByZero:
@@ -110,8 +102,7 @@ class Postgres:
 
     def scrub(self) -> bool:
         """Ask for the dead rows to be cleared; the disk blocks are PostgreSQL's to reuse."""
-        with self._lock, self._told():
-            connection = self._connection or self._connect()
+        with self._connected() as connection:
             connection.execute("VACUUM shuffler_parcels, shuffler_rounds, shuffler_blobs")
         return True
 
@@ -145,15 +136,17 @@ class Postgres:
         return connection
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
-        """Tell the driver's errors as ours, and drop a connection that broke."""
-        try:
-            yield
-        except DiskFull:
-            raise Full("the store has no room left") from None
-        except (psycopg.OperationalError, psycopg.InterfaceError) as error:
-            if self._connection is not None and self._connection.broken:
-                with suppress(psycopg.Error):
-                    self._connection.close()
-                self._connection = None
-            raise Unavailable(f"the database does not answer ({type(error).__name__})") from None
+    def _connected(self) -> Iterator[psycopg.Connection[Row]]:
+        """Hold the connection; tell the driver's errors as ours, and drop one that broke."""
+        with self._lock:
+            try:
+                yield self._connection or self._connect()
+            except DiskFull:
+                raise Full("the store has no room left") from None
+            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+                if self._connection is not None and self._connection.broken:
+                    with suppress(psycopg.Error):
+                        self._connection.close()
+                    self._connection = None
+                kind = type(error).__name__
+                raise Unavailable(f"the database does not answer ({kind})") from None

@@ -64,7 +64,7 @@ MIGRATIONS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
 
 def migrate(session: Session, *, role: str, words: dict[str, str]) -> None:
     """Bring the tables of a role to this version, from whatever earlier one they have."""
-    session.run(
+    session.rows(
         "CREATE TABLE IF NOT EXISTS coatcheck_schema"
         " (role TEXT PRIMARY KEY, version INTEGER NOT NULL)"
     )
@@ -78,6 +78,6 @@ def migrate(session: Session, *, role: str, words: dict[str, str]) -> None:
         )
     for statements in MIGRATIONS[role][version:]:
         for statement in statements:
-            session.run(statement.format(**words))
-    session.run("DELETE FROM coatcheck_schema WHERE role = ?", (role,))
-    session.run("INSERT INTO coatcheck_schema (role, version) VALUES (?, ?)", (role, known))
+            session.rows(statement.format(**words))
+    session.rows("DELETE FROM coatcheck_schema WHERE role = ?", (role,))
+    session.rows("INSERT INTO coatcheck_schema (role, version) VALUES (?, ?)", (role, known))

@@ -10,8 +10,8 @@ from typing import Final
 from msgspec import Struct
 
 from coatcheck.protocol.shuffler import HOLDING, MOVES, SECRET_SIZE, Phase
-from coatcheck.stores.database import Database, Row, Session
-from coatcheck.stores.store import RoundStore, StoredRound, open_database
+from coatcheck.stores.database import Row, Session
+from coatcheck.stores.store import RoundStore, StoredRound
 
 _NUMBER: Final = "(SELECT number FROM shuffler_rounds WHERE digest = ?)"
 _COLUMNS: Final = ("round", "id", "kind", "body", "token")
@@ -56,16 +56,16 @@ class ShufflerRound(StoredRound[Phase]):
 class ShufflerStore(RoundStore[Phase, ShufflerRound]):
     """What a shuffler must not lose."""
 
-    def __init__(self, database: Database) -> None:
-        super().__init__(
-            database, role="shuffler", moves=MOVES, record=ShufflerRound, column="secret"
-        )
+    role = "shuffler"
+    moves = MOVES
+    record = ShufflerRound
+    column = "secret"
 
     def pledge(self, name: str, digest: bytes, *, fence: int) -> bytes:
         """Remember the one digest signed under a name; the digest that came first."""
         with self.writing(fence) as session:
             sql = "INSERT INTO shuffler_pledges (name, digest) VALUES (?, ?) ON CONFLICT DO NOTHING"
-            session.run(sql, (name, digest))
+            session.rows(sql, (name, digest))
             found = session.rows("SELECT digest FROM shuffler_pledges WHERE name = ?", (name,))
             first: bytes = found[0][0]
             return first
@@ -74,7 +74,7 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
         """Keep a new round; again, nothing changes."""
         with self.writing(fence) as session:
             number = session.rows("SELECT COALESCE(MAX(number), 0) + 1 FROM shuffler_rounds")[0][0]
-            session.run(
+            session.rows(
                 "INSERT INTO shuffler_rounds"
                 " (digest, number, name, signed, secret, phase, accepted)"
                 " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
@@ -136,26 +136,18 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
 
     def knows(self, parcel: Parcel) -> bool:
         """Tell whether this very upload is kept."""
-        with self.database.transaction() as session:
-            found = session.rows(
-                f"SELECT kind, body FROM shuffler_parcels WHERE round = {_NUMBER} AND id = ?",
-                (parcel.digest, parcel.id),
-            )
-        return found == [(parcel.group, parcel.body)]
+        sql = f"SELECT kind, body FROM shuffler_parcels WHERE round = {_NUMBER} AND id = ?"
+        return self.read(sql, parcel.digest, parcel.id) == [(parcel.group, parcel.body)]
 
     def crowd(self, digest: bytes) -> dict[int, int]:
         """Count the uploads of each group."""
-        with self.database.transaction() as session:
-            sql = (
-                f"SELECT kind, COUNT(*) FROM shuffler_parcels WHERE round = {_NUMBER} GROUP BY kind"
-            )
-            return dict(session.rows(sql, (digest,)))
+        sql = f"SELECT kind, COUNT(*) FROM shuffler_parcels WHERE round = {_NUMBER} GROUP BY kind"
+        return dict(self.read(sql, digest))
 
     def held(self, digest: bytes) -> dict[bytes, tuple[int, bytes]]:
         """Give group and body of all uploads of a round by their random ids."""
-        with self.database.transaction() as session:
-            sql = f"SELECT id, kind, body FROM shuffler_parcels WHERE round = {_NUMBER} ORDER BY id"
-            return _by_id(session.rows(sql, (digest,)))
+        sql = f"SELECT id, kind, body FROM shuffler_parcels WHERE round = {_NUMBER} ORDER BY id"
+        return _by_id(self.read(sql, digest))
 
     def move(self, digest: bytes, move: str, *, fence: int, batch: bytes = b"") -> None:
         """Make a move of a round; a release comes with its batch.
@@ -166,25 +158,16 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
             if self.moved(session, digest, move) in HOLDING:
                 return
             sql = "UPDATE shuffler_rounds SET secret = ? WHERE digest = ?"
-            session.run(sql, (bytes(SECRET_SIZE), digest))
-            session.run(f"DELETE FROM shuffler_parcels WHERE round = {_NUMBER}", (digest,))
+            session.rows(sql, (bytes(SECRET_SIZE), digest))
+            session.rows(f"DELETE FROM shuffler_parcels WHERE round = {_NUMBER}", (digest,))
             self.drop(session, digest)
             if batch:
                 self.keep(session, digest, "batch", batch)
         self.scrub()
 
-    def batch(self, digest: bytes) -> bytes:
-        """Give the released batch."""
-        return self.kept(digest, "batch")
-
     def scrub(self) -> bool:
         """Take what was forgotten off the disk; False if that has to be tried again."""
         return self.database.scrub()
-
-
-def shuffler_store(url: str) -> ShufflerStore:
-    """Open the store of a shuffler: `memory:`, `sqlite:FILE` or `postgresql://...`."""
-    return ShufflerStore(open_database(url, role="shuffler"))
 
 
 def _by_id(rows: Sequence[Row]) -> dict[bytes, tuple[int, bytes]]:

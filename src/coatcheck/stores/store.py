@@ -7,22 +7,40 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from coatcheck.errors import Fenced, Misuse, Unavailable
 from coatcheck.protocol.moves import Moves, P
-from coatcheck.stores.database import Database, Session
+from coatcheck.stores.database import Database, Row, Session
 from coatcheck.stores.sqlite import SQLite
 
 _LEASE: Final = "SELECT fence FROM coatcheck_leases WHERE role = ?"
 
 
-class Store:
-    """The store of one role: whoever holds its lease writes, with the lease's token."""
+def open_database(url: str, *, role: str) -> Database:
+    """Open a role's database: `sqlite:FILE`, `postgresql://...`, or `memory:`, which forgets."""
+    kind, _, rest = url.partition(":")
+    if kind == "memory" and not rest:
+        return SQLite(None, role=role)
+    if kind == "sqlite" and rest:
+        return SQLite(Path(rest), role=role)
+    if kind in {"postgresql", "postgres"}:
+        from coatcheck.stores.postgres import Postgres  # noqa: PLC0415 - an extra, loaded if asked
 
-    def __init__(self, database: Database, *, role: str) -> None:
-        self.database = database
-        self.role = role
+        return Postgres(url, role=role)
+    raise Misuse(f"a store is memory:, sqlite:FILE or postgresql://HOST/NAME, not {url!r}")
+
+
+class Store:
+    """The store of one role: whoever holds its lease writes, with the lease's token.
+
+    It is opened at `memory:`, `sqlite:FILE` or `postgresql://...`.
+    """
+
+    role: ClassVar[str]
+
+    def __init__(self, url: str) -> None:
+        self.database = open_database(url, role=self.role)
 
     def lead(self, holder: str, *, seconds: float) -> int | None:
         """Take or renew the lease; the fencing token, or None while somebody else has it.
@@ -38,7 +56,7 @@ class Store:
             )
             if not known:
                 sql = "INSERT INTO coatcheck_leases (role, holder, fence, expires) VALUES (?, ?, 0, 0) ON CONFLICT DO NOTHING"  # noqa: E501 - one statement
-                session.run(sql, (self.role, ""))
+                session.rows(sql, (self.role, ""))
                 known = [("", 0, False)]
             last, fence, alive = known[0]
             if alive and last != holder:
@@ -57,11 +75,16 @@ class Store:
             sql = (
                 "UPDATE coatcheck_leases SET holder = '', expires = 0 WHERE role = ? AND holder = ?"
             )
-            session.run(sql, (self.role, holder))
+            session.rows(sql, (self.role, holder))
 
     def close(self) -> None:
         """Let go of the connection."""
         self.database.close()
+
+    def read(self, sql: str, *values: Any) -> list[Row]:
+        """Run one query; who leads does not matter."""
+        with self.database.transaction() as session:
+            return session.rows(sql, values)
 
     @contextmanager
     def writing(self, fence: int) -> Iterator[Session]:
@@ -96,16 +119,14 @@ class RoundStore(Store, Generic[P, R]):
     """A store of rounds that go from phase to phase, as the role's table allows.
 
     Attributes:
-        record: makes a round of its columns, of which the last one is the role's own.
+        moves: the role's table.
+        record: makes a round of its columns.
+        column: the last one, which is the role's own.
     """
 
-    def __init__(
-        self, database: Database, *, role: str, moves: Moves[P], record: type[R], column: str
-    ) -> None:
-        super().__init__(database, role=role)
-        self._moves = moves
-        self._record = record
-        self._select = f"SELECT digest, name, signed, phase, accepted, {column} FROM {role}_rounds"
+    moves: ClassVar[Moves[Any]]
+    record: ClassVar[type[Any]]
+    column: ClassVar[str]
 
     def rounds(self) -> list[R]:
         """List all rounds."""
@@ -119,11 +140,11 @@ class RoundStore(Store, Generic[P, R]):
 
     def found(self, session: Session, where: str, *values: Any) -> list[R]:
         """Select rounds."""
+        columns = f"digest, name, signed, phase, accepted, {self.column}"
+        rows = session.rows(f"SELECT {columns} FROM {self.role}_rounds {where}", values)
         return [
-            self._record(digest, name, signed, self._moves.phases(phase), *rest)
-            for digest, name, signed, phase, *rest in session.rows(
-                f"{self._select} {where}", values
-            )
+            self.record(digest, name, signed, self.moves.phases(phase), *rest)
+            for digest, name, signed, phase, *rest in rows
         ]
 
     def accept(self, digest: bytes, raw: bytes, *, fence: int) -> bool:
@@ -136,13 +157,9 @@ class RoundStore(Store, Generic[P, R]):
                 return bool(found[0][0] == content)
             self.moved(session, digest, "accept")
             sql = f"UPDATE {self.role}_rounds SET accepted = ? WHERE digest = ?"
-            session.run(sql, (content, digest))
+            session.rows(sql, (content, digest))
             self.keep(session, digest, "incoming", raw)
         return True
-
-    def incoming(self, digest: bytes) -> bytes:
-        """Give the batch that was accepted."""
-        return self.kept(digest, "incoming")
 
     def moved(self, session: Session, digest: bytes, move: str) -> P:
         """Ask the role for a move of a round and write down the phase that it leads to."""
@@ -150,8 +167,8 @@ class RoundStore(Store, Generic[P, R]):
         found = session.rows(f"SELECT phase FROM {table} WHERE digest = ?", (digest,))
         if not found:
             raise Misuse(f"this {self.role} has no such round")
-        before = self._moves.phases(found[0][0])
-        after = self._moves.after(before, move)
+        before: P = self.moves.phases(found[0][0])
+        after: P = self.moves.after(before, move)
         sql = f"UPDATE {table} SET phase = ? WHERE digest = ? AND phase = ? RETURNING phase"
         if not session.rows(sql, (after.value, digest, before.value)):
             raise Unavailable("the round moved at this moment: it is looked at again")
@@ -160,13 +177,12 @@ class RoundStore(Store, Generic[P, R]):
     def keep(self, session: Session, digest: bytes, kind: str, raw: bytes) -> None:
         """Keep a batch or a bulletin of a round."""
         sql = f"INSERT INTO {self.role}_blobs (digest, kind, raw) VALUES (?, ?, ?)"
-        session.run(sql, (digest, kind, raw))
+        session.rows(sql, (digest, kind, raw))
 
     def kept(self, digest: bytes, kind: str) -> bytes:
-        """Give a batch or a bulletin of a round."""
-        with self.database.transaction() as session:
-            sql = f"SELECT raw FROM {self.role}_blobs WHERE digest = ? AND kind = ?"
-            found = session.rows(sql, (digest, kind))
+        """Give the `incoming` batch of a round, or the `batch` or `bulletin` made of it."""
+        sql = f"SELECT raw FROM {self.role}_blobs WHERE digest = ? AND kind = ?"
+        found = self.read(sql, digest, kind)
         if not found:
             raise Misuse(f"there is no {kind} of this round: it was forgotten, or never came")
         raw: bytes = found[0][0]
@@ -174,18 +190,4 @@ class RoundStore(Store, Generic[P, R]):
 
     def drop(self, session: Session, digest: bytes) -> None:
         """Forget the batches and bulletins of a round."""
-        session.run(f"DELETE FROM {self.role}_blobs WHERE digest = ?", (digest,))
-
-
-def open_database(url: str, *, role: str) -> Database:
-    """Open a role's database: `sqlite:FILE`, `postgresql://...`, or `memory:`, which forgets."""
-    kind, _, rest = url.partition(":")
-    if kind == "memory" and not rest:
-        return SQLite(None, role=role)
-    if kind == "sqlite" and rest:
-        return SQLite(Path(rest), role=role)
-    if kind in {"postgresql", "postgres"}:
-        from coatcheck.stores.postgres import Postgres  # noqa: PLC0415 - an extra, loaded if asked
-
-        return Postgres(url, role=role)
-    raise Misuse(f"a store is memory:, sqlite:FILE or postgresql://HOST/NAME, not {url!r}")
+        session.rows(f"DELETE FROM {self.role}_blobs WHERE digest = ?", (digest,))

@@ -1,8 +1,8 @@
 """FAMILY: what a server may compute on the shuffled estimates.
 
-A task sees arrays of estimates, one array per group, and notes if it asks for them; it never sees a
-key, an address or a message, and cannot import what handles them. It answers once per report, with
-numbers (`Values`) or with other reports by position (`References`), and it must be
+A task gets one array of estimates per group, and notes if it asks for them. It never sees a key, an
+address or a message, and cannot import what handles them. It answers every report once, with
+numbers (`Values`) or with other reports by position (`References`). It must be
 permutation-equivariant: `check_equivariance` tries to refute that. Paper, sections on problem
 settings and post-computation communication.
 
@@ -20,6 +20,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import cast
 
 from coatcheck.errors import SHAPELESS, Misuse
+from coatcheck.tasks.answering import answer, canonical_order
 from coatcheck.tasks.answers import (
     Answers,
     AnswerSize,
@@ -32,12 +33,10 @@ from coatcheck.tasks.answers import (
     from_pairs,
 )
 from coatcheck.tasks.contract import Optimizes, ReadsNotes, Scored, Task
-from coatcheck.tasks.order import Canonical, answer, canonical_order
 
 __all__ = [
     "AnswerSize",
     "Answers",
-    "Canonical",
     "Floats",
     "Notes",
     "Optimizes",

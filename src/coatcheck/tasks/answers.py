@@ -24,7 +24,7 @@ def _nothing() -> Floats:
 
 @dataclass(frozen=True, eq=False)
 class Values:
-    """Numbers as answers: one row a report, and one row that everybody of the group is told.
+    """Numbers as answers: one row per report, and one row that everybody of the group is told.
 
     Attributes:
         data: shape (reports, width); row i is told to the owner of report i alone.
@@ -134,7 +134,9 @@ def check_shape(answers: Answers, *, reports: int, sizes: tuple[int, ...], task:
         )
     if isinstance(answers, Values):
         if answers.data.ndim != 2 or answers.shared.ndim != 1:
-            raise Misuse(f"task {task} must answer with one row of numbers a report, shape (n, w)")
+            raise Misuse(
+                f"task {task} must answer with one row of numbers per report, shape (n, w)"
+            )
         return
     if not 0 <= answers.group < len(sizes):
         raise Misuse(f"task {task} refers to group {answers.group} of {len(sizes)}")

@@ -1,9 +1,11 @@
 """The least-cost matching of two sets of points, exact and with a proof, without the dense matrix.
 
-Every point of the smaller side is matched, and the sum of distances is least. Near candidates and
-one full matching (so that there is one) make a sparse graph; shortest augmenting paths solve it
-with prices; then *all* omitted pairs are priced, and those that could improve join the graph, until
-none is left. That is the proof: the prices are feasible for the complete graph, so by linear
+Every point of the smaller side is matched, and the sum of distances is least. Reports repeat, so
+the problem is solved over distinct places with the number of points at each (the transportation
+problem). Points of both sides at one place are matched first: the triangle inequality says that
+this costs nothing. For the rest, near candidates and one full plan make a sparse graph; an auction
+solves it with prices; then *all* omitted pairs are priced, and those that could improve join the
+graph, until none is left. That is the proof: the prices are feasible for all pairs, so by linear
 programming duality no matching is cheaper. Stopped early, the gap is stated.
 Knows points, not people. Paper, server-side algorithms of the crowdsourcing experiments.
 """
@@ -16,16 +18,30 @@ from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
 from coatcheck.tasks.answers import Floats, Positions
-from coatcheck.tasks.blocks import cut
+from coatcheck.tasks.blocks import Blocks, cut
 from coatcheck.tasks.compiled import available, needed
+from coatcheck.tasks.distances import normalised
 
 DENSE_PAIRS = 10**8
-_SMALL_PAIRS = 20_000
+_SMALL_PAIRS = 400_000
+_FEW = 64  # columns that every row gets all of
 _FAR = 2
 _THIN = 8
-_ADDED = 12
+_ADDED = 16
 _BLOCK = 16
-_ROUNDS = 200
+_ROUNDS = 500
+_FIRST = 0.5  # of the mean distance over edges: the step of the first auction
+_FIRST_LOOSE = 1e-5  # the same, where there is room enough that few compete
+_LOOSE = 1.5  # columns for each row
+_SHRINK = 7.0  # from one step of the auction to the next
+_FINE = 1e-4  # of the mean distance: with smaller steps the plan is often the best already
+_MARGIN = 0.4  # of the mean distance: pairs this close to an improvement join the graph as well
+_LOOKED = 4  # edges looked at for exact prices, as a multiple of all
+_PATIENCE = 100  # bids for each point, until an auction is tried with a larger step first
+_MANY = 0.02  # of the rows: while more than these know a better column, the step stays
+_COARSE = 1000  # columns: above, a coarse problem gives the prices to start from
+_COARSE_GAP = 0.05
+_TINY = 2.0**-46  # a share of prices that is their rounding
 _ROUNDING = 1e-12  # a gap as small as this is the rounding of long sums, not a better matching
 
 
@@ -51,119 +67,232 @@ class Assignment:
         return max(0.0, self.cost - self.lower_bound) / max(self.cost, np.finfo(float).tiny)
 
 
+@dataclass(frozen=True, eq=False)
+class _Plan:
+    """Amounts from places of rows to places of columns, and what is proven about their cost."""
+
+    sources: Positions
+    targets: Positions
+    amounts: Positions
+    cost: float
+    lower_bound: float
+    rounds: int
+
+
 def assign(rows: Floats, columns: Floats, *, gap: float = 0.0) -> Assignment:
     """Match every row to its own column at the least total distance.
 
     A `gap` above 0 stops as soon as the cost is proven to be within that share of the least.
+    Among points at one place, partners are handed out in the order given.
     *Assumes:* there are at least as many columns as rows.
     """
-    pairs = len(rows) * len(columns)
-    if pairs <= _SMALL_PAIRS:
-        return dense(rows, columns)
-    if available():
-        return _sparse(rows, columns, gap=gap)
-    if pairs > DENSE_PAIRS:
-        raise needed(f"{len(rows)} x {len(columns)} is too large for the dense method (0.8 GB)")
-    return dense(rows, columns)
+    (rows, columns), unit = normalised(rows, columns)
+    if len(rows) * len(columns) <= _SMALL_PAIRS:
+        return dense(rows, columns, unit=unit)
+    points = np.concatenate([rows, columns])
+    order = np.lexsort(points.T[::-1])
+    new = np.any(np.diff(points[order], axis=0) != 0, axis=1)
+    place = np.empty(len(points), dtype=np.int64)
+    place[order] = np.concatenate([[0], np.cumsum(new)])
+    ours, theirs = place[: len(rows)], place[len(rows) :]
+    supply, demand = (np.bincount(side, minlength=place.max() + 1) for side in (ours, theirs))
+    stay = np.minimum(supply, demand)
+    sources, targets = np.flatnonzero(supply > stay), np.flatnonzero(demand > stay)
+    where = points[order][np.concatenate([[0], np.flatnonzero(new) + 1])]
+    left = (supply - stay)[sources], (demand - stay)[targets]
+    plan = _transport(where[sources], where[targets], *left, gap=gap)
+    common = np.flatnonzero(stay)
+    partners = _handed_out(
+        (ours, theirs),
+        np.concatenate([common, sources[plan.sources]]),
+        np.concatenate([common, targets[plan.targets]]),
+        np.concatenate([stay[common], plan.amounts]),
+    )
+    return Assignment(
+        columns=partners,
+        cost=plan.cost * unit,
+        lower_bound=plan.lower_bound * unit,
+        rounds=plan.rounds,
+    )
 
 
-def dense(rows: Floats, columns: Floats) -> Assignment:
+def dense(rows: Floats, columns: Floats, *, unit: float = 1.0) -> Assignment:
     """Match by scipy's dense solver: the way without compiled loops, and for small sizes."""
     distances = cdist(rows, columns)
     picked, partners = linear_sum_assignment(distances)
-    cost = float(distances[picked, partners].sum())
+    cost = float(distances[picked, partners].sum()) * unit
     return Assignment(columns=partners.astype(np.int64), cost=cost, lower_bound=cost, rounds=0)
 
 
-@dataclass(frozen=True, eq=False)
-class _Graph:
-    """The pairs that are known so far: edges of each row, sorted by cost."""
-
-    indptr: Positions
-    columns: Positions
-    costs: Floats
-
-    @classmethod
-    def of(cls, rows: Floats, columns: Floats, found: Positions) -> "_Graph":
-        """The graph in which each row knows the columns found for it."""
-        from coatcheck.tasks.assignment_kernels import measure  # noqa: PLC0415 - an extra
-
-        indptr = np.arange(len(rows) + 1) * found.shape[1]
-        graph = cls(indptr, found.ravel(), np.empty(found.size))
-        measure(rows, columns, graph.indptr, graph.columns, graph.costs)
-        return graph
-
-    def with_edges(self, rows: Floats, columns: Floats, found: Positions) -> "_Graph":
-        """Add the found columns of each row (-1 means none)."""
-        from coatcheck.tasks.assignment_kernels import measure  # noqa: PLC0415 - an extra
-
-        owners, places = np.nonzero(found >= 0)
-        owner = np.concatenate([np.repeat(np.arange(len(rows)), np.diff(self.indptr)), owners])
-        order = np.argsort(owner, kind="stable")
-        joined = np.concatenate([self.columns, found[owners, places]])[order]
-        indptr = np.concatenate([[0], np.cumsum(np.bincount(owner, minlength=len(rows)))])
-        graph = _Graph(indptr, joined, np.empty(len(joined)))
-        measure(rows, columns, graph.indptr, graph.columns, graph.costs)
-        return graph
+def _handed_out(
+    sides: tuple[Positions, Positions], sources: Positions, targets: Positions, amounts: Positions
+) -> Positions:
+    """The column of each row, when so many of each place go to each place."""
+    order = np.lexsort((targets, sources))
+    to = np.repeat(targets[order], amounts[order])  # one entry for each row, rows by place
+    partners = np.empty(len(to), dtype=np.int64)
+    by_target = np.argsort(to, kind="stable")
+    members = np.argsort(sides[1], kind="stable")
+    first = np.searchsorted(sides[1][members], to[by_target])
+    within = np.arange(len(to)) - np.searchsorted(to[by_target], to[by_target])
+    partners[np.argsort(sides[0], kind="stable")[by_target]] = members[first + within]
+    return partners
 
 
-def _sparse(rows: Floats, columns: Floats, *, gap: float) -> Assignment:
-    from coatcheck.tasks import assignment_kernels as kernels  # noqa: PLC0415 - an extra
+def _transport(
+    rows: Floats, columns: Floats, supply: Positions, demand: Positions, *, gap: float
+) -> _Plan:
+    """Ship the supply of all rows to columns that have room, at the least cost."""
+    total = int(supply.sum())
+    demand = np.minimum(demand, total)
+    pairs = total * int(demand.sum())
+    if pairs > _SMALL_PAIRS and available():
+        return _auctioned(rows, columns, supply, demand, gap=gap)
+    if pairs > DENSE_PAIRS:
+        raise needed(f"{total} x {demand.sum()} is too large for the dense method (0.8 GB)")
+    owners, offered = (np.repeat(np.arange(len(side)), side) for side in (supply, demand))
+    found = dense(rows[owners], columns[offered])
+    unit = np.ones(total, dtype=np.int64)
+    return _Plan(owners, offered[found.columns], unit, found.cost, found.lower_bound, 0)
 
-    rows, columns = np.ascontiguousarray(rows), np.ascontiguousarray(columns)
+
+class _Market:
+    """The edges known so far, the prices, and the plan that they led to."""
+
+    def __init__(self, rows: Floats, columns: Floats, supply: Positions, demand: Positions) -> None:
+        from coatcheck.tasks import assignment_kernels, pricing_kernels  # noqa: PLC0415 - an extra
+
+        self.kernels, self.pricing = assignment_kernels, pricing_kernels
+        self.rows, self.columns, self.supply, self.demand = rows, columns, supply, demand
+        self.blocks = cut(columns, size=_BLOCK)
+        self.u, self.v = np.zeros(len(rows) + 1), np.zeros(len(columns))
+        none = np.zeros(len(rows) + 1, dtype=np.int64)
+        self.edges = (none, none[:0], np.empty(0), np.zeros(len(columns), dtype=np.int64))
+        self.add(*_candidates(self))
+        self.cost = self.bound = 0.0
+        self.added = _ADDED
+
+    def add(self, owners: Positions, columns: Positions) -> None:
+        """Let these pairs be edges too; what flows stays."""
+        order = np.argsort(owners, kind="stable")
+        bounds = np.zeros(len(self.rows) + 1, dtype=np.int64)
+        np.cumsum(np.bincount(owners, minlength=len(self.rows)), out=bounds[1:])
+        more = bounds, columns[order]
+        self.edges = self.kernels.join(self.rows, self.columns, self.edges, more)
+        self.owner = np.repeat(np.arange(len(self.rows)), np.diff(self.edges[0]))
+
+    def start_from(self, prices: Floats) -> None:
+        """Take these prices for the columns, and add the edges that they make attractive."""
+        self.v = prices
+        worth = self.edges[2] - prices[self.edges[1]]
+        self.u[:-1] = np.minimum.reduceat(worth, self.edges[0][:-1])
+        owners, columns, _ = self.price(0.0)
+        self.add(owners, columns)
+
+    def auction(self, step: float) -> None:
+        """Find a plan whose cost is within a step of the least for each unit.
+
+        Prices that are far off take a small step very long to mend, so larger ones go first then.
+        """
+        sides = self.supply, self.demand, self.u, self.v
+        far = 4 * self.rows.shape[1] ** 0.5
+        most = _PATIENCE * (len(self.rows) + len(self.columns))
+        while not self.kernels.auction(*self.edges, self.owner, *sides, step, far, most):
+            self.auction(_SHRINK * step)
+            most *= 2
+        self.cost = float(self.edges[3][: len(self.owner)] @ self.edges[2])
+
+    def prove(self) -> bool:
+        """Whether prices were found that prove the plan optimal for the edges known so far."""
+        u, v, most = self.u.copy(), self.v.copy(), _LOOKED * len(self.edges[3])
+        if not self.kernels.exact_prices(*self.edges, self.owner, u, v, _TINY, most):
+            return False
+        self.u, self.v = u, v
+        return True
+
+    def price(self, margin: float) -> tuple[Positions, Positions, Floats]:
+        """Price all pairs: those within a margin of an improvement, and each row's largest one.
+
+        Sets the lower bound that the prices prove.
+        """
+        n, blocks, u, v = len(self.rows), self.blocks, self.u[:-1], self.v
+        width = min(self.added, len(v))
+        found, worst = np.full((n, width), -1), np.zeros((n, width))
+        boxes = blocks.start, blocks.stop, blocks.skip, blocks.low, blocks.high
+        places, prices = self.columns[blocks.order], v[blocks.order]
+        self.pricing.price(self.rows, u + margin, places, prices, *boxes, found, worst)
+        better = np.maximum(worst[:, 0] - margin, 0.0)
+        idle = self.demand.sum() - self.supply.sum()
+        self.bound = float((u - better) @ self.supply + v @ self.demand - idle * v.max())
+        owners, at = np.nonzero(found >= 0)
+        return owners, blocks.order[found[owners, at]], better
+
+    def solve(self, gap: float) -> int:
+        """Auction with ever smaller steps until the plan is proven; return how often it priced."""
+        units = int(self.supply.sum())
+        loose = self.demand.sum() >= _LOOSE * units
+        if len(self.columns) > _COARSE and not loose:
+            self.start_from(_coarse_prices(self))
+        first = _FIRST_LOOSE if loose else _FIRST
+        step, proven = first * float(np.mean(self.edges[2])), False
+        for rounds in range(1, _ROUNDS + 1):  # noqa: B007 - the last one is returned
+            if not proven:
+                self.auction(step)
+                proven = step <= _FINE * self.cost / units and self.prove()
+            owners, columns, better = self.price(_MARGIN * self.cost / units)
+            most, least = float(better.max()), _TINY * self.cost / units
+            if self.cost - self.bound <= max(gap, _ROUNDING) * self.cost:
+                break
+            if proven and most <= _TINY * float(np.abs(self.u).max()):
+                break  # what is left of the gap is the rounding of the prices
+            if most > step or proven:
+                self.add(owners, columns)
+            if proven:
+                proven = self.prove()
+                step = step if proven else max(most / 4, least)
+            elif np.mean(better > 2 * step) < _MANY:
+                step = max(step / _SHRINK, least)
+            else:
+                self.added *= 2  # so that the rounds stay few where many want the same columns
+        return rounds
+
+
+def _auctioned(
+    rows: Floats, columns: Floats, supply: Positions, demand: Positions, *, gap: float
+) -> _Plan:
+    market = _Market(rows, columns, supply, demand)
+    rounds = market.solve(gap)
+    used = np.flatnonzero(market.edges[3][: len(market.owner)])
+    flows = market.owner[used], market.edges[1][used], market.edges[3][used]
+    return _Plan(*flows, market.cost, min(market.bound, market.cost), rounds)
+
+
+def _coarse_prices(market: _Market) -> Floats:
+    """Prices of the columns from a problem in which each block of points is one place."""
+    rows, supply = _merged(cut(market.rows, size=_BLOCK), market.rows, market.supply)
+    columns, demand = _merged(market.blocks, market.columns, market.demand)
+    coarse = _Market(rows, columns, supply, demand)
+    coarse.solve(_COARSE_GAP)
+    leaves, prices = market.blocks.leaves(), np.empty(len(market.columns))
+    sizes = market.blocks.stop[leaves] - market.blocks.start[leaves]
+    prices[market.blocks.order] = np.repeat(coarse.v, sizes)
+    return prices
+
+
+def _merged(blocks: Blocks, points: Floats, amounts: Positions) -> tuple[Floats, Positions]:
+    """The mean place of each block, and the amount there."""
+    start = blocks.start[blocks.leaves()]
+    weight = np.add.reduceat(amounts[blocks.order], start)
+    summed = np.add.reduceat((points * amounts[:, None])[blocks.order], start)
+    return summed / weight[:, None], weight
+
+
+def _candidates(market: _Market) -> tuple[Positions, Positions]:
+    """Near columns, some far ones from ever thinner subsets, and one full plan."""
+    rows, columns, supply, demand = market.rows, market.columns, market.supply, market.demand
     n, m = len(rows), len(columns)
-    blocks = cut(columns, size=_BLOCK)
-    graph = _candidates(rows, columns, blocks.order)
-    places = columns[blocks.order]
-    boxes = (blocks.start, blocks.stop, blocks.skip, blocks.low, blocks.high)
-    # Distances of this size carry about this much rounding; a pair cheaper by less is no proof.
-    tolerance = 1e-13 * float(np.abs(rows).max() + np.abs(columns).max()) * 8
-    u, v = np.zeros(n), np.zeros(m)
-    column_of, row_of = np.full(n, -1), np.full(m, -1)
-    square = n == m
-    for rounds in range(1, _ROUNDS + 1):
-        if not square or rounds == 1:
-            v[:] = 0.0
-            column_of[:] = row_of[:] = -1
-            kernels.bid(graph.indptr, graph.columns, graph.costs, u, v, column_of, row_of, 8 * n)
-        kernels.augment(graph.indptr, graph.columns, graph.costs, u, v, column_of, row_of)
-        found = np.full((n, _ADDED), -1)
-        worst = np.zeros((n, _ADDED))
-        violated = kernels.price(rows, u, places, v[blocks.order], *boxes, tolerance, found, worst)
-        apart = np.sqrt(((rows - columns[column_of]) ** 2).sum(axis=1))
-        cost = float(apart.sum())
-        bound = float((u - worst[:, 0]).sum() + v.sum())
-        if violated == 0 or cost - bound <= max(gap, _ROUNDING) * cost:
-            break
-        found = np.where(found >= 0, blocks.order[found], -1)
-        graph = graph.with_edges(rows, columns, found)
-        if square:
-            _free_loose(graph, u, v, column_of, row_of)
-    return Assignment(columns=column_of, cost=cost, lower_bound=min(bound, cost), rounds=rounds)
-
-
-def _free_loose(
-    graph: _Graph, u: Floats, v: Floats, column_of: Positions, row_of: Positions
-) -> None:
-    """Lower the rows' prices to the new edges; free the rows whose partner is no longer best.
-
-    On equal sides every column is matched in the end, so a freed column may keep its price.
-    """
-    worth = graph.costs - v[graph.columns]
-    lowered = np.minimum.reduceat(worth, graph.indptr[:-1])
-    loose = np.flatnonzero(lowered < u)
-    u[loose] = lowered[loose]
-    row_of[column_of[loose]] = -1
-    column_of[loose] = -1
-
-
-def _candidates(rows: Floats, columns: Floats, along: Positions) -> _Graph:
-    """Near columns, some far ones from ever thinner subsets, and one full matching.
-
-    `along` is an order of the columns block by block; rows in such an order take them one by one.
-    """
-    n, m = len(rows), len(columns)
-    near = 24 if n == m else 12 if m < 2 * n else 8  # the tighter, the longer the detours
+    tight = demand.sum() < 2 * supply.sum()
+    near = m if m <= _FEW else 24 if supply.sum() == demand.sum() else 12 if tight else 8
     found = [_nearest(rows, columns, np.arange(m), near)]
     # Where a crowd is denser than its partners, somebody must go far: thinner subsets show where.
     spread = np.argsort((np.arange(m, dtype=np.uint64) * np.uint64(2654435761)) % np.uint64(2**32))
@@ -171,10 +300,14 @@ def _candidates(rows: Floats, columns: Floats, along: Positions) -> _Graph:
     while size > near:
         found.append(_nearest(rows, columns, np.sort(spread[:size]), _FAR))
         size //= _THIN
-    taken = np.empty((n, 1), dtype=np.int64)
-    taken[cut(rows, size=_BLOCK).order, 0] = along[(np.arange(n) * m) // n]
-    found.append(taken)
-    return _Graph.of(rows, columns, np.concatenate(found, axis=1))
+    table = np.concatenate(found, axis=1)
+    owners = np.repeat(np.arange(n), table.shape[1])
+    # One full plan, so that there is one: both sides block by block, unit by unit.
+    by_block = cut(rows, size=_BLOCK).order
+    ours = np.repeat(by_block, supply[by_block])
+    theirs = np.repeat(market.blocks.order, demand[market.blocks.order])
+    taken = theirs[(np.arange(len(ours)) * len(theirs)) // len(ours)]
+    return np.concatenate([owners, ours]), np.concatenate([table.ravel(), taken])
 
 
 def _nearest(rows: Floats, columns: Floats, subset: Positions, count: int) -> Positions:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from coatcheck.tasks.answers import Floats, Positions
-from coatcheck.tasks.compiled import available
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,9 +37,7 @@ class Blocks:
 
 
 def cut(points: Floats, *, size: int) -> Blocks:
-    """Cut the points into blocks of at most `size`."""
-    if not len(points) or not available():
-        return cut_plainly(points, size=size)
+    """Cut the points, at least one, into blocks of at most `size`; needs compiled loops."""
     from coatcheck.tasks import blocks_kernels  # noqa: PLC0415 - an extra
 
     room = 4 * (len(points) // max(size, 1) + 1)  # blocks hold more than size / 2 points
@@ -51,49 +48,3 @@ def cut(points: Floats, *, size: int) -> Blocks:
         np.ascontiguousarray(points), size, order, start, stop, skip, low, high
     )
     return Blocks(order, start[:nodes], stop[:nodes], skip[:nodes], low[:nodes], high[:nodes])
-
-
-def cut_plainly(points: Floats, *, size: int) -> Blocks:
-    """Cut without compiled loops."""
-    order = np.arange(len(points))
-    bounds: list[tuple[int, int]] = []
-    skip: list[int] = []
-    # A third entry of 0 or more closes that node: what follows is no longer below it.
-    stack: list[tuple[int, int, int]] = [(0, len(points), -1)] if len(points) else []
-    while stack:
-        start, stop, closes = stack.pop()
-        if closes >= 0:
-            skip[closes] = len(skip)
-            continue
-        bounds.append((start, stop))
-        skip.append(len(skip) + 1)
-        if stop - start <= size:
-            continue
-        inside = points[order[start:stop]]
-        axis = int(np.argmax(inside.max(axis=0) - inside.min(axis=0)))
-        half = (stop - start) // 2
-        order[start:stop] = order[start:stop][np.argpartition(inside[:, axis], half)]
-        stack.append((0, 0, len(skip) - 1))
-        stack.append((start + half, stop, -1))
-        stack.append((start, start + half, -1))
-    starts, stops = np.array(bounds, dtype=np.int64).reshape(-1, 2).T
-    nodes = np.array(skip, dtype=np.int64)
-    low, high = _boxes(points[order], starts, nodes)
-    return Blocks(order, starts.copy(), stops.copy(), nodes, low, high)
-
-
-def _boxes(points: Floats, start: Positions, skip: Positions) -> tuple[Floats, Floats]:
-    """The boxes of all nodes: of blocks from their points, above from the two halves."""
-    low = np.empty((len(start), points.shape[1]))
-    high = np.empty_like(low)
-    leaves = np.flatnonzero(skip == np.arange(len(skip)) + 1)
-    if len(leaves):
-        low[leaves] = np.minimum.reduceat(points, start[leaves])
-        high[leaves] = np.maximum.reduceat(points, start[leaves])
-    for node in range(len(start) - 1, -1, -1):
-        if skip[node] == node + 1:
-            continue
-        left, right = node + 1, skip[node + 1]
-        low[node] = np.minimum(low[left], low[right])
-        high[node] = np.maximum(high[left], high[right])
-    return low, high

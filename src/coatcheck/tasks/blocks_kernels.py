@@ -1,4 +1,4 @@
-"""Compiled cutting of points into blocks; `blocks.cut` does the same without it.
+"""Compiled cutting of points into blocks.
 
 Imported only when numba is there (`compiled.available`).
 """

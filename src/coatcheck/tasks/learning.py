@@ -147,7 +147,7 @@ class Learning:
         return where
 
     def notes(self, coordinates: Positions, wallets: Notes | None = None) -> Notes:
-        """The notes that name these coordinates, one row of bytes a person."""
+        """The notes that name these coordinates, one row of bytes per person."""
         words = np.ascontiguousarray(coordinates.astype("<u4"))
         named = words.view(np.uint8).reshape(len(coordinates), -1)
         behind = np.zeros((len(named), self.wallet), np.uint8) if wallets is None else wallets

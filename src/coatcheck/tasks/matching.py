@@ -12,10 +12,11 @@ Neither sees keys. Paper, spatial crowdsourcing.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from coatcheck.errors import Misuse
+from coatcheck.errors import Misuse, Refused
 from coatcheck.tasks.answers import (
     Answers,
     AnswerSize,
@@ -26,54 +27,99 @@ from coatcheck.tasks.answers import (
     from_pairs,
 )
 from coatcheck.tasks.assignment import assign
+from coatcheck.tasks.distances import Scale, checked, measured, positive
 from coatcheck.tasks.maximum import maximum
-from coatcheck.tasks.metric import Scale, checked, measured, positive
 
+_PROVEN = 1e-9  # a gap this small is the rounding of sums, not a better matching
 _Solver = Callable[[Floats, Floats], Positions]
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeastCostMatching:
+class _Matching:
+    """What both matchings share; lists from the terms become tuples."""
+
+    groups: tuple[str, str] = ("users", "workers")
+    capacity: tuple[int, int] = (1, 1)
+    scale: Scale = ()
+
+    name: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        if len(self.groups) != 2 or len(self.capacity) != 2:
+            raise Misuse("a matching has two groups, and a capacity for each")
+        if min(self.capacity) != 1:
+            raise Misuse(
+                f"capacity is at least 1, and above 1 on one side only, got {self.capacity}"
+            )
+        object.__setattr__(self, "groups", tuple(self.groups))
+        object.__setattr__(self, "capacity", tuple(int(count) for count in self.capacity))
+        object.__setattr__(self, "scale", checked(self.scale))
+
+    def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
+        """Match the two groups; partners refer to each other."""
+        places = [measured(group, self.scale) for group in estimates]
+        pairs = _pair_up(places, self.capacity, self._solve)
+        return [
+            from_pairs(pairs, reports=len(places[0]), group=1),
+            from_pairs(pairs[::-1], reports=len(places[1]), group=0),
+        ]
+
+    def _solve(self, rows: Floats, columns: Floats) -> Positions:
+        """The partner of each row, or -1."""
+        raise NotImplementedError
+
+    def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """One's partners, as many as one may have."""
+        return ((0, min(self.capacity[0], sizes[1])), (min(self.capacity[1], sizes[0]), 0))
+
+    def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:  # noqa: ARG002 - references only
+        """As many references as one may have partners."""
+        return tuple(AnswerSize(references=count) for count in self.capacity)
+
+    def params(self) -> dict[str, object]:
+        """Parameters for the terms."""
+        return {
+            "name": self.name,
+            "groups": list(self.groups),
+            "capacity": list(self.capacity),
+            "scale": list(self.scale),
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeastCostMatching(_Matching):
     """Match every member of the smaller side; the sum of distances is the least possible.
 
     Attributes:
         groups: what the two sides are called.
         capacity: how many partners one member of each side may have; only one side above 1.
-        scale: a factor an axis that turns estimates into distances; empty for 1.
-        gap: stop when proven to be within this share of the least cost; 0 for the least.
+        scale: one factor per axis that turns estimates into distances; empty for 1.
+        gap: the share by which the cost may exceed the least; 0 for the least itself. A matching
+            that is not proven to be within it is refused.
     """
 
-    groups: tuple[str, str] = ("users", "workers")
-    capacity: tuple[int, int] = (1, 1)
-    scale: Scale = ()
     gap: float = 0.0
 
     name = "least-cost-matching"
 
     def __post_init__(self) -> None:
-        _settle(self)
+        super().__post_init__()
         if not 0 <= self.gap < 1:
             raise Misuse(f"gap is a share from 0 up to 1, got {self.gap!r}")
 
-    def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
-        """Match at the least total distance."""
-        places = [measured(group, self.scale) for group in estimates]
-        return _answers(_pair_up(places, self.capacity, self._solve), [len(p) for p in places])
-
     def _solve(self, rows: Floats, columns: Floats) -> Positions:
-        return assign(rows, columns, gap=self.gap).columns
-
-    def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """A partner is exposed, and as many as one has partners."""
-        return _exposed(sizes, self.capacity)
-
-    def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:  # noqa: ARG002 - references only
-        """As many references as one has partners."""
-        return tuple(AnswerSize(references=count) for count in self.capacity)
+        found = assign(rows, columns, gap=self.gap)
+        if found.gap > max(self.gap, _PROVEN):
+            raise Refused(
+                f"the matching is only proven to be within {found.gap:.1e} of the least cost, but "
+                f"the task allows a gap of {self.gap:g}; no answer is given that may be worse: "
+                "allow a larger gap in the terms"
+            )
+        return found.columns
 
     def params(self) -> dict[str, object]:
         """Parameters for the terms."""
-        return {**_shared_params(self), "gap": self.gap}
+        return {**super().params(), "gap": self.gap}
 
     def objective(self, estimates: Sequence[Floats], answers: Sequence[Answers]) -> float:
         """The total distance, which every optimum shares."""
@@ -86,32 +132,28 @@ class LeastCostMatching:
         estimates: Sequence[Floats],
         answers: Sequence[Answers] | None = None,
     ) -> Score:
-        """The travel cost: the true distances between matched people, summed."""
-        answers = self(estimates) if answers is None else answers
-        cost = float(_distances(truth, answers, self.scale).sum())
+        """The travel cost: the sum of the true distances between partners."""
+        cost = self.objective(truth, self(estimates) if answers is None else answers)
         return Score(name="travel cost", value=cost, higher_is_better=False)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaximumMatching:
+class MaximumMatching(_Matching):
     """Match as many as possible of those at most `radius` apart; the others get no partner.
 
     Attributes:
         radius: the farthest that partners may be apart, in the unit of distances.
         groups: what the two sides are called.
         capacity: how many partners one member of each side may have; only one side above 1.
-        scale: a factor an axis that turns estimates into distances; empty for 1.
+        scale: one factor per axis that turns estimates into distances; empty for 1.
     """
 
     radius: float
-    groups: tuple[str, str] = ("users", "workers")
-    capacity: tuple[int, int] = (1, 1)
-    scale: Scale = ()
 
     name = "maximum-matching"
 
     def __post_init__(self) -> None:
-        _settle(self)
+        super().__post_init__()
         object.__setattr__(self, "radius", positive(self.radius, what="radius"))
 
     @classmethod
@@ -119,28 +161,15 @@ class MaximumMatching:
         """A task to check."""
         return cls(radius=0.3)
 
-    def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
-        """Match as many as possible."""
-        places = [measured(group, self.scale) for group in estimates]
-        return _answers(_pair_up(places, self.capacity, self._solve), [len(p) for p in places])
-
     def _solve(self, rows: Floats, columns: Floats) -> Positions:
         return maximum(rows, columns, radius=self.radius)
 
-    def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """A partner is exposed, and as many as one has partners."""
-        return _exposed(sizes, self.capacity)
-
-    def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:  # noqa: ARG002 - references only
-        """As many references as one has partners."""
-        return tuple(AnswerSize(references=count) for count in self.capacity)
-
     def params(self) -> dict[str, object]:
         """Parameters for the terms."""
-        return {**_shared_params(self), "radius": self.radius}
+        return {**super().params(), "radius": self.radius}
 
     def objective(self, estimates: Sequence[Floats], answers: Sequence[Answers]) -> float:
-        """The number matched within the radius, which every optimum shares."""
+        """The number of pairs within the radius, which every optimum shares."""
         apart = _distances(estimates, answers, self.scale)
         return float((apart <= self.radius * (1 + 1e-12)).sum())
 
@@ -158,34 +187,10 @@ class MaximumMatching:
         return Score(name="matched within the radius", value=share, higher_is_better=True)
 
 
-def _settle(task: LeastCostMatching | MaximumMatching) -> None:
-    """Check what both tasks share; lists from the terms become tuples."""
-    if len(task.groups) != 2 or len(task.capacity) != 2:
-        raise Misuse("a matching has two groups, and a capacity for each")
-    if min(task.capacity) < 1 or min(task.capacity) > 1:
-        raise Misuse(f"capacity is at least 1, and above 1 on one side only, got {task.capacity}")
-    object.__setattr__(task, "groups", tuple(task.groups))
-    object.__setattr__(task, "capacity", tuple(int(count) for count in task.capacity))
-    object.__setattr__(task, "scale", checked(task.scale))
-
-
-def _shared_params(task: LeastCostMatching | MaximumMatching) -> dict[str, object]:
-    return {
-        "name": task.name,
-        "groups": list(task.groups),
-        "capacity": list(task.capacity),
-        "scale": list(task.scale),
-    }
-
-
-def _exposed(sizes: Sequence[int], capacity: tuple[int, int]) -> tuple[tuple[int, ...], ...]:
-    return ((0, min(capacity[0], sizes[1])), (min(capacity[1], sizes[0]), 0))
-
-
 def _pair_up(
     places: list[Floats], capacity: tuple[int, int], solve: _Solver
 ) -> tuple[Positions, Positions]:
-    """Matched pairs of positions; a member with room for several stands there as often."""
+    """Matched pairs of positions; a member with room for several is listed that many times."""
     owners = [np.repeat(np.arange(len(p)), c) for p, c in zip(places, capacity, strict=True)]
     swap = len(owners[0]) > len(owners[1])
     small, large = (1, 0) if swap else (0, 1)
@@ -197,18 +202,11 @@ def _pair_up(
     return (pairs[1], pairs[0]) if swap else pairs
 
 
-def _answers(pairs: tuple[Positions, Positions], sizes: list[int]) -> list[Answers]:
-    return [
-        from_pairs(pairs, reports=sizes[0], group=1),
-        from_pairs(pairs[::-1], reports=sizes[1], group=0),
-    ]
-
-
 def _distances(places: Sequence[Floats], answers: Sequence[Answers], scale: Scale) -> Floats:
-    """The distances between the matched, once a pair."""
+    """The distance between the partners of each pair."""
     first = answers[0]
     if not isinstance(first, References):
         raise Misuse("the answers of a matching are references")
     near, far = measured(places[0], scale), measured(places[1], scale)
     gaps = near[first.owners()] - far[first.indices]
-    return np.asarray(np.sqrt((gaps**2).sum(axis=1)))
+    return np.asarray(np.hypot.reduce(gaps, axis=1))  # squares could vanish or overflow

@@ -15,6 +15,7 @@ from scipy.spatial import cKDTree
 
 from coatcheck.tasks.answers import Floats, Positions
 from coatcheck.tasks.compiled import available
+from coatcheck.tasks.distances import normalised
 
 _NEAR = 8
 _FEW = 32
@@ -26,6 +27,8 @@ def maximum(rows: Floats, columns: Floats, *, radius: float) -> Positions:
     """The column of each row, or -1, such that as many as possible are at most `radius` apart."""
     if not len(rows) or not len(columns):
         return np.full(len(rows), -1)
+    (rows, columns), unit = normalised(rows, columns)
+    radius /= unit
     tree = _tree(columns)
     sample = rows[:: max(1, len(rows) // _SAMPLE)]
     wide = radius * (1 + _SLACK)
@@ -74,7 +77,7 @@ def _compiled_graph(rows: Floats, columns: Floats, radius: float) -> csr_array:
 
     rows, columns = np.ascontiguousarray(rows), np.ascontiguousarray(columns)
     low, span = columns.min(axis=0), np.ptp(columns, axis=0)
-    # As wide as the radius, and so wide that there are no more cells than a few a column.
+    # As wide as the radius, and so wide that there are no more cells than a few per column.
     side = max(radius * (1 + _SLACK * 1000), float(np.sqrt(span.prod() / len(columns) / 2)))
     side = max(side, float(span.max()) / len(columns))
     shape = (int(span[0] / side) + 1, int(span[1] / side) + 1)

@@ -20,8 +20,7 @@ from scipy.spatial import cKDTree
 
 from coatcheck.errors import Misuse
 from coatcheck.tasks.answers import Answers, AnswerSize, Floats, Positions, References, Score
-from coatcheck.tasks.metric import Scale, checked, measured, positive
-from coatcheck.tasks.pairs import agreement
+from coatcheck.tasks.distances import Scale, checked, measured, positive
 
 _CHUNK = 2**16
 _SLACK = 1e-9  # the tree searches a little wider than asked; what it finds is compared exactly
@@ -39,7 +38,7 @@ class Neighbours:
         limit: the most neighbours that one answer holds, and exposes.
         mutual: keep only those who list each other. A person may otherwise be listed by more than
             `limit` others, who expose *themselves* if they write to a corrupted neighbour.
-        scale: a factor an axis that turns estimates into distances; empty for 1.
+        scale: one factor per axis that turns estimates into distances; empty for 1.
     """
 
     radius: float
@@ -92,12 +91,23 @@ class Neighbours:
         truth: Sequence[Floats],
         *,
         estimates: Sequence[Floats],
-        answers: Sequence[Answers] | None = None,  # noqa: ARG002 - whole neighbourhoods are judged
+        answers: Sequence[Answers] | None = None,
     ) -> Score:
-        """The F1 of whole neighbourhoods, as the paper has it, the limit left aside."""
-        sides = [measured(side[0], self.scale) for side in (truth, estimates)]
-        value = agreement(*sides, radius=self.radius).f1
-        return Score(name="F1", value=value, higher_is_better=True)
+        """The F1 of the lists as they are given out, each of at most `limit` people.
+
+        Precision is the share of the listed who are truly within the radius. Recall is how many
+        of them there are, as a share of what lists made from the true places would hold.
+        """
+        (found,) = self(estimates) if answers is None else answers
+        if not isinstance(found, References):
+            raise Misuse("the answers of neighbours are references")
+        places = measured(truth[0], self.scale)
+        apart = np.hypot.reduce(places[found.owners()] - places[found.indices], axis=1)
+        right = int((apart <= self.radius).sum())
+        possible = len(nearest_within(places, radius=self.radius, limit=self.limit).indices)
+        total = len(found.indices) + possible
+        value = 2 * right / total if total else 1.0
+        return Score(name="F1 of the lists", value=value, higher_is_better=True)
 
 
 def nearest_within(places: Floats, *, radius: float, limit: int) -> References:

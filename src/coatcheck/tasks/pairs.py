@@ -18,11 +18,11 @@ import numpy as np
 
 from coatcheck.errors import Misuse
 from coatcheck.tasks.answers import Floats, Positions
-from coatcheck.tasks.blocks import Blocks, cut
+from coatcheck.tasks.blocks import cut
 from coatcheck.tasks.compiled import available
 
 _BLOCK = 128
-_PLAIN_BLOCK = 512
+_CHUNK = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,16 +76,17 @@ def _count(first: Floats, second: Floats, radius: float) -> int:
     if not len(first):
         return 0
     points, weights = _merged(np.concatenate([first, second], axis=1))
-    blocks = cut(points, size=_BLOCK if available() else _PLAIN_BLOCK)
-    places, heavy = points[blocks.order], weights[blocks.order]
     split = first.shape[1]
     if not available():
-        return _count_plainly(places, heavy, blocks, split, radius) - len(first)
+        return _count_plainly(points, weights, split, radius) - len(first)
     from coatcheck.tasks import pairs_kernels  # noqa: PLC0415 - an extra
 
+    blocks = cut(points, size=_BLOCK)
+    heavy = weights[blocks.order]
     sums = np.concatenate([[0], np.cumsum(heavy)])
     boxes = (blocks.start, blocks.stop, blocks.skip, blocks.low, blocks.high)
-    columns, squares = np.ascontiguousarray(places.T), (radius * radius, radius * radius)
+    columns = np.ascontiguousarray(points[blocks.order].T)
+    squares = (radius * radius, radius * radius)
     close = pairs_kernels.count(columns, heavy, sums, *boxes, split, squares, _BLOCK)
     return int(close) - len(first)
 
@@ -99,42 +100,15 @@ def _merged(points: Floats) -> tuple[Floats, Positions]:
     return ordered[first], np.diff(np.append(first, len(points)))
 
 
-def _count_plainly(
-    places: Floats, weights: Positions, blocks: Blocks, split: int, radius: float
-) -> int:
-    """The same count without compiled loops: ordered pairs, a point with itself included."""
-    square = radius * radius
-    total = 0
-    leaves = blocks.leaves()
-    for number, a in enumerate(leaves):
-        rest = leaves[number:]
-        least, largest = _boxes_apart(blocks, a, rest, split)
-        near = np.all(least <= square, axis=1)
-        mine = slice(blocks.start[a], blocks.stop[a])
-        for b, sure in zip(rest[near], np.all(largest[near] <= square, axis=1), strict=True):
-            theirs = slice(blocks.start[b], blocks.stop[b])
-            if sure:
-                close = int(weights[mine].sum() * weights[theirs].sum())
-            else:
-                met = _close(places[mine], places[theirs], split, square)
-                close = int(weights[mine] @ met @ weights[theirs])
-            total += close if a == b else 2 * close
+def _count_plainly(places: Floats, weights: Positions, split: int, radius: float) -> int:
+    """The same count without compiled loops, all pairs: ordered, a point with itself included."""
+    total, square = 0, radius * radius
+    parts = [part for part in (places[:, :split], places[:, split:]) if part.shape[1]]
+    for start in range(0, len(places), _CHUNK):
+        mine = slice(start, start + _CHUNK)
+        close = np.ones((len(places[mine]), len(places)), dtype=np.bool_)
+        for part in parts:
+            apart = sum((part[mine, a, None] - part[None, :, a]) ** 2 for a in range(part.shape[1]))
+            close &= apart <= square
+        total += int(weights[mine] @ (close @ weights))
     return total
-
-
-def _boxes_apart(blocks: Blocks, a: int, others: Positions, split: int) -> tuple[Floats, Floats]:
-    """The least and largest squared distances of a block to others, one column a part."""
-    low, high = blocks.low, blocks.high
-    gap = np.maximum(np.maximum(low[others] - high[a], low[a] - high[others]), 0.0) ** 2
-    span = np.maximum(high[others] - low[a], high[a] - low[others]) ** 2
-    parts = [slice(0, split), slice(split, None)]
-    least = np.stack([gap[:, part].sum(axis=1) for part in parts], axis=1)
-    return least, np.stack([span[:, part].sum(axis=1) for part in parts], axis=1)
-
-
-def _close(mine: Floats, theirs: Floats, split: int, square: float) -> Positions:
-    apart = (mine[:, None, :] - theirs[None, :, :]) ** 2
-    close = apart[:, :, :split].sum(axis=2) <= square
-    if split < apart.shape[2]:
-        close &= apart[:, :, split:].sum(axis=2) <= square
-    return np.asarray(close, dtype=np.int64)

@@ -1,7 +1,7 @@
 """Compiled counting of close pairs, block against block.
 
-`places` has one row an axis and one column a point, in the order of the blocks, so that the inner
-loops run over neighbouring numbers. Imported only when numba is there (`compiled.available`).
+`places` has one row per axis and one column per point, in the order of the blocks: the inner loops
+then run over neighbouring numbers. Imported only when numba is there (`compiled.available`).
 """
 
 import numpy as np

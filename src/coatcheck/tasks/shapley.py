@@ -1,4 +1,4 @@
-"""What each gradient contributed: Shapley values of the cosine game, four ways.
+"""What each gradient contributed: Shapley values of the cosine game, three ways.
 
 The game: U(S) = <v, sum of g_i in S> / |sum of g_i in S| for a unit direction v, U(empty) = 0, and
 U = 0 where the sum is zero. The weight of a coalition of size k - 1 is 1 / C(n - 1, k - 1) / n; the
@@ -24,6 +24,7 @@ EXACT_MOST = 15
 _NODES = 80
 _CROWDED = 10
 _SHORT = 1e-3  # coalitions whose gradients cancel have no slope worth using
+_CANCELS = 0.5  # of the summed squares, which is what independent gradients add up to
 _ZERO = 1e-14  # of the summed squares: a smaller squared sum is rounding of zero
 
 
@@ -46,7 +47,7 @@ class Game:
         if not length > 0 or not np.isfinite(length):
             raise Misuse("the direction that gradients are judged by must not be zero")
         if self.coordinates.shape != self.values.shape:
-            raise Misuse("a gradient needs one value a coordinate")
+            raise Misuse("a gradient needs one value per coordinate")
         object.__setattr__(self, "direction", self.direction / length)
         if np.any(np.diff(self.coordinates, axis=1) <= 0):
             where, values = _without_repeats(self.coordinates, self.values)
@@ -89,11 +90,20 @@ class Game:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rewards:
-    """Shapley values, with the standard error of each where they were sampled."""
+    """Shapley values, with the standard error of each where they were sampled.
+
+    Attributes:
+        values: one for each gradient.
+        standard_error: of each value; 0 for exact ones, not a number where it is not known.
+        method: how they were computed.
+        doubtful: whether the gradients cancel, so that the closed form may be off by a quarter of
+            the spread of the values; `owen` is then the way to check.
+    """
 
     values: Floats
     standard_error: Floats
     method: str
+    doubtful: bool = False
 
 
 def rewards(game: Game) -> Rewards:
@@ -151,7 +161,9 @@ def mean_field(game: Game, *, nodes: int = _NODES) -> Rewards:
         before = _cosine(x * A, mean, q.sum())
         values += weight * (_cosine(x * A + a, mean + 2 * x * c + q, q.sum()) - before)
     values = _adding_up(values / n, game, q)
-    return Rewards(values=values, standard_error=np.full(n, np.nan), method="mean-field")
+    doubtful = bool(everything @ everything < _CANCELS * q.sum())
+    unknown = np.full(n, np.nan)
+    return Rewards(values=values, standard_error=unknown, method="mean-field", doubtful=doubtful)
 
 
 def owen(game: Game, *, entropy: "Entropy", sets: int = 200) -> Rewards:
@@ -180,26 +192,6 @@ def owen(game: Game, *, entropy: "Entropy", sets: int = 200) -> Rewards:
     mean = total / sets
     error = np.sqrt(np.maximum(squared / sets - mean * mean, 0.0) / sets)
     return Rewards(values=_adding_up(mean, game, q), standard_error=error, method="owen")
-
-
-def permutations(game: Game, *, entropy: "Entropy", orders: int = 200) -> Rewards:
-    """Permutation sampling with running sums: O(entries) an order on sparse gradients."""
-    n = len(game)
-    a, q = game.along(), game.squares()
-    total, squared = np.zeros(n), np.zeros(n)
-    for _ in range(orders):
-        order = np.argsort(entropy.words(n))
-        cross = _running(game.coordinates[order], game.values[order])
-        along = np.cumsum(a[order])
-        utility = _cosine(along, np.cumsum(q[order] + 2 * cross), q.sum())
-        gain = np.empty(n)
-        gain[order] = np.diff(utility, prepend=0.0)
-        total += gain
-        squared += gain * gain
-    mean = total / orders
-    spread = np.maximum(squared / orders - mean * mean, 0.0)
-    error = np.sqrt(spread / max(orders - 1, 1))
-    return Rewards(values=mean, standard_error=error, method="permutations")
 
 
 def _adding_up(values: Floats, game: Game, q: Floats) -> Floats:
@@ -244,18 +236,6 @@ def _marginals(
         other[members] = 0.0
     here = _cosine(along, square, q.sum())
     return sign * (other - here), c - q * members
-
-
-def _running(coordinates: Positions, values: Floats) -> Floats:
-    """<g_i, sum of the gradients before it>, for all i at once."""
-    where, entries = coordinates.ravel(), values.ravel()
-    order = np.argsort(where, kind="stable")
-    earlier = np.cumsum(entries[order]) - entries[order]
-    first = np.flatnonzero(np.diff(where[order], prepend=-1))
-    earlier -= np.repeat(earlier[first], np.diff(np.append(first, len(order))))
-    before = np.empty(len(entries))
-    before[order] = earlier
-    return _row_sums(before.reshape(values.shape), values)
 
 
 def _without_repeats(coordinates: Positions, values: Floats) -> tuple[Positions, Floats]:

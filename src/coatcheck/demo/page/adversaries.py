@@ -5,26 +5,15 @@ terms and whom the answers point to. THREATS.md, DESIGN section 4.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 from coatcheck import tasks
 from coatcheck.accounting.amplification import amplify
 from coatcheck.demo.events import Person
 from coatcheck.errors import Misuse
-from coatcheck.randomizers import Randomizer
+from coatcheck.protocol.drafting import GroupPlan
 
 ADVERSARIES: Final = ("server", "server-and-people", "onlooker", "shuffler")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Crowd:
-    """What the guarantees are computed from: each group's mechanism, size and δ, and the task."""
-
-    randomizers: tuple[Randomizer, ...]
-    sizes: tuple[int, ...]
-    deltas: tuple[float, ...]
-    task: tasks.Task
 
 
 def corrupted(sizes: Sequence[int], count: int) -> list[Person]:
@@ -42,31 +31,33 @@ def corrupted(sizes: Sequence[int], count: int) -> list[Person]:
 
 def against(
     name: str,
-    crowd: Crowd,
+    groups: Sequence[GroupPlan],
     *,
+    task: tasks.Task,
     group: int,
     people: int = 0,
     partners: Mapping[Person, Sequence[Person]] | None = None,
 ) -> dict[str, Any]:
     """Say what holds for an honest member of a group against this adversary."""
-    if name not in ADVERSARIES or not 0 <= group < len(crowd.sizes):
+    if name not in ADVERSARIES or not 0 <= group < len(groups):
         raise Misuse(
-            f"the adversaries are {', '.join(ADVERSARIES)}, the groups 0 to {len(crowd.sizes) - 1}"
+            f"the adversaries are {', '.join(ADVERSARIES)}, the groups 0 to {len(groups) - 1}"
         )
     if name == "onlooker":
         return _told(name, epsilon=0.0, sentence=_ONLOOKER)
+    mine, sizes = groups[group], [one.minimum for one in groups]
     if name == "shuffler":
-        local = crowd.randomizers[group].epsilon_spent
+        local = mine.randomizer.epsilon_spent
         return _told(name, epsilon=0.0, sentence=_SHUFFLER.format(local=local), colluding=local)
-    bad = corrupted(crowd.sizes, people if name == "server-and-people" else 0)
-    counts = [sum(1 for g, _ in bad if g == number) for number in range(len(crowd.sizes))]
-    exposed = tasks.exposure(crowd.task, sizes=crowd.sizes, corrupted=counts)[group]
+    bad = corrupted(sizes, people if name == "server-and-people" else 0)
+    counts = [sum(1 for g, _ in bad if g == number) for number in range(len(sizes))]
+    exposed = tasks.exposure(task, sizes=sizes, corrupted=counts)[group]
     guarantee = amplify(
-        crowd.randomizers[group].law,
-        crowd=crowd.sizes[group],
-        delta=crowd.deltas[group],
+        mine.randomizer.law,
+        crowd=mine.minimum,
+        delta=mine.delta,
         corrupted=counts[group],
-        exposed=min(exposed, crowd.sizes[group] - counts[group] - 1),
+        exposed=min(exposed, mine.minimum - counts[group] - 1),
     )
     told = {p for person in bad for p in (partners or {}).get(person, ())} - set(bad)
     return _told(

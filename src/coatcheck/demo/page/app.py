@@ -8,31 +8,34 @@ elsewhere. People in browsers reach the services through it with sealed bytes, a
 import asyncio
 import base64
 import json
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import msgspec
 import uvicorn
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from coatcheck.demo.events import Pace
 from coatcheck.demo.page import adversaries, explorer
-from coatcheck.demo.page.history import History, known_partners
-from coatcheck.demo.run import OCTETS, Run, started
+from coatcheck.demo.page.history import History
+from coatcheck.demo.run import OCTETS, Run
 from coatcheck.errors import Error, Misuse
 from coatcheck.protocol.notices import Checkpoint, Posting, posting_size
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import BULK, patiently
+from coatcheck.services.http.connections import read_body
+from coatcheck.services.http.problems import Problem
+from coatcheck.services.run import bind
 
 if TYPE_CHECKING:
     from coatcheck.demo.scenarios import Scenario
@@ -51,30 +54,39 @@ _HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
 }
+"""Put on every answer."""
 
 
-class _Strict:
-    """Put the policy on every answer, and let no other site give orders."""
+class Question(msgspec.Struct):
+    """What the page asks in the query of an address."""
+
+    adversary: str = "server"
+    group: int = 0
+    people: int = 0
+    crowd: int = 0
+    epsilon: float = 0.0
+    share: float = 0.0
+    since: int = 0
+
+
+class Order(msgspec.Struct):
+    """What the page orders: to play at a speed, to pause, or to take a step."""
+
+    do: Literal["play", "pause", "step"]
+    speed: Annotated[float, msgspec.Meta(ge=0.1, le=1000)] | None = None
+
+
+class _OwnOrders:
+    """Let no other site give orders."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-
-        async def guarded(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                extra = [(name.encode(), value.encode()) for name, value in _HEADERS.items()]
-                message["headers"] = [*message.get("headers", []), *extra]
-            await send(message)
-
-        origin = dict(scope["headers"]).get(b"sec-fetch-site", b"same-origin")
-        if scope["method"] == "POST" and origin not in {b"same-origin", b"none"}:
-            await Response("only this page gives orders", 403)(scope, receive, guarded)
-            return
-        await self._app(scope, receive, guarded)
+        app, site = self._app, Headers(scope=scope).get("sec-fetch-site", "same-origin")
+        if scope.get("method") == "POST" and site not in {"same-origin", "none"}:
+            app = Response("only this page gives orders", 403)
+        await app(scope, receive, send)
 
 
 class Page:
@@ -102,52 +114,35 @@ class Page:
 
     async def control(self, request: Request) -> Response:
         """Play, pause, or take a step of the run."""
-        asked, pace = await request.json(), self.pace
-        if asked.get("do") == "play":
-            speed = float(asked.get("speed", pace.speed))
-            if not 0.1 <= speed <= 1000:
-                raise Misuse("a speed lies from 0.1 to 1000")
-            pace.play(speed=speed)
-        elif asked.get("do") == "pause":
+        order, pace = msgspec.json.decode(await _body(request), type=Order), self.pace
+        if order.do == "play":
+            pace.play(speed=order.speed or pace.speed)
+        elif order.do == "pause":
             pace.pause()
-        elif asked.get("do") == "step":
-            pace.step()
         else:
-            raise Misuse("the page can play, pause and step")
+            pace.step()
         return JSONResponse({"playing": pace.playing, "speed": pace.speed})
 
     async def adversary(self, request: Request) -> Response:
         """Say what an adversary sees and which guarantee holds against it."""
-        run, asked = self.run, request.query_params
-        crowd = adversaries.Crowd(
-            randomizers=tuple(draft.randomizer for draft in run.scenario.drafts),
-            sizes=tuple(len(values) for values in run.scenario.values),
-            deltas=tuple(group.promise.delta for group in run.round.terms.groups),
-            task=run.scenario.task,
-        )
+        run, asked = self.run, _question(request)
         found = await run_in_threadpool(
             adversaries.against,
-            asked.get("adversary", "server"),
-            crowd,
-            group=_whole(asked.get("group", "0")),
-            people=_whole(asked.get("people", "0")),
-            partners=known_partners(run),
+            asked.adversary,
+            run.scenario.drafts,
+            task=run.scenario.task,
+            group=asked.group,
+            people=asked.people,
+            partners={who: run.known_partners(who) for who in list(run.answers)},
         )
         return JSONResponse(found)
 
     async def explore(self, request: Request) -> Response:
         """Plan exactly what the sliders ask for."""
-        asked = request.query_params
-        try:
-            crowd, epsilon = int(asked["crowd"]), float(asked["epsilon"])
-            share = float(asked.get("share", "0"))
-        except (KeyError, ValueError):
-            raise Misuse("the explorer asks with crowd, epsilon and share, as numbers") from None
+        asked = _question(request)
+        knobs = {"crowd": asked.crowd, "epsilon": asked.epsilon, "share": asked.share}
         async with self._exact:
-            found = await run_in_threadpool(
-                explorer.answer, crowd=crowd, epsilon=epsilon, share=share
-            )
-        return JSONResponse(found)
+            return JSONResponse(await run_in_threadpool(explorer.answer, **knobs))
 
     async def terms(self, _: Request) -> Response:
         """Hand out the signed terms, and the keys that a person would know from elsewhere."""
@@ -167,7 +162,7 @@ class Page:
 
     async def proof(self, request: Request) -> Response:
         """Hand out the board's word on the bulletin, and how its log grew since a size."""
-        since = _whole(request.query_params.get("since", "0"))
+        since = _question(request).since
         board = self.run.cluster.url("board")
         checkpoint = await self._get(f"{board}/checkpoint")
         size = Checkpoint.decode(checkpoint).size
@@ -219,8 +214,8 @@ def create_app(run: Run, history: History, pace: Pace) -> ASGIApp:
     loopback = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])
     return Starlette(
         routes=routes,
-        middleware=[Middleware(_Strict), loopback],
-        exception_handlers={Error: _refusal},
+        middleware=[Middleware(_OwnOrders), loopback],
+        exception_handlers={Error: _refusal, Problem: _refusal, msgspec.DecodeError: _refusal},
     )
 
 
@@ -234,15 +229,17 @@ async def serve_page(
 ) -> None:
     """Run a scenario and serve its page until it is ended; `announce` is told the address."""
     history, pace = History(), Pace(speed=speed)
-    with _bound(port) as door:
-        async with started(scenario, cluster, observer=history, pace=pace) as run:
+    with bind(f"127.0.0.1:{port}") as door:
+        async with Run(scenario, cluster, observer=history, pace=pace) as run:
             app = create_app(run, history, pace)
-            server = uvicorn.Server(
-                uvicorn.Config(
-                    app, log_level="warning", timeout_graceful_shutdown=1, lifespan="off"
-                )
+            config = uvicorn.Config(
+                app,
+                log_level="warning",
+                timeout_graceful_shutdown=1,
+                lifespan="off",
+                headers=list(_HEADERS.items()),
             )
-            door.listen()  # so that whoever follows the address at once is not turned away
+            server = uvicorn.Server(config)
             live = [
                 asyncio.create_task(_completed(run, history)),
                 asyncio.create_task(asyncio.to_thread(explorer.warm)),
@@ -256,17 +253,6 @@ async def serve_page(
                 for task in live:
                     task.cancel()
                 await asyncio.gather(serving, *live, return_exceptions=True)
-
-
-def _bound(port: int) -> socket.socket:
-    door = socket.socket()
-    door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        door.bind(("127.0.0.1", port))
-    except OSError as error:
-        door.close()
-        raise Misuse(f"port {port} cannot be used ({error.strerror}): choose another") from None
-    return door
 
 
 async def _completed(run: Run, history: History) -> None:
@@ -285,24 +271,17 @@ def _file(name: str) -> Callable[[Request], Awaitable[Response]]:
 
 
 async def _refusal(_: Request, error: Exception) -> Response:
-    status = 400 if isinstance(error, Misuse) else 409
+    status = 409 if isinstance(error, Error) and not isinstance(error, Misuse) else 400
     return JSONResponse({"sentence": str(error)}, status)
 
 
-async def _body(request: Request) -> bytes:
-    raw = b""
-    async for part in request.stream():
-        raw += part
-        if len(raw) > _BODY_LIMIT:
-            raise Misuse(f"nothing that is sent here has more than {_BODY_LIMIT} bytes")
-    return raw
+def _body(request: Request) -> Awaitable[bytes]:
+    return read_body(request.scope, request.receive, limit=_BODY_LIMIT)
+
+
+def _question(request: Request) -> Question:
+    return msgspec.convert(dict(request.query_params), Question, strict=False)
 
 
 def _bytes(raw: bytes) -> Response:
     return Response(raw, media_type="application/octet-stream")
-
-
-def _whole(text: str) -> Any:
-    if not text.isdecimal():
-        raise Misuse(f"{text!r} is no whole number")
-    return int(text)

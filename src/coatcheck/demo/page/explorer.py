@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from coatcheck.demo.city import CITY
 from coatcheck.errors import Misuse
-from coatcheck.planning import Design, Group, plan
+from coatcheck.planning import Group, plan
 
 DELTA: Final = 1e-6
 CROWDS: Final = (50, 100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
@@ -51,7 +51,7 @@ def answer(*, crowd: int, epsilon: float, share: float) -> dict[str, Any]:
         "epsilon": epsilon,
         "delta": DELTA,
         "blind": people.blind,
-        "designs": [_plain(design) for design in people.designs],
+        "designs": [design.plain() for design in people.designs],
         "plan": str(found),
         "promise": str(people.best.guarantee),
         "command": _command(crowd, epsilon, corrupted),
@@ -66,38 +66,24 @@ def warm() -> None:
 
 
 def table() -> dict[str, Any]:
-    """Work out the answers between which the page interpolates."""
-    rows = [
-        [_row(answer(crowd=crowd, epsilon=epsilon, share=0.0)) for epsilon in EPSILONS]
-        for crowd in CROWDS
-    ]
+    """Work out the answers between which the page interpolates, to four digits."""
+
+    def cells(figure: str) -> list[list[list[float]]]:
+        return [
+            [[float(f"{by[name][figure]:.4g}") for name in MECHANISMS] for by in line]
+            for line in rows
+        ]
+
+    asked = [[answer(crowd=n, epsilon=epsilon, share=0.0) for epsilon in EPSILONS] for n in CROWDS]
+    rows = [[{one["mechanism"]: one for one in cell["designs"]} for cell in line] for line in asked]
     return {
         "crowds": CROWDS,
         "epsilons": EPSILONS,
         "mechanisms": MECHANISMS,
         "delta": DELTA,
-        "blind": answer(crowd=100, epsilon=1.0, share=0.0)["blind"],
-        "errors": [[[row[name][0] for name in MECHANISMS] for row in line] for line in rows],
-        "locals": [[[row[name][1] for name in MECHANISMS] for row in line] for line in rows],
-    }
-
-
-def _row(found: dict[str, Any]) -> dict[str, tuple[float, float]]:
-    """Keep four digits of error and local ε of each mechanism."""
-    return {
-        design["name"]: (float(f"{design['error']:.4g}"), float(f"{design['local']:.4g}"))
-        for design in found["designs"]
-    }
-
-
-def _plain(design: Design) -> dict[str, Any]:
-    made = design.randomizer
-    return {
-        "name": made.name,
-        "error": design.error,
-        "local": made.epsilon,
-        "decode": design.how,
-        "params": made.params(),
+        "blind": asked[0][0]["blind"],
+        "errors": cells("error"),
+        "locals": cells("local_epsilon"),
     }
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from coatcheck.demo.events import Event, Person
+from coatcheck.demo.events import Event
 from coatcheck.domains import Box
 from coatcheck.errors import Misuse
 from coatcheck.protocol import client
@@ -151,8 +151,3 @@ _DESCRIBED = {
     "collected": _collected,
     "letters": _letters,
 }
-
-
-def known_partners(run: "Run") -> dict[Person, list[Person]]:
-    """Tell whom each person was given, as far as they are of the scenario, too."""
-    return {who: [one for one in run.partners(who) if one] for who in list(run.answers)}

@@ -9,29 +9,67 @@ import threading
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated, Final
+
+from msgspec import Meta, Struct
 
 from coatcheck.errors import Refused
-from coatcheck.protocol.agreement import read_signed, settle, write_signed
+from coatcheck.protocol.agreement import SignedTerms, read_signed, settle, write_signed
 from coatcheck.protocol.board import Board, Crowded
 from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.notices import posting_size
 from coatcheck.protocol.terms import Round
 from coatcheck.services import faults
-from coatcheck.services.board.routes import ROUTES
 from coatcheck.services.clock import Clock
 from coatcheck.services.commit import GroupCommit
-from coatcheck.services.http.app import Application
-from coatcheck.services.http.connections import Receive, Scope, Send, read_body, respond
-from coatcheck.services.http.deliveries import read_delivery
+from coatcheck.services.http.app import Service
+from coatcheck.services.http.connections import Wire, read_body, respond
+from coatcheck.services.http.deliveries import delivery, read_delivery
 from coatcheck.services.http.problems import Problem
-from coatcheck.services.keyring import Keyring, key_files
+from coatcheck.services.http.routes import ROUND, Digest, Header, Reply, Route
 from coatcheck.services.log import log
 from coatcheck.services.settings import BoardSettings
-from coatcheck.stores.board import BoardStore, LogEntry, board_store
+from coatcheck.stores.board import BoardStore, LogEntry
 
+Group = Annotated[int, Meta(ge=0, lt=16)]
+Address = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
+Number = Annotated[int, Meta(ge=0, le=2**40)]
+PAGE: Final = 1 << 18
+"""The most bytes of a page of letters: a copy is held for each reader."""
+_KEPT: Final = Header("cache-control", "A bulletin never changes.")
+_NEXT: Final = Header("coatcheck-next", "The place to ask for next.", "^[0-9]+$")
 Item = tuple[Round, bytes, bool]
 Placed = tuple[int, bool]
 """A place in the log, and whether something new stands there."""
+
+
+class RoundStatus(Struct, frozen=True):
+    """What the board has of a round."""
+
+    round: str
+    digest: str
+    shown: bool
+    letters: int
+
+
+class Entry(Struct, frozen=True):
+    """One entry of a bulletin with the path to its root, and the bulletin's place in the log."""
+
+    entry: str
+    place: int
+    path: list[str]
+
+
+class Proof(Struct, frozen=True):
+    """Hashes that prove something about the log."""
+
+    path: list[str]
+
+
+class Posted(Struct, frozen=True):
+    """Where in the log a letter is shown."""
+
+    place: int
 
 
 @dataclass(frozen=True)
@@ -49,8 +87,12 @@ class Seen:
     letters: dict[bytes, int]
 
 
-class BoardService:
+class BoardService(Service[BoardSettings, BoardStore]):
     """One board for many rounds."""
+
+    role = "board"
+    settings_type = BoardSettings
+    store_type = BoardStore
 
     def __init__(
         self,
@@ -59,64 +101,150 @@ class BoardService:
         store: BoardStore | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.settings = settings
-        self.store = store or board_store(settings.store_url)
-        self.clock = clock or Clock()
-        self.keyring = Keyring(key_files(settings))
-        self.trusted = settings.trusted_keys()
+        super().__init__(settings, store=store, clock=clock)
         self.rounds: dict[bytes, Round] = {}
         self.lock = threading.Lock()
-        self.role = Board(sign=self._sign, check=_check, letters_each=settings.letters_each)
-        self.seen = Seen(0, self.role.checkpoint(), {})
+        self.log = Board(sign=self._sign, check=_check, letters_each=settings.letters_each)
+        self.seen = Seen(0, self.log.checkpoint(), {})
         self._stale = False
-        self.app = Application("board", settings, self.store, self.step, self.load)
         self.commits = GroupCommit(self._commit, queue=settings.queue, group=200)
-        self.app.loops += [self.commits.run]
-        self.app.serve(ROUTES, self)
+        self.loops += [self.commits.run]
 
-    async def publish(self, digest: bytes, scope: Scope, receive: Receive, send: Send) -> None:
-        """Show the bulletin of a round; again, nothing changes."""
+    # -- rounds
+
+    def found(self, digest: str) -> Round:
+        """Find a round that was admitted, by its digest in hex."""
+        raw = bytes.fromhex(digest)
+        if raw not in self.rounds:
+            raise self.absent("this board has no such round")
+        return self.rounds[raw]
+
+    def _shown(self, digest: str) -> Round:
+        """Find a round whose bulletin is there."""
         round_ = self.found(digest)
-        sender, limit = round_.terms.server.verifying, self.settings.batch_limit
-        raw = await read_delivery(scope, receive, digest=digest, sender=sender, limit=limit)
+        if round_.digest not in self.seen.letters:
+            raise Problem("not-found", "this round is not answered yet: ask again later")
+        return round_
+
+    async def list_rounds(self) -> list[RoundStatus]:
+        """List the rounds."""
+        return [await self.round_status(digest.hex()) for digest in self.rounds]
+
+    async def round_status(self, digest: Digest) -> RoundStatus:
+        """Say what the board has of a round."""
+        round_, letters = self.found(digest), self.seen.letters
+        shown, count = round_.digest in letters, letters.get(round_.digest, 0)
+        return RoundStatus(round=round_.terms.round, digest=digest, shown=shown, letters=count)
+
+    async def admit(self, digest: Digest, body: SignedTerms) -> RoundStatus:
+        """Take up a round of a known server, on terms that everybody signed."""
+        round_ = settle(body)
+        if round_.digest.hex() != digest:
+            raise Problem("malformed", "these terms are of another round than the address says")
+        if bytes.fromhex(round_.terms.server.verifying) not in self.trusted:
+            raise Problem("forbidden", "this board does not know the server of these terms")
+        if not self.keyring.has(round_.terms.board.verifying):
+            raise Problem("refused", "these terms name another board")
+        fence, raw = self.leadership.fence, write_signed(body)
+        await asyncio.to_thread(self.store.admit, round_.digest, raw, fence=fence)
+        self.rounds[round_.digest] = round_
+        return await self.round_status(digest)
+
+    # -- bulletins and letters
+
+    async def publish(self, digest: Digest, wire: Wire) -> None:
+        """Show the bulletin of a round, which its server delivers; again, nothing changes."""
+        scope, receive, send = wire
+        round_, limit = self.found(digest), self.settings.batch_limit
+        sender = round_.terms.server.verifying
+        raw = await read_delivery(scope, receive, digest=round_.digest, sender=sender, limit=limit)
         await self._show(round_, raw, letter=False)
         log.info("round %s: shown", round_.terms.round)
         await respond(send, 200, b"{}", media=b"application/json")
 
-    async def post(self, digest: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+    async def bulletin(self, digest: Digest) -> Reply:
+        """Give the whole bulletin: whoever fetches all of it tells nothing about themselves."""
+        raw = self.log.bulletin(self._shown(digest).digest)
+        return Reply(raw, {"cache-control": "public, max-age=31536000, immutable"})
+
+    async def entry(self, digest: Digest, group: Group, address: Address) -> Entry:
+        """Give one entry with its proof; asking shows which one you want: ask through a relay."""
+        round_ = self._shown(digest)
+        if group >= len(round_.terms.groups):
+            raise Problem("not-found", "the round has no such group")
+        wanted = bytes.fromhex(address)
+        try:
+            found, place, path = await asyncio.to_thread(
+                self.log.entry, round_.digest, group=group, address=wanted
+            )
+        except Refused:
+            raise Problem("not-found", "nobody has this address in this round") from None
+        return Entry(entry=found.hex(), place=place, path=[step.hex() for step in path])
+
+    async def post(self, digest: Digest, wire: Wire) -> None:
         """Show a sealed letter; again, nothing changes."""
+        scope, receive, send = wire
         round_ = self.found(digest)
         raw = await read_body(scope, receive, limit=posting_size(round_))
-        if digest not in self.seen.letters:
+        if round_.digest not in self.seen.letters:
             raise Problem("closed", "letters begin when the bulletin is there")
         if self.clock.now() >= round_.terms.expires + self.settings.letters_for:
             raise Problem("closed", "the time for letters of this round is over")
         place = await self._show(round_, raw, letter=True)
         await respond(send, 201, b'{"place":%d}' % place, media=b"application/json")
 
-    async def admit(self, digest: bytes, raw: bytes) -> None:
-        """Take up a round on terms that everybody signed, of a server that is known here."""
-        signed = read_signed(raw)
-        round_ = settle(signed)
-        if round_.digest != digest:
-            raise Problem("malformed", "these terms are of another round than the address says")
-        if bytes.fromhex(round_.terms.server.verifying) not in self.trusted:
-            raise Problem("forbidden", "this board does not know the server of these terms")
-        if not self.keyring.has(round_.terms.board.verifying):
-            raise Problem("refused", "these terms name another board")
-        fence = self.app.leadership.fence
-        await asyncio.to_thread(self.store.admit, digest, write_signed(signed), fence=fence)
-        self.rounds[digest] = round_
+    async def letters(self, digest: Digest, since: Number = 0) -> Reply:
+        """Give a page of the letters from a place on, one after the other; they have one size.
 
-    def found(self, digest: bytes) -> Round:
-        """Find a round that was admitted."""
-        if digest not in self.rounds:
-            raise self.app.absent("this board has no such round")
-        return self.rounds[digest]
+        An empty page is the last.
+        """
+        round_ = self._shown(digest)
+        page = max(1, PAGE // posting_size(round_))
+        many = min(page, max(0, self.seen.letters[round_.digest] - since))
+        found = self.log.letters(round_.digest, since=since)[:many]
+        return Reply(b"".join(found), {"coatcheck-next": str(since + len(found))})
+
+    # -- the log
+
+    def _check_size(self, size: int = 0) -> None:
+        """Let only a leader speak of the log: an older one would look like one taken back."""
+        if not self.leadership.leads:
+            raise Problem("unavailable", "this process stands by, and does not know the log")
+        if size > self.seen.size:
+            raise Problem("not-found", f"the log has {self.seen.size} places")
+
+    async def checkpoint(self) -> Reply:
+        """Give the board's signature over everything it has shown."""
+        self._check_size()
+        return Reply(self.seen.checkpoint)
+
+    async def place(self, digest: Digest) -> int:
+        """Give the place of a round's heading in the log."""
+        return self.log.place(self._shown(digest).digest)
+
+    async def inclusion(self, place: Number, size: Number) -> Proof:
+        """Prove that a place is under the checkpoint of this size."""
+        self._check_size(size)
+        if place >= size:
+            raise Problem("not-found", "this place is not among the first ones asked for")
+        with self.lock:
+            path = self.log.inclusion(place, size=size)
+        return Proof(path=[step.hex() for step in path])
+
+    async def consistency(self, old: Number, new: Number) -> Proof:
+        """Prove that the log only grew between two sizes."""
+        self._check_size(new)
+        if not 1 <= old <= new:
+            raise Problem("unprocessable", "the old size is at least 1 and at most the new one")
+        with self.lock:
+            path = self.log.consistency(old, new=new)
+        return Proof(path=[step.hex() for step in path])
+
+    # -- what happens by itself
 
     async def _show(self, round_: Round, raw: bytes, *, letter: bool) -> int:
         """Have something shown; its place in the log."""
-        self.app.leadership.check()
+        self.leadership.check()
         found = await self.commits.add((round_, raw, letter))
         if isinstance(found, Crowded):
             raise Problem("refused", "this address has all the letters that a round allows it")
@@ -125,7 +253,7 @@ class BoardService:
             raise Problem("malformed", detail) if letter else found
         place, fresh = found
         kind = "letter" if letter else "bulletin"
-        self.app.metrics.taken.labels(kind if fresh else "known").inc()
+        self.metrics.taken.labels(kind if fresh else "known").inc()
         return place
 
     async def load(self) -> None:
@@ -134,9 +262,9 @@ class BoardService:
 
     async def step(self) -> None:
         """Count what is here; a board does nothing by itself."""
-        self.app.metrics.waiting.set(self.commits.waiting)
-        self.app.metrics.rounds.labels("admitted").set(len(self.rounds))
-        self.app.metrics.rounds.labels("shown").set(len(self.seen.letters))
+        self.metrics.waiting.set(self.commits.waiting)
+        self.metrics.rounds.labels("admitted").set(len(self.rounds))
+        self.metrics.rounds.labels("shown").set(len(self.seen.letters))
 
     # -- off the event loop
 
@@ -145,15 +273,15 @@ class BoardService:
         rounds: dict[bytes, Round] = {
             digest: settle(read_signed(raw)) for digest, raw in signed.items()
         }
-        history = [(rounds[one.digest], one.raw) for one in self.store.history()]
+        history = [(rounds[digest], raw) for digest, raw in self.store.history()]
         with self.lock:
             each = self.settings.letters_each
-            self.role = Board.restore(history, sign=self._sign, check=_check, letters_each=each)
+            self.log = Board.restore(history, sign=self._sign, check=_check, letters_each=each)
         letters = Counter(round_.digest for round_, _ in history)
         self.rounds = rounds
         # The first of each round is its bulletin.
         counts = {digest: count - 1 for digest, count in letters.items()}
-        self.seen = Seen(len(history), self.role.checkpoint(), counts)
+        self.seen = Seen(len(history), self.log.checkpoint(), counts)
         self._stale = False
 
     def _commit(self, items: Sequence[Item]) -> list[Placed | Refused]:
@@ -168,14 +296,14 @@ class BoardService:
         with self.lock:
             for round_, raw, letter in items:
                 try:
-                    place = (self.role.post if letter else self.role.publish)(raw, round_)
+                    place = (self.log.post if letter else self.log.publish)(raw, round_)
                 except Refused as refused:
                     results.append(refused)
                     continue
                 new = place == self.seen.size + len(fresh)
                 results.append((place, new))
                 if new:
-                    fresh.append(LogEntry(round_.digest, raw))
+                    fresh.append((round_.digest, raw))
         if fresh:
             self._write(fresh)
         return results
@@ -184,16 +312,31 @@ class BoardService:
         # Until the store has it, the role is ahead of what may be seen.
         self._stale = True
         faults.reach("board.write")
-        self.store.append(fresh, at=self.seen.size, fence=self.app.leadership.fence)
+        self.store.append(fresh, at=self.seen.size, fence=self.leadership.fence)
         faults.reach("board.written")
         letters = dict(self.seen.letters)
-        for one in fresh:
-            letters[one.digest] = letters.get(one.digest, -1) + 1
-        self.seen = Seen(self.seen.size + len(fresh), self.role.checkpoint(), letters)
+        for digest, _ in fresh:
+            letters[digest] = letters.get(digest, -1) + 1
+        self.seen = Seen(self.seen.size + len(fresh), self.log.checkpoint(), letters)
         self._stale = False
 
     def _sign(self, message: bytes) -> bytes:
         return self.keyring.current.signing.sign(message)
+
+    table = (
+        Route("GET", "/rounds", list_rounds),
+        Route("GET", ROUND, round_status),
+        Route("PUT", ROUND, admit, problems=(403, 409, 507)),
+        Route("GET", f"{ROUND}/bulletin", bulletin, sends=(_KEPT,)),
+        delivery(f"{ROUND}/bulletin", publish),
+        Route("GET", f"{ROUND}/entries/{{group}}/{{address}}", entry),
+        Route("GET", f"{ROUND}/letters", letters, sends=(_NEXT,)),
+        Route("POST", f"{ROUND}/letters", post, gives=Posted, status=201, problems=(409, 429, 507)),
+        Route("GET", f"{ROUND}/place", place),
+        Route("GET", "/checkpoint", checkpoint, problems=(503,)),
+        Route("GET", "/proofs/inclusion", inclusion, problems=(404, 503)),
+        Route("GET", "/proofs/consistency", consistency, problems=(404, 503)),
+    )
 
 
 def _check(key: bytes, signature: bytes, message: bytes) -> None:

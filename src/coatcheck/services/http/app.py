@@ -1,22 +1,21 @@
-"""The application of every service: start and end, who leads, health, counts, routes, problems.
+"""What every service is: start and end, who leads, health, counts, routes, problems.
 
-A role's service adds its table of routes and its steps. There is no web framework: the table is
+A role adds its table of routes and its steps. There is no web framework: the table is
 the router, msgspec reads and writes the documents (docs/decisions/0009-one-schema-system.md).
 """
 
 import asyncio
-import contextlib
 import hmac
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import lru_cache, partial
-from typing import Any, Final
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from coatcheck.errors import Error
 from coatcheck.protocol.keyfiles import PublicKeys
+from coatcheck.services.clock import Clock
 from coatcheck.services.http.connections import (
     Receive,
     Scope,
@@ -30,6 +29,7 @@ from coatcheck.services.http.connections import (
 from coatcheck.services.http.openapi import describe
 from coatcheck.services.http.problems import Problem, told
 from coatcheck.services.http.routes import JSON, Reply, Route
+from coatcheck.services.keyring import Keyring
 from coatcheck.services.leadership import Leadership
 from coatcheck.services.log import log, place_of
 from coatcheck.services.metrics import MEDIA as METRICS
@@ -40,75 +40,73 @@ from coatcheck.stores.store import Store
 _CONTROL_LIMIT: Final = 1 << 18
 
 Step = Callable[[], Coroutine[Any, Any, None]]
+S = TypeVar("S", bound=Settings)
+T = TypeVar("T", bound=Store)
 
 
-@dataclass
-class Application:
-    """The application of a service: everything around its role.
+class Service(Generic[S, T]):
+    """A role as a process: everything around the role itself. A role adds its steps.
 
     Attributes:
-        step: one look at what is to be done for the rounds.
-        loaded: reads the store when this process begins to lead.
+        role: the role's name.
+        table: the role's own routes.
+        routes: all that are served.
+        settings_type: the role's settings.
+        store_type: the role's store, which is opened at its URL.
         loops: what runs beside the requests, as long as the service does.
-        endings: what is done when the service ends.
-        routes: the table that the application serves.
         started: called once when the service begins to answer.
         document: the OpenAPI document of the table.
     """
 
-    role: str
-    settings: Settings
-    store: Store
-    step: Step
-    loaded: Step
-    loops: list[Step] = field(default_factory=list)
-    endings: list[Step] = field(default_factory=list)
-    routes: list[Route] = field(default_factory=list)
-    started: Callable[[], None] = lambda: None
+    role: ClassVar[str]
+    table: ClassVar[Sequence[Route]]
+    settings_type: ClassVar[type[Settings]]
+    store_type: ClassVar[type[Any]]
 
-    def __post_init__(self) -> None:
+    def __init__(self, settings: S, *, store: T | None = None, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.store: T = store or self.store_type(settings.store_url)
+        self.clock = clock or Clock()
+        self.keyring = Keyring(settings.key_files)
+        self.trusted = settings.trusted_keys()
         self.metrics = Metrics(self.role)
-        self.leadership = Leadership(self.store, seconds=self.settings.lease, gained=self.loaded)
-        self._token = self.settings.token()
+        self.leadership = Leadership(self.store, seconds=settings.lease, gained=self.load)
+        self.loops: list[Step] = [self.leadership.run, self._keep_stepping]
+        self.started: Callable[[], None] = lambda: None
+        self._token = settings.token()
         self._tasks: set[asyncio.Task[bool]] = set()
+        self.routes = [*self.table, *COMMON]
         self._find = lru_cache(maxsize=256)(self._search)
-        self._service: Any = None
-        self.document: dict[str, Any] = {}
-
-    def serve(self, routes: Sequence[Route], service: object) -> None:
-        """Serve a role's routes, whose handlers are called with its service."""
-        self._service = service
-        self.routes = [*routes, *COMMON]
         self.document = describe(self.role, self.routes)
+
+    async def load(self) -> None:
+        """Read the store when this process begins to lead."""
+
+    async def step(self) -> None:
+        """Look once at what is to be done."""
+
+    async def end(self) -> None:
+        """Let go of what the service holds."""
+        self.store.close()
 
     # -- the service's life
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
-        async with self._running():
+        await self.leadership.renew()
+        running: list[asyncio.Task[Any]] = [asyncio.create_task(loop()) for loop in self.loops]
+        try:
             self.started()
             await send({"type": "lifespan.startup.complete"})
             await receive()
-        await send({"type": "lifespan.shutdown.complete"})
-
-    @contextlib.asynccontextmanager
-    async def _running(self) -> AsyncIterator[None]:
-        await self.leadership.renew()
-        running: list[asyncio.Task[Any]] = [
-            asyncio.create_task(loop())
-            for loop in (self.leadership.run, self._keep_stepping, *self.loops)
-        ]
-        try:
-            yield
         finally:
             running += self._tasks
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
             await self.leadership.end()
-            for ending in self.endings:
-                await ending()
-            self.store.close()
+            await self.end()
+        await send({"type": "lifespan.shutdown.complete"})
 
     async def _keep_stepping(self) -> None:
         while True:
@@ -165,17 +163,15 @@ class Application:
             found = route.pattern.fullmatch(path)
             if found and route.method == method:
                 if not route.takes_bytes:
-                    return partial(self._answer, route, found.groupdict())
-                return partial(
-                    route.handler, self._service, *route.read(found.groupdict()).values()
-                )
+                    return partial(self._reply, route, found.groupdict())
+                return partial(route.handler, self, *route.read(found.groupdict()).values())
             others += [route.method] if found else []
         if others:
             allowed = ", ".join(others)
             raise Problem("method", f"this address takes {allowed}", allow=allowed)
         raise Problem("not-found", "there is nothing at this address")
 
-    async def _answer(self, route: Route, path: dict[str, str], wire: Wire) -> None:
+    async def _reply(self, route: Route, path: dict[str, str], wire: Wire) -> None:
         scope, receive, send = wire
         if route.operator:
             self._check_operator(scope)
@@ -183,7 +179,7 @@ class Application:
         if route.body is not None:
             raw = await read_body(scope, receive, limit=_CONTROL_LIMIT)
             asked["body"] = route.read_body(raw)
-        found = await route.handler(self._service, **asked)
+        found = await route.handler(self, **asked)
         media = route.media
         if not isinstance(found, Reply):
             found, media = Reply(msgspec.json.encode(found)), JSON
@@ -207,31 +203,27 @@ class Health(Struct, frozen=True):
     leads: bool
 
 
-async def healthz(service: Any) -> Health:
+async def healthz(service: Service[Any, Any]) -> Health:
     """Say whether the service leads and its store answers."""
-    app: Application = service.app
-    if not app.leadership.answers:
+    if not service.leadership.answers:
         raise Problem("unavailable", "the store does not answer")
-    return Health(app.role, app.leadership.leads)
+    return Health(service.role, service.leadership.leads)
 
 
-async def key(service: Any) -> PublicKeys:
+async def key(service: Service[Any, Any]) -> PublicKeys:
     """Give the public keys for new rounds."""
-    public: PublicKeys = service.keyring.public
-    return public
+    return service.keyring.public
 
 
-async def metrics(service: Any) -> Reply:
+async def metrics(service: Service[Any, Any]) -> Reply:
     """Give the counts as Prometheus reads them."""
-    app: Application = service.app
-    app.metrics.leads.set(app.leadership.leads)
-    return Reply(app.metrics.page())
+    service.metrics.leads.set(service.leadership.leads)
+    return Reply(service.metrics.page())
 
 
-async def openapi(service: Any) -> dict[str, Any]:
+async def openapi(service: Service[Any, Any]) -> dict[str, Any]:
     """Give this document."""
-    app: Application = service.app
-    return app.document
+    return service.document
 
 
 COMMON: Final = (

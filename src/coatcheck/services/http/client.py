@@ -15,6 +15,7 @@ import httpx2
 import msgspec
 
 from coatcheck.errors import Misuse, Refused, Unavailable
+from coatcheck.protocol.records import read_document
 from coatcheck.services.http.routes import JSON
 
 _LATER: Final = frozenset({408, 425, 429, 500, 502, 503, 504, 507})
@@ -148,7 +149,9 @@ def _trusted(ca: str) -> ssl.SSLContext:
         raise Misuse(f"{ca} is no file of certificates (PEM): {error}") from None
 
 
-async def patiently(ask: Callable[[], Awaitable[_T]], patience: float) -> _T:
+async def patiently(
+    ask: Callable[[], Awaitable[_T]], patience: float, *, growth: float = 2.0
+) -> _T:
     """Ask again, ever more rarely, for so many seconds, while the other side is away."""
     end, pause = time.monotonic() + patience, _PAUSE
     while True:
@@ -158,7 +161,7 @@ async def patiently(ask: Callable[[], Awaitable[_T]], patience: float) -> _T:
             if time.monotonic() + pause > end:
                 raise
         await asyncio.sleep(pause)
-        pause = min(pause * 2, _LONGEST)
+        pause = min(pause * growth, _LONGEST)
 
 
 def ask(
@@ -168,17 +171,15 @@ def ask(
     headers = {"content-type": JSON} | ({"authorization": f"Bearer {token}"} if token else {})
 
     async def once() -> bytes:
-        async with HttpClient(ca=ca, timeout=120) as http:
+        async with HttpClient(ca=ca, timeout=120) as peers:
             if method == "GET":
-                return await http.get(url, most=LIST)
-            return await http.send(url, msgspec.json.encode(body or {}), headers=headers)
+                return await peers.get(url, most=LIST)
+            return await peers.send(url, msgspec.json.encode(body or {}), headers=headers)
 
-    try:
-        # In a thread of its own, because the caller's may have an event loop that runs.
-        with ThreadPoolExecutor(1) as thread:
+    # In a thread of its own, where no event loop runs yet.
+    with ThreadPoolExecutor(1) as thread:
+        try:
             raw = thread.submit(asyncio.run, once()).result()
-        return msgspec.json.decode(raw, type=dict[str, Any])
-    except Wrong as error:
-        raise Misuse(str(error)) from None
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        raise Refused(f"{url} is no address of a coatcheck service") from None
+        except Wrong as error:
+            raise Misuse(str(error)) from None
+    return read_document(raw, dict[str, Any], f"{url} is no address of a coatcheck service")

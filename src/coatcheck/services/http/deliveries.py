@@ -8,10 +8,8 @@ import hashlib
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from coatcheck.errors import BadSignature, Malformed
+from coatcheck.errors import BadSignature
 from coatcheck.protocol.keys import SigningKey, VerifyingKey
-from coatcheck.protocol.parcels import Batch
-from coatcheck.protocol.terms import Round
 from coatcheck.services.http.connections import Receive, Scope, grant_time, header, read_body
 from coatcheck.services.http.routes import OCTETS, Header, Nothing, Route
 
@@ -53,15 +51,3 @@ async def read_delivery(
     if hashlib.sha256(raw).digest() != content:
         raise BadSignature("the body is not the one that was announced")
     return raw
-
-
-def check_batch(raw: bytes, round_: Round, *, hop: int) -> None:
-    """Refuse a batch that is not of this shuffler of the cascade, or that it did not sign.
-
-    Before it is stored: the first batch stays, so a bad one would be the end of the round.
-    """
-    batch = Batch.decode(raw, round_)
-    if batch.hop != hop:
-        raise Malformed("this batch is of another shuffler of the cascade: send on what it made")
-    key = VerifyingKey(bytes.fromhex(round_.terms.shufflers[hop].verifying))
-    key.check(batch.signature, batch.signed_part())

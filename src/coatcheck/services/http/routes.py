@@ -19,6 +19,7 @@ from coatcheck.services.http.problems import Problem
 
 JSON: Final = "application/json"
 OCTETS: Final = "application/octet-stream"
+ROUND: Final = "/rounds/{digest}"
 _APART: Final = frozenset({"body", "wire"})
 
 Digest = Annotated[

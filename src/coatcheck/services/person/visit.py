@@ -11,12 +11,9 @@ same bytes; whatever fails, no other and no less private way is tried. SPEC sect
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
-
-import msgspec
+from typing import Any, Final, Self
 
 from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
@@ -25,17 +22,15 @@ from coatcheck.protocol.client import Budget, Inbox, Invitation, Limit, examine
 from coatcheck.protocol.keyfiles import document, write_bytes
 from coatcheck.protocol.messages import Answer
 from coatcheck.protocol.notices import posting_size
+from coatcheck.protocol.records import read_document
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
-from coatcheck.services.board.view import BoardView
 from coatcheck.services.http.client import BULK, Absent, HttpClient, NotTaken, patiently
+from coatcheck.services.person.board import BoardView
 from coatcheck.services.person.tickets import TicketFile
 
-_R = TypeVar("_R")
-_PAUSE: Final = 0.25
-_LONGEST: Final = 5.0
 _BYTES: Final = {"content-type": "application/octet-stream"}
 
 
@@ -99,20 +94,13 @@ class Visit:
     async def offer(self, *, patience: float = 0.0) -> Offer:
         """Fetch the terms of the round and where it stands."""
         raw = await patiently(lambda: self._peers.get(self.url), patience)
-        try:
-            plain = msgspec.json.decode(raw, type=dict[str, Any])
-            signed = msgspec.convert(plain["signed"], type=SignedTerms)
-            found = Offer(signed, plain["board"].rstrip("/"), plain["status"])
-        except (msgspec.MsgspecError, KeyError, AttributeError) as error:
-            raise Refused(f"{self.url} is no round of a shuffler: {error}") from None
+        found = read_document(raw, Offer, f"{self.url} is no round of a shuffler")
         # The terms and the board that came first count: nobody signs for the board's address.
-        first = self._offer or self._stored_offer()
-        if first is not None:
-            if found.signed.document != first.signed.document:
-                raise TwoFaces("the shuffler shows other terms now than before: keep both as proof")
-            found = Offer(found.signed, first.board, found.status)
-        self._offer = found
-        return found
+        first = self._offer or self._stored_offer() or found
+        if found.signed.document != first.signed.document:
+            raise TwoFaces("the shuffler shows other terms now than before: keep both as proof")
+        self._offer = Offer(found.signed, first.board.rstrip("/"), found.status)
+        return self._offer
 
     async def invitation(self, *, group: str, limit: Limit, patience: float = 30.0) -> Invitation:
         """Check the terms with your own arithmetic."""
@@ -202,21 +190,7 @@ class Visit:
     async def bulletin(self, *, patience: float) -> VerifiedBulletin:
         """Wait for the bulletin, and check that the board shows the same to everybody."""
         await self._know_terms()
-        end, pause = time.monotonic() + patience, _PAUSE
-        while True:
-            away = ""
-            try:
-                return await self._bulletin()
-            except Absent:
-                await self._check_alive()
-            except Unavailable as error:
-                away = f" ({error})"
-            if time.monotonic() > end:
-                raise Unavailable(
-                    f"the round is not answered yet{away}: your ticket waits, try later"
-                )
-            await asyncio.sleep(pause)
-            pause = min(pause * 1.3, _LONGEST)
+        return await patiently(self._bulletin, patience, growth=1.3)
 
     async def collect(self, *, ledger: Budget | None = None, patience: float = 600.0) -> Answer:
         """Wait for the round's answers and open yours.
@@ -284,7 +258,7 @@ class Visit:
         """Read what was kept beside the ticket; without a ticket it is of no round."""
         if not self.path.exists() or not self._kept.exists():
             return None
-        return msgspec.json.decode(self._kept.read_bytes(), type=Offer)
+        return read_document(self._kept.read_bytes(), Offer, f"{self._kept} is no offer")
 
     def _view(self) -> BoardView:
         """The board as it is followed from this ticket, by checkpoints kept beside it."""
@@ -292,10 +266,18 @@ class Visit:
         return BoardView(url, round_=self.round, path=self.path, peers=self._peers)
 
     async def _bulletin(self) -> VerifiedBulletin:
-        raw = await self._peers.get(f"{self._at_board}/bulletin", most=BULK)
-        bulletin = await asyncio.to_thread(verify_bulletin, raw, self.round)
-        await self._view().check_bulletin(bulletin)
-        return bulletin
+        away = ""
+        try:
+            raw = await self._peers.get(f"{self._at_board}/bulletin", most=BULK)
+            bulletin = await asyncio.to_thread(verify_bulletin, raw, self.round)
+            await self._view().check_bulletin(bulletin)
+        except Absent:
+            await self._check_alive()
+        except Unavailable as error:
+            away = f" ({error})"
+        else:
+            return bulletin
+        raise Unavailable(f"the round is not answered yet{away}: your ticket waits, try later")
 
     async def _check_alive(self) -> None:
         """Refuse to wait for a bulletin that will never come."""
@@ -314,15 +296,3 @@ class Visit:
             if len(found) * size > BULK:
                 raise Refused(f"{where} does not end: more letters than {BULK} bytes are not read")
         return found
-
-
-def visit_once(
-    url: str, act: Callable[[Visit], Awaitable[_R]], *, ticket: Path, trusted: Trust, ca: str = ""
-) -> _R:
-    """Make one visit from a program without an event loop, such as `lambda v: v.collect()`."""
-
-    async def whole() -> _R:
-        async with Visit(url, path=ticket, trusted=trusted, ca=ca) as visit:
-            return await act(visit)
-
-    return asyncio.run(whole())

@@ -10,11 +10,12 @@ from coatcheck.errors import Fenced, Misuse, Refused, Unavailable
 from coatcheck.protocol.agreement import propose, read_signed, settle, write_signed
 from coatcheck.protocol.drafting import read_draft
 from coatcheck.protocol.keyfiles import PublicKeys, read_secret
+from coatcheck.protocol.records import read_document
 from coatcheck.protocol.server import MOVES, Phase, Server, ServerState, refusal
 from coatcheck.protocol.suites import suite_named
 from coatcheck.protocol.terms import Work
 from coatcheck.services import faults
-from coatcheck.services.keyring import key_files, keyring_of
+from coatcheck.services.keyring import keyring_of
 from coatcheck.services.log import log, place_of
 from coatcheck.services.settings import ServerSettings
 from coatcheck.services.workers import Lanes
@@ -29,7 +30,7 @@ def draft(
     board: PublicKeys,
 ) -> bytes:
     """Compute a plan's sizes and promises and sign it as the server."""
-    keys = keyring_of(key_files(settings))
+    keys = keyring_of(settings.key_files)
     try:
         terms = read_draft(plan).terms(
             suite=suite_named(keys.public.suite),
@@ -54,13 +55,12 @@ def answer(
     if not MOVES.allows(stored.phase, "answer"):
         return stored.outcome  # a try before this one did it
     round_ = settle(read_signed(stored.signed))
-    files = key_files(settings)
-    keys = keyring_of(files).of(round_.terms.server.verifying)
-    raw = store.incoming(digest)
+    keys = keyring_of(settings.key_files).of(round_.terms.server.verifying)
+    raw = store.kept(digest, "incoming")
     move = "refuse"
     try:
         state = ServerState(stored.phase, stored.accepted)
-        task, lanes = _task(round_.terms.task, settings), Lanes(files, count=settings.workers)
+        task, lanes = task_of(round_.terms.task, settings), Lanes(settings)
         server = Server(round_, keys=keys, state=state, task=task, bulk=lanes)
         faults.reach("server.open")
         bulletin = server.answer(raw)
@@ -77,13 +77,6 @@ def answer(
     return outcome
 
 
-def _task(work: Work, settings: ServerSettings) -> tasks.Task:
-    try:
-        return task_of(work, settings)
-    except Refused as refused:
-        raise Misuse(str(refused)) from None  # a file, which is the operator's to mend
-
-
 def _is_for_good(error: Exception, *, over: bool) -> bool:
     """Tell whether no later try can help.
 
@@ -96,12 +89,15 @@ def _is_for_good(error: Exception, *, over: bool) -> bool:
 
 
 def task_of(work: Work, settings: ServerSettings) -> tasks.Task:
-    """Rebuild the task of the terms with what only this server knows of it."""
+    """Rebuild the task of the terms with what only this server knows of it.
+
+    Whatever is wrong is `Misuse`: files are the operator's to mend.
+    """
     known: dict[str, dict[str, Any]] = {}
-    if settings.insight:
-        path = settings.path(settings.insight)
-        try:
-            known = msgspec.json.decode(read_secret(path), type=dict[str, dict[str, Any]])
-        except msgspec.MsgspecError as error:
-            raise Misuse(f"{path} is no file of task parameters: {error}") from None
-    return tasks.from_params({"name": work.name, **work.params, **known.get(work.name, {})})
+    try:
+        if settings.insight:
+            path, kind = settings.path(settings.insight), dict[str, dict[str, Any]]
+            known = read_document(read_secret(path), kind, f"{path} is no file of task parameters")
+        return tasks.from_params({"name": work.name, **work.params, **known.get(work.name, {})})
+    except Refused as refused:
+        raise Misuse(str(refused)) from None

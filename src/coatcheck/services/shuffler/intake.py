@@ -8,21 +8,21 @@ import asyncio
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from coatcheck.errors import Malformed, Misuse, Refused
 from coatcheck.protocol.parcels import RECEIPT_SIZE
 from coatcheck.protocol.shuffler import HOLDING
 from coatcheck.services import faults
-from coatcheck.services.clock import Clock
 from coatcheck.services.commit import GroupCommit
-from coatcheck.services.http.app import Application
-from coatcheck.services.http.connections import Receive, Scope, Send, header, read_body
+from coatcheck.services.http.connections import Scope, Wire, header, read_body
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler.rounds import ShufflerLiveRound
-from coatcheck.stores.shuffler import Parcel, ShufflerStore, Verdict
+from coatcheck.stores.shuffler import Parcel, Verdict
+
+if TYPE_CHECKING:
+    from coatcheck.services.shuffler.service import ShufflerService
 
 _RECEIPT: Final = {
     "type": "http.response.start",
@@ -46,36 +46,23 @@ class Intake:
     counted, also one whose commit was reported as failed.
     """
 
-    def __init__(
-        self,
-        settings: ShufflerSettings,
-        *,
-        store: ShufflerStore,
-        app: Application,
-        clock: Clock,
-        rounds: Mapping[bytes, ShufflerLiveRound],
-    ) -> None:
-        self._settings = settings
-        self._store = store
-        self._app = app
-        self._clock = clock
-        self._rounds = rounds
-        self._tokens = _tokens(settings)
+    def __init__(self, service: "ShufflerService") -> None:
+        self._service = service
+        self._tokens = _tokens(service.settings)
         self._doubtful: set[bytes] = set()
-        self.commits = GroupCommit(self._commit, queue=settings.queue)
+        self.commits = GroupCommit(self._commit, queue=service.settings.queue)
 
-    async def upload(
-        self, live: ShufflerLiveRound, scope: Scope, receive: Receive, send: Send
-    ) -> None:
+    async def upload(self, live: ShufflerLiveRound, wire: Wire) -> None:
         """Take an upload: check it, have it written, then acknowledge it with a receipt."""
-        self._app.leadership.check()
+        scope, receive, send = wire
+        self._service.leadership.check()
         raw = await read_body(scope, receive, limit=live.largest)
         role = live.role
         if role is None or live.stored.phase not in HOLDING:
             raise _TOLD[Verdict.CLOSED]
         token = self._enrolled(scope)
         try:
-            upload = role.vet(raw, now=self._clock.now())
+            upload = role.vet(raw, now=self._service.clock.now())
         except Malformed:
             raise Problem("malformed", "this is no upload of this round: see its terms") from None
         except (Refused, Misuse):
@@ -91,8 +78,8 @@ class Intake:
 
     async def _keep(self, live: ShufflerLiveRound, parcel: Parcel) -> None:
         """Have an upload written, or say why not."""
-        fits = live.fits(parcel.group, limit=self._settings.batch_limit)
-        if not fits and not await asyncio.to_thread(self._store.knows, parcel):
+        fits = live.fits(parcel.group, limit=self._service.settings.batch_limit)
+        if not fits and not await asyncio.to_thread(self._service.store.knows, parcel):
             raise Problem("full", "the round has all the reports that one batch can carry")
         live.coming[parcel.group] += 1
         try:
@@ -126,26 +113,26 @@ class Intake:
         begun = time.perf_counter()
         faults.reach("shuffler.upload")
         try:
-            verdicts = self._store.put(parcels, fence=self._app.leadership.fence)
+            verdicts = self._service.store.put(parcels, fence=self._service.leadership.fence)
         except BaseException:
             self._doubtful |= {parcel.digest for parcel in parcels}
             raise
         faults.reach("shuffler.uploaded")
-        metrics = self._app.metrics
+        metrics = self._service.metrics
         metrics.commit.observe(time.perf_counter() - begun)
         metrics.group.observe(len(parcels))
         for verdict, count in Counter(verdicts).items():
             metrics.taken.labels(verdict.value).inc(count)
         for parcel, verdict in zip(parcels, verdicts, strict=True):
-            if verdict is Verdict.NEW and parcel.digest in self._rounds:
-                self._rounds[parcel.digest].crowd[parcel.group] += 1
+            if verdict is Verdict.NEW and parcel.digest in self._service.rounds:
+                self._service.rounds[parcel.digest].crowd[parcel.group] += 1
         return verdicts
 
     def _recount(self) -> None:
         for digest in tuple(self._doubtful):
-            live = self._rounds.get(digest)
+            live = self._service.rounds.get(digest)
             if live is not None and live.stored.phase in HOLDING:
-                live.crowd = Counter(self._store.crowd(digest))
+                live.crowd = Counter(self._service.store.crowd(digest))
             self._doubtful.discard(digest)
 
 

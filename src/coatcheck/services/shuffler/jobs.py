@@ -4,7 +4,7 @@ from coatcheck.errors import Refused
 from coatcheck.protocol.agreement import read_signed, settle
 from coatcheck.protocol.shuffler import MOVES, ShufflerState
 from coatcheck.services import faults
-from coatcheck.services.keyring import key_files, keyring_of
+from coatcheck.services.keyring import keyring_of
 from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler.rounds import role_of
 from coatcheck.services.workers import Lanes
@@ -20,16 +20,15 @@ def release(store: ShufflerStore, settings: ShufflerSettings, digest: bytes, fen
     stored = store.round(digest)
     if not MOVES.allows(stored.phase, "release"):
         return True  # a try before this one did it
-    files = key_files(settings)
     state = ShufflerState(
         bytearray(stored.secret),
         store.held(digest),
         stored.phase,
-        store.incoming(digest) if stored.accepted else b"",
+        store.kept(digest, "incoming") if stored.accepted else b"",
         stored.accepted,
     )
-    lanes = Lanes(files, count=settings.workers)
-    role = role_of(settle(read_signed(stored.signed)), keyring_of(files), state, lanes)
+    keys = keyring_of(settings.key_files)
+    role = role_of(settle(read_signed(stored.signed)), keys, state, Lanes(settings))
     faults.reach("shuffler.shuffle")
     try:
         batch = role.release()

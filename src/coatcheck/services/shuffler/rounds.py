@@ -3,8 +3,9 @@
 from collections import Counter
 from dataclasses import dataclass, field, replace
 
+from msgspec import Struct
+
 from coatcheck.errors import Misuse
-from coatcheck.protocol.agreement import read_signed, settle
 from coatcheck.protocol.envelope import Bulk
 from coatcheck.protocol.notices import heading_size
 from coatcheck.protocol.shuffler import MOVES, SECRET_SIZE, Shuffler, ShufflerState
@@ -12,6 +13,27 @@ from coatcheck.protocol.terms import Round
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.rounds import LiveRound
 from coatcheck.stores.shuffler import ShufflerRound
+
+
+class GroupCount(Struct, frozen=True):
+    """How many are there, and how many are needed."""
+
+    name: str
+    minimum: int
+    crowd: int
+
+
+class RoundStatus(Struct, frozen=True):
+    """Where a round stands at this shuffler: counts, and nothing about anybody."""
+
+    round: str
+    digest: str
+    phase: str
+    hop: int | None
+    opens: int
+    closes: int
+    expires: int
+    groups: list[GroupCount]
 
 
 @dataclass(kw_only=True)
@@ -52,12 +74,31 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
     def _take(self, stored: ShufflerRound) -> None:
         # Without the secret: only the worker that releases needs it, and reads it by itself.
         self.stored = replace(stored, secret=bytes(SECRET_SIZE))
-        over = MOVES.is_last(stored.phase)
-        self.role = None if over else blank_role(self.round, self.keys, self.stored)
+        self.role = None
+        if not MOVES.is_last(stored.phase):
+            self.role = role_of(self.round, self.keys)
+            self.role.state.phase, self.role.state.accepted = stored.phase, stored.accepted
 
     def sizes(self) -> tuple[int, ...]:
         """Give the crowd of each group."""
         return tuple(self.crowd[number] for number in range(len(self._sizes)))
+
+    def status(self) -> RoundStatus:
+        """Say where the round stands."""
+        terms = self.round.terms
+        return RoundStatus(
+            round=terms.round,
+            digest=self.round.digest.hex(),
+            phase=self.stored.phase.value,
+            hop=self.hop,
+            opens=terms.opens,
+            closes=terms.closes,
+            expires=terms.expires,
+            groups=[
+                GroupCount(name=group.name, minimum=group.minimum, crowd=crowd)
+                for group, crowd in zip(terms.groups, self.sizes(), strict=True)
+            ],
+        )
 
     def fits(self, group: int, *, limit: int) -> bool:
         """Tell whether a batch and a bulletin of so many bytes carry one more report of a group."""
@@ -67,12 +108,6 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
         return whole <= limit
 
 
-def live_round(stored: ShufflerRound, keys: Keyring, crowd: dict[int, int]) -> ShufflerLiveRound:
-    """Make a live round of its record; one that is over needs no key any more."""
-    round_ = settle(read_signed(stored.signed))
-    return ShufflerLiveRound(round=round_, stored=stored, keys=keys, crowd=Counter(crowd))
-
-
 def place_in(round_: Round, keys: Keyring) -> int | None:
     """Find this shuffler's place in the cascade; None without a key of the terms."""
     mine = [at for at, one in enumerate(round_.terms.shufflers) if keys.has(one.verifying)]
@@ -80,19 +115,14 @@ def place_in(round_: Round, keys: Keyring) -> int | None:
 
 
 def role_of(
-    round_: Round, keys: Keyring, state: ShufflerState, bulk: Bulk | None = None
+    round_: Round, keys: Keyring, state: ShufflerState | None = None, bulk: Bulk | None = None
 ) -> Shuffler:
-    """Make the role's object, with the keys that the terms name."""
+    """Make the role's object, with the keys that the terms name.
+
+    Without a state it only checks uploads: it holds neither parcels nor the order's secret.
+    """
     hop = place_in(round_, keys)
     if hop is None:
         raise Misuse("the terms name a key that this shuffler does not have: list its file")
-    pairs = keys.of(round_.terms.shufflers[hop].verifying)
-    return Shuffler(round_, keys=pairs, state=state, bulk=bulk)
-
-
-def blank_role(round_: Round, keys: Keyring, stored: ShufflerRound | None = None) -> Shuffler:
-    """Make the object that checks uploads; it holds neither parcels nor the order's secret."""
-    state = ShufflerState(bytearray(SECRET_SIZE))
-    if stored is not None:
-        state.phase, state.accepted = stored.phase, stored.accepted
-    return role_of(round_, keys, state)
+    pairs, blank = keys.of(round_.terms.shufflers[hop].verifying), bytearray(SECRET_SIZE)
+    return Shuffler(round_, keys=pairs, state=state or ShufflerState(blank), bulk=bulk)

@@ -7,29 +7,28 @@ Uploads are acknowledged after they are on the disk. SPEC section 10.
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Awaitable
+
+from msgspec import Struct
 
 from coatcheck.entropy import system
 from coatcheck.errors import TwoFaces
-from coatcheck.protocol.agreement import countersign, read_signed, settle, write_signed
+from coatcheck.protocol.agreement import SignedTerms, countersign, read_signed, settle, write_signed
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.shuffler import MOVES, Phase, fresh_state
 from coatcheck.protocol.terms import read_terms
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
-from coatcheck.services.http.app import Application
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.http.connections import Receive, Scope, Send, respond
-from coatcheck.services.http.deliveries import check_batch, delivery_headers, read_delivery
+from coatcheck.services.http.connections import Wire
+from coatcheck.services.http.deliveries import delivery
 from coatcheck.services.http.problems import Problem
-from coatcheck.services.keyring import Keyring, key_files
-from coatcheck.services.rounds import Rounds
+from coatcheck.services.http.routes import ROUND, Digest, Header, Reply, Route
+from coatcheck.services.rounds import RoundService
 from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler.intake import Intake
 from coatcheck.services.shuffler.jobs import release
-from coatcheck.services.shuffler.rounds import ShufflerLiveRound, blank_role, live_round
-from coatcheck.services.shuffler.routes import ROUTES
-from coatcheck.services.workers import Workers
-from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore, shuffler_store
+from coatcheck.services.shuffler.rounds import RoundStatus, ShufflerLiveRound, role_of
+from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
 
 _REST = 9.0
 """How many times as long as a release took nothing is released again, if it fell short."""
@@ -43,10 +42,30 @@ _STEPS = {
     "expire": ("abandoned", ", because its crowd did not come in time"),
 }
 """How each move is counted and logged."""
+_TOKEN = Header("coatcheck-token", "An enrolment token, if asked for.", required=False)
 
 
-class ShufflerService:
+class Offer(Struct, frozen=True):
+    """What a person needs to take part: the terms, and where the board is."""
+
+    signed: SignedTerms
+    board: str
+    status: RoundStatus
+
+
+class Abandonment(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether the operator is sure."""
+
+    sure: bool
+
+
+class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLiveRound]):
     """One shuffler for many rounds."""
+
+    role = "shuffler"
+    moves = MOVES
+    settings_type = ShufflerSettings
+    store_type = ShufflerStore
 
     def __init__(
         self,
@@ -55,80 +74,67 @@ class ShufflerService:
         store: ShufflerStore | None = None,
         clock: Clock | None = None,
     ) -> None:
-        self.settings = settings
-        self.store = store or shuffler_store(settings.store_url)
-        self.clock = clock or Clock()
-        self.keyring = Keyring(key_files(settings))
-        self.trusted = settings.trusted_keys()
+        super().__init__(settings, store=store, clock=clock)
         self._unclean = True
-        self.peers = HttpClient(ca=settings.ca_file, timeout=settings.peer_timeout)
-        self.workers = Workers()
-        self.app = Application("shuffler", settings, self.store, self.step, self.load)
-        self.rounds: Rounds[ShufflerRound, ShufflerLiveRound] = Rounds(
-            self.app,
-            moves=MOVES,
-            read=self.store.rounds,
-            hold=self._hold,
-            advance=self._advance,
-        )
-        self.intake = Intake(
-            settings, store=self.store, app=self.app, clock=self.clock, rounds=self.rounds
-        )
+        self.intake = Intake(self)
         self.commits = self.intake.commits
-        self.app.loops += [self.commits.run]
-        self.app.endings += [self._end]
-        self.app.serve(ROUTES, self)
+        self.loops += [self.commits.run]
 
-    # -- what people and roles ask
+    # -- for everybody
 
-    async def upload(self, digest: bytes, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take an upload of a round that is here."""
-        await self.intake.upload(self.rounds.found(digest), scope, receive, send)
+    async def list_rounds(self) -> list[RoundStatus]:
+        """List the rounds."""
+        return [live.status() for live in self.rounds.values()]
 
-    async def accept(self, digest: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+    async def offer(self, digest: Digest) -> Offer:
+        """Give the signed terms of a round and where it stands."""
+        live, board = self.found(digest), self.settings.value(self.settings.board)
+        return Offer(signed=read_signed(live.stored.signed), board=board, status=live.status())
+
+    def upload(self, digest: Digest, wire: Wire) -> Awaitable[None]:
+        """Hand in a sealed report for a signed receipt; the same bytes are no second report."""
+        return self.intake.upload(self.found(digest), wire)
+
+    # -- for the server and for the shuffler before
+
+    def batch(self, digest: Digest, wire: Wire) -> Awaitable[None]:
         """Take the batch of the shuffler before; the same one twice is one."""
-        live = self.rounds.found(digest)
+        live = self.found(digest)
         if live.hop is None:
             raise Problem("closed", "the round is over, and its key was taken away")
         if not live.hop:
             raise Problem("refused", "the first shuffler takes uploads, not batches")
-        sender = live.round.terms.shufflers[live.hop - 1].verifying
-        limit = self.settings.batch_limit
-        raw = await read_delivery(scope, receive, digest=digest, sender=sender, limit=limit)
-        await asyncio.to_thread(check_batch, raw, live.round, hop=live.hop - 1)
-        fence = self.app.leadership.fence
-        if not await asyncio.to_thread(self.store.accept, digest, raw, fence=fence):
-            raise Problem("conflict", "another batch of this round came first, and stays")
-        await self.refresh()
-        await respond(send, 200, b"{}", media=b"application/json")
+        return self.receive_batch(live, wire, hop=live.hop - 1)
 
-    async def sign(self, raw: bytes) -> bytes:
-        """Counter-sign terms, once per name."""
-        signed = read_signed(raw)
-        fence = self.app.leadership.fence
+    async def sign(self, body: SignedTerms) -> SignedTerms:
+        """Counter-sign terms of a known server, once per name."""
         memory: dict[str, bytes] = {}
-        answer = countersign(signed, keys=self._signer(signed.document), pledged=memory)
+        answer = countersign(body, keys=self._signer(body.document), pledged=memory)
         ((name, digest),) = memory.items()
+        await self._pledge(name, digest)
+        return answer
+
+    async def _pledge(self, name: str, digest: bytes) -> None:
+        """Remember which terms are signed under a name; a second version is refused."""
+        fence = self.leadership.fence
         if await asyncio.to_thread(self.store.pledge, name, digest, fence=fence) != digest:
             raise TwoFaces(f"round {name!r} is already signed with other terms: use a new name")
-        return write_signed(answer)
 
-    async def open(self, digest: bytes, raw: bytes) -> None:
+    async def open_round(self, digest: Digest, body: SignedTerms) -> RoundStatus:
         """Open a round on terms that everybody signed."""
-        signed = read_signed(raw)
-        round_ = settle(signed)
-        if round_.digest != digest:
+        round_ = settle(body)
+        if round_.digest.hex() != digest:
             raise Problem("malformed", "these terms are of another round than the address says")
-        self._signer(signed.document)
-        blank_role(round_, self.keyring)  # what cannot be led is refused before it is stored
-        name, fence = round_.terms.round, self.app.leadership.fence
-        if await asyncio.to_thread(self.store.pledge, name, digest, fence=fence) != digest:
-            raise TwoFaces("this name is pledged to other terms")
+        self._signer(body.document)
+        role_of(round_, self.keyring)  # what cannot be led is refused before it is stored
+        name, fence = round_.terms.round, self.leadership.fence
+        await self._pledge(name, round_.digest)
         secret = bytes(fresh_state(system()).secret)
-        fresh = ShufflerRound(digest, name, write_signed(signed), secret=secret)
+        fresh = ShufflerRound(round_.digest, name, write_signed(body), secret=secret)
         await asyncio.to_thread(self.store.begin, fresh, fence=fence)
         faults.reach("shuffler.opened")
         await self.refresh()
+        return self.found(digest).status()
 
     def _signer(self, document: str) -> KeyPairs:
         """Find this shuffler's key in terms; those of an unknown server are refused."""
@@ -138,30 +144,48 @@ class ShufflerService:
         mine = [party for party in terms.shufflers if self.keyring.has(party.verifying)]
         if len(mine) != 1:
             raise Problem("refused", "these terms name another shuffler, or this one twice")
-        keys = self.keyring.of(mine[0].verifying)
-        if mine[0].sealing != keys.opening.public_raw.hex():
-            raise Problem("refused", "these terms name another sealing key for this shuffler")
-        return keys
+        return self.keyring.of(mine[0].verifying)
+
+    # -- for the operator
+
+    async def abandon(self, digest: Digest, body: Abandonment) -> RoundStatus:
+        """Give a round up: nothing of it leaves, and everything of it is forgotten."""
+        live = self.found(digest)
+        if not body.sure:
+            raise Problem("unprocessable", "say sure: true to give the round up for good")
+        if not MOVES.allows(live.stored.phase, "abandon"):
+            raise Problem("closed", f"the round is {live.stored.phase.value} already")
+        await self._move(live, "abandon")
+        return live.status()
+
+    async def close(self, digest: Digest) -> RoundStatus:
+        """Close a round whose time is over and whose crowd is there, without waiting for a look."""
+        live = self.found(digest)
+        if live.stored.phase is Phase.OPEN and self.clock.now() < live.round.terms.closes:
+            raise Problem("refused", "the terms keep this round open longer: wait, or abandon it")
+        if live.stored.phase is Phase.OPEN and not self._enough(live):
+            raise Problem("refused", "a group is below its minimum crowd: wait, or abandon it")
+        await self.advance(live)
+        return live.status()
 
     # -- what happens by itself
 
-    async def load(self) -> None:
-        """Read the rounds, and count their crowds, when this process begins to lead."""
-        await self.rounds.load()
-
     async def refresh(self) -> None:
         """Read the rounds again; those that are new are counted."""
-        await self.rounds.refresh()
+        await super().refresh()
         await self.intake.recount()
 
-    def _hold(self, stored: ShufflerRound) -> ShufflerLiveRound:
-        return live_round(stored, self.keyring, self.store.crowd(stored.digest))
+    def hold(self, stored: ShufflerRound) -> ShufflerLiveRound:
+        """Make a live round of its record, and count its crowd."""
+        round_, crowd = settle(read_signed(stored.signed)), self.store.crowd(stored.digest)
+        return ShufflerLiveRound(
+            round=round_, stored=stored, keys=self.keyring, crowd=Counter(crowd)
+        )
 
     async def step(self) -> None:
         """Look at every round that is not over."""
-        await self.rounds.step()
-        await self.intake.recount()
-        self.app.metrics.waiting.set(self.commits.waiting)
+        await super().step()
+        self.metrics.waiting.set(self.commits.waiting)
         if self._unclean:
             await self._clean()
 
@@ -173,20 +197,20 @@ class ShufflerService:
         finally:
             self._unclean = self._unclean or not clean
 
-    async def _advance(self, live: ShufflerLiveRound) -> None:
+    async def proceed(self, live: ShufflerLiveRound) -> None:
         """Close, release, deliver or give up, whatever is due."""
         if live.stored.phase is Phase.OPEN:
-            if self.enough(live):
-                await self.app.attempt("close", lambda: self._close(live))
+            if self._enough(live):
+                await self.attempt("close", lambda: self._close(live))
             elif live.role is not None and live.role.expired(now=self.clock.now()):
-                await self.app.attempt("abandon", lambda: self._move(live, "expire"))
+                await self.attempt("abandon", lambda: self._move(live, "expire"))
         if live.stored.phase is Phase.CLOSED:
-            await self.app.attempt("release", lambda: self._release(live))
+            await self.attempt("release", lambda: self._release(live))
         if live.stored.phase is Phase.RELEASED:
-            done = await self.app.attempt("deliver", lambda: self._deliver(live))
+            done = await self.attempt("deliver", lambda: self._deliver(live))
             live.tried(done=done, tick=self.settings.tick)
 
-    def enough(self, live: ShufflerLiveRound) -> bool:
+    def _enough(self, live: ShufflerLiveRound) -> bool:
         """Tell whether a round can close, and has more than when it last fell short.
 
         After a long release that fell short the round rests, open for uploads: otherwise rubbish
@@ -205,8 +229,7 @@ class ShufflerService:
 
     async def _release(self, live: ShufflerLiveRound) -> None:
         now, begun = self.clock.now(), time.monotonic()
-        given = (self.settings, live.round.digest, self.app.leadership.fence)
-        if await self.workers.run_with_store(release, self.store, shuffler_store, *given):
+        if await self.work(release, live):
             await self._done(live, "release")
         elif live.role is None or live.role.expired(now=now):
             await self._move(live, "expire")
@@ -216,23 +239,13 @@ class ShufflerService:
             live.rest = time.monotonic() + (took * _REST if took > _QUICK else 0)
             await self._move(live, "reopen")
 
-    async def abandon(self, live: ShufflerLiveRound) -> None:
-        """Give a round up: nothing of it leaves, everything of it is forgotten."""
-        await self._move(live, "abandon")
-
     async def _deliver(self, live: ShufflerLiveRound) -> None:
-        digest = live.round.digest
-        raw = await asyncio.to_thread(self.store.batch, digest)
         mine = live.round.terms.shufflers[live.hop or 0].verifying
-        headers = delivery_headers(raw, digest=digest, signing=self.keyring.of(mine).signing)
-        faults.reach("shuffler.deliver")
-        url = f"{self.settings.value(self.settings.next)}/rounds/{digest.hex()}/batch"
-        await self.peers.send(url, raw, headers=headers)
-        faults.reach("shuffler.delivered")
+        await self.deliver(live, "batch", to=self.settings.next, signer=mine)
         await self._move(live, "forget")
 
     async def _move(self, live: ShufflerLiveRound, move: str) -> None:
-        fence = self.app.leadership.fence
+        fence = self.leadership.fence
         await asyncio.to_thread(self.store.move, live.round.digest, move, fence=fence)
         await self._done(live, move)
 
@@ -240,9 +253,22 @@ class ShufflerService:
         if move in _STEPS:
             # Something was forgotten: the disk is looked after until it has forgotten it too.
             self._unclean = True
-            self.rounds.done(live, *_STEPS[move])
+            self.done(live, *_STEPS[move])
         await self.refresh()
 
-    async def _end(self) -> None:
-        await self.peers.close()
-        self.workers.close()
+    table = (
+        Route(
+            *("POST", f"{ROUND}/uploads", upload),
+            gives=Reply,
+            status=201,
+            reads=(_TOKEN,),
+            problems=(403, 409, 425, 429, 507),
+        ),
+        Route("GET", "/rounds", list_rounds, problems=(503,)),
+        Route("POST", "/rounds", sign, problems=(403, 409, 507)),
+        Route("GET", ROUND, offer),
+        Route("PUT", ROUND, open_round, problems=(403, 409, 507)),
+        delivery(f"{ROUND}/batch", batch),
+        Route("POST", f"{ROUND}/abandonment", abandon, operator=True, problems=(409, 507)),
+        Route("POST", f"{ROUND}/closing", close, operator=True, problems=(409, 507)),
+    )

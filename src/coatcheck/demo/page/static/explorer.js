@@ -91,12 +91,12 @@ export class Explorer {
   /** Show an exact answer of the library. */
   print(found) {
     const { crowd, epsilon, share, mechanism } = this.knobs;
-    const design = found.designs.find(({ name }) => name === mechanism) ?? found.designs[0];
-    this.figures(design.error, design.local, `exact, by the library: ${design.name}, read by ${design.decode}`);
+    const design = found.designs.find((one) => one.mechanism === mechanism) ?? found.designs[0];
+    this.figures(design.error, design.local_epsilon, `exact, by the library: ${design.mechanism}, read by ${design.decode}`);
     $("plan").textContent = `${found.plan}\n\n${found.promise}`;
     $("command").textContent = found.command;
     $("python").textContent = found.python;
-    $("knobs").dataset.exact = JSON.stringify({ crowd, epsilon, share, error: design.error, local: design.local, name: design.name });
+    $("knobs").dataset.exact = JSON.stringify({ crowd, epsilon, share, error: design.error, local: design.local_epsilon, name: design.mechanism });
   }
 
   curves({ people, epsilon, mechanism }) {

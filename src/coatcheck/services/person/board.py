@@ -5,15 +5,14 @@ forked is refused, and both signed checkpoints stay on the disk as the proof. SP
 """
 
 from pathlib import Path
-from typing import Any, TypeVar
-
-import msgspec
+from typing import Any, Final
 
 from coatcheck.errors import Refused, TwoFaces
 from coatcheck.protocol.agreement import SettledTerms
 from coatcheck.protocol.keyfiles import write_bytes
 from coatcheck.protocol.merkle import check_inclusion
 from coatcheck.protocol.notices import LETTER_LEAF, Checkpoint
+from coatcheck.protocol.records import read_document
 from coatcheck.protocol.verification import (
     VerifiedBulletin,
     VerifiedCheckpoint,
@@ -22,7 +21,7 @@ from coatcheck.protocol.verification import (
 )
 from coatcheck.services.http.client import HttpClient
 
-_T = TypeVar("_T")
+_STRANGE: Final = "the board's answer is not what its documents say: ask its operator"
 
 
 class BoardView:
@@ -44,7 +43,7 @@ class BoardView:
     async def follow(self) -> VerifiedCheckpoint:
         """Fetch the board's checkpoint, check that it continues the last one, and keep it."""
         raw = await self._peers.get(f"{self.url}/checkpoint")
-        board = bytes.fromhex(self.round.terms.board.verifying)
+        board = self.round.terms.board.verifying
         point = follow(raw, board=board, before=None)  # the signature, before anything else
         before = Checkpoint.decode(self._kept.read_bytes()) if self._kept.exists() else None
         if before is None:
@@ -64,13 +63,13 @@ class BoardView:
         """Check that a bulletin is in the log that the board signs for everybody."""
         point = await self.follow()
         url = f"{self.url}/rounds/{self.round.digest.hex()}/place"
-        place = _read(await self._peers.get(url), int)
+        place = read_document(await self._peers.get(url), int, _STRANGE)
         path = await self._included(place, point)
         verify_heading(bulletin.heading, self.round, point=point, place=place, path=path)
 
     async def check_letter(self, posting: bytes, answer: bytes) -> None:
         """Check that a letter is in the log, at the place that the board's answer names."""
-        place = _read(answer, dict[str, Any]).get("place")
+        place = read_document(answer, dict[str, Any], _STRANGE).get("place")
         if not isinstance(place, int):
             raise Refused("the board does not say where it shows your letter: it may be lost")
         point = await self.follow()
@@ -90,18 +89,9 @@ class BoardView:
     async def _path(self, url: str) -> list[bytes]:
         """Fetch a proof; a board that has none is told as one that shows two faces."""
         try:
-            proof = _read(await self._peers.get(url), dict[str, list[str]])
+            proof = read_document(await self._peers.get(url), dict[str, list[str]], _STRANGE)
             return [bytes.fromhex(step) for step in proof["path"]]
         except (Refused, KeyError, ValueError):
             raise TwoFaces(
                 "the board gives no proof that its log only grew and shows this: do not rely on it"
             ) from None
-
-
-def _read(raw: bytes, kind: type[_T]) -> _T:
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except msgspec.MsgspecError:
-        raise Refused(
-            "the board's answer is not what its documents say: ask its operator"
-        ) from None

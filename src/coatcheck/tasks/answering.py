@@ -1,20 +1,18 @@
-"""The one door through which the server runs a task, and the order in which it shows the reports.
+"""How the server runs a task: in canonical order, and with its promises checked.
 
-Reports reach the server in a uniformly random order, so an answer that depends on the order would
-be a draw that nobody asked for. Sorting the reports by their own content before the task sees them
-makes any deterministic function exactly equivariant on distinct reports; equal reports stay in the
-shuffler's order. This file sees estimates and notes, never keys. Paper, problem settings.
+Reports reach the server in a random order, so an answer that depends on that order would depend on
+chance. Therefore the reports are sorted by content before the task sees them. Every deterministic
+task is then equivariant on distinct reports; equal reports stay in the shuffler's order.
+This file sees estimates and notes, never keys. Paper, problem settings.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from coatcheck.errors import Misuse, Refused
 from coatcheck.tasks.answers import (
     Answers,
-    AnswerSize,
     Floats,
     Notes,
     Positions,
@@ -31,9 +29,9 @@ def answer(
     notes: Sequence[Notes] | None = None,
     canonical: bool = True,
 ) -> list[Answers]:
-    """Run a task on estimates, one array a group, and return one answer a report.
+    """Run a task on estimates, one array per group, and return one answer per report.
 
-    *Guarantee:* what is returned exposes at most what `task.exposed` states, or nothing is.
+    *Guarantee:* the answers expose at most what `task.exposed` states; otherwise none is returned.
     """
     groups = _checked(task, estimates)
     _check_notes(notes, groups)
@@ -59,47 +57,11 @@ def canonical_order(estimates: Floats, notes: Notes | None = None) -> Positions:
     return np.lexsort(keys[::-1])
 
 
-@dataclass(frozen=True)
-class Canonical:
-    """A task that sees its reports sorted by content, which makes a deterministic one equivariant.
-
-    *Assumes:* the task is deterministic. Equal reports are interchangeable and stay as they came.
-    """
-
-    task: Task
-
-    @property
-    def name(self) -> str:
-        """The name of the task within."""
-        return self.task.name
-
-    @property
-    def groups(self) -> tuple[str, ...]:
-        """The groups of the task within."""
-        return self.task.groups
-
-    def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
-        """Sort, run, unsort."""
-        return answer(self.task, estimates)
-
-    def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """What the task within states."""
-        return self.task.exposed(sizes)
-
-    def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:
-        """What the task within states."""
-        return self.task.answer_size(dimensions)
-
-    def params(self) -> dict[str, object]:
-        """The parameters of the task within."""
-        return self.task.params()
-
-
 def _checked(task: Task, estimates: Sequence[Floats]) -> list[Floats]:
     if len(estimates) != len(task.groups):
         raise Misuse(
             f"task {task.name} has {len(task.groups)} groups {task.groups}, "
-            f"but {len(estimates)} arrays were given; give one array a group"
+            f"but {len(estimates)} arrays were given; give one array per group"
         )
     groups = [np.asarray(group, dtype=np.float64) for group in estimates]
     for name, group in zip(task.groups, groups, strict=True):
@@ -112,7 +74,7 @@ def _checked(task: Task, estimates: Sequence[Floats]) -> list[Floats]:
 
 def _check_notes(notes: Sequence[Notes] | None, groups: list[Floats]) -> None:
     if notes is not None and [len(note) for note in notes] != [len(group) for group in groups]:
-        raise Misuse("there must be one note a report, in arrays like the estimates")
+        raise Misuse("there must be one note per report, in arrays like the estimates")
 
 
 def _sorted(

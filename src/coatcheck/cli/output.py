@@ -1,0 +1,91 @@
+"""What commands print: a document as JSON, as lines or as tables; hints go to standard error."""
+
+import json
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from coatcheck.protocol.keyfiles import document
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_WIDTH = 100  # columns that the widest table needs
+
+
+def show(
+    found: Any, *, as_json: bool, text: str | Callable[[], Iterable["str | Table"]] = ""
+) -> None:
+    """Print a result: one JSON document (NaN and infinity as null), or its text.
+
+    The text is a plain one, or lines with rich's markup and tables; by default one line per field.
+    """
+    if as_json:
+        click.echo(document(found), nl=False)
+    elif text and isinstance(text, str):
+        click.echo(text)
+    elif isinstance(text, str):
+        wide = max(map(len, found), default=0)
+        for name, field in found.items():
+            told = json.dumps(field) if isinstance(field, dict | list) else field
+            click.echo(f"{name.replace('_', ' '):<{wide}}  {told}")
+    else:
+        from rich.console import Console  # noqa: PLC0415 - only where a table is printed
+
+        console = Console(highlight=False)
+        # A narrower terminal breaks lines, which is better than a figure cut short.
+        console.width = max(console.width, _WIDTH)
+        for part in text():
+            console.print(part)
+
+
+def table(
+    headings: Sequence[str], rows: Iterable[Sequence[str]], *, right: Collection[str], **look: Any
+) -> "Table":
+    """Return a table; columns with these headings are aligned to the right."""
+    from rich import box  # noqa: PLC0415 - only where a table is printed
+    from rich.table import Table  # noqa: PLC0415 - only where a table is printed
+
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, **look)
+    for heading in headings:
+        made.add_column(heading, justify="right" if heading in right else "left")
+    for row in rows:
+        made.add_row(*row)
+    return made
+
+
+def service_table(service: Mapping[str, Any], unit: str) -> "Table":
+    """Return how well people were served, beside what they could have had."""
+    headings = ("", "served", "pairs", "mean distance", "median", "within radius")
+    rows = [
+        (
+            label,
+            f"{row['served']:,}",
+            f"{row['pairs']:,}",
+            length(row["mean_distance"], unit),
+            length(row["median_distance"], unit),
+            "" if math.isnan(row["within"]) else f"{row['within']:.1%}",
+        )
+        for label, row in (
+            ("private", service["private"]),
+            ("without noise", service["without_noise"]),
+            ("partners at random", service["at_random"]),
+        )
+    ]
+    return table(headings, rows, right=headings[1:])
+
+
+def hint(text: str) -> None:
+    """Print something that is not the result, to standard error."""
+    click.echo(f"coatcheck: {text}", err=True)
+
+
+def length(value: float, unit: str) -> str:
+    """Write a distance to three digits, in kilometres from 1,000 metres up."""
+    if math.isnan(value):
+        return "-"
+    if unit == "m" and value >= 1_000:
+        return f"{value / 1_000:.2f} km"
+    return f"{value:.0f} m" if unit == "m" else f"{value:.3g}"

@@ -1,0 +1,92 @@
+"""Records and documents: what all layouts of bytes share, and how JSON is read.
+
+A record has a head of fixed size, and perhaps a signature at the end. Knows neither keys nor what
+a record is about. SPEC section 7.
+"""
+
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final, TypeVar
+
+import msgspec
+
+from coatcheck.errors import Error, Malformed
+
+VERSION: Final = 1
+_T = TypeVar("_T")
+
+
+class Layout:
+    """The head of a record: its version, then fields of fixed sizes, with zeros between them.
+
+    Attributes:
+        size: its bytes.
+    """
+
+    def __init__(self, name: str, form: str) -> None:
+        self._name = name
+        self._struct = struct.Struct(form)
+        self._zeros = bytes(form.count("x"))
+        self._blank = struct.calcsize(form.partition("x")[0])
+        self.size = self._struct.size
+
+    def pack(self, *fields: Any) -> bytes:
+        """Write the fields after the version."""
+        return self._struct.pack(VERSION, *fields)
+
+    def unpack(self, raw: bytes) -> list[Any]:
+        """Read the fields at the beginning of a record; the version and the zeros are checked."""
+        if len(raw) < self.size:
+            raise Malformed(f"this {self._name} is cut off")
+        version, *fields = self._struct.unpack_from(raw)
+        if version != VERSION or not raw.startswith(self._zeros, self._blank):
+            raise Malformed(f"this {self._name} is of another version")
+        return fields
+
+
+@dataclass(frozen=True)
+class Signed:
+    """A record that ends in the signature of whoever wrote it.
+
+    Attributes:
+        label: what the signature begins with, so that it holds for no other kind of record.
+    """
+
+    label: ClassVar[bytes]
+    signature: bytes = field(default=b"", kw_only=True)
+
+    def body(self) -> bytes:
+        """Write everything but the signature."""
+        raise NotImplementedError
+
+    def signed_part(self) -> bytes:
+        """What is signed."""
+        return self.label + self.body()
+
+    def encode(self) -> bytes:
+        """Write the record."""
+        return self.body() + self.signature
+
+    def sign(self, sign: Callable[[bytes], bytes]) -> bytes:
+        """Sign the record and write it."""
+        body = self.body()
+        return body + sign(self.label + body)
+
+
+def cut(raw: bytes, start: int, counts: list[tuple[int, int]]) -> tuple[tuple[bytes, ...], ...]:
+    """Cut bytes from a place on into groups, each of so many items of one size, to the end."""
+    groups = []
+    for count, size in counts:
+        end = start + count * size
+        groups.append(tuple(raw[at : at + size] for at in range(start, end, size)))
+        start = end
+    return tuple(groups)
+
+
+def read_document(raw: bytes, kind: type[_T], what: str, *, error: type[Error] = Malformed) -> _T:
+    """Read a JSON document strictly; `what` begins the sentence that says what is wrong."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
+        raise error(f"{what}: {wrong}") from None

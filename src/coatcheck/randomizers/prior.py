@@ -1,0 +1,209 @@
+r"""Priors: what is publicly known of where people are.
+
+A prior is public data: a census grid, a street network, a list of venues, or the density that
+earlier rounds' noisy reports showed. Private data must never be one. Mechanisms are chosen for it
+and reports are read by it; both cost no privacy, because a prior says nothing of the people who
+report.
+
+    >>> prior = Prior.from_points([(0.1, 0.2), (0.1, 0.3), (0.8, 0.8)])
+    >>> len(prior.points), prior.source
+    (3, '3 places')
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from coatcheck.domains import Ball, Box, Categories, Domain, Floats, Product
+from coatcheck.domains.places import read_places
+from coatcheck.entropy import Entropy
+from coatcheck.errors import Misuse
+from coatcheck.randomizers.cells import Cells
+from coatcheck.randomizers.contract import Randomizer, Reports
+from coatcheck.randomizers.reading import read
+
+_BLURS: Final = 4  # a venue speaks for its neighbourhood too
+_FINE: Final = 2_304
+_TOO_FEW: Final = "a prior needs at least two different places; one place is no density"
+
+
+@dataclass(frozen=True, eq=False)
+class Prior:
+    """A public density of people.
+
+    Attributes:
+        points: places in the user's units, (n, d), or labels, (n,); empty for the even prior.
+        weights: how many people each stands for.
+        source: where it is from, for messages.
+    """
+
+    points: NDArray[Any]
+    weights: Floats
+    source: str
+
+    # -- where priors come from
+
+    @classmethod
+    def from_points(cls, points: Any, *, weights: ArrayLike | None = None) -> "Prior":
+        """Return the prior of public places, one row each, or of labels.
+
+        *Assumes:* the places are public, never those of the people who will report.
+        """
+        return cls._checked(points, weights, source="")
+
+    @classmethod
+    def from_grid(cls, grid: ArrayLike, *, domain: Box) -> "Prior":
+        """Return the prior of a raster over a box: `grid[i, j]` people in that cell.
+
+        The first index runs along the first axis of the box from `lo` to `hi`, and so on.
+        """
+        counts = np.asarray(grid, dtype=np.float64)
+        if not isinstance(domain, Box) or counts.ndim != domain.dimension or counts.size < 2:
+            raise Misuse(
+                f"a grid needs a Box with one axis per index, got the shape {counts.shape}"
+            )
+        _check_weights(counts)
+        sides = [(np.arange(count) + 0.5) / count * 2 - 1 for count in counts.shape]
+        places = np.stack(np.meshgrid(*sides, indexing="ij"), axis=-1)
+        full = counts > 0
+        shape = " x ".join(map(str, counts.shape))
+        values = domain.from_unit(places[full])
+        return cls._checked(values, counts[full], source=f"a grid of {shape} cells")
+
+    @classmethod
+    def from_file(cls, path: str | Path, *, columns: Sequence[str] = ()) -> "Prior":
+        """Return the prior of a CSV or GeoJSON file of places, read strictly and as a whole.
+
+        A value that cannot be read is an error that names its line and column.
+        """
+        table = read_places(Path(path), columns=columns)
+        return cls._checked(table.values, None, source=table.source)
+
+    @classmethod
+    def learned_from(cls, rounds: Iterable[tuple[Randomizer, Reports]]) -> "Prior":
+        """Return the density that earlier rounds' noisy reports show; this costs no privacy.
+
+        Each round is its randomizer and its reports, all on one domain. Rounds that are too small
+        to learn from add nothing.
+        """
+        points, weights, domains, count = [], [], set(), 0
+        for made, reports in rounds:
+            domains.add(made.domain)
+            if "learned" not in made.decodes or isinstance(made.domain, Product):
+                raise Misuse(f"a density cannot be learned from {made.name} on {made.domain}")
+            found = read(made, np.asarray(reports))
+            if found.learned:
+                points.append(made.domain.values(found.cells.points))
+                weights.append(found.density * len(reports))
+                count += len(reports)
+        if len(domains) > 1:
+            raise Misuse("earlier rounds were on different domains; learn a prior from each")
+        if not points:
+            raise Misuse("the earlier rounds have too few reports to learn from: use Prior.even()")
+        everybody = np.concatenate(points), np.concatenate(weights)
+        return cls._checked(*everybody, source=f"{count:,} earlier reports")
+
+    @classmethod
+    def even(cls, domain: Domain) -> "Prior":
+        """Return the prior of somebody who knows nothing: every place of a domain alike."""
+        return cls(np.empty((0, domain.dimension)), np.empty(0), "people spread evenly")
+
+    @classmethod
+    def _checked(cls, points: Any, weights: ArrayLike | None, *, source: str) -> "Prior":
+        rows = np.asarray(points)
+        if rows.dtype.kind not in "fiuU" or rows.ndim not in {1, 2}:
+            raise Misuse("a prior is made of places, one row of numbers each, or of labels")
+        if rows.dtype.kind != "U":
+            rows = rows.astype(np.float64)
+            rows = rows if rows.ndim == 2 else rows[:, None]
+            if not np.isfinite(rows).all():
+                row, axis = np.argwhere(~np.isfinite(rows))[0]
+                raise Misuse(
+                    f"place {row} of the prior, axis {axis}: {rows[row, axis]} is no place"
+                )
+        if len(rows) < 2:
+            raise Misuse(_TOO_FEW)
+        share = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
+        if share.shape != (len(rows),):
+            raise Misuse(f"a prior needs one weight per place, {len(rows)}, got {share.shape}")
+        _check_weights(share)
+        if len(np.unique(rows[share > 0], axis=0)) < 2:
+            raise Misuse(_TOO_FEW)
+        kept = rows.copy()
+        kept.setflags(write=False)
+        return cls(kept, share, source or f"{len(rows):,} places")
+
+    # -- what priors are used for
+
+    @property
+    def is_even(self) -> bool:
+        """Return whether this is the prior of somebody who knows nothing."""
+        return len(self.points) == 0
+
+    def on(self, cells: Cells) -> Floats:
+        """Return the share of people in each cell of a domain."""
+        if self.is_even:
+            return cells.even
+        found = cells.count(*self._inside(cells.domain))
+        for _ in range(_BLURS):
+            found = cells.smooth(found)
+        return np.asarray(found / found.sum())
+
+    def draw(self, domain: Domain, size: int, entropy: Entropy) -> Any:
+        """Return values of so many made-up people, in the user's units."""
+        if isinstance(domain, Product):
+            raise Misuse("a prior is of one field: give one prior per field")
+        if self.is_even:
+            cells = Cells.of(domain, most=_FINE)
+            return domain.values(cells.points[entropy.below(len(cells.points), size)])
+        points, weights = self._inside(domain)
+        upto = np.cumsum(weights)
+        rows = np.searchsorted(upto, entropy.uniforms(size) * upto[-1], side="right")
+        return domain.values(points[np.minimum(rows, len(points) - 1)])
+
+    def check_not(self, values: Any) -> None:
+        """Refuse if this prior was made of the very values that are to be protected."""
+        rows = np.asarray(values)
+        if self.is_even or rows.size != self.points.size or rows.dtype.kind not in "fiuU":
+            return
+        own = np.sort(self.points.reshape(len(rows), -1), axis=0)
+        if (own == np.sort(rows.reshape(len(rows), -1), axis=0)).all():
+            raise Misuse(
+                "this prior holds the very values that are to be protected; a prior is public "
+                "data, such as a census or last year's published map"
+            )
+
+    def _inside(self, domain: Box | Ball | Categories) -> tuple[NDArray[np.int64], Floats]:
+        """Return the lattice points and weights of the places that lie in a domain."""
+        labels = self.points.dtype.kind == "U"
+        if isinstance(domain, Categories) != labels:
+            raise Misuse(f"a prior of {'labels' if labels else 'places'} does not fit {domain}")
+        if isinstance(domain, Categories):
+            held = np.asarray(np.isin(self.points, domain.labels))
+        elif self.points.shape[1] != domain.dimension:
+            raise Misuse(
+                f"the prior's places have {self.points.shape[1]} coordinates, the domain has "
+                f"{domain.dimension}"
+            )
+        elif isinstance(domain, Box):
+            above, below = self.points >= domain.lo, self.points <= domain.hi
+            held = np.asarray((above & below).all(axis=1))
+        else:
+            held = np.asarray(np.linalg.norm(self.points, ord=domain.p, axis=1) <= domain.radius)
+        weights = self.weights * held
+        if not weights.sum() > 0:
+            raise Misuse(
+                f"none of the prior's places ({self.source}) lies in the domain; are latitude and "
+                "longitude swapped, or is it another city?"
+            )
+        points: Any = self.points[held]
+        return domain.snap(points), weights[held]
+
+
+def _check_weights(weights: Floats) -> None:
+    if not (np.isfinite(weights).all() and (weights >= 0).all() and weights.sum() > 0):
+        raise Misuse("the weights of a prior are numbers of at least 0, and not all of them are 0")

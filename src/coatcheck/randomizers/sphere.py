@@ -1,0 +1,334 @@
+"""Sphere response: a public codebook of directions, exact in any dimension, in two bytes.
+
+The value is lifted to the sphere of one dimension more, as PrivUnit does. A report names a
+codeword: one of the `closest` nearest with probability β, else any of the `size`. So each of the
+nearest is at most e^ε times as likely as each of the others, by counting. Read as codeword / m it
+is unbiased: m is the mean component of a report along the lifted value. SPEC section 13.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cached_property
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from scipy import special
+
+from coatcheck.accounting.laws import TwoLevel
+from coatcheck.domains import Ball, Floats, Points
+from coatcheck.entropy import Entropy
+from coatcheck.errors import Misuse
+from coatcheck.randomizers.balls import LatticeBall
+from coatcheck.randomizers.codewords import Codewords
+from coatcheck.randomizers.contract import Decode, Randomizer, check_epsilon
+from coatcheck.randomizers.mixing import TOSSES, above, heads_for, spent
+from coatcheck.randomizers.prediction import evenly
+
+_MOST_DIMENSIONS: Final = 5000
+_MOST_CODEWORDS: Final = 1 << 16
+_MOST_REPORTS: Final = 1 << 32  # different ones, over all turns
+_USUAL_REPORTS: Final = 1 << 16  # so that a report is written in two bytes
+_MOST_ENTRIES: Final = 1 << 23  # integers of a codebook: about 40 ms for one report
+_USUAL: Final = 1 << 10  # codewords, unless so large an ε needs more
+_FEWEST_NEAR: Final = 4  # fewer near codewords cost more than 5 % of the error
+_LARGEST_SEED: Final = (1 << 53) - 1  # what every reader of JSON keeps exactly
+_NODES: Final = 1 << 14
+
+
+@dataclass(frozen=True, kw_only=True)
+class SphereResponse(Randomizer):
+    """One of the codewords nearest to the value, or any codeword.
+
+    Each report also names one of `turns` public turns of the codebook, drawn without looking at
+    the value. One codebook leans a little to its own side at every value; the turns average that
+    out. `lean` says what is left of it. More turns than usual cost bits of a report, and are worth
+    it where many people may hold nearly the same value.
+
+    `size`, `closest` and `turns` are chosen for ε and the dimension unless they are given: reports
+    of 16 bits, and 1,024 codewords unless ε is large.
+    """
+
+    name: ClassVar[str] = "sphere"
+    exact: ClassVar[bool] = True
+    decodes: ClassVar[tuple[Decode, ...]] = ("unbiased", "project")
+    domain: Ball
+    epsilon: float
+    size: int = 0
+    closest: int = 0
+    turns: int = 0
+    seed: int = 0
+    decode: Decode = "unbiased"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "epsilon", check_epsilon(self.epsilon))
+        if not isinstance(self.domain, Ball) or self.domain.p != 2:
+            raise Misuse(f"sphere response works on a Ball with p = 2, not on {self.domain}")
+        if self.domain.dimension > _MOST_DIMENSIONS:
+            raise Misuse(
+                f"sphere response works on at most {_MOST_DIMENSIONS} dimensions, "
+                f"got {self.domain.dimension}"
+            )
+        for name in ("size", "closest", "turns", "seed"):
+            if type(getattr(self, name)) is not int or getattr(self, name) < 0:
+                raise Misuse(f"{name} is a whole number from 0 on, got {getattr(self, name)!r}")
+        if not (self.size and self.closest):
+            self._choose_caps()
+        object.__setattr__(self, "turns", self.turns or max(1, _USUAL_REPORTS // self.size))
+        self._check_sizes()
+        self._check_decode(self.decode)
+
+    def _check_sizes(self) -> None:
+        if not 1 <= self.closest < self.size:
+            raise Misuse(f"near codewords are some of {self.size}, not all, got {self.closest}")
+        if self.size > _MOST_CODEWORDS or self.size * self.turns > _MOST_REPORTS:
+            raise Misuse(
+                f"there are at most 2^16 codewords and 2^32 reports, got {self.size} codewords "
+                f"with {self.turns} turns"
+            )
+        if self.size * self._width > _MOST_ENTRIES:
+            raise Misuse(
+                f"a codebook has at most {_MOST_ENTRIES} integers, got {self.size} codewords of "
+                f"{self._width}"
+            )
+        if self.seed > _LARGEST_SEED:
+            raise Misuse(f"a seed is below 2^53, got {self.seed}")
+
+    def _choose_caps(self) -> None:
+        """Take the smallest codebook with enough near codewords, and the best number of them."""
+        most = min(_MOST_CODEWORDS, 1 << ((_MOST_ENTRIES // self._width).bit_length() - 1))
+        size = self.size or _USUAL
+        while True:
+            near = self.closest or _leaning_most(self.epsilon, size, self._width)
+            if self.size or near >= _FEWEST_NEAR or 2 * size > most:
+                break
+            size *= 2
+        object.__setattr__(self, "size", size)
+        object.__setattr__(self, "closest", near)
+
+    @property
+    def _width(self) -> int:
+        """Return D, the dimensions of the sphere."""
+        return self.domain.dimension + 1
+
+    @property
+    def _codewords(self) -> Codewords:
+        half = self.domain.steps // 2
+        return Codewords(self.seed, self._width, self.size, self.turns, half)
+
+    # -- the promise
+
+    @cached_property
+    def heads(self) -> int:
+        """Return how many of 2^64 tosses of the coin choose a near codeword."""
+        return heads_for(self.epsilon, cap=self.closest, whole=self.size)
+
+    @property
+    def mixing(self) -> float:
+        """Return β, the probability of an answer that is meant."""
+        return self.heads / TOSSES
+
+    @property
+    def epsilon_spent(self) -> float:
+        """Return an upper bound on the ε that the mechanism really costs."""
+        return min(spent(self.heads, cap=self.closest, whole=self.size), self.epsilon)
+
+    @property
+    def law(self) -> TwoLevel:
+        """Return the two-level law: a cap has `closest` codewords of each turn.
+
+        Two caps miss each other in at most all of one, or all that the other leaves.
+        """
+        one = Fraction(TOSSES - self.heads, TOSSES * self.size)
+        apart = min(self.closest, self.size - self.closest)
+        return TwoLevel(
+            epsilon=self.epsilon_spent, cap=above(self.closest * one), apart=above(apart * one)
+        )
+
+    @property
+    def total_variation(self) -> float:
+        """Return the distance of two values whose near codewords overlap least."""
+        return self.mixing * self.law.apart / self.law.cap
+
+    def density(self, reports: Points, points: Points) -> Floats:
+        """Return the probability of each report from each point."""
+        named = np.asarray(reports)[:, 0]
+        possible = (named >= 0) & (named < self.size * self.turns)
+        turns, indices = np.divmod(np.where(possible, named, 0), self.size)
+        is_near = np.empty(len(points), dtype=np.bool_)
+        for rows, keys in self._codewords.keys(points, turns):
+            own = np.take_along_axis(keys, indices[rows, None], axis=1)
+            is_near[rows] = (keys > own).sum(axis=1) < self.closest
+        likely = np.where(is_near, self.mixing / self.closest, 0.0) + (1 - self.mixing) / self.size
+        return possible * likely / self.turns
+
+    def mass(self, report: Sequence[int], point: Sequence[int]) -> Fraction:
+        """Return the exact probability of one report from one point."""
+        (named,) = report
+        if not 0 <= named < self.size * self.turns:
+            return Fraction(0)
+        turn, index = divmod(named, self.size)
+        place = np.array([point], dtype=np.int64)
+        (_, found), *_ = self._codewords.nearest(place, np.array([turn]), self.closest)
+        heads = Fraction(self.heads, TOSSES)
+        far = (1 - heads) / self.size
+        return (far + heads / self.closest if index in found[0] else far) / self.turns
+
+    @property
+    def width(self) -> int:
+        """Return 1: a report is one number."""
+        return 1
+
+    @property
+    def low(self) -> Points:
+        """Return 0, the report of the first codeword."""
+        return np.zeros(1, dtype=np.int64)
+
+    @property
+    def high(self) -> Points:
+        """Return the largest report: a turn times `size`, plus a codeword's index."""
+        return np.array([self.size * self.turns - 1], dtype=np.int64)
+
+    # -- drawing
+
+    def _respond(self, points: Points, entropy: Entropy) -> Points:
+        # All four are drawn every time, so that the work does not tell how the coin fell.
+        n = len(points)
+        is_near = entropy.coins(self.heads, n)
+        turns = entropy.below(self.turns, n)
+        ranks = entropy.below(self.closest, n)
+        indices = entropy.below(self.size, n)
+        for rows, nearest in self._codewords.nearest(points, turns, self.closest):
+            chosen = np.take_along_axis(nearest, ranks[rows, None], axis=1)[:, 0]
+            indices[rows] = np.where(is_near[rows], chosen, indices[rows])
+        return (turns * self.size + indices)[:, None]
+
+    # -- reading
+
+    def _frame(self, reports: Points) -> Floats:
+        turns, indices = np.divmod(reports[:, 0], self.size)
+        if len(reports) and not (0 <= turns.min() and turns.max() < self.turns):
+            raise Misuse(f"reports are from 0 to {self.size * self.turns - 1}")
+        codewords = self._codewords
+        return codewords.turned_back(codewords.directions(indices), turns)
+
+    def _decode(self, reports: Floats, how: Decode) -> Floats:
+        places = reports[:, :-1] / self.strength
+        if how == "unbiased":
+            return places
+        return LatticeBall(2.0, self.domain.dimension).project(places)
+
+    @cached_property
+    def strength(self) -> float:
+        """Return m, the mean component of a report along the lifted value."""
+        return self.mixing * self._top_moment(1)
+
+    def _top_moment(self, power: int) -> float:
+        """Return the mean power of the component of the `closest` best of `size` directions.
+
+        With Q(u) the component that a share u of directions exceeds, and B the number of other
+        codewords that exceed it, this is size/closest ∫ Q(u)^power P(B < closest) du.
+        """
+        top = min(1.0, (self.closest + 12 * math.sqrt(self.closest) + 40) / self.size)
+        nodes, weights = np.polynomial.legendre.leggauss(400)
+        roots = (nodes + 1) / 2 * math.sqrt(top)
+        shares = roots * roots
+        within = special.betainc(self.size - self.closest, self.closest, 1 - shares)
+        terms = _component(shares, self._width) ** power * within * roots
+        return float((weights * terms).sum() * math.sqrt(top) * self.size / self.closest)
+
+    @property
+    def lean(self) -> float:
+        """Return how far the mean of all reports of one value lies from it, in the unit of values.
+
+        It is the root of the mean square over values of full length, and falls with √turns.
+        """
+        across = (1 - self._top_moment(2)) / (self.closest * self.turns)
+        return self.domain.radius * self.mixing * math.sqrt(across) / self.strength
+
+    # -- the error: the codebook is taken as random, which is what turns make of it
+
+    def squared_error(self, place: Floats) -> float:
+        """Return the mean squared error of the unbiased estimate at a place of the unit ball."""
+        return self._squared_error(float((place * place).sum()))
+
+    def _squared_error(self, length: float) -> float:
+        """Return the same, linear in the squared length of the place."""
+        square = self._square
+        across = (1 - square) / (self._width - 1)
+        second = square * length + across * (self.domain.dimension - length)
+        return self.domain.radius**2 * max(second / self.strength**2 - length, 0.0)
+
+    @cached_property
+    def _square(self) -> float:
+        """Return the mean squared component of a report along the lifted value."""
+        return self.mixing * self._top_moment(2) + (1 - self.mixing) / self._width
+
+    def expected_error(self, how: Decode | None = None, *, power: int = 1) -> float:
+        """Return the mean of |estimate - value|^power for a value uniform on the domain."""
+        if self._check_decode(how) == "unbiased" and power == 2:
+            d = self.domain.dimension
+            return self._squared_error(d / (d + 2))
+        places, draws = evenly(_NODES, dimension=1, p=math.inf, extra=3)
+        lengths = ((places[:, 0] + 1) / 2) ** (1 / self.domain.dimension)
+        return float(self._misses(lengths, draws, self._check_decode(how), power).mean())
+
+    def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
+        """Return the largest mean of |estimate - value|^power over values of the domain."""
+        if self._check_decode(how) == "unbiased" and power == 2:
+            return max(self._squared_error(0.0), self._squared_error(1.0))
+        _, draws = evenly(_NODES, dimension=1, p=math.inf, extra=3)
+        return max(
+            float(self._misses(np.array([length]), draws, self._check_decode(how), power).mean())
+            for length in np.linspace(0.0, 1.0, 11).tolist()
+        )
+
+    def _misses(self, lengths: Floats, draws: Floats, how: Decode, power: int) -> Floats:
+        """Return errors of values of these lengths, by symmetry in three coordinates.
+
+        The first is along the value, the second the lift; what is across both has a length only.
+        """
+        lifts = np.sqrt(1 - lengths * lengths)
+        found = np.zeros(len(draws))
+        for weight, along in self._components(draws[:, 0]):
+            rest = np.sqrt(1 - along * along)
+            side = _component(draws[:, 1], self._width - 1)
+            first = along * lengths - rest * side * lifts
+            other = rest * np.sqrt(np.maximum(1 - side * side, 0.0))
+            places = np.stack([first, other], axis=1) / self.strength
+            if how == "project":
+                places /= np.maximum(np.linalg.norm(places, axis=1), 1.0)[:, None]
+            misses = np.hypot(places[:, 0] - lengths, places[:, 1]) * self.domain.radius
+            found += weight * misses**power
+        return found
+
+    def _components(self, uniforms: Floats) -> list[tuple[float, Floats]]:
+        """Return the components along the value of near codewords and of any, with weights."""
+        ranks = np.minimum(np.floor(uniforms * self.closest), self.closest - 1)
+        within = uniforms * self.closest - ranks
+        shares = special.betaincinv(ranks + 1, self.size - ranks, np.clip(within, 1e-9, 1 - 1e-9))
+        near = _component(shares, self._width)
+        return [(self.mixing, near), (1 - self.mixing, _component(uniforms, self._width))]
+
+
+def has_sphere(domain: Ball) -> bool:
+    """Return whether sphere response works on a ball."""
+    return domain.p == 2 and domain.dimension <= _MOST_DIMENSIONS
+
+
+def _component(shares: Any, width: int) -> Floats:
+    """Return the component along an axis that this share of directions exceeds."""
+    if width == 1:
+        return np.where(shares < 0.5, 1.0, -1.0)
+    half = (width - 1) / 2
+    found: Floats = 1 - 2 * special.betaincinv(half, half, shares)
+    return found
+
+
+def _leaning_most(epsilon: float, size: int, width: int) -> int:
+    """Return the number of near codewords whose mean report is longest (Blom's ranks)."""
+    counts = np.arange(1, size)
+    components = _component((counts - 0.375) / (size + 0.25), width)
+    lean = np.cumsum(components) / (counts + size / math.expm1(epsilon))
+    return int(counts[np.argmax(lean)])
