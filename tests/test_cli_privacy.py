@@ -65,6 +65,17 @@ def test_amplify_in_words() -> None:
     assert "9,950" in done.stdout
 
 
+def test_amplify_can_be_certified() -> None:
+    """With --certify the ends of what encloses ε and δ are told, and ε is the upper one."""
+    pytest.importorskip("flint")
+    found = json.loads(run("amplify", *LOCAL, "--certify", "--json").stdout)
+    assert 0.999 * found["epsilon"] < found["low"] < found["epsilon"] == found["high"]
+    assert found["delta_low"] <= found["delta_high"] <= found["delta"]
+    assert "interval arithmetic" in run("amplify", *LOCAL, "--certify").stdout
+    refused = run("amplify", *LOCAL, "--certify", "--method", "closed-form")
+    assert refused.exit_code != 0
+
+
 def test_calibrate_is_the_inverse() -> None:
     """The local budget that calibrate gives keeps the promise when amplified."""
     asked = ("calibrate", "--epsilon", "1", "--crowd", "1e4", "--delta", "1e-6")

@@ -164,7 +164,7 @@ def test_fields_are_charged_by_their_own_law(tmp_path: Path) -> None:
     Ledger.open(tmp_path / "mine", epsilon=3.0).spend(told, round_id="fields")
     (entry,) = entries(tmp_path / "mine")
     assert entry["kind"] == "fieldwise"
-    assert len(entry["fields"]) == 4
+    assert str(entry["fields"]).count("apart") == 4
     again = Ledger.open(tmp_path / "mine").spent
     assert told.epsilon * (1 - 1e-9) <= again <= 1.02 * told.epsilon
     assert again < 0.3 * amplify(AnyLdp(epsilon=4.0), crowd=10_000, delta=1e-6).epsilon

@@ -70,7 +70,7 @@ def _upper(values: Array, mass: Array, *, size: int, width: float) -> float:
     off = unit * float(grown @ np.abs(values))
     found = 0.0
     for first in range(0, points, block):
-        at = step * np.arange(first, min(first + block, points))
+        at: Array = step * np.arange(first, min(first + block, points), dtype=np.float64)
         size_and_angle = _ratio(np.outer(at / 2, values), grown / (1 + more))
         found += _terms(at, *size_and_angle, c=c, noise=noise, off=off, size=size)
     # Past the end the kernel is below (2 cosh(c noise/2) / (t noise))^16 / t².
@@ -109,10 +109,10 @@ def _terms(
 def saddle(values: Array, mass: Array, *, size: int) -> float:
     """Find the c > 0 at which M(c)^n/c² is about least. Any c > 0 is sound."""
     top = float(values.max())
+    none = max(0.0, 1 - float(mass.sum()))
 
     def low(c: float) -> bool:
         grown = mass * np.exp(c / top * values)
-        none = max(0.0, 1 - float(mass.sum()))
         return size * c * float(grown @ values) <= 2 * top * (float(grown.sum()) + none)
 
     bad, good = 1.0, 1.0

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -153,8 +153,16 @@ def _options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--local-epsilon", type=float, help="Budget of one report.")
 @click.option("--fields", help="Instead, labels and budget of each field: 10:1,10:1.")
 @click.option("--lower", is_flag=True, help="Also give an epsilon that some data set reaches.")
+@click.option("--certify", is_flag=True, help="Also replay it in interval arithmetic.")
 @_options
-def amplify(asked: _Asked, *, local_epsilon: float | None, fields: str | None, lower: bool) -> None:
+def amplify(
+    asked: _Asked,
+    *,
+    local_epsilon: float | None,
+    fields: str | None,
+    lower: bool,
+    certify: bool,
+) -> None:
     """Say what a crowd guarantees: from the budget of one report to an epsilon for everybody."""
     if (local_epsilon is None) == (fields is None):
         raise Misuse("give either --local-epsilon or --fields")
@@ -168,6 +176,7 @@ def amplify(asked: _Asked, *, local_epsilon: float | None, fields: str | None, l
         exposed=asked.exposed,
         lost=asked.lost,
         lower=lower,
+        certify=certify,
     )
     if lower and found.least is None:
         raise Misuse("which epsilon is reached is not known for this mechanism: leave out --lower")
@@ -193,8 +202,9 @@ def calibrate(asked: _Asked, *, epsilon: float) -> None:
 
 
 def plain(found: Guarantee) -> dict[str, Any]:
-    """Give a guarantee as plain data."""
-    return {
+    """Give a guarantee as plain data; one that was replayed has the ends of what encloses it."""
+    ends = {} if found.certificate is None else asdict(found.certificate)
+    return ends | {
         "epsilon": found.epsilon,
         "delta": found.delta,
         "method": found.method,
