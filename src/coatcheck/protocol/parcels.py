@@ -76,12 +76,20 @@ def decode_tallies(raw: bytes, groups: int) -> tuple[Tally, ...]:
 
 
 class Upload(Struct, frozen=True):
-    """What a person hands to the first shuffler."""
+    """What a person hands to the first shuffler.
+
+    Attributes:
+        token: the hash of the enrolment token that came with it, if one is asked for.
+    """
 
     group: int
     digest: bytes
     id: bytes
     body: bytes
+    token: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"Upload(group={self.group})"
 
     def encode(self, round_: Round) -> bytes:
         """Write the upload."""

@@ -125,7 +125,7 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
             raw = await self.workers.run(draft, self.settings, body.draft, times, shufflers, board)
             round_ = read_terms(read_signed(raw).document.encode())
             fresh = ServerRound(round_.digest, round_.terms.round, raw)
-            await asyncio.to_thread(self.store.propose, fresh, fence=fence)
+            await asyncio.to_thread(self.store.begin, fresh, fence=fence)
             faults.reach("server.proposed")
             await self.refresh()
             known = [one for one in self.rounds.values() if one.stored.name == fresh.name]
