@@ -54,7 +54,7 @@ def serve(kind: str, config: Path, port: int) -> None:
     if kind != "bare":
         settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
         store = Nowhere() if kind in {"none", "unsigned", "route"} else None
-        service = ShufflerService(settings, store=store)
+        service = ShufflerService(settings, store)
         app, careful = service, protocol(deadline=15, connections=2000)
         if kind in {"unsigned", "route"}:
             _without_signatures(service)
