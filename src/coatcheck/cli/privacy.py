@@ -109,13 +109,14 @@ class Report(Mechanism):
 def amplify(
     *,
     lower: Annotated[bool, "Also give an epsilon that some data set reaches."] = False,
+    certify: Annotated[bool, "Also replay it in interval arithmetic."] = False,
     people: Crowd,
     report: Report,
     as_json: Json = False,
 ) -> None:
     """Say what a crowd guarantees: from the budget of one report to an epsilon for everybody."""
     law = report.law()
-    found = amplified(law, **asdict(people), lower=lower)
+    found = amplified(law, **asdict(people), lower=lower, certify=certify)
     if lower and found.least is None:
         raise Misuse("which epsilon is reached is not known for this mechanism: leave out --lower")
     up = [_rounded(value, ROUND_CEILING) for value in (found.epsilon, law.epsilon)]
@@ -143,8 +144,9 @@ def _tell(found: Guarantee, headline: str, mechanism: str, *, as_json: bool) -> 
 
 
 def plain(found: Guarantee) -> dict[str, Any]:
-    """Return a guarantee as plain data."""
-    return {name: getattr(found, name) for name in ("epsilon", *_COUNTS, *_TOLD)}
+    """Return a guarantee as plain data; one that was replayed has the ends of what encloses it."""
+    told = {name: getattr(found, name) for name in ("epsilon", *_COUNTS, *_TOLD)}
+    return told if found.certificate is None else told | asdict(found.certificate)
 
 
 def _rounded(value: float, way: str) -> str:
