@@ -1,5 +1,6 @@
 """Fixtures that several test files share."""
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,9 @@ import pytest
 from made_data import made
 from postgresql import Postgres
 from study import datasets
+
+# Each worker has a core: more threads for its linear algebra would only wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 
 @pytest.hookimpl(tryfirst=True)
