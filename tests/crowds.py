@@ -3,6 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from decimal import Decimal, localcontext
 
 import numpy as np
 from hypothesis import strategies as st
@@ -10,7 +11,9 @@ from numpy.typing import NDArray
 
 from coatcheck.accounting.laws import (
     AnyLdp,
+    Channel,
     Clones,
+    Fieldwise,
     Law,
     OwnCoin,
     TwoLevel,
@@ -18,6 +21,7 @@ from coatcheck.accounting.laws import (
     grid,
     minkowski,
 )
+from coatcheck.accounting.pairs import Pair
 
 Array = NDArray[np.float64]
 NORMS = st.sampled_from([1.0, 2.0, 3.0, math.inf])
@@ -128,3 +132,47 @@ def any_law(draw: st.DrawFn) -> Law:
     if draw(st.booleans()):
         return OwnCoin(law=law, rate=draw(st.floats(0.01, 1)))
     return law
+
+
+def sixty_digits(one: Pair, size: int, epsilon: float) -> float:
+    """Give (1/n) E[(G_1 + ... + G_n)_+] by summing every outcome with 60 digits."""
+    with localcontext() as digits:
+        digits.prec = 60
+        p, e = Decimal(one.epsilon).exp(), Decimal(epsilon).exp()
+        scale, side, flat, deep = map(Decimal, (one.scale, one.side, one.flat, one.deep))
+        none = max(Decimal(0), 1 - 2 * side - flat - deep)
+        values = [scale * (p - e), scale * (1 - p * e), 1 - e, p * (1 - e)]
+        found = Decimal(0)
+        for counts in itertools.product(range(size + 1), repeat=4):
+            rest = size - sum(counts)
+            total = sum(n * value for n, value in zip(counts, values, strict=True))
+            if rest < 0 or total <= 0:
+                continue
+            ways = math.factorial(size) // math.prod(map(math.factorial, (*counts, rest)))
+            chances = zip((*counts, rest), (side, side, flat, deep, none), strict=True)
+            found += ways * total * math.prod((x**n for n, x in chances if n), start=Decimal(1))
+        return float(found / size)
+
+
+def any_promise(seed: int) -> tuple[Law, int, float]:
+    """Draw a law, a crowd and a δ from the whole range that the accountant accepts."""
+    rng = np.random.default_rng(seed)
+    epsilon = float(math.exp(rng.uniform(math.log(0.01), math.log(64))))
+    crowd = int(math.exp(rng.uniform(math.log(2), math.log(1e9))))
+    norm, dimension = float(rng.choice([2, math.inf])), int(rng.integers(1, 7))
+    fields = int(rng.integers(2, 4))
+    cells = [int(k) for k in rng.integers(2, 50, fields)]
+    table = rng.dirichlet(np.ones(3), size=int(rng.integers(2, 4))) + 1e-3
+    known: list[AnyLdp | TwoLevel | Fieldwise | Channel] = [
+        AnyLdp(epsilon=epsilon),
+        grid(epsilon, cells=int(math.exp(rng.uniform(math.log(2), math.log(1e5))))),
+        minkowski(epsilon, radius=math.exp(rng.uniform(-3, 1.5)), dimension=dimension, norm=norm),
+        bounded(epsilon, radius=float(rng.uniform(0.02, 1)), dimension=dimension, norm=norm),
+        Fieldwise(laws=tuple(grid(epsilon / fields, cells=k) for k in cells)),
+        Channel((table / table.sum(axis=1, keepdims=True)).tolist()),
+    ]
+    law = known[int(rng.integers(len(known)))]
+    delta = float(10 ** -rng.uniform(1, 15))
+    if rng.uniform() < 0.2:
+        return OwnCoin(law=law, rate=float(rng.uniform(0.01, 1))), crowd, delta
+    return law, crowd, delta

@@ -65,6 +65,17 @@ def test_amplify_in_words() -> None:
     assert "9,950" in done.stdout
 
 
+def test_amplify_can_be_certified() -> None:
+    """With --certify the ends of what encloses ε and δ are told, and ε is the upper one."""
+    pytest.importorskip("flint")
+    found = json.loads(run("amplify", *LOCAL, "--certify", "--json").stdout)
+    assert 0.999 * found["epsilon"] < found["low"] < found["epsilon"] == found["high"]
+    assert found["delta_low"] <= found["delta_high"] <= found["delta"]
+    assert "interval arithmetic" in run("amplify", *LOCAL, "--certify").stdout
+    refused = run("amplify", *LOCAL, "--certify", "--method", "closed-form")
+    assert refused.exit_code != 0
+
+
 def test_calibrate_is_the_inverse() -> None:
     """The local budget that calibrate gives keeps the promise when amplified."""
     asked = ("calibrate", "--epsilon", "1", "--crowd", "1e4", "--delta", "1e-6")
@@ -192,7 +203,7 @@ def test_commands_account_for_the_lattice() -> None:
     assert lower(made.law, size=100_000, epsilon=found["epsilon"]) <= 1e-7
     # The law of the continuous mechanism claimed less than some data set reaches.
     claim = amplify(bounded(10.0, radius=made.radius, dimension=2), crowd=100_000, delta=1e-7)
-    assert lower(made.law, size=100_000, epsilon=claim.epsilon) == pytest.approx(1.00657e-7, 1e-5)
+    assert lower(made.law, size=100_000, epsilon=claim.epsilon) == pytest.approx(1.00647e-7, 1e-5)
     assert claim.epsilon < found["least"] <= found["epsilon"]
     back = json.loads(run("calibrate", "--epsilon", "1", *caps, "--json").stdout)
     again = replace(made, epsilon=back["local_epsilon"])

@@ -3,7 +3,6 @@
 import itertools
 import math
 from collections.abc import Sequence
-from decimal import Decimal, localcontext
 
 import numpy as np
 import pytest
@@ -33,7 +32,16 @@ from coatcheck.randomizers import (
     fieldwise,
 )
 from coatcheck.randomizers.baselines import SquareWave
-from crowds import Array, bounded_caps, grid_caps, law_of, minkowski_caps, two_level, worst_delta
+from crowds import (
+    Array,
+    bounded_caps,
+    grid_caps,
+    law_of,
+    minkowski_caps,
+    sixty_digits,
+    two_level,
+    worst_delta,
+)
 
 SHARES = st.floats(0.02, 0.98)
 BUDGETS = st.floats(0.05, 6)
@@ -248,26 +256,6 @@ def test_no_lower_bound_is_claimed_where_none_is_known(
     assert told.least is not None
     assert 0.7 * told.epsilon < told.least <= told.epsilon
     assert "no proof can go below" in str(told)
-
-
-def sixty_digits(one: Pair, size: int, epsilon: float) -> float:
-    """Give (1/n) E[(G_1 + ... + G_n)_+] by summing every outcome with 60 digits."""
-    with localcontext() as digits:
-        digits.prec = 60
-        p, e = Decimal(one.epsilon).exp(), Decimal(epsilon).exp()
-        scale, side, flat, deep = map(Decimal, (one.scale, one.side, one.flat, one.deep))
-        none = max(Decimal(0), 1 - 2 * side - flat - deep)
-        values = [scale * (p - e), scale * (1 - p * e), 1 - e, p * (1 - e)]
-        found = Decimal(0)
-        for counts in itertools.product(range(size + 1), repeat=4):
-            rest = size - sum(counts)
-            total = sum(n * value for n, value in zip(counts, values, strict=True))
-            if rest < 0 or total <= 0:
-                continue
-            ways = math.factorial(size) // math.prod(map(math.factorial, (*counts, rest)))
-            chances = zip((*counts, rest), (side, side, flat, deep, none), strict=True)
-            found += ways * total * math.prod((x**n for n, x in chances if n), start=Decimal(1))
-        return float(found / size)
 
 
 def any_range(seed: int) -> tuple[Pair, int, float]:

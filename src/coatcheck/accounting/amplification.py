@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from coatcheck.accounting import attainable, hockeystick
 from coatcheck.accounting.guarantee import (
     METHODS,
+    Certificate,
     Guarantee,
     anonymous,
     exposed_by_lists,
@@ -45,8 +46,10 @@ __all__ = [
 
 # In crowds up to this size bounds may waste so much that a coarser law gives the smaller one.
 _FEW: Final = 1000
-# `calibrate` keeps a little of δ back, so that `amplify` confirms what it gives.
-_MARGIN: Final = math.exp(-2 * CLOSE)
+# A little of δ is kept back, so that a promise can be replayed in interval arithmetic; `calibrate`
+# keeps more, so that `amplify` confirms what it gives.
+_KEPT: Final = math.exp(-1e-4)
+_MARGIN: Final = _KEPT * math.exp(-2 * CLOSE)
 
 
 def any_ldp(epsilon: float) -> AnyLdp:
@@ -64,6 +67,7 @@ def amplify(
     exposed: int = 0,
     lost: int = 0,
     lower: bool = False,
+    certify: bool = False,
 ) -> Guarantee:
     """Say what a crowd guarantees to each of its members: an upper bound on ε at this δ.
 
@@ -82,6 +86,8 @@ def amplify(
             only the local ε is proven.
         lost: people whose report does not arrive.
         lower: also give an ε that some data set reaches, if one is known for this law.
+        certify: also replay the promise in interval arithmetic, which takes up to some seconds and
+            the extra `certify`; see `Guarantee.certificate`.
     """
     size = anonymous(crowd=crowd, corrupted=corrupted, exposed=exposed, lost=lost)
     _check(delta=delta, method=method)
@@ -100,6 +106,7 @@ def amplify(
         method=method,
         law=law,
         least=_least(law, size, delta) if lower and attainable.known(law) else None,
+        certificate=_certified(law, size, epsilon, delta, method) if certify else None,
         amplified=epsilon < local,
     )
 
@@ -176,6 +183,15 @@ def _check(*, delta: float, method: str) -> None:
         raise Misuse(f"unknown method {method!r}; choose one of {', '.join(METHODS)}")
 
 
+def _certified(law: Law, size: int, epsilon: float, delta: float, method: str) -> Certificate:
+    if method == "closed-form":
+        raise Misuse("the printed equation is no sum to replay; choose another method to certify")
+    from coatcheck.accounting import certificate  # noqa: PLC0415 - needs an extra
+
+    law = _laws(law, method)[0]
+    return certificate.certify(law, size=size, epsilon=epsilon, delta=delta)
+
+
 def _coarser(law: Law, instead: AnyLdp | Clones) -> Law:
     return OwnCoin(law=instead, rate=law.rate) if isinstance(law, OwnCoin) else instead
 
@@ -208,7 +224,7 @@ def central(law: Law, *, size: int, delta: float, method: str = "mechanism") -> 
     for one in (first, *others):
 
         def excess(x: float, *, fine: bool, one: Pair | Atoms = one) -> float:
-            return _log_excess(one, size, delta, epsilon=x, fine=fine)
+            return _log_excess(one, size, _KEPT * delta, epsilon=x, fine=fine)
 
         rival = size <= _FEW or best > 0.99 * law.epsilon or _alike(first, one)
         if one is first or (best > 0 and rival and _wins(excess, best)):

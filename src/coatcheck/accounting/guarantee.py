@@ -27,6 +27,23 @@ _PROOF: Final = {
 
 
 @dataclass(frozen=True, kw_only=True)
+class Certificate:
+    """A promise replayed in interval arithmetic: what encloses the bound that it states.
+
+    Attributes:
+        low: an ε at which the bound is above δ for certain; zero if none was found.
+        high: an ε at which the bound is at most δ for certain: the promise itself if it holds.
+        delta_low: the bound on δ at the promised ε is at least this.
+        delta_high: it is at most this.
+    """
+
+    low: float
+    high: float
+    delta_low: float
+    delta_high: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Guarantee:
     """What is promised to each person of a crowd; prints as a sentence.
 
@@ -42,6 +59,7 @@ class Guarantee:
         law: what one report tells on its own.
         amplified: whether ε is below the local ε.
         least: an ε that some data set reaches at this δ, if it was asked for and is known.
+        certificate: an enclosure of ε and δ without rounding errors, if it was asked for.
         adjacency: what two neighboring worlds differ in.
     """
 
@@ -55,6 +73,7 @@ class Guarantee:
     law: Law
     amplified: bool
     least: float | None = None
+    certificate: Certificate | None = None
     adjacency: str = ADJACENCY
 
     @property
@@ -103,6 +122,13 @@ class Guarantee:
         unknown = isinstance(self.law, AnyLdp) and self.method == "mechanism"
         return _PROOF["generic" if unknown else self.method]
 
+    @property
+    def _checked(self) -> str:
+        if self.certificate is None:
+            return ""
+        low, high = self.certificate.low, self.certificate.high
+        return f"; in interval arithmetic the bound lies between {low:.9g} and {high:.9g}"
+
     def __str__(self) -> str:
         hidden = "all" if self.anonymous == self.crowd else f"{self.anonymous:,}"
         least = "" if self.least is None else f"; no proof can go below ε = {self.least:.4g}"
@@ -110,7 +136,7 @@ class Guarantee:
             f"{self.adjacency.capitalize()} changes the chance of anything others see by a factor "
             f"of at most e^ε with ε = {_up(self.epsilon)}, up to δ = {_up(self.delta)}: "
             f"one of {self.crowd:,} people, {hidden} of them honest and anonymous, "
-            f"each with local ε = {_up(self.local_epsilon)} ({self._proof}{least})."
+            f"each with local ε = {_up(self.local_epsilon)} ({self._proof}{least}{self._checked})."
         )
         sentences = [
             promise,

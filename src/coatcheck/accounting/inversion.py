@@ -109,10 +109,10 @@ def _terms(
 def saddle(values: Array, mass: Array, *, size: int) -> float:
     """Find the c > 0 at which M(c)^n/c² is about least. Any c > 0 is sound."""
     top = float(values.max())
+    none = max(0.0, 1 - float(mass.sum()))
 
     def low(c: float) -> bool:
         grown = mass * np.exp(c / top * values)
-        none = max(0.0, 1 - float(mass.sum()))
         return size * c * float(grown @ values) <= 2 * top * (float(grown.sum()) + none)
 
     bad, good = 1.0, 1.0

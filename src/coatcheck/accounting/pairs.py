@@ -19,7 +19,7 @@ from coatcheck.errors import Misuse
 # How far rounding may take the stated masses of a mechanism from fitting together.
 _SLACK: Final = 1e-3
 # How many kinds of reports, and of pairs of values, are worked out one by one.
-_ATOMS: Final = 1500
+ATOMS: Final = 1500
 _PAIRS: Final = 2_000
 
 
@@ -171,7 +171,7 @@ def _product(law: Fieldwise) -> Pair | Atoms:
         parts = [(p, 1.0, side), (1.0, p, side), (1.0, 1.0, flat), (p, p, deep)]
         joint = itertools.product(whole, (part for part in parts if part[2] > 0))
         whole = list(_merged((x * a, y * b, m * c) for (x, y, m), (a, b, c) in joint))
-        if len(whole) > _ATOMS:
+        if len(whole) > ATOMS:
             return pair(AnyLdp(epsilon=law.epsilon))
     return Atoms(epsilon=law.epsilon, pairs=(tuple(whole),))
 

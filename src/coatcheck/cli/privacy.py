@@ -89,6 +89,7 @@ def amplify(
     local_epsilon: Annotated[float | None, "Budget of one report."] = None,
     fields: Annotated[_Pairs | None, _FIELDS, "Instead, labels:budget of each field."] = None,
     lower: Annotated[bool, "Also give an epsilon that some data set reaches."] = False,
+    certify: Annotated[bool, "Also replay it in interval arithmetic."] = False,
     people: Crowd,
     report: Mechanism,
     as_json: Json = False,
@@ -102,7 +103,7 @@ def amplify(
         name, law = "fields", report.thinned(Fieldwise(laws=each))
     else:
         raise Misuse("give either --local-epsilon or --fields")
-    found = amplified(law, **asdict(people), lower=lower)
+    found = amplified(law, **asdict(people), lower=lower, certify=certify)
     if lower and found.least is None:
         raise Misuse("which epsilon is reached is not known for this mechanism: leave out --lower")
     up = [_rounded(value, ROUND_CEILING) for value in (found.epsilon, law.epsilon)]
@@ -130,8 +131,9 @@ def _tell(found: Guarantee, headline: str, mechanism: str, *, as_json: bool) -> 
 
 
 def plain(found: Guarantee) -> dict[str, Any]:
-    """Return a guarantee as plain data."""
-    return {name: getattr(found, name) for name in ("epsilon", *_COUNTS, *_TOLD)}
+    """Return a guarantee as plain data; one that was replayed has the ends of what encloses it."""
+    told = {name: getattr(found, name) for name in ("epsilon", *_COUNTS, *_TOLD)}
+    return told if found.certificate is None else told | asdict(found.certificate)
 
 
 def _rounded(value: float, way: str) -> str:

@@ -35,19 +35,17 @@ Share = Annotated[float, Meta(gt=0, lt=1)]
 Positive = Annotated[float, Meta(gt=0, le=1e6)]
 
 
-class Party(Struct, frozen=True, forbid_unknown_fields=True):
-    """Someone who signs and to whom one seals: the server, or one of the shufflers."""
-
-    name: Title
-    verifying: Verifying
-    sealing: Hex
-
-
 class Notary(Struct, frozen=True, forbid_unknown_fields=True):
     """Someone who only signs: the board."""
 
     name: Title
     verifying: Verifying
+
+
+class Party(Notary, frozen=True, forbid_unknown_fields=True):
+    """Someone who signs and to whom one seals: the server, or one of the shufflers."""
+
+    sealing: Hex
 
 
 class Promise(Struct, frozen=True, forbid_unknown_fields=True):
@@ -145,12 +143,9 @@ class Round:
         layers = 1 + len(self.terms.shufflers) - hop
         return self.report_size(group) + layers * self.suite.overhead
 
-    def upload_size(self, group: int) -> int:
-        """Bytes that a person hands to the first shuffler."""
-        return self._upload_sizes[group]
-
     @cached_property
-    def _upload_sizes(self) -> tuple[int, ...]:
+    def upload_sizes(self) -> tuple[int, ...]:
+        """For each group the bytes that a person hands to the first shuffler."""
         groups = range(len(self.terms.groups))
         return tuple(UPLOAD_HEAD + self.item_size(group, 0) for group in groups)
 
