@@ -17,6 +17,7 @@ from coatcheck.errors import (
     TwoFaces,
     Unsealable,
 )
+from coatcheck.protocol import binary_http, oblivious
 from coatcheck.protocol.agreement import SignedTerms, settle
 from coatcheck.protocol.envelope import Purpose, binding, unseal
 from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey
@@ -71,7 +72,7 @@ def _terms(case: Case) -> Case:
     sizes = range(len(round_.terms.groups))
     return {
         "digest": round_.digest.hex(),
-        "upload_sizes": [round_.upload_size(group) for group in sizes],
+        "upload_sizes": list(round_.upload_sizes),
         "entry_sizes": [round_.entry_size(group) for group in sizes],
         "letter_size": round_.letter_size(),
     }
@@ -224,6 +225,31 @@ def _root(case: Case) -> Case:
     return {"root": Tree(bytes.fromhex(leaf) for leaf in case["input"]).root().hex()}
 
 
+def _binary(case: Case) -> Case:
+    kind = binary_http.Request if case["of"] == "request" else binary_http.Response
+    found = vars(kind.decode(bytes.fromhex(case["input"])))
+    plain = {name: part.hex() for name, part in found.items() if isinstance(part, bytes)}
+    fields = {
+        name: [[key.decode(), value.decode("latin-1")] for key, value in part]
+        for name, part in found.items()
+        if isinstance(part, tuple)
+    }
+    status = {"status": found["status"]} if "status" in found else {}
+    return {**plain, **fields, **status}
+
+
+def _gateway_keys(case: Case) -> Case:
+    config = oblivious.read_keys(bytes.fromhex(case["input"]))
+    return {"number": config.number, "key": config.key.raw.hex(), "aead": config.aead}
+
+
+def _oblivious(case: Case) -> Case:
+    """Open a request as the gateway with the board's seed, and answer it with a fixed salt."""
+    opened = oblivious.GatewayKey(7, seed(BOARD)).open(bytes.fromhex(case["input"]))
+    salt = bytes(range(opened.overhead - 16))
+    return {"text": opened.text.hex(), "answer": opened.answer(b"answer", salt=salt).hex()}
+
+
 KINDS: dict[str, Callable[[Case], Case]] = {
     "terms": _terms,
     "keys": _keys,
@@ -241,6 +267,9 @@ KINDS: dict[str, Callable[[Case], Case]] = {
     "root": _root,
     "inclusion": _inclusion,
     "consistency": _consistency,
+    "binary-http": _binary,
+    "gateway-keys": _gateway_keys,
+    "oblivious": _oblivious,
 }
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from vectors import basics, records
+from vectors import basics, records, relayed
 from vectors.kinds import ALICE, BOARD, BOB, HERE, SERVER, SHUFFLER
 
 PARTS = {
@@ -23,6 +23,7 @@ PARTS = {
     "batches": records.batches,
     "answers": records.answers,
     "boards": records.boards,
+    "relayed": relayed.cases,
 }
 ABOUT = (
     "SPEC.md, section 14; made by tests/vectors/make.py; the seed of a party is a byte 32 times:"

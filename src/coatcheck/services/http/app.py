@@ -63,10 +63,10 @@ class Service(Generic[S, T]):
     settings_type: ClassVar[type[Settings]]
     store_type: ClassVar[type[Any]]
 
-    def __init__(self, settings: S, *, store: T | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, settings: S, store: T | None = None) -> None:
         self.settings = settings
         self.store: T = store or self.store_type(settings.store_url)
-        self.clock = clock or Clock()
+        self.clock = Clock()
         self.keyring = Keyring(settings.key_files)
         self.trusted = settings.trusted_keys()
         self.metrics = Metrics(self.role)
@@ -162,7 +162,7 @@ class Service(Generic[S, T]):
         for route in self.routes:
             found = route.pattern.fullmatch(path)
             if found and route.method == method:
-                if not route.takes_bytes:
+                if route.gives is None:
                     return partial(self._reply, route, found.groupdict())
                 return partial(route.handler, self, *route.read(found.groupdict()).values())
             others += [route.method] if found else []
@@ -176,9 +176,10 @@ class Service(Generic[S, T]):
         if route.operator:
             self._check_operator(scope)
         asked = route.read(path, scope["query_string"])
+        if route.takes_bytes:
+            asked["wire"] = wire
         if route.body is not None:
-            raw = await read_body(scope, receive, limit=_CONTROL_LIMIT)
-            asked["body"] = route.read_body(raw)
+            asked["body"] = route.read_body(await read_body(scope, receive, limit=_CONTROL_LIMIT))
         found = await route.handler(self, **asked)
         media = route.media
         if not isinstance(found, Reply):

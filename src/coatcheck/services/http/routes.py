@@ -60,7 +60,7 @@ class Route:
         reads: request headers that the handler reads.
         sends: headers of the answer.
         media: the answer's media type if it is a `Reply`.
-        gives: what a handler gives that takes a `wire`: bytes, which it reads and answers itself.
+        gives: what a handler gives that also answers by itself, which saves time.
     """
 
     method: str
@@ -85,7 +85,7 @@ class Route:
 
     @cached_property
     def takes_bytes(self) -> bool:
-        """Whether the handler reads bytes from the wire and answers by itself."""
+        """Whether the handler reads bytes from the wire."""
         return "wire" in self._signature.parameters
 
     @cached_property

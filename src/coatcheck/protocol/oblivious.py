@@ -1,0 +1,241 @@
+"""Oblivious HTTP (RFC 9458): seal a request to a gateway, and open the one answer to it.
+
+HPKE in base mode (RFC 9180) with its exporter, which the library that seals does not offer
+(docs/decisions/0010-oblivious-http.md). A key of a gateway opens requests and nothing else. Sizes
+are those of a short ladder, so that whoever passes messages on cannot tell them apart by size.
+SPEC section 15.
+"""
+
+import hmac
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+
+from coatcheck.entropy import system
+from coatcheck.errors import BadKey, Malformed, Misuse, Unsealable
+from coatcheck.protocol.keys import OpeningKey, SealingKey
+from coatcheck.protocol.suites import CLASSICAL
+
+KEYS_MEDIA: Final = "application/ohttp-keys"
+REQUEST_MEDIA: Final = "message/ohttp-req"
+RESPONSE_MEDIA: Final = "message/ohttp-res"
+GATEWAY_PATH: Final = "/.well-known/ohttp-gateway"
+
+_X25519: Final = 0x0020
+_SHA256: Final = 1
+_AEADS: Final[dict[int, tuple[Callable[[bytes], Any], int]]] = {
+    1: (AESGCM, 16),
+    3: (ChaCha20Poly1305, 32),
+}
+"""Which ciphers are spoken, the preferred first, with the bytes of their keys."""
+_HEADER: Final = struct.Struct(">BHHH")
+_CONFIG: Final = struct.Struct(">BH32sH")
+_PUBLIC: Final = 32
+_NONCE: Final = 12
+_TAG: Final = 16
+OVERHEAD: Final = _HEADER.size + _PUBLIC + _TAG
+"""How many bytes longer than its text a request is."""
+_REQUEST_LABEL: Final = b"message/bhttp request\0"
+_RESPONSE_LABEL: Final = b"message/bhttp response"
+_KEM_ID: Final = b"KEM" + _X25519.to_bytes(2, "big")
+_STRANGE: Final = "this does not open: it is sealed to another key, or was altered"
+
+SIZES: Final = tuple(4096 << 2 * step for step in range(5))
+"""The bytes that encapsulated messages may have: 4 KiB, then four times as many per step."""
+
+
+def message_size(size: int, *, overhead: int) -> int:
+    """Give the bytes to which a message is padded, so that sealed it has a size of the ladder."""
+    for rung in SIZES:
+        if size + overhead <= rung:
+            return rung - overhead
+    raise Misuse(f"a message of {size} bytes is too long for a relay: ask for a part of it")
+
+
+# -- the keys of a gateway
+
+
+@dataclass(frozen=True)
+class GatewayConfig:
+    """What a client needs to know to seal to a gateway."""
+
+    number: int
+    key: SealingKey
+    aead: int = 1
+
+    @property
+    def header(self) -> bytes:
+        """What a request begins with."""
+        return _HEADER.pack(self.number, _X25519, _SHA256, self.aead)
+
+
+class GatewayKey:
+    """The private key of a gateway; it never prints."""
+
+    def __init__(self, number: int, secret: bytes) -> None:
+        self.number = number
+        self._opening = OpeningKey(CLASSICAL, secret)
+
+    def config(self) -> bytes:
+        """Write the public half, with the ciphers that are spoken (RFC 9458, section 3.1)."""
+        ciphers = b"".join(struct.pack(">HH", _SHA256, aead) for aead in _AEADS)
+        public = self._opening.public_raw
+        return _CONFIG.pack(self.number, _X25519, public, len(ciphers)) + ciphers
+
+    def open(self, raw: bytes) -> "OpenedRequest":
+        """Open a request; whatever does not open is `Unsealable`, so that nothing is learned."""
+        if not OVERHEAD < len(raw) <= SIZES[-1]:
+            raise Malformed(f"an encapsulated request has {OVERHEAD + 1} to {SIZES[-1]} bytes")
+        number, kem, kdf, aead = _HEADER.unpack_from(raw)
+        if (number, kem, kdf) != (self.number, _X25519, _SHA256) or aead not in _AEADS:
+            raise Unsealable(_STRANGE)
+        header, enc = raw[: _HEADER.size], raw[_HEADER.size : _HEADER.size + _PUBLIC]
+        try:
+            sender = SealingKey(CLASSICAL, enc).handle
+            shared = self._opening.handle.exchange(sender)  # type: ignore[union-attr, arg-type]
+            context = _Context.of(shared, enc, self._opening.public_raw, header)
+            text = context.cipher.decrypt(context.nonce, raw[_HEADER.size + _PUBLIC :], None)
+        except (BadKey, InvalidTag, ValueError):
+            raise Unsealable(_STRANGE) from None
+        return OpenedRequest(text, context)
+
+
+def write_keys(keys: Sequence[GatewayKey]) -> bytes:
+    """Write the configurations of keys, the preferred first, as `application/ohttp-keys`."""
+    configs = [key.config() for key in keys]
+    return b"".join(len(config).to_bytes(2, "big") + config for config in configs)
+
+
+def read_keys(raw: bytes) -> GatewayConfig:
+    """Read configurations and choose the first that is spoken here; any error discards all."""
+    found, at = list[GatewayConfig](), 0
+    while at < len(raw):
+        end = at + 2 + int.from_bytes(raw[at : at + 2], "big")
+        if end > len(raw):
+            raise Malformed("these gateway keys are cut off")
+        found += _read_config(raw[at + 2 : end])
+        at = end
+    if not found:
+        raise Malformed("these gateway keys are none that this version speaks: update it")
+    return found[0]
+
+
+def _read_config(raw: bytes) -> list[GatewayConfig]:
+    if len(raw) < 3:
+        raise Malformed("these gateway keys are cut off")
+    if int.from_bytes(raw[1:3], "big") != _X25519:
+        return []  # of a kind that is not known here, and so of a length that is not
+    if len(raw) < _CONFIG.size:
+        raise Malformed("these gateway keys are cut off")
+    number, _, public, length = _CONFIG.unpack_from(raw)
+    ciphers = raw[_CONFIG.size :]
+    if length != len(ciphers) or length < 4 or length % 4:
+        raise Malformed("these gateway keys are not as long as they say")
+    pairs = {struct.unpack_from(">HH", ciphers, at) for at in range(0, length, 4)}
+    spoken = [aead for aead in _AEADS if (_SHA256, aead) in pairs]
+    return [GatewayConfig(number, SealingKey(CLASSICAL, public), aead) for aead in spoken[:1]]
+
+
+# -- requests and responses
+
+
+@dataclass(frozen=True)
+class _Context:
+    """What both sides know of one exchange (RFC 9180, section 5.1, base mode)."""
+
+    enc: bytes
+    aead: int
+    cipher: Any
+    nonce: bytes
+    secret: bytes
+
+    @classmethod
+    def of(cls, shared: bytes, enc: bytes, public: bytes, header: bytes) -> "_Context":
+        aead = int.from_bytes(header[-2:], "big")
+        make, key_size = _AEADS[aead]
+        drawn = _extract(_KEM_ID, b"", b"eae_prk", shared)
+        shared = _expand(_KEM_ID, drawn, b"shared_secret", enc + public, 32)
+        suite = b"HPKE" + header[1:]
+        context = b"\0" + _extract(suite, b"", b"psk_id_hash", b"")
+        context += _extract(suite, b"", b"info_hash", _REQUEST_LABEL + header)
+        secret = _extract(suite, shared, b"secret", b"")
+        exporter = _expand(suite, secret, b"exp", context, 32)
+        return cls(
+            enc=enc,
+            aead=aead,
+            cipher=make(_expand(suite, secret, b"key", context, key_size)),
+            nonce=_expand(suite, secret, b"base_nonce", context, _NONCE),
+            secret=_expand(suite, exporter, b"sec", _RESPONSE_LABEL, max(key_size, _NONCE)),
+        )
+
+    def answer(self, salt: bytes) -> tuple[Any, bytes]:
+        """Give cipher and nonce of the response (RFC 9458, section 4.4)."""
+        make, key_size = _AEADS[self.aead]
+        drawn = hmac.digest(self.enc + salt, self.secret, "sha256")
+        key = hmac.digest(drawn, b"key\1", "sha256")[:key_size]
+        return make(key), hmac.digest(drawn, b"nonce\1", "sha256")[:_NONCE]
+
+
+@dataclass(frozen=True)
+class OpenedRequest:
+    """A request that a gateway opened, and the way to answer it once."""
+
+    text: bytes
+    _context: _Context = field(repr=False)
+
+    @property
+    def overhead(self) -> int:
+        """How many bytes longer than its text a response is."""
+        return len(self._context.secret) + _TAG
+
+    def answer(self, text: bytes, *, salt: bytes | None = None) -> bytes:
+        """Seal the response; the salt is fresh, but for tests with given bytes."""
+        salt = system().token(len(self._context.secret)) if salt is None else salt
+        cipher, nonce = self._context.answer(salt)
+        return bytes(salt + cipher.encrypt(nonce, text, None))
+
+
+@dataclass(frozen=True)
+class SealedRequest:
+    """A request on its way, and the way to open its one answer."""
+
+    raw: bytes
+    _context: _Context = field(repr=False)
+
+    def open(self, raw: bytes) -> bytes:
+        """Open the response to this request."""
+        cut = len(self._context.secret)
+        cipher, nonce = self._context.answer(raw[:cut])
+        try:
+            return bytes(cipher.decrypt(nonce, raw[cut:], None))
+        except InvalidTag:
+            raise Unsealable(
+                "the gateway's answer does not open: it is to another request"
+            ) from None
+
+
+def seal_request(
+    text: bytes, config: GatewayConfig, *, secret: bytes | None = None
+) -> SealedRequest:
+    """Seal a request; the secret of the one-time key is fresh, but for tests with given bytes."""
+    once = X25519PrivateKey.from_private_bytes(secret or system().token(32))
+    enc = once.public_key().public_bytes_raw()
+    shared = once.exchange(config.key.handle)  # type: ignore[arg-type] # of the classical suite
+    context = _Context.of(shared, enc, config.key.raw, config.header)
+    sealed = context.cipher.encrypt(context.nonce, text, None)
+    return SealedRequest(config.header + enc + sealed, context)
+
+
+def _extract(suite: bytes, salt: bytes, label: bytes, key: bytes) -> bytes:
+    return hmac.digest(salt, b"HPKE-v1" + suite + label + key, "sha256")
+
+
+def _expand(suite: bytes, key: bytes, label: bytes, info: bytes, size: int) -> bytes:
+    # One block of SHA-256 is enough for every size here.
+    text = size.to_bytes(2, "big") + b"HPKE-v1" + suite + label + info
+    return hmac.digest(key, text + b"\1", "sha256")[:size]
