@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coatcheck.errors import Malformed, Misuse, Refused
-from coatcheck.protocol.keys import Contact, SigningKey
+from coatcheck.protocol.keys import Contact, KeyPairs
 from coatcheck.protocol.records import VERSION, Layout
 from coatcheck.protocol.suites import SIGNATURE_SIZE, Suite
 from coatcheck.protocol.terms import LETTER_FIXED, REPORT_HEAD, Round
@@ -204,13 +204,7 @@ def _signed_letter(round_: Round, *, sender: bytes, recipient: bytes, rest: byte
 
 
 def encode_letter(
-    round_: Round,
-    *,
-    sender: Contact,
-    signing: SigningKey,
-    recipient: bytes,
-    counter: int,
-    body: bytes,
+    round_: Round, *, sender: KeyPairs, recipient: bytes, counter: int, body: bytes
 ) -> bytes:
     """Write a letter with its signature inside, bound to round, sender, recipient and counter."""
     room = round_.terms.letter_size
@@ -220,7 +214,7 @@ def encode_letter(
         raise Misuse(f"counters of letters go from 0 to {COUNTER_LIMIT}, this one is {counter}")
     rest = struct.pack(">QH", counter, len(body)) + body.ljust(room, b"\0")
     text = _signed_letter(round_, sender=sender.address, recipient=recipient, rest=rest)
-    return bytes((VERSION,)) + sender.raw + rest + signing.sign(text)
+    return bytes((VERSION,)) + sender.contact_raw + rest + sender.signing.sign(text)
 
 
 def decode_letter(raw: bytes, round_: Round, *, recipient: bytes) -> Letter:

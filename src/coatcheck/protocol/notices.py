@@ -78,12 +78,7 @@ class Bulletin:
 
     @classmethod
     def compose(
-        cls,
-        entries: Sequence[Sequence[bytes]],
-        *,
-        outcome: int,
-        digest: bytes,
-        tallies: Sequence[Tally],
+        cls, entries: list[list[bytes]], outcome: int, digest: bytes, tallies: Sequence[Tally]
     ) -> "Bulletin":
         """Sort the entries and compute their root; the heading is still to be signed."""
         ordered = tuple(tuple(sorted(group)) for group in entries)

@@ -161,7 +161,8 @@ class Server:
         after = MOVES.after(self.phase, "answer" if enough else "refuse")
         entries = self._entries(opened) if enough else [[] for _ in opened]
         outcome = ANSWERED if enough else REFUSED
-        bulletin = _bulletin(entries, tallies, outcome, round_=self.round, keys=self._keys)
+        draft = Bulletin.compose(entries, outcome, self.round.digest, tallies)
+        bulletin = draft.signed(self._keys.signing.sign).encode()
         self.state.phase, self.state.bulletin = after, bulletin
         return bulletin
 
@@ -252,18 +253,7 @@ class Server:
 def refusal(raw: bytes, *, round_: Round, keys: KeyPairs) -> bytes:
     """Make the bulletin of a batch that its task cannot answer, so that people are told."""
     tallies = Batch.decode(raw, round_).tallies
-    return _bulletin([[] for _ in tallies], tallies, REFUSED, round_=round_, keys=keys)
-
-
-def _bulletin(
-    entries: list[list[bytes]],
-    tallies: Sequence[Tally],
-    outcome: int,
-    *,
-    round_: Round,
-    keys: KeyPairs,
-) -> bytes:
-    draft = Bulletin.compose(entries, outcome=outcome, digest=round_.digest, tallies=tallies)
+    draft = Bulletin.compose([[] for _ in tallies], REFUSED, round_.digest, tallies)
     return draft.signed(keys.signing.sign).encode()
 
 
