@@ -149,7 +149,9 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         for where in self.settings.shufflers:
             url = self.settings.value(where)
             raw = await self.peers.send(f"{url}/rounds", write_signed(signed))
-            signed = _merged(signed, read_signed(raw))
+            signed = read_signed(raw)
+            if signed.document.encode() != live.round.document:
+                raise BadSignature(f"{url} signed other terms than these")
             faults.reach("server.signed")
         settle(signed)
         await self.write(self.store.agree, live.round.digest, write_signed(signed))
@@ -190,11 +192,3 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         Route("GET", f"{ROUND}/terms", terms),
         delivery(f"{ROUND}/batch", batch),
     )
-
-
-def _merged(mine: SignedTerms, theirs: SignedTerms) -> SignedTerms:
-    """Take over what a shuffler added, and nothing else."""
-    if (theirs.document, len(theirs.shufflers)) != (mine.document, len(mine.shufflers)):
-        raise BadSignature("a shuffler signed other terms than these")
-    both: Any = tuple(old or new for old, new in zip(mine.shufflers, theirs.shufflers, strict=True))
-    return SignedTerms(mine.document, mine.server, both)
