@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Annotated, Any, Final, Literal, NoReturn
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coatcheck.errors import Malformed
 from coatcheck.protocol.suites import ADDRESS_SIZE, Suite, suite_named
@@ -84,6 +84,20 @@ class Work(Struct, frozen=True, forbid_unknown_fields=True):
     params: dict[str, Any] = {}
 
 
+class SettleTerms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How candidates settle by letters who meets whom.
+
+    Attributes:
+        cell: the side of the cells that places are rounded to, in the task's unit of distances.
+        asks: how many times people ask with each list of candidates.
+        pause: for how many seconds a step waits for letters.
+    """
+
+    cell: Positive
+    asks: Annotated[tuple[Annotated[int, Meta(ge=1, le=8)], ...], Meta(max_length=2)] = (3, 2)
+    pause: Annotated[int, Meta(ge=1, le=86_400)] = 60
+
+
 class Terms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything that the roles of one round agree on."""
 
@@ -99,6 +113,7 @@ class Terms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     closes: Second
     expires: Second
     letter_size: Annotated[int, Meta(ge=0, le=1 << 12)] = 256
+    settle: SettleTerms | UnsetType = UNSET
 
 
 @dataclass(frozen=True)
