@@ -144,13 +144,13 @@ class RoundService(Service[S, T], Generic[S, T, L]):
             for phase, name, step in self.steps:
                 if done and live.stored.phase is phase:
                     done = await self.attempt(name, partial(step, self, live))
-                    await self.refresh()
             live.tried(done=done, tick=self.settings.tick)
 
-    def done(self, live: L, step: str, why: str = "") -> None:
-        """Count and log a step of a round."""
+    async def done(self, live: L, step: str, why: str = "") -> None:
+        """Count and log a step of a round, and read where the round stands now."""
         self.metrics.steps.labels(step).inc()
         log.info("round %s: %s%s", live.round.terms.round, step, why)
+        await self.refresh()
 
     async def receive_batch(self, live: L, wire: Wire, *, hop: int) -> Nothing:
         """Take the batch of the shuffler at this place of the cascade; the same one twice is one.

@@ -156,7 +156,7 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         settle(signed)
         await self.write(self.store.agree, live.round.digest, write_signed(signed))
         faults.reach("server.agreed")
-        self.done(live, "signed")
+        await self.done(live, "signed")
 
     async def _open(self, live: ServerLiveRound) -> None:
         """Open the round everywhere, the first shuffler last: whoever takes uploads can pass on."""
@@ -167,16 +167,16 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
             await self.peers.send(url, live.stored.signed, method="PUT")
             faults.reach("server.opened")
         live.opened = True
-        self.done(live, "opened")
+        await self.done(live, "opened")
 
     async def _answer(self, live: ServerLiveRound) -> None:
-        self.done(live, await self.work(answer, live, self.clock.now()))
+        await self.done(live, await self.work(answer, live, self.clock.now()))
 
     async def _publish(self, live: ServerLiveRound) -> None:
         mine = live.round.terms.server.verifying
         await self.deliver(live, "bulletin", to=self.settings.board, signer=mine)
         await self.write(self.store.publish, live.round.digest)
-        self.done(live, "published")
+        await self.done(live, "published")
 
     steps = (
         (Phase.PROPOSED, "sign", _sign),

@@ -34,6 +34,7 @@ _REST = 9.0
 _QUICK = 0.5
 """Seconds that a release may take without a rest after it."""
 _STEPS = {
+    "close": ("closed", ""),
     "release": ("released", ""),
     "reopen": ("reopened", ""),
     "forget": ("delivered", ""),
@@ -212,7 +213,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
     async def _release(self, live: ShufflerLiveRound) -> None:
         now, begun = self.clock.now(), time.monotonic()
         if await self.work(release, live):
-            await self._done(live, "release")
+            await self._moved(live, "release")
         elif live.role is None or live.role.expired(now=now):
             await self._move(live, "expire")
         else:
@@ -234,14 +235,12 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
 
     async def _move(self, live: ShufflerLiveRound, move: str) -> None:
         await self.write(self.store.move, live.round.digest, move)
-        await self._done(live, move)
+        await self._moved(live, move)
 
-    async def _done(self, live: ShufflerLiveRound, move: str) -> None:
-        if move in _STEPS:
-            # Something was forgotten: the disk is looked after until it has forgotten it too.
-            self._unclean = True
-            self.done(live, *_STEPS[move])
-        await self.refresh()
+    async def _moved(self, live: ShufflerLiveRound, move: str) -> None:
+        # Something may be forgotten now: the disk is looked after until it has forgotten it too.
+        self._unclean = True
+        await self.done(live, *_STEPS[move])
 
     table = (
         Route(
