@@ -1,8 +1,8 @@
-"""The board: append-only and public; it shows bulletins and letters and understands nothing.
+"""The board: append-only and public. It shows bulletins and letters and opens none of them.
 
 It is given a way to sign and a way to check signatures, holds no key that opens, and cannot
 import one. Everything it ever showed is a leaf of one log; its checkpoints and proofs let
-anybody find out that it shows two faces. SPEC section 9.
+anybody find out if it shows different things to different people. SPEC section 9.
 """
 
 from collections import Counter

@@ -118,7 +118,7 @@ def check_signed(record: Signed, verifying: str) -> None:
 
 
 class _Secret:
-    """What never leaves by accident: no printing, no pickling; equality is identity."""
+    """A secret: it does not print, it does not pickle, and it equals only itself."""
 
     def __reduce__(self) -> NoReturn:
         raise Misuse("a private key is not pickled: let the worker load it from its own key file")

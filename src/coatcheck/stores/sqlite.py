@@ -145,7 +145,7 @@ def _scrub(connection: sqlite3.Connection) -> bool:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Tell SQLite's errors as ours; the text is the library's, never a value."""
+    """Raise SQLite's errors as ours; their text is SQLite's own and holds no value."""
     try:
         yield
     except sqlite3.OperationalError as error:

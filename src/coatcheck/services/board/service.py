@@ -76,7 +76,7 @@ class Seen:
 
     Attributes:
         size: how many things were shown.
-        checkpoint: the board's signed word over them.
+        checkpoint: the board's signature over them.
         letters: how many letters each round has, for those with a bulletin.
     """
 
@@ -195,7 +195,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
     # -- the log
 
     def _check_size(self, size: int = 0) -> None:
-        """Let only a leader speak of the log: an older one would look like one taken back."""
+        """Answer only while this process leads: an older log would look like one that shrank."""
         if not self.leadership.leads:
             raise Problem("unavailable", "this process stands by, and does not know the log")
         if size > self.seen.size:

@@ -159,7 +159,7 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         await self.done(live, "signed")
 
     async def _open(self, live: ServerLiveRound) -> None:
-        """Open the round everywhere, the first shuffler last: whoever takes uploads can pass on."""
+        """Open the round everywhere, the first shuffler last: it takes uploads when all can."""
         if live.opened:
             return
         for where in (self.settings.board, *reversed(self.settings.shufflers)):

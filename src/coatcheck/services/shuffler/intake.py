@@ -72,8 +72,8 @@ class Intake:
             upload = replace(upload, token=token)
         await self._keep(live, upload)
         faults.reach("shuffler.acknowledge")
-        # Signed here and not by the writer: a thread that signs would fight for the interpreter
-        # with this one at every signature.
+        # Signed here and not by the writer, whose thread would have to wait for the interpreter at
+        # every signature.
         await send(_RECEIPT)
         await send({"type": "http.response.body", "body": role.receipt(raw, upload)})
 
@@ -105,7 +105,7 @@ class Intake:
         return given
 
     async def recount(self) -> None:
-        """Count anew where a commit may have been done although it was reported as failed."""
+        """Count again where a commit may have been done although it was reported as failed."""
         if self._doubtful:
             await self.commits.apart(self._recount)
 
