@@ -31,7 +31,7 @@ class Malformed(Refused):
 
 
 class BadKey(Refused):
-    """A public key is not canonical or has small order: nothing may be sealed to it."""
+    """A public key is not canonical or has small order: it must not be used."""
 
 
 class Unsealable(Refused):
