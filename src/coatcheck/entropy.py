@@ -113,8 +113,7 @@ class _System(Entropy):
     secure = True
 
     def __init__(self) -> None:
-        super().__init__()
-        self._key = os.urandom(_KEY_BYTES)
+        self._start_anew()
         # A forked child would otherwise repeat its parent's noise.
         os.register_at_fork(after_in_child=self._start_anew)
 

@@ -136,12 +136,6 @@ class Answer:
     partners: tuple[Partner, ...] = ()
 
 
-def partner_size(round_: Round, group: int, *, located: bool) -> int:
-    """Bytes that one partner of a group takes in an answer."""
-    place = round_.terms.groups[group].payload_size if located else 0
-    return 1 + round_.suite.contact_size + place
-
-
 def encode_answer(answer: Answer, *, size: int) -> bytes:
     """Write an answer and pad it to the group's size: how much it holds must not show."""
     numbers = answer.values + answer.shared
@@ -178,8 +172,8 @@ def decode_answer(raw: bytes, round_: Round) -> Answer:
         at = end
         if at >= len(raw) or raw[at] >= len(round_.terms.groups):
             raise Malformed("this answer is cut off, or names a group that the round has not")
-        end = at + partner_size(round_, raw[at], located=kind == LOCATED)
         keys = at + 1 + round_.suite.contact_size
+        end = keys + (round_.terms.groups[raw[at]].payload_size if kind == LOCATED else 0)
         partners.append(Partner(raw[at], raw[at + 1 : keys], raw[keys:end]))
     _check_padding(raw, end)
     return Answer(partners=tuple(partners))

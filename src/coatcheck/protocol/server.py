@@ -184,10 +184,13 @@ class Server:
         kept: list[int] = []
         contacts: list[Contact] = []
         for row in range(len(plain)):
-            reason = _fault(table, row, possible=bool(possible[row]))
-            contact = None if reason else self._contact(table.contacts[row].tobytes())
-            if contact is None:
-                tally = tally.drop(reason or "bad-key")
+            contact = self._contact(table.contacts[row].tobytes())
+            if not table.well_formed[row]:
+                tally = tally.drop("malformed")
+            elif not possible[row]:
+                tally = tally.drop("out-of-domain")
+            elif contact is None:
+                tally = tally.drop("bad-key")
             elif contact.address in taken:
                 tally = tally.drop("duplicate-address")
             else:
@@ -277,12 +280,6 @@ def numbers(
         found = [numbers(part, own, randomizer.part_decode(part, how)) for part, own in fields]
         return np.concatenate(found, axis=1)
     return np.asarray(randomizer.estimate(reports, how, prior=prior), dtype=np.float64)
-
-
-def _fault(table: ReportTable, row: int, *, possible: bool) -> str | None:
-    if not table.well_formed[row]:
-        return "malformed"
-    return None if possible else "out-of-domain"
 
 
 def _possible(
