@@ -229,7 +229,7 @@ def test_fuzz_of_six_hundred_cases() -> None:
         assert 0 <= found.epsilon <= local
 
 
-STEPS = {
+STEPS: dict[str, tuple[Law, list[int]]] = {
     "any": (AnyLdp(epsilon=4.0), [20, 9, 8, 9]),
     "square": (minkowski(4.0, radius=0.37, dimension=2), [17, 10, 8, 9]),
     "grid": (grid(3.0, cells=16), [12, 9, 7, 9]),
