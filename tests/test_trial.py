@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from coatcheck.cli import main
 from coatcheck.domains import Floats
 from coatcheck.errors import Misuse, OutsideDomain
+from coatcheck.simulation.quality import distances
 from coatcheck.simulation.trial import (
     Trial,
     box_around,
-    distances,
     make_task,
     plan_groups,
     run_trial,

@@ -15,7 +15,8 @@ from coatcheck.demo.events import Person
 from coatcheck.domains import Box, Floats
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
-from coatcheck.simulation.trial import describe_group, distances, measure
+from coatcheck.simulation.quality import distances, measure
+from coatcheck.simulation.trial import describe_group
 
 if TYPE_CHECKING:
     from coatcheck.demo.run import Run
