@@ -15,6 +15,8 @@ from coatcheck.demo import city, gradients
 from coatcheck.domains import Ball, Box, Floats
 from coatcheck.errors import Misuse
 from coatcheck.planning import Recommendation
+from coatcheck.simulation.quality import names_many
+from coatcheck.simulation.settling import ASKS, usual_cell
 from coatcheck.simulation.trial import box_around, make_task, plan_groups
 from coatcheck.tasks.learning import Learning
 
@@ -41,6 +43,7 @@ class Scenario:
         values: for each group one row per person: what each of them keeps to themselves.
         box: where places are; None where values are no places.
         lines: a letter and the reply to it.
+        settle: how candidates settle, as the draft says it; None if they do not.
         insight: what only the server knows and the terms do not say, for learning.
     """
 
@@ -51,6 +54,7 @@ class Scenario:
     values: tuple[Floats, ...]
     box: Box | None
     lines: tuple[str, str] = ("", "")
+    settle: dict[str, Any] | None = None
     insight: gradients.Lesson | None = field(default=None, repr=False)
 
     @property
@@ -64,13 +68,22 @@ class Scenario:
             "round": f"demo {self.name}",
             "task": self.task.params(),
             "groups": [draft.params() for draft in self.drafts],
+            **({} if self.settle is None else {"settle": self.settle}),
         }
 
 
 def make_scenario(
-    name: str, *, people: int, epsilon: float, data: Mapping[str, Floats] | None = None
+    name: str,
+    *,
+    people: int,
+    epsilon: float,
+    data: Mapping[str, Floats] | None = None,
+    candidates: int | None = None,
 ) -> Scenario:
-    """Make a scenario by name with so many people, or with the people of a file."""
+    """Make a scenario by name with so many people, or with the people of a file.
+
+    With `candidates` riders get so many possible drivers, and they settle by letter.
+    """
     if name not in NAMES:
         raise Misuse(f"the demos are {' | '.join(NAMES)}, not {name!r}")
     if not FEWEST <= people <= MOST:
@@ -79,6 +92,8 @@ def make_scenario(
             " `coatcheck simulate`"
         )
     if name == "learning":
+        if candidates is not None:
+            raise Misuse("the learning demo has no candidates: leave --candidates out")
         if data is not None:
             raise Misuse("the learning demo makes its own gradients: leave --data out")
         return _learning(people, epsilon)
@@ -88,7 +103,7 @@ def make_scenario(
             raise Misuse(f"group {group!r} has {len(rows)} people: nobody hides among so few")
     box = city.CITY if data is None else box_around(groups, degrees=True)
     work, options = _WORK[name]
-    task = make_task(work, names=tuple(groups), box=box, **options)
+    task = make_task(work, names=tuple(groups), box=box, candidates=candidates, **options)
     sizes = [len(rows) for rows in groups.values()]
     return Scenario(
         name=name,
@@ -98,6 +113,7 @@ def make_scenario(
         values=tuple(groups.values()),
         box=box,
         lines=_LINES[name],
+        settle={"cell": usual_cell(box), "asks": ASKS} if names_many(task) else None,
     )
 
 

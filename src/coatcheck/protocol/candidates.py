@@ -15,7 +15,7 @@ from coatcheck.protocol import letters
 from coatcheck.protocol.keys import Contact
 from coatcheck.protocol.messages import Answer, Partner
 from coatcheck.protocol.settling import Settling
-from coatcheck.protocol.steps import Progress, cell_of, prf, schedule
+from coatcheck.protocol.steps import Progress, cell_of, prf, schedule, word_size
 from coatcheck.protocol.terms import Round, SettleTerms
 from coatcheck.protocol.ticket import Ticket
 
@@ -34,6 +34,8 @@ def begin(ticket: Ticket, place: Sequence[float], *, round_: Round, now: float) 
         return ticket
     scale: Any = round_.terms.task.params.get("scale", ())
     cell = cell_of(place, scale=scale, side=settle_terms(round_).cell)
+    if word_size(len(cell)) > (room := round_.terms.letter_size):
+        raise Refused(f"letters of this round have {room} bytes, too few to settle by")
     return replace(ticket, settling=Progress(cell=cell, begun=now))
 
 

@@ -65,6 +65,17 @@ def names_many(task: tasks.Task) -> bool:
     return getattr(task, "candidates", 1) > 1
 
 
+def named_alone(
+    task: tasks.Task, estimates: Sequence[Floats], owners: Sequence[Sequence[int]]
+) -> list[tuple[int, int]]:
+    """Return whom the server would name as the one partner of each, by whose rows they are."""
+    first = tasks.answer(one_partner(task), list(estimates))[0]
+    if not isinstance(first, tasks.References):
+        raise Misuse(f"task {task.name} answers with numbers: it has no partners")
+    pairs = zip(first.owners(), first.indices, strict=True)
+    return [(owners[0][one], owners[1][other]) for one, other in pairs]
+
+
 def shorter_side(box: Box) -> float:
     """Return the shorter side of a box, in its unit."""
     factors = scale_of(box) or (1.0,) * box.dimension

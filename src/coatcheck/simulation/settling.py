@@ -22,7 +22,7 @@ from coatcheck.simulation.quality import shorter_side
 from coatcheck.simulation.round import Outcome
 
 ASKS: Final = (3, 2)
-_ACROSS: Final = 40
+_ACROSS: Final = 80
 
 
 class Speaker(Protocol):
@@ -121,7 +121,7 @@ def settle(
 
 
 def usual_cell(box: Box) -> float:
-    """Give the side of a cell for rounded places: a fortieth of the box's shorter side."""
+    """Give the side of a cell for rounded places: an eightieth of the box's shorter side."""
     return shorter_side(box) / _ACROSS
 
 

@@ -31,7 +31,7 @@ from coatcheck.planning import Group, GroupPlan, Recommendation, plan
 from coatcheck.protocol.server import numbers
 from coatcheck.randomizers import Decode, Goal, Prior
 from coatcheck.randomizers.reading import LEARNED, read
-from coatcheck.simulation.quality import Service, distances, measure, names_many, one_partner
+from coatcheck.simulation.quality import Service, distances, measure, named_alone, names_many
 from coatcheck.simulation.round import Outcome, simulate, view
 from coatcheck.simulation.settling import settle_round, usual_cell
 from coatcheck.tasks.distances import scale_of
@@ -222,11 +222,7 @@ def _told(outcome: Outcome, prior: Prior | None) -> Sequence[tuple[int, int]]:
         return [(row, other) for row, others in told for _, other in others]
     seen = view(outcome, "server")
     owners = [[outcome.whose[address][1] for address in group] for group in seen.addresses]
-    first = tasks.answer(one_partner(outcome.task), _estimates(outcome, prior))[0]
-    if not isinstance(first, tasks.References):
-        raise Misuse(f"task {outcome.task.name} answers with numbers: it has no partners")
-    pairs = zip(first.owners(), first.indices, strict=True)
-    return [(owners[0][one], owners[1][other]) for one, other in pairs]
+    return named_alone(outcome.task, _estimates(outcome, prior), owners)
 
 
 def _check_inside(rows: Floats, name: str, *, box: Box, clamp: bool) -> None:
