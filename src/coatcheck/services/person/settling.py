@@ -7,19 +7,21 @@ again. Nobody is waited for longer than the terms say. SPEC section 15.
 import asyncio
 import time
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from coatcheck.errors import Misuse, Unavailable
-from coatcheck.protocol import candidates, client
+from coatcheck.protocol import candidates
 from coatcheck.protocol.candidates import Candidates
 from coatcheck.protocol.steps import NOTICES
-from coatcheck.services.person.visit import Visit
+
+if TYPE_CHECKING:  # types only: whoever settles has a visit already
+    from coatcheck.services.person.visit import Visit
 
 _LOOKS: Final = 20  # so many times per pause a person looks for letters
 
 
 async def settle(
-    visit: Visit,
+    visit: "Visit",
     place: Sequence[float],
     *,
     words: str = "",
@@ -41,7 +43,7 @@ async def settle(
     if len(text) + 2 > round_.terms.letter_size:
         room = round_.terms.letter_size - 2
         raise Misuse(f"words of this round have at most {room} bytes, these have {len(text)}")
-    answer = client.collect(visit.ticket, bulletin)
+    answer = visit.open(bulletin)
     ticket = candidates.begin(visit.ticket, place, round_=round_, now=time.time())
     visit.keep(ticket)
     side = Candidates(ticket, answer, round_=round_, sizes=bulletin.heading.sizes)
@@ -61,7 +63,7 @@ async def settle(
 
 
 async def _wait(
-    visit: Visit, side: Candidates, *, pause: float, look: float, patience: float
+    visit: "Visit", side: Candidates, *, pause: float, look: float, patience: float
 ) -> None:
     """Wait until the next step may begin; a board that is away is asked again for a while."""
     progress = side.machine.progress
@@ -78,13 +80,13 @@ async def _wait(
         await asyncio.sleep(look)
 
 
-async def _hear(visit: Visit, side: Candidates) -> None:
+async def _hear(visit: "Visit", side: Candidates) -> None:
     await visit.feed.update()
     since = side.machine.progress.read
     side.hear(visit.feed.to(side.addresses, since=since), read=len(visit.feed.postings))
 
 
-async def _post(visit: Visit, side: Candidates, patience: float) -> None:
+async def _post(visit: "Visit", side: Candidates, patience: float) -> None:
     """Post the letters of the step; that a notice is in the log is proven, for it decides."""
     progress = side.machine.progress
     if not progress.outbox:

@@ -199,7 +199,10 @@ class Visit:
 
         The ledger is told if the round hid your report among fewer people than it promised.
         """
-        bulletin = await self.bulletin(patience=patience)
+        return self.open(await self.bulletin(patience=patience), ledger=ledger)
+
+    def open(self, bulletin: VerifiedBulletin, *, ledger: Budget | None = None) -> Answer:
+        """Open your answer on the bulletin."""
         return client.collect(self.ticket, bulletin, ledger=ledger)
 
     async def write(self, body: bytes, *, to: bytes, patience: float = 60.0) -> None:
