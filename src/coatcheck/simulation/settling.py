@@ -10,16 +10,18 @@ Knows every place, as a simulation does. A person is anything that speaks and he
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from coatcheck.domains import Box, Floats
 from coatcheck.errors import Misuse
-from coatcheck.protocol import client
+from coatcheck.protocol.keys import address_of
 from coatcheck.protocol.messages import Partner
 from coatcheck.protocol.settling import Settling
 from coatcheck.protocol.steps import Cell, Progress, cell_of, prf, schedule
 from coatcheck.simulation.quality import shorter_side
-from coatcheck.simulation.round import Outcome
+
+if TYPE_CHECKING:  # types only: whoever settles a round has simulated it
+    from coatcheck.simulation.round import Outcome
 
 ASKS: Final = (3, 2)
 _ACROSS: Final = 80
@@ -126,7 +128,7 @@ def usual_cell(box: Box) -> float:
 
 
 def settle_round(
-    outcome: Outcome, values: Sequence[Floats], *, side: float, asks: Sequence[int] = ASKS
+    outcome: "Outcome", values: Sequence[Floats], *, side: float, asks: Sequence[int] = ASKS
 ) -> list[tuple[int, int]]:
     """Let everybody of a simulated round settle; the pairs, by their rows in the two groups."""
     params: Any = outcome.round.terms.task.params
@@ -135,7 +137,7 @@ def settle_round(
     steps = schedule(asks)
 
     def listed(partners: Sequence[Partner]) -> list[bytes]:
-        return [client.address(partner, outcome.round) for partner in partners]
+        return [address_of(outcome.round.suite, partner.contact) for partner in partners]
 
     people = {}
     for address, (group, row) in outcome.whose.items():
