@@ -42,15 +42,8 @@ def write_notice(ticket: Ticket, body: bytes, *, round_: Round) -> tuple[bytes, 
 
 def _text(ticket: Ticket, body: bytes, *, recipient: bytes, round_: Round) -> bytes:
     same_round(ticket, round_)
-    keys = ticket.keys
-    return encode_letter(
-        round_,
-        sender=Contact.decode(round_.suite, keys.contact_raw),
-        signing=keys.signing,
-        recipient=recipient,
-        counter=ticket.written,
-        body=body,
-    )
+    sender, counter = ticket.keys, ticket.written
+    return encode_letter(round_, sender=sender, recipient=recipient, counter=counter, body=body)
 
 
 def read_notice(raw: bytes, round_: Round) -> Letter | None:

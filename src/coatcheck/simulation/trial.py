@@ -15,7 +15,6 @@ as a simulation does, so nothing here serves people. Paper, sections on utility 
     60
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
@@ -28,6 +27,7 @@ from coatcheck.domains import Ball, Box, Floats
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse, OutsideDomain
 from coatcheck.planning import Group, GroupPlan, Recommendation, plan
+from coatcheck.planning.search import usual_delta
 from coatcheck.protocol.server import numbers
 from coatcheck.randomizers import Decode, Goal, Prior
 from coatcheck.randomizers.reading import LEARNED, read
@@ -112,11 +112,6 @@ def make_task(
     return tasks.from_params(
         {"name": name, "groups": list(names), "scale": list(scale_of(box)), **given}
     )
-
-
-def usual_delta(sizes: Sequence[int]) -> float:
-    """Return a power of ten that is at most one over a hundred times the largest crowd."""
-    return float(10.0 ** -math.ceil(math.log10(100 * max(sizes))))
 
 
 def plan_groups(
