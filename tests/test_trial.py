@@ -139,6 +139,23 @@ def test_the_command_prints_one_document(tmp_path: Path) -> None:
     assert [group["name"] for group in documents[0]["groups"]] == ["riders", "drivers"]
 
 
+def test_candidates_settle_in_the_simulation(tmp_path: Path) -> None:
+    """Settling brings partners nearer, everybody has at most one, and the table shows it."""
+    arguments = ["simulate", *_files(tmp_path), "--epsilon", "2", "--seed", "5"]
+    asked = [*arguments, "--candidates", "5", "--settle"]
+    result = CliRunner().invoke(main, [*asked, "--json"])
+    assert result.exit_code == 0, result.output
+    service = json.loads(result.stdout)["service"]
+    settled = service["settled"]
+    assert 70 <= settled["served"] == settled["pairs"] <= 80
+    assert service["without_noise"]["mean_distance"] < settled["mean_distance"]
+    assert settled["mean_distance"] < service["private"]["mean_distance"]
+    assert settled["within"] > service["private"]["within"]
+    alone = CliRunner().invoke(main, [*arguments, "--settle"])
+    assert alone.exit_code == 2
+    assert "give --candidates 5" in alone.output
+
+
 def test_the_command_prints_a_stamp_tables_and_the_promise(tmp_path: Path) -> None:
     """What a person reads first is that it was a simulation."""
     riders, drivers = _files(tmp_path)

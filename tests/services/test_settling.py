@@ -70,11 +70,9 @@ def check(sides: Sequence[Candidates]) -> None:
     """Everybody's partner has them as partner and wrote to them; others wrote nothing."""
     by_name = {side.machine.address: side for side in sides}
     for side in sides:
-        partner = side.machine.partner
-        if partner is None:
-            assert side.words == b""
-        elif partner in by_name:
-            assert by_name[partner].machine.partner == side.machine.address
+        for partner in side.machine.partners:
+            if partner in by_name:
+                assert by_name[partner].machine.partners == (side.machine.address,)
 
 
 def test_people_settle_and_a_crash_sends_the_same_letters(local: Cluster) -> None:
@@ -108,11 +106,11 @@ def test_people_settle_and_a_crash_sends_the_same_letters(local: Cluster) -> Non
             sides = await asyncio.gather(again(), *(settled(visit) for visit in visits[1:]))
             check(sides)
             assert sick.crashes > 6
-            paired = [side for side in sides if side.partner is not None]
+            paired = [side for side in sides if side.partners]
             assert len(paired) >= 4
             for side in paired:
-                assert side.machine.partner is not None
-                assert side.words.decode() == f"I am {side.machine.partner.hex()}"
+                (partner,) = side.machine.partners
+                assert list(side.words.values()) == [f"I am {partner.hex()}".encode()]
             await visits[1].feed.update()
             assert len(visits[1].feed.postings) == sum(letters_of(side) for side in sides)
             assert len({len(posting) for posting in visits[1].feed.postings}) == 1
@@ -178,13 +176,15 @@ def test_the_command_settles(local: Cluster, tmp_path: Path) -> None:
     document = json.loads(result.stdout)
     assert len(document["partners"]) == len(document["second"]) == 2
     mine = Visit(url, path=ticket, trusted=local.trusted).ticket.keys.address
-    partner = next((side for side in others if side.machine.partner == mine), None)
-    if partner is None:
-        assert document["settled"]["partner"] is None
-    else:
-        assert document["settled"]["partner"] == partner.ticket.keys.contact_raw.hex()
-        assert document["settled"]["words"] == f"I am {partner.machine.address.hex()}"
-        assert partner.words == b"0.6, 0.1"
+    partners = [side for side in others if mine in side.machine.partners]
+    assert document["settled"]["partners"] == [
+        {
+            "contact": partner.ticket.keys.contact_raw.hex(),
+            "words": f"I am {partner.machine.address.hex()}",
+        }
+        for partner in partners
+    ]
+    assert [list(partner.words.values()) for partner in partners] == [[b"0.6, 0.1"]] * len(partners)
 
 
 def test_terms_without_settling_are_told(local: Cluster) -> None:

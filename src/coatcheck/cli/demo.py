@@ -36,6 +36,7 @@ def demo(
     epsilon: Annotated[float, POSITIVE, "The ε promised to everybody."] = 1.0,
     data: Annotated[Path | None, "People at the places of a file."] = None,
     candidates: Annotated[int | None, "Drivers per rider, who settle by letter."] = None,
+    settle: Annotated[bool, "Candidates settle by letter."] = False,
     group_by: Annotated[str | None, "The file's column that says who is rider and driver."] = None,
     as_json: Json = False,
     page: Annotated[bool, "Show the round live on a page, until Ctrl-C."] = False,
@@ -57,7 +58,12 @@ def demo(
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
     begun = time.perf_counter()
     scenario = make_scenario(
-        name, people=people, epsilon=epsilon, data=_data(data, group_by), candidates=candidates
+        name,
+        people=people,
+        epsilon=epsilon,
+        data=_data(data, group_by),
+        candidates=candidates,
+        settle=settle,
     )
     if page:
         scenario = with_places(scenario)

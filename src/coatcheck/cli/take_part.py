@@ -66,11 +66,10 @@ def take_part(
 
 
 def outcome(side: Candidates) -> dict[str, Any]:
-    """Return how settling ended: the partner with their words, or nobody."""
-    found = side.partner
+    """Return how settling ended: the partner, or all who are near, with their words."""
+    words = {who: text.decode(errors="replace") for who, text in side.words.items()}
     return {
-        "partner": None if found is None else found.hex(),
-        "words": side.words.decode(errors="replace"),
+        "partners": [{"contact": who.hex(), "words": words.get(who, "")} for who in side.partners],
         "dropped": side.machine.progress.dropped,
     }
 

@@ -87,7 +87,7 @@ class Run:
         self.reports: dict[Person, list[int]] = {}
         self.answers: dict[Person, Answer] = {}
         self.letters: list[Letter] = []
-        self.settled: dict[Person, Person] = {}
+        self.settled: dict[Person, list[Person | None]] = {}
         self.posted = 0
         self.relayed: list[bytes] = []
         self._whose: dict[bytes, Person] = {}
@@ -131,7 +131,7 @@ class Run:
     def partners(self, who: Person) -> list[Person | None]:
         """Return whom a person was told of, or settled with; None for somebody in a browser."""
         if self.scenario.settle is not None:
-            return [self.settled[who]] if who in self.settled else []
+            return self.settled.get(who, [])
         told = (client.address(partner, self.round) for partner in self.answers[who].partners)
         return [self._whose.get(address) for address in told]
 

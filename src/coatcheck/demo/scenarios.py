@@ -15,7 +15,8 @@ from coatcheck.demo import city, gradients
 from coatcheck.domains import Ball, Box, Floats
 from coatcheck.errors import Misuse
 from coatcheck.planning import Recommendation
-from coatcheck.simulation.quality import names_many
+from coatcheck.protocol.nearness import reply_size
+from coatcheck.simulation.quality import names_many, one_partner
 from coatcheck.simulation.settling import ASKS, usual_cell
 from coatcheck.simulation.trial import box_around, make_task, plan_groups
 from coatcheck.tasks.learning import Learning
@@ -26,6 +27,8 @@ _WORK: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "taxi": ("least-cost-matching", {}),
     "friends": ("neighbours", {"radius": 600.0, "limit": 5}),
 }
+_CANDIDATES, _FRIENDS = 5, 32
+_CELLS: Final = 5  # so many cells make a radius
 _SEED: Final = 2026
 _LINES: Final = {
     "taxi": ("by the blue door", "two minutes, a green car"),
@@ -43,7 +46,8 @@ class Scenario:
         values: for each group one row per person: what each of them keeps to themselves.
         box: where places are; None where values are no places.
         lines: a letter and the reply to it.
-        settle: how candidates settle, as the draft says it; None if they do not.
+        settle: what the draft says of settling; None if candidates do not settle.
+        alone: the task without settling, to compare with.
         insight: what only the server knows and the terms do not say, for learning.
     """
 
@@ -55,6 +59,7 @@ class Scenario:
     box: Box | None
     lines: tuple[str, str] = ("", "")
     settle: dict[str, Any] | None = None
+    alone: tasks.Task | None = None
     insight: gradients.Lesson | None = field(default=None, repr=False)
 
     @property
@@ -68,7 +73,7 @@ class Scenario:
             "round": f"demo {self.name}",
             "task": self.task.params(),
             "groups": [draft.params() for draft in self.drafts],
-            **({} if self.settle is None else {"settle": self.settle}),
+            **(self.settle or {}),
         }
 
 
@@ -79,10 +84,12 @@ def make_scenario(
     epsilon: float,
     data: Mapping[str, Floats] | None = None,
     candidates: int | None = None,
+    settle: bool = False,
 ) -> Scenario:
     """Make a scenario by name with so many people, or with the people of a file.
 
-    With `candidates` riders get so many possible drivers, and they settle by letter.
+    With `candidates` riders get so many possible drivers, and they settle by letter. With `settle`
+    there are the usual number of them, and friends find out by letter who is truly near.
     """
     if name not in NAMES:
         raise Misuse(f"the demos are {' | '.join(NAMES)}, not {name!r}")
@@ -103,7 +110,12 @@ def make_scenario(
             raise Misuse(f"group {group!r} has {len(rows)} people: nobody hides among so few")
     box = city.CITY if data is None else box_around(groups, degrees=True)
     work, options = _WORK[name]
+    if settle and name == "taxi" and candidates is None:
+        candidates = _CANDIDATES
     task = make_task(work, names=tuple(groups), box=box, candidates=candidates, **options)
+    alone = one_partner(task)
+    if settle and name == "friends":
+        task = tasks.from_params({**task.params(), "limit": _FRIENDS, "mutual": True})
     sizes = [len(rows) for rows in groups.values()]
     return Scenario(
         name=name,
@@ -113,8 +125,19 @@ def make_scenario(
         values=tuple(groups.values()),
         box=box,
         lines=_LINES[name],
-        settle={"cell": usual_cell(box), "asks": ASKS} if names_many(task) else None,
+        settle=_settle(task, box) if names_many(task) or task is not alone else None,
+        alone=alone,
     )
+
+
+def _settle(task: tasks.Task, box: Box) -> dict[str, Any]:
+    """Write what the draft says of settling: by asking, or by the test of nearness."""
+    if names_many(task):
+        return {"settle": {"cell": usual_cell(box), "asks": ASKS}}
+    radius = task.params()["radius"]
+    side = float(str(radius)) / _CELLS
+    size = reply_size(side * _CELLS, side=side, axes=box.dimension)
+    return {"settle": {"cell": side, "asks": []}, "letter_size": size}
 
 
 def _groups(name: str, people: int, data: Mapping[str, Floats] | None) -> dict[str, Floats]:

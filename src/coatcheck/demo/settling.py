@@ -35,10 +35,11 @@ async def _settle(run: "Run", who: Person) -> None:
     side = await settle(
         run.visits[who], place, words=f"{words}: {run.scenario.lines[group]}", look=_LOOK
     )
-    partner = None
-    if side.partner is not None:
-        partner = run.person_at(address_of(run.round.suite, side.partner))
-        run.letters.append(Letter(partner, who, side.words.decode(errors="replace")))
-    if partner is not None:
-        run.settled[who] = partner
+    found, written = [], side.words
+    for contact in side.partners:
+        partner = run.person_at(address_of(run.round.suite, contact))
+        text = written.get(contact, b"").decode(errors="replace")
+        run.letters.append(Letter(partner, who, text))
+        found.append(partner)
+    run.settled[who] = found
     run.tell("settled", who=who)

@@ -15,7 +15,7 @@ from coatcheck.demo.events import Person
 from coatcheck.domains import Box, Floats
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
-from coatcheck.simulation.quality import distances, measure, named_alone, names_many
+from coatcheck.simulation.quality import distances, measure, named_alone
 from coatcheck.simulation.trial import describe_group
 
 if TYPE_CHECKING:
@@ -136,8 +136,10 @@ def _service(run: "Run", estimates: Sequence[Floats]) -> dict[str, Any]:
     told = [(row, other) for row in first for _, other in run.known_partners((0, row))]
     task, box = scenario.task, _box(scenario)
     settled = told if scenario.settle is not None else None
-    if names_many(task):
-        told = named_alone(task, estimates, [_owners(run, group) for group in (0, 1)])
+    if scenario.settle is not None and scenario.alone is not None:
+        owners = [_owners(run, group) for group in range(len(run.seen))]
+        told = named_alone(scenario.alone, estimates, owners)
+        task = scenario.alone if task.name == "neighbours" else task
     found = measure(told, scenario.values, task=task, box=box, entropy=seeded(0), settled=settled)
     return asdict(found)
 

@@ -14,6 +14,7 @@ from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol import letters
 from coatcheck.protocol.keys import Contact
 from coatcheck.protocol.messages import Answer, Partner
+from coatcheck.protocol.nearness import Nearness, offsets, reply_size
 from coatcheck.protocol.settling import Settling
 from coatcheck.protocol.steps import Progress, cell_of, prf, schedule, word_size
 from coatcheck.protocol.terms import Round, SettleTerms
@@ -34,9 +35,20 @@ def begin(ticket: Ticket, place: Sequence[float], *, round_: Round, now: float) 
         return ticket
     scale: Any = round_.terms.task.params.get("scale", ())
     cell = cell_of(place, scale=scale, side=settle_terms(round_).cell)
-    if word_size(len(cell)) > (room := round_.terms.letter_size):
+    axes, room, terms = len(cell), round_.terms.letter_size, settle_terms(round_)
+    size = (
+        word_size(axes) if terms.asks else reply_size(_radius(round_), side=terms.cell, axes=axes)
+    )
+    if size > room:
         raise Refused(f"letters of this round have {room} bytes, too few to settle by")
     return replace(ticket, settling=Progress(cell=cell, begun=now))
+
+
+def _radius(round_: Round) -> float:
+    found = round_.terms.task.params.get("radius")
+    if not isinstance(found, int | float):
+        raise Refused("the terms ask who is near, but their task has no radius")
+    return float(found)
 
 
 class Candidates:
@@ -59,14 +71,27 @@ class Candidates:
         self._contacts: dict[bytes, bytes] = {}
         lists = [self._listed(one, mine) for one in (answer.partners, answer.second)[: len(asks)]]
         few = min(range(len(sizes)), key=sizes.__getitem__)
-        self.machine = Settling(
-            ticket.settling,
-            address=mine,
-            asks=ticket.group == few,
-            lists=lists,
-            secret=prf(ticket.seed, b"secret", round_.digest),
-            steps=schedule(asks),
-        )
+        secret = prf(ticket.seed, b"secret", round_.digest)
+        self.machine: Settling | Nearness
+        if asks:
+            self.machine = Settling(
+                ticket.settling,
+                address=mine,
+                asks=ticket.group == few,
+                lists=lists,
+                secret=secret,
+                steps=schedule(asks),
+            )
+        else:
+            axes, side = len(ticket.settling.cell), settle_terms(round_).cell
+            self.machine = Nearness(
+                ticket.settling,
+                address=mine,
+                candidates=self._listed(answer.partners, mine),
+                secret=secret,
+                around=offsets(_radius(round_), side=side, axes=axes),
+                digest=round_.digest,
+            )
 
     def _listed(self, partners: Sequence[Partner], mine: bytes) -> list[bytes]:
         """Give the addresses of candidates; who is named twice or has no key counts once or not."""
@@ -87,16 +112,16 @@ class Candidates:
         return (self.machine.address, *self._contacts)
 
     @property
-    def partner(self) -> bytes | None:
-        """The contact of the partner, as soon as it is certain."""
-        found = self.machine.partner
-        return None if found is None else self._contacts[found]
+    def partners(self) -> tuple[bytes, ...]:
+        """The contacts of the partner, or of all who are near, as far as it is certain."""
+        return tuple(self._contacts[who] for who in self.machine.partners)
 
     @property
-    def words(self) -> bytes:
-        """What the partner wrote at the end."""
-        found = self.machine.partner
-        return b"" if found is None else self.machine.progress.words.get(found.hex(), b"")
+    def words(self) -> dict[bytes, bytes]:
+        """What they wrote at the end, by contact; as far as it has come."""
+        written = self.machine.progress.words
+        found = {self._contacts[who]: written.get(who.hex(), b"") for who in self.machine.partners}
+        return {contact: text for contact, text in found.items() if text}
 
     def speak(self, words: bytes = b"") -> list[bytes]:
         """Write the postings of the next step; they are in the ticket, which is stored first."""

@@ -186,6 +186,10 @@ def _settle(plain: object, task: tasks.Task) -> SettleTerms | UnsetType:
         found = msgspec.convert(plain, SettleTerms)
     except msgspec.ValidationError as error:
         raise Misuse(f"`settle` of the draft does not fit: {error}") from None
+    if task.name == "neighbours" and not found.asks:
+        if not getattr(task, "mutual", False):
+            raise Misuse("neighbours settle who is near with those who list them: set `mutual`")
+        return found
     if not found.asks or getattr(task, "candidates", 1) < 2:
         raise Misuse(
             f"task {task.name} with these parameters gives nobody to settle with: ask it for"

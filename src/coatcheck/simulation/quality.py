@@ -73,7 +73,7 @@ def named_alone(
     if not isinstance(first, tasks.References):
         raise Misuse(f"task {task.name} answers with numbers: it has no partners")
     pairs = zip(first.owners(), first.indices, strict=True)
-    return [(owners[0][one], owners[1][other]) for one, other in pairs]
+    return [(owners[0][one], owners[-1][other]) for one, other in pairs]
 
 
 def shorter_side(box: Box) -> float:

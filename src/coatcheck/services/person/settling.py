@@ -55,7 +55,7 @@ async def settle(
             visit.keep(side.ticket)
             await _post(visit, side, patience)
     end = progress.begun + (len(side.machine.steps) + 1) * pause
-    while side.partner is not None and not side.words and time.time() < end:
+    while len(side.words) < len(side.partners) and time.time() < end:
         await asyncio.sleep(look)
         await _hear(visit, side)
     visit.keep(side.ticket)
