@@ -265,13 +265,30 @@ def test_a_local_epsilon_is_found_in_few_steps(
         assert len(looks) <= steps + 1
 
 
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """List every ε at which the bound is looked at from now on."""
-    looks: list[float] = []
+@pytest.mark.parametrize(
+    ("law", "crowd", "laws"),
+    [
+        (grid(4.0, cells=16), 50_000, 1),  # any law of this ε has a quarter more noise
+        (grid(4.0, cells=4), 50_000, 2),  # a twentieth more
+        (grid(4.0, cells=16), 1000, 3),
+    ],
+)
+def test_coarser_laws_are_asked_where_they_may_win(
+    law: Law, crowd: int, laws: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a large crowd only if they are about as close, in a small one always."""
+    looks = counted(monkeypatch)
+    amplify(law, crowd=crowd, delta=1e-7)
+    assert len(set(looks)) == laws
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """List the law at every look at a bound from now on."""
+    looks: list[object] = []
     real = hockeystick.upper
 
     def upper(one: Any, **asked: Any) -> float:
-        looks.append(asked["epsilon"])
+        looks.append(one)
         return real(one, **asked)
 
     monkeypatch.setattr(hockeystick, "upper", upper)

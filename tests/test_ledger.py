@@ -8,12 +8,14 @@ import resource
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from coatcheck.accounting import ledger as of_ledger
 from coatcheck.accounting.amplification import Guarantee, amplify, calibrate
 from coatcheck.accounting.composition import compose
 from coatcheck.accounting.laws import AnyLdp, Channel, Fieldwise, OwnCoin, grid, minkowski
@@ -357,6 +359,24 @@ try:
 except Refused:
     sys.exit(1)
 """
+
+
+def test_two_programs_cannot_begin_the_same_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who comes second does not write over what the first has begun."""
+    path, alone = tmp_path / "mine", of_ledger._alone
+
+    @contextlib.contextmanager
+    def after_another(where: Path) -> Iterator[None]:
+        with alone(where):
+            path.write_bytes(b"another program's")
+            yield
+
+    monkeypatch.setattr(of_ledger, "_alone", after_another)
+    with pytest.raises(Refused, match="just begun"):
+        Ledger.open(path, epsilon=1.0)
+    assert path.read_bytes() == b"another program's"
 
 
 def test_two_programs_cannot_spend_the_same_budget(tmp_path: Path) -> None:
