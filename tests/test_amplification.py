@@ -1,5 +1,6 @@
 """What a crowd buys: reference values, order, inverses, extremes, and sentences for mistakes."""
 
+import decimal
 import json
 import math
 from collections.abc import Callable
@@ -293,6 +294,18 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
 
     monkeypatch.setattr(hockeystick, "upper", upper)
     return looks
+
+
+@pytest.mark.parametrize(("local", "crowd"), [(0.3, 1000), (1.0, 10_000), (3.0, 10**6)])
+def test_the_printed_equation_is_rounded_up(local: float, crowd: int) -> None:
+    """Against 50 digits of ln(1 + tanh(ε/2) (√(64 e^ε ln(4/δ)/n) + 8 e^ε/n)); never below it."""
+    delta = 2.0**-20
+    found = amplify(AnyLdp(epsilon=local), crowd=crowd, delta=delta, method="closed-form").epsilon
+    with decimal.localcontext(prec=50):
+        p, n = decimal.Decimal(local).exp(), decimal.Decimal(crowd)
+        clones = (64 * p * (4 / decimal.Decimal(delta)).ln() / n).sqrt() + 8 * p / n
+        true = (1 + (p - 1) / (p + 1) * clones).ln()
+        assert true <= decimal.Decimal(found) <= true * (1 + decimal.Decimal("3e-14"))
 
 
 def test_a_crowd_of_one_hides_nobody() -> None:
