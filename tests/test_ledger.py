@@ -429,6 +429,18 @@ def test_a_damaged_file_is_refused(tmp_path: Path, change: dict[str, object]) ->
         Ledger.open(tmp_path / "mine")
 
 
+def test_what_an_entry_leaves_out_is_the_safe_choice(tmp_path: Path) -> None:
+    """Nobody else reuses keys, nobody is missing, and everybody reports."""
+    spent = []
+    for name, more in (("short", {}), ("long", {"together": 1, "missing": 0, "rate": 1.0})):
+        path = tmp_path / name
+        Ledger.open(path, epsilon=9.0)
+        entries = [ENTRY | {"round": one, "key": "aa", "crowd": 5000} | more for one in "ab"]
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"entries": entries}))
+        spent.append(Ledger.open(path).spent)
+    assert spent[0] == spent[1] == 2.0
+
+
 def test_mistakes_get_a_sentence(tmp_path: Path) -> None:
     """No file and no limit, another limit, a nameless round."""
     with pytest.raises(Misuse, match="no ledger"):
