@@ -118,6 +118,8 @@ ANSWERS = [
     Answer(shared=(0.5,)),
     Answer(partners=(Partner(1, BOB.contact_raw, PAYLOAD),)),
     Answer(partners=(Partner(1, BOB.contact_raw), Partner(0, CAROL.contact_raw))),
+    Answer(partners=(Partner(1, BOB.contact_raw),), second=(Partner(1, CAROL.contact_raw),)),
+    Answer(second=(Partner(1, CAROL.contact_raw),)),
 ]
 
 
@@ -151,14 +153,7 @@ def test_an_altered_answer_is_malformed_or_another_answer(
 
 def letter(body: bytes = b"at the corner") -> bytes:
     """Let Alice write to Bob."""
-    return encode_letter(
-        ROUND,
-        sender=contact(ALICE),
-        signing=ALICE.signing,
-        recipient=BOB.address,
-        counter=7,
-        body=body,
-    )
+    return encode_letter(ROUND, sender=ALICE, recipient=BOB.address, counter=7, body=body)
 
 
 def test_letters_round_trip_at_one_size() -> None:

@@ -296,14 +296,9 @@ def write(ticket: Ticket, body: bytes, *, to: bytes, round_: Round) -> tuple[byt
     """
     _same_round(ticket, round_)
     partner = Contact.decode(round_.suite, to)
-    keys = ticket.keys
+    sender, counter = ticket.keys, ticket.written
     text = encode_letter(
-        round_,
-        sender=Contact.decode(round_.suite, keys.contact_raw),
-        signing=keys.signing,
-        recipient=partner.address,
-        counter=ticket.written,
-        body=body,
+        round_, sender=sender, recipient=partner.address, counter=counter, body=body
     )
     bound = binding(Purpose.LETTER, digest=round_.digest, group=0)
     posting = Posting(round_.digest, partner.address, seal(text, to=partner.sealing, bound=bound))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coatcheck.errors import Malformed, Misuse, Refused
-from coatcheck.protocol.keys import Contact, SigningKey
+from coatcheck.protocol.keys import Contact, KeyPairs
 from coatcheck.protocol.records import VERSION, Layout
 from coatcheck.protocol.suites import SIGNATURE_SIZE, Suite
 from coatcheck.protocol.terms import LETTER_FIXED, REPORT_HEAD, Round
@@ -129,32 +129,32 @@ class Partner:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a person gets: their own values and values told to all, or partners, or nothing."""
+    """What a person gets: their own values and values told to all, or partners, or nothing.
+
+    Attributes:
+        partners: whom the answer names; with candidates, those of the first pass.
+        second: the candidates for the second pass, if the task gives any.
+    """
 
     values: tuple[float, ...] = ()
     shared: tuple[float, ...] = ()
     partners: tuple[Partner, ...] = ()
-
-
-def partner_size(round_: Round, group: int, *, located: bool) -> int:
-    """Bytes that one partner of a group takes in an answer."""
-    place = round_.terms.groups[group].payload_size if located else 0
-    return 1 + round_.suite.contact_size + place
+    second: tuple[Partner, ...] = ()
 
 
 def encode_answer(answer: Answer, *, size: int) -> bytes:
     """Write an answer and pad it to the group's size: how much it holds must not show."""
-    numbers = answer.values + answer.shared
-    if numbers and answer.partners:
+    numbers, named = answer.values + answer.shared, answer.partners + answer.second
+    if numbers and named:
         raise Misuse("an answer holds numbers or partners, not both")
-    located = any(partner.payload for partner in answer.partners)
-    if answer.partners:
-        kind, count = LOCATED if located else PARTNERS, len(answer.partners)
-        body = b"".join(bytes((p.group,)) + p.contact + p.payload for p in answer.partners)
+    if named:
+        kind = LOCATED if any(partner.payload for partner in named) else PARTNERS
+        counts = len(named), len(answer.second)
+        body = b"".join(bytes((p.group,)) + p.contact + p.payload for p in named)
     else:
-        kind, count = VALUES, len(answer.values)
+        kind, counts = VALUES, (len(answer.values), len(answer.shared))
         body = struct.pack(f">{len(numbers)}d", *numbers)
-    raw = _ANSWER.pack(kind, count, len(answer.shared)) + body
+    raw = _ANSWER.pack(kind, *counts) + body
     if len(raw) > size:
         raise Misuse(f"an answer takes {len(raw)} bytes, the terms give it {size}")
     return raw.ljust(size, b"\0")
@@ -170,7 +170,7 @@ def decode_answer(raw: bytes, round_: Round) -> Answer:
         _check_padding(raw, end)
         numbers = struct.unpack_from(f">{count + shared}d", raw, ANSWER_HEAD)
         return Answer(numbers[:count], numbers[count:])
-    if shared or not count:
+    if shared > count or not count:
         raise Malformed("this answer is of another version")
     partners = []
     end = ANSWER_HEAD
@@ -178,11 +178,12 @@ def decode_answer(raw: bytes, round_: Round) -> Answer:
         at = end
         if at >= len(raw) or raw[at] >= len(round_.terms.groups):
             raise Malformed("this answer is cut off, or names a group that the round has not")
-        end = at + partner_size(round_, raw[at], located=kind == LOCATED)
         keys = at + 1 + round_.suite.contact_size
+        end = keys + (round_.terms.groups[raw[at]].payload_size if kind == LOCATED else 0)
         partners.append(Partner(raw[at], raw[at + 1 : keys], raw[keys:end]))
     _check_padding(raw, end)
-    return Answer(partners=tuple(partners))
+    first = count - shared
+    return Answer(partners=tuple(partners[:first]), second=tuple(partners[first:]))
 
 
 def _check_padding(raw: bytes, end: int) -> None:
@@ -204,13 +205,7 @@ def _signed_letter(round_: Round, *, sender: bytes, recipient: bytes, rest: byte
 
 
 def encode_letter(
-    round_: Round,
-    *,
-    sender: Contact,
-    signing: SigningKey,
-    recipient: bytes,
-    counter: int,
-    body: bytes,
+    round_: Round, *, sender: KeyPairs, recipient: bytes, counter: int, body: bytes
 ) -> bytes:
     """Write a letter with its signature inside, bound to round, sender, recipient and counter."""
     room = round_.terms.letter_size
@@ -220,7 +215,7 @@ def encode_letter(
         raise Misuse(f"counters of letters go from 0 to {COUNTER_LIMIT}, this one is {counter}")
     rest = struct.pack(">QH", counter, len(body)) + body.ljust(room, b"\0")
     text = _signed_letter(round_, sender=sender.address, recipient=recipient, rest=rest)
-    return bytes((VERSION,)) + sender.raw + rest + signing.sign(text)
+    return bytes((VERSION,)) + sender.contact_raw + rest + sender.signing.sign(text)
 
 
 def decode_letter(raw: bytes, round_: Round, *, recipient: bytes) -> Letter:
