@@ -148,7 +148,7 @@ def designs_for(
 
 def _lost(candidate: Candidate, score: Score) -> Choice:
     error = 1 - score.value if score.higher_is_better else score.value
-    return Choice(randomizer=candidate.randomizer, how=candidate.how, error=error)
+    return Choice(randomizer=candidate.randomizer, how=candidate.how, goal="task", error=error)
 
 
 def _spread(domains: Sequence[Box | Ball], *, budgets: Sequence[Budget]) -> list[list[Candidate]]:
