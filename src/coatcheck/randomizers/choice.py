@@ -102,6 +102,8 @@ class Choice(Candidate):
     @property
     def people(self) -> str:
         """Whom the error is for."""
+        if self.goal == "task":
+            return "a round of the task"
         if self.goal not in AVERAGES:
             return "the value that is read worst"
         known = self.prior is not None and not self.prior.is_even
@@ -144,8 +146,11 @@ def constant(epsilon: float) -> Budget:
 
 
 def fit(shape: Shape, budget: Budget, how: Decode | None = None) -> Randomizer:
-    """Return the mechanism of a shape with the ε that its budget gives it."""
-    epsilon = budget(lambda x: shape(epsilon=x).law)
+    """Return the mechanism of a shape with the ε that its budget gives it.
+
+    A shape that says nothing earns nothing; any ε will do for it.
+    """
+    epsilon = budget(lambda x: shape(epsilon=x).law) or budget(any_ldp)
     return shape(epsilon=epsilon, decode=how) if how else shape(epsilon=epsilon)
 
 
