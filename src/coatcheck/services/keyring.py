@@ -25,6 +25,10 @@ class Keyring:
         """The keys for new rounds."""
         return self._pairs[self.public.verifying]
 
+    def sign_by_all(self, message: bytes) -> list[bytes]:
+        """Sign with every key, for whoever knows one of them."""
+        return [pairs.signing.sign(message) for pairs in self._pairs.values()]
+
     def of(self, verifying: str) -> KeyPairs:
         """Find the keys that terms name."""
         if verifying not in self._pairs:

@@ -4,23 +4,32 @@ Knows public things only. What a board showed once it must show for ever: a log 
 forked is refused, and both signed checkpoints stay on the disk as the proof. SPEC section 9.
 """
 
+import asyncio
 from pathlib import Path
 from typing import Any, Final
 
 from coatcheck.errors import Refused, TwoFaces
 from coatcheck.protocol.agreement import SettledTerms
 from coatcheck.protocol.keyfiles import write_bytes
-from coatcheck.protocol.merkle import check_inclusion
-from coatcheck.protocol.notices import LETTER_LEAF, Checkpoint
+from coatcheck.protocol.merkle import HASH_SIZE, check_inclusion
+from coatcheck.protocol.notices import LETTER_LEAF, Checkpoint, Heading
 from coatcheck.protocol.records import read_document
 from coatcheck.protocol.verification import (
     VerifiedBulletin,
     VerifiedCheckpoint,
+    VerifiedEntry,
+    VerifiedHeading,
+    check_heading,
     follow,
+    verify_bulletin,
+    verify_entry,
     verify_heading,
 )
-from coatcheck.services.http.client import HttpClient
+from coatcheck.services.board.documents import Entry
+from coatcheck.services.http.client import BULK, HttpClient
+from coatcheck.services.person.relayed import RelayedClient
 
+Peers = HttpClient | RelayedClient
 _STRANGE: Final = "the board's answer is not what its documents say: ask its operator"
 
 
@@ -31,18 +40,22 @@ class BoardView:
         url: the board's address.
         path: the ticket; checkpoints are kept beside it, as `.checkpoint` and, if the board shows
             two faces, the one that does not continue it as `.forked`.
+        relayed: whether the board sees a relay instead of this person.
     """
 
-    def __init__(self, url: str, *, round_: SettledTerms, path: Path, peers: HttpClient) -> None:
+    def __init__(self, url: str, *, round_: SettledTerms, path: Path, peers: Peers) -> None:
         self.url = url
         self.round = round_
+        self.relayed = isinstance(peers, RelayedClient)
         self._kept = Path(f"{path}.checkpoint")
         self._forked = Path(f"{path}.forked")
         self._peers = peers
 
     async def follow(self) -> VerifiedCheckpoint:
         """Fetch the board's checkpoint, check that it continues the last one, and keep it."""
-        raw = await self._peers.get(f"{self.url}/checkpoint")
+        return await self._continue(await self._peers.get(f"{self.url}/checkpoint"))
+
+    async def _continue(self, raw: bytes) -> VerifiedCheckpoint:
         board = self.round.terms.board.verifying
         point = follow(raw, board=board, before=None)  # the signature, before anything else
         before = Checkpoint.decode(self._kept.read_bytes()) if self._kept.exists() else None
@@ -59,11 +72,38 @@ class BoardView:
             write_bytes(self._kept, raw, secret=True, replace=True)
         return point
 
+    async def bulletin(self) -> VerifiedBulletin:
+        """Fetch the whole bulletin, and check that the board shows the same to everybody."""
+        raw = await self._peers.get(f"{self._at}/bulletin", most=BULK)
+        bulletin = await asyncio.to_thread(verify_bulletin, raw, self.round)
+        await self.check_bulletin(bulletin)
+        return bulletin
+
+    async def heading(self) -> Heading:
+        """Fetch the head of the bulletin, which the server signed; the log is not asked."""
+        heading = Heading.decode(await self._peers.get(f"{self._at}/heading"))
+        check_heading(heading, self.round)
+        return heading
+
+    async def entry(self, group: int, address: bytes) -> tuple[VerifiedHeading, VerifiedEntry]:
+        """Fetch one entry, with the proof that it is the one that everybody can see."""
+        raw = await self._peers.get(f"{self._at}/entries/{group}/{address.hex()}")
+        found = read_document(raw, Entry, _STRANGE)
+        heading = verify_heading(
+            Heading.decode(found.heading),
+            self.round,
+            point=await self._continue(found.checkpoint),
+            place=found.log_place,
+            path=_steps(found.log_path),
+        )
+        place, path = found.place, _steps(found.path)
+        entry = verify_entry(found.entry, group=group, heading=heading, place=place, path=path)
+        return heading, entry
+
     async def check_bulletin(self, bulletin: VerifiedBulletin) -> None:
         """Check that a bulletin is in the log that the board signs for everybody."""
         point = await self.follow()
-        url = f"{self.url}/rounds/{self.round.digest.hex()}/place"
-        place = read_document(await self._peers.get(url), int, _STRANGE)
+        place = read_document(await self._peers.get(f"{self._at}/place"), int, _STRANGE)
         path = await self._included(place, point)
         verify_heading(bulletin.heading, self.round, point=point, place=place, path=path)
 
@@ -76,6 +116,10 @@ class BoardView:
         path = await self._included(place, point)
         leaf = LETTER_LEAF + posting
         check_inclusion(leaf, place=place, size=point.size, root=point.root, path=path)
+
+    @property
+    def _at(self) -> str:
+        return f"{self.url}/rounds/{self.round.digest.hex()}"
 
     async def _grown(self, before: Checkpoint, point: Checkpoint) -> list[bytes]:
         if not 0 < before.size < point.size:
@@ -95,3 +139,7 @@ class BoardView:
             raise TwoFaces(
                 "the board gives no proof that its log only grew and shows this: do not rely on it"
             ) from None
+
+
+def _steps(raw: bytes) -> list[bytes]:
+    return [raw[at : at + HASH_SIZE] for at in range(0, len(raw), HASH_SIZE)]

@@ -11,9 +11,10 @@ same bytes; whatever fails, no other and no less private way is tried. SPEC sect
 import asyncio
 import contextlib
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
@@ -26,11 +27,14 @@ from coatcheck.protocol.records import read_document
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
-from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
+from coatcheck.protocol.verification import VerifiedBulletin
 from coatcheck.services.http.client import BULK, Absent, HttpClient, NotTaken, patiently
-from coatcheck.services.person.board import BoardView
+from coatcheck.services.person.board import BoardView, Peers
+from coatcheck.services.person.relayed import RelayedClient
+from coatcheck.services.person.retrieval import Retrieval, by_size
 from coatcheck.services.person.tickets import TicketFile
 
+_T = TypeVar("_T")
 _BYTES: Final = {"content-type": "application/octet-stream"}
 
 
@@ -52,6 +56,8 @@ class Visit:
         url: the round's address at the first shuffler, `http://HOST/rounds/DIGEST`.
         path: where the ticket is kept; if it is there already, the visit goes on from it. The
             terms, the board's address and its last checkpoint are kept beside it.
+        relay: the address of a relay; then nothing ever goes another way. It is kept beside the
+            ticket, and used again when none is named.
         ca: a file of certificates to trust instead of the system's.
     """
 
@@ -61,8 +67,9 @@ class Visit:
         *,
         path: Path,
         trusted: Trust,
-        peers: HttpClient | None = None,
+        peers: Peers | None = None,
         offer: Offer | None = None,
+        relay: str = "",
         ca: str = "",
     ) -> None:
         self.url = url.rstrip("/")
@@ -70,12 +77,20 @@ class Visit:
         self._file = TicketFile(path)
         self._trusted = trusted
         self._own = peers is None
-        self._peers = peers or HttpClient(ca=ca)
+        self._relay = Path(f"{path}.relay")
+        self._peers = peers or self._connected(relay, ca)
         self._offer = offer
         self._accepted: TrustedTerms | None = None
         self._kept = Path(f"{path}.offer")
         self._letters = 0
         self._maybe_sent = False
+
+    def _connected(self, relay: str, ca: str) -> Peers:
+        """Connect to the relay, if there is one or was one; else to the roles themselves."""
+        kept = self._relay.read_text(encoding="ascii") if self._relay.exists() else ""
+        if not (relay or kept):
+            return HttpClient(ca=ca)
+        return RelayedClient(relay or kept, first=self.url, trusted=self._trusted, ca=ca)
 
     async def __aenter__(self) -> Self:
         return self
@@ -149,6 +164,8 @@ class Visit:
             if phase != "open":
                 raise Refused(f"the round takes no reports now, it is {phase}: nothing was spent")
             write_bytes(self._kept, document(self._known_offer), secret=True, replace=True)
+            if isinstance(self._peers, RelayedClient):
+                write_bytes(self._relay, self._peers.relay.encode(), secret=True, replace=True)
         try:
             return invitation.join(value, ledger=ledger, store=self._file, note=note, clamp=clamp)
         finally:
@@ -190,15 +207,27 @@ class Visit:
     async def bulletin(self, *, patience: float) -> VerifiedBulletin:
         """Wait for the bulletin, and check that the board shows the same to everybody."""
         await self._know_terms()
-        return await patiently(self._bulletin, patience, growth=1.3)
+        view = self._view()
+        return await patiently(lambda: self._shown(view.bulletin), patience, growth=1.3)
 
-    async def collect(self, *, ledger: Budget | None = None, patience: float = 600.0) -> Answer:
+    async def collect(
+        self,
+        *,
+        ledger: Budget | None = None,
+        patience: float = 600.0,
+        retrieval: Retrieval = by_size,
+    ) -> Answer:
         """Wait for the round's answers and open yours.
 
         The ledger is told if the round hid your report among fewer people than it promised.
         """
-        bulletin = await self.bulletin(patience=patience)
-        return client.collect(self.ticket, bulletin, ledger=ledger)
+        await self._know_terms()
+        view, ticket = self._view(), self.ticket
+
+        async def fetch() -> Answer:
+            return await retrieval(view, ticket, ledger=ledger)
+
+        return await patiently(lambda: self._shown(fetch), patience, growth=1.3)
 
     async def write(self, body: bytes, *, to: bytes, patience: float = 60.0) -> None:
         """Write a letter to a partner's contact and post it on the board."""
@@ -217,7 +246,7 @@ class Visit:
             ) from None
 
     async def read(self) -> Inbox:
-        """Fetch all letters of the round and read those to you; each is read once."""
+        """Fetch the letters, all of the round or through a relay yours, and read those to you."""
         await self._know_terms()
         await self._view().follow()
         postings = await self._postings()
@@ -265,18 +294,15 @@ class Visit:
         url = self._known_offer.board
         return BoardView(url, round_=self.round, path=self.path, peers=self._peers)
 
-    async def _bulletin(self) -> VerifiedBulletin:
+    async def _shown(self, fetch: Callable[[], Awaitable[_T]]) -> _T:
+        """Fetch what the board has once the round is answered, or say that it is not."""
         away = ""
         try:
-            raw = await self._peers.get(f"{self._at_board}/bulletin", most=BULK)
-            bulletin = await asyncio.to_thread(verify_bulletin, raw, self.round)
-            await self._view().check_bulletin(bulletin)
+            return await fetch()
         except Absent:
             await self._check_alive()
         except Unavailable as error:
             away = f" ({error})"
-        else:
-            return bulletin
         raise Unavailable(f"the round is not answered yet{away}: your ticket waits, try later")
 
     async def _check_alive(self) -> None:
@@ -291,6 +317,8 @@ class Visit:
         """Fetch the letters that are new, page by page; an empty page is the last."""
         size, found = posting_size(self.round), list[bytes]()
         where = f"{self._at_board}/letters"
+        if isinstance(self._peers, RelayedClient):
+            where += f"/{self.ticket.keys.address.hex()}"
         while raw := await self._peers.get(f"{where}?since={self._letters + len(found)}"):
             found += [raw[at : at + size] for at in range(0, len(raw), size)]
             if len(found) * size > BULK:
