@@ -6,6 +6,7 @@ that no gateway can give each person a key of their own. SPEC section 15.
 """
 
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -77,7 +78,8 @@ class RelayService(App[RelaySettings]):
         if authority not in self._gateways:
             for told in self.settings.gateways:
                 if told.startswith("@"):
-                    self._admit(self.settings.value(told))
+                    with suppress(Unavailable):  # a role that has not started yet
+                        self._admit(self.settings.value(told))
         if authority not in self._gateways:
             raise Problem("not-found", "this relay serves no such gateway")
         return self._gateways[authority]
