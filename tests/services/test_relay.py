@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -237,6 +238,30 @@ def test_a_long_answer_is_asked_for_in_parts(scene: Scene) -> None:
         await scene.board.leadership.end()
 
     run(whole)
+
+
+def test_a_client_levels_the_sizes_of_a_round(scene: Scene) -> None:
+    """Requests and answers have the size that the longest document of the round needs."""
+    sizes: list[tuple[int, int]] = []
+
+    class Measured(Relayed):
+        async def exchange(self, method: str, url: str, body: bytes = b"", **more: Any) -> Answered:
+            answer = await super().exchange(method, url, body, **more)
+            sizes.append((len(body), len(answer.body)))
+            return answer
+
+    async def whole() -> None:
+        await scene.board.leadership.renew()
+        key = scene.board.keyring.current.signing.public_raw
+        person = Measured(scene, Trust(board=frozenset((key,))))
+        scene.now = time.time()
+        for size in (100, 3_000, 4_000, 10_000, 500_000):
+            person.client.level(size)
+            await person.client.get(f"{BOARD}/checkpoint")
+        await scene.board.leadership.end()
+
+    run(whole)
+    assert sizes[1:] == [(SIZES[n], SIZES[n]) for n in (0, 0, 1, 1, 2)]
 
 
 def test_the_relay_has_one_answer_for_each_fault(scene: Scene) -> None:

@@ -34,6 +34,9 @@ from coatcheck.services.keyring import Keyring
 
 UNTIL: Final = "coatcheck-until"
 SIGNATURES: Final = "coatcheck-signatures"
+PADDING: Final = "coatcheck-padding"
+"""The least bytes of an encapsulated answer, which a request may name."""
+_PADDING: Final = PADDING.encode()
 _LABEL: Final = b"coatcheck/v1/gateway\0"
 _RANGE: Final = re.compile(rb"bytes=([0-9]{1,12})-([0-9]{1,12})")
 SENDS: Final = (
@@ -145,26 +148,37 @@ async def gateway_request(service: Gated, wire: Wire) -> None:
         raise Problem("malformed", f"a gateway takes {REQUEST_MEDIA}")
     opened = service.gateway.open(await read_body(scope, receive, limit=SIZES[-1]))
     # From here on every answer is sealed, whatever it says: the relay learns nothing from it.
-    text = (await _answered(service, opened.text)).encode()
-    try:
-        size = message_size(len(text), overhead=opened.overhead)
-    except Misuse as error:
-        text = _told(Problem("too-large", str(error))).encode()
-        size = message_size(len(text), overhead=opened.overhead)
-    sealed = opened.answer(text.ljust(size, b"\0"))
+    answer, least = await _answered(service, opened.text)
+    sealed = opened.answer(_padded(answer, least, opened.overhead))
     await respond(send, 200, sealed, media=RESPONSE_MEDIA.encode())
 
 
-async def _answered(service: Gated, text: bytes) -> Response:
-    """Answer a request that was opened; whatever is wrong with it is an answer, too."""
+def _padded(answer: Response, least: int, overhead: int) -> bytes:
+    """Write an answer at one of the few sizes; one that is too long for all is refused."""
+    text = answer.encode()
+    try:
+        size = message_size(max(len(text), least - overhead), overhead=overhead)
+    except Misuse as error:
+        return _padded(_told(Problem("too-large", str(error))), least, overhead)
+    return text.ljust(size, b"\0")
+
+
+async def _answered(service: Gated, text: bytes) -> tuple[Response, int]:
+    """Answer a request that was opened, and tell the least size that it asks for.
+
+    Whatever is wrong with it is an answer, too.
+    """
+    least = 0
     try:
         request = Request.decode(text)
+        asked = dict(request.headers)
+        least = next((rung for rung in SIZES if asked.get(_PADDING) == b"%d" % rung), 0)
         answer = await _asked(service, _scope(service, request), request.content)
     except (Malformed, UnicodeDecodeError) as error:
-        return _told(Problem("malformed", f"this is no request: {error}"))
+        return _told(Problem("malformed", f"this is no request: {error}")), least
     except Problem as problem:
-        return _told(problem)
-    return _part(answer, dict(request.headers).get(b"range", b""))
+        return _told(problem), least
+    return _part(answer, asked.get(b"range", b"")), least
 
 
 def _scope(service: Gated, request: Request) -> Scope:

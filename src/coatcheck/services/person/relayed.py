@@ -25,12 +25,16 @@ from coatcheck.protocol.oblivious import (
 )
 from coatcheck.protocol.trust import Trust
 from coatcheck.services.http.client import DOCUMENT, Answered, HttpClient, taken
-from coatcheck.services.http.gateway import SignedKeys
+from coatcheck.services.http.gateway import PADDING, SignedKeys
 from coatcheck.services.http.origins import Origin, apart, origin_of
 from coatcheck.services.http.problems import OHTTP_KEY
 from coatcheck.services.http.routes import JSON
 
-PIECE: Final = SIZES[3] - 1024
+_HEADERS: Final = 1024
+"""Bytes that what surrounds a content may take."""
+_LEVELS: Final = 3
+"""How many sizes messages are leveled to; longer ones have their own."""
+PIECE: Final = SIZES[3] - _HEADERS
 """Bytes of a piece of a bulletin, so that with its headers it has one size of the ladder."""
 
 
@@ -68,6 +72,12 @@ class RelayedClient:
         self._trusted = trusted
         self._http = http or HttpClient(ca=ca)
         self._known: dict[Origin, _Known] = {}
+        self._least = SIZES[0]
+
+    def level(self, size: int) -> None:
+        """Give every message from now on the size that one of so many bytes needs."""
+        fitting = [rung for rung in SIZES[:_LEVELS] if size + _HEADERS <= rung]
+        self._least = fitting[0] if fitting else SIZES[_LEVELS - 1]
 
     async def get(self, url: str, *, most: int = DOCUMENT) -> bytes:
         """Fetch a document of at most so many bytes; a long one comes in pieces of one size."""
@@ -117,11 +127,13 @@ class RelayedClient:
     ) -> Response:
         """Ask once; if the gateway has other keys by now, once more with those."""
         origin = origin_of(url)
-        lines = tuple((n.encode(), v.encode()) for n, v in (headers or {}).items())
+        told = {**(headers or {}), PADDING: str(self._least)}
+        lines = tuple((name.encode(), value.encode()) for name, value in told.items())
         path = url[len(origin.url) :].encode()
         host = (origin.scheme.encode(), origin.authority.encode())
         text = Request(method.encode(), *host, path or b"/", lines, body).encode()
-        text = text.ljust(message_size(len(text), overhead=OVERHEAD), b"\0")
+        least = self._least - OVERHEAD
+        text = text.ljust(message_size(max(len(text), least), overhead=OVERHEAD), b"\0")
         answer, sealed = await self._passed(origin, text)
         if _is_about_keys(answer):
             # The gateway opened nothing, so that asking again is no repetition.

@@ -115,6 +115,7 @@ class Visit:
         if found.signed.document != first.signed.document:
             raise TwoFaces("the shuffler shows other terms now than before: keep both as proof")
         self._offer = Offer(found.signed, first.board.rstrip("/"), found.status)
+        self._level()
         return self._offer
 
     async def invitation(self, *, group: str, limit: Limit, patience: float = 30.0) -> Invitation:
@@ -223,11 +224,13 @@ class Visit:
         """
         await self._know_terms()
         view, ticket = self._view(), self.ticket
-
-        async def fetch() -> Answer:
-            return await retrieval(view, ticket, ledger=ledger)
-
-        return await patiently(lambda: self._shown(fetch), patience, growth=1.3)
+        shown = await patiently(
+            lambda: self._shown(lambda: retrieval(view, ticket)), patience, growth=1.3
+        )
+        if isinstance(shown, VerifiedBulletin):
+            return client.collect(ticket, shown, ledger=ledger)
+        client.settle(ticket, shown.heading, ledger=ledger)
+        return client.open_entry(ticket, shown.entry)
 
     async def write(self, body: bytes, *, to: bytes, patience: float = 60.0) -> None:
         """Write a letter to a partner's contact and post it on the board."""
@@ -282,6 +285,12 @@ class Visit:
         self._offer = self._offer or self._stored_offer()
         if self._offer is None:
             await self.offer(patience=30.0)
+        self._level()
+
+    def _level(self) -> None:
+        """Have all messages of the round through a relay at the size that its terms need."""
+        if isinstance(self._peers, RelayedClient):
+            self._peers.level(len(document(self._known_offer)))
 
     def _stored_offer(self) -> Offer | None:
         """Read what was kept beside the ticket; without a ticket it is of no round."""
