@@ -15,11 +15,12 @@ from typing import Any
 
 import uvicorn
 
+from coatcheck.protocol.parcels import Upload
 from coatcheck.services.http.connections import protocol
 from coatcheck.services.settings import ShufflerSettings, read_settings
 from coatcheck.services.shuffler.rounds import ShufflerLiveRound
 from coatcheck.services.shuffler.service import ShufflerService
-from coatcheck.stores.shuffler import Parcel, ShufflerRound, ShufflerStore, Verdict
+from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore, Verdict
 
 _TICK = os.sysconf("SC_CLK_TCK")
 
@@ -30,10 +31,10 @@ class Nowhere(ShufflerStore):
     def __init__(self) -> None:
         super().__init__("memory:")
 
-    def put(self, parcels: Sequence[Parcel], *, fence: int) -> list[Verdict]:
+    def put(self, uploads: Sequence[Upload], *, fence: int) -> list[Verdict]:
         """Keep nothing."""
         del fence
-        return [Verdict.NEW] * len(parcels)
+        return [Verdict.NEW] * len(uploads)
 
 
 async def bare(scope: Any, receive: Any, send: Any) -> None:
@@ -53,7 +54,7 @@ def serve(kind: str, config: Path, port: int) -> None:
     if kind != "bare":
         settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
         store = Nowhere() if kind in {"none", "unsigned", "route"} else None
-        service = ShufflerService(settings, store=store)
+        service = ShufflerService(settings, store)
         app, careful = service, protocol(deadline=15, connections=2000)
         if kind in {"unsigned", "route"}:
             _without_signatures(service)
@@ -77,9 +78,9 @@ def serve(kind: str, config: Path, port: int) -> None:
     uvicorn.Server(made).run()
 
 
-async def _at_once(parcel: Parcel) -> Verdict:
+async def _at_once(upload: Upload) -> Verdict:
     """Take an upload without a group to commit: what is left is the route."""
-    del parcel
+    del upload
     return Verdict.NEW
 
 

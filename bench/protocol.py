@@ -64,7 +64,7 @@ def main() -> int:
     bench = _Round()
     spent = bench.measure()
     dh, opening, sealing = spent["dh"], spent["open"], spent["seal"]
-    size = bench.round.upload_size(0)
+    size = bench.round.upload_sizes[0]
     entry = bench.round.entry_size(0)
     for name, seconds in spent.items():
         print(f"  {name:<8} {1e6 * seconds:7.1f} µs, {seconds / dh:5.2f} DH")

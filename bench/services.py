@@ -141,7 +141,7 @@ def _servers(
             if kind != "bare":
                 _open(port, digest, signed)
             head = bytes((1, 1, 0, 0)) + bytes.fromhex(digest)
-            upload = head + bytes(round_.upload_size(0) - len(head))
+            upload = head + bytes(round_.upload_sizes[0] - len(head))
             running[kind] = (port, process.pid, f"/rounds/{digest}/uploads", upload)
         time.sleep(1)
         yield running

@@ -151,7 +151,7 @@ class People(RuleBasedStateMachine):
     def send_another_size(self, size: int) -> None:
         """Cut off, oversized or empty: not taken."""
         raw = (self.small.join(0).upload * 3)[:size]
-        if size != self.small.round.upload_size(0):
+        if size != self.small.round.upload_sizes[0]:
             refused(lambda: self.first.receive(raw, now=self.now), Malformed, Refused)
 
     @rule(group=st.integers(0, 1))

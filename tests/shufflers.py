@@ -18,7 +18,6 @@ from coatcheck.services.server.jobs import draft as drafted
 from coatcheck.services.settings import ServerSettings, ShufflerSettings, read_settings
 from coatcheck.services.shuffler.rounds import ShufflerLiveRound
 from coatcheck.services.shuffler.service import Abandonment, ShufflerService
-from coatcheck.stores.shuffler import ShufflerStore
 from service_rounds import LIMIT, draft
 
 
@@ -32,8 +31,8 @@ class LoneShuffler:
         local = Cluster(folder, stores={"shuffler-1": "memory:"})
         config = folder / "shuffler-1.toml"
         settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
-        clock = Clock(wall=lambda: self.wall, steady=lambda: self.steady)
-        self.service = ShufflerService(settings, store=ShufflerStore("memory:"), clock=clock)
+        self.service = ShufflerService(settings)
+        self.service.clock = Clock(wall=lambda: self.wall, steady=lambda: self.steady)
         self.signed = self.terms(folder, minimum)
         self.round = settle(read_signed(self.signed))
         self.invitations = [self._invite(group, local) for group in ("riders", "drivers")]

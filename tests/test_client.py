@@ -265,7 +265,7 @@ def test_notes_have_one_size() -> None:
         )
         for n in (b"", b"ab", b"abcd")
     }
-    assert sizes == {small.round.upload_size(0)}
+    assert sizes == {small.round.upload_sizes[0]}
     with pytest.raises(Misuse, match="note"):
         small.invitations[0].join((0.5, 0.5), ledger=None, entropy=small.entropy, note=b"abcde")
 

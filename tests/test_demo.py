@@ -205,7 +205,7 @@ def test_a_role_that_ends_is_told_in_a_sentence(tmp_path: Path) -> None:
     wait_for_line(process, "people join")
     for pid in left_behind(tmp_path):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-        if b"coatcheck.services.child" in words and b"server" in words:
+        if b"coatcheck.services.run" in words and b"server" in words:
             os.kill(pid, signal.SIGKILL)
     code, out, err = finish(process)
     assert code == 1

@@ -257,6 +257,6 @@ def test_a_draft_needs_every_group_of_its_task() -> None:
 
 def test_sizes_are_those_of_the_paper_or_below() -> None:
     """An upload has at most 300 bytes, an entry at most 200; the paper has 1.3 and 1.8 KB."""
-    assert len(HONEST[0].upload) == SMALL.round.upload_size(0) <= 300
+    assert len(HONEST[0].upload) == SMALL.round.upload_sizes[0] <= 300
     assert SMALL.round.entry_size(0) <= 200
     assert Upload.decode(HONEST[0].upload, SMALL.round).group == 0

@@ -171,7 +171,7 @@ def test_cascades_and_the_hybrid_suite_answer_everyone(suite: str, shufflers: in
     """More shufflers and larger keys change sizes, not answers."""
     outcome = run(12, 9, task=MATCHING, suite=suite, shufflers=shufflers, entropy=2)
     assert sum(len(partners) for partners in outcome.partners(0)) == 9
-    assert {len(raw) for raw in outcome.uploads} == {outcome.round.upload_size(0)}
+    assert {len(raw) for raw in outcome.uploads} == {outcome.round.upload_sizes[0]}
     batch = Batch.decode(outcome.batch, outcome.round)
     assert batch.hop == shufflers - 1
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from coatcheck.errors import BadSignature, Malformed, Refused, Unavailable
 from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.notices import heading_size
-from coatcheck.protocol.parcels import Receipt
+from coatcheck.protocol.parcels import Receipt, Upload
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import verify_batch
 from coatcheck.services.http.client import HttpClient, NotTaken
@@ -20,7 +20,7 @@ from coatcheck.services.person.visit import Offer, Visit
 from coatcheck.services.shuffler import service as of_shuffler
 from coatcheck.services.shuffler.intake import _tokens as enrolled
 from coatcheck.services.shuffler.jobs import release
-from coatcheck.stores.shuffler import Parcel, Verdict
+from coatcheck.stores.shuffler import Verdict
 from rounds import OPENS, SmallRound, released
 from shufflers import LoneShuffler, lone_shuffler
 
@@ -39,8 +39,8 @@ def test_a_commit_whose_answer_is_lost_is_counted(tmp_path: Path) -> None:
             upload = lone.invitations[0].join((0.5, 0.5), ledger=None).upload
             real = lone.service.store.put
 
-            def put(parcels: Sequence[Parcel], *, fence: int) -> list[Verdict]:
-                real(parcels, fence=fence)
+            def put(uploads: Sequence[Upload], *, fence: int) -> list[Verdict]:
+                real(uploads, fence=fence)
                 raise Unavailable("the connection broke at the commit")
 
             lone.service.store.put = put  # type: ignore[method-assign]
@@ -302,9 +302,9 @@ def test_what_waits_for_the_disk_counts_until_it_is_there(tmp_path: Path) -> Non
         async with lone_shuffler(tmp_path) as lone:
             real, seen = lone.service.store.put, []
 
-            def put(parcels: Sequence[Parcel], *, fence: int) -> list[Verdict]:
+            def put(uploads: Sequence[Upload], *, fence: int) -> list[Verdict]:
                 seen.append(dict(lone.live.coming))
-                raise Unavailable(f"no disk for {len(parcels)} under {fence}")
+                raise Unavailable(f"no disk for {len(uploads)} under {fence}")
 
             lone.service.store.put = put  # type: ignore[method-assign]
             assert await lone.post(ticket(lone)) == 503
@@ -339,7 +339,7 @@ def test_an_upload_of_a_round_that_was_just_dropped_is_kept(tmp_path: Path) -> N
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
-            one = Parcel(lone.round.digest, 0, bytes(16), b"body")
+            one = Upload(0, lone.round.digest, bytes(16), b"body")
             lone.service.rounds.clear()
             assert lone.service.intake._commit([one]) == [Verdict.NEW]
             await lone.service.refresh()

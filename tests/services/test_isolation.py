@@ -28,7 +28,7 @@ def strange(lone: LoneShuffler) -> bytes:
 
 def again(lone: LoneShuffler, *keys: str) -> ShufflerService:
     """Start the shuffler once more on its store, with these key files."""
-    service = ShufflerService(lone.service.settings, store=lone.service.store)
+    service = ShufflerService(lone.service.settings, lone.service.store)
     service.keyring = Keyring([lone.folder / key for key in keys])
     return service
 

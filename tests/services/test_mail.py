@@ -36,8 +36,8 @@ class Scene:
         )
         self.time = float(self.small.round.terms.closes)
         self.steady = 0.0
-        clock = Clock(wall=lambda: self.time, steady=lambda: self.steady)
-        self.service = BoardService(self.settings, clock=clock)
+        self.service = BoardService(self.settings)
+        self.service.clock = Clock(wall=lambda: self.time, steady=lambda: self.steady)
         self.url = f"http://board/rounds/{self.small.round.digest.hex()}/letters"
 
     def wait(self, seconds: float) -> None:

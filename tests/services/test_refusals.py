@@ -26,7 +26,7 @@ class Scene:
         self.digest = self.small.round.digest
         self.store.lead("me", seconds=60)
         signed = write_signed(self.small.signed)
-        self.store.propose(ServerRound(self.digest, "example", signed), fence=1)
+        self.store.begin(ServerRound(self.digest, "example", signed), fence=1)
         self.store.agree(self.digest, signed, fence=1)
         self.store.accept(self.digest, self.batch, fence=1)
         self.settings = ServerSettings(

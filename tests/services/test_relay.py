@@ -68,7 +68,8 @@ class Scene:
         self.now = 1_000_000.0
         clock = Clock(wall=lambda: self.now, steady=lambda: self.now)
         settings = read_settings(folder / "board.toml", role="board", kind=BoardSettings)
-        self.board = BoardService(settings, clock=clock)
+        self.board = BoardService(settings)
+        self.board.clock = self.board.gateway._clock = clock
         self.relay = RelayService(RelaySettings(name="relay", gateways=(BOARD,)))
         self.relay._peers = self  # type: ignore[assignment] # all that the relay asks of it
         self.fetched: list[str] = []

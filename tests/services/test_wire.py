@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import hashlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 import uvicorn
@@ -15,7 +15,6 @@ from coatcheck.protocol.suites import CLASSICAL
 from coatcheck.services.http import connections as wire
 from coatcheck.services.http.connections import (
     HEAD_LIMIT,
-    App,
     Receive,
     Scope,
     Send,
@@ -33,7 +32,7 @@ DEADLINE = 0.4
 
 @contextlib.asynccontextmanager
 async def served(
-    app: App, *, deadline: float = DEADLINE
+    app: Callable[[Scope, Receive, Send], Awaitable[None]], *, deadline: float = DEADLINE
 ) -> AsyncIterator[tuple[str, int, uvicorn.Server]]:
     """Serve an application on a free port, with a short deadline."""
     config = uvicorn.Config(

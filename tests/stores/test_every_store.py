@@ -15,11 +15,11 @@ import pytest
 from coatcheck.errors import Fenced, Misuse, Refused, Unavailable
 from coatcheck.protocol import server as of_server
 from coatcheck.protocol import shuffler as of_shuffler
+from coatcheck.protocol.parcels import Upload
 from coatcheck.stores.board import BoardStore
 from coatcheck.stores.database import Row
 from coatcheck.stores.server import ServerRound, ServerStore
 from coatcheck.stores.shuffler import (
-    Parcel,
     ShufflerRound,
     ShufflerStore,
     Verdict,
@@ -72,9 +72,9 @@ def board(url: str) -> Iterator[BoardStore]:
 
 def parcel(
     number: int, *, body: bytes = b"body", token: bytes | None = None, digest: bytes = DIGEST
-) -> Parcel:
+) -> Upload:
     """Make an upload."""
-    return Parcel(digest, number % 2, number.to_bytes(16, "big"), body, token)
+    return Upload(number % 2, digest, number.to_bytes(16, "big"), body, token)
 
 
 def test_uploads_are_kept_once(shuffler: ShufflerStore) -> None:
@@ -101,7 +101,7 @@ def test_a_closed_round_takes_nothing_new(shuffler: ShufflerStore) -> None:
     assert shuffler.put([parcel(1), parcel(2)], fence=1) == [Verdict.KNOWN, Verdict.CLOSED]
     shuffler.move(DIGEST, "reopen", fence=1)
     assert shuffler.put([parcel(2)], fence=1) == [Verdict.NEW]
-    unknown = Parcel(OTHER, 0, bytes(16), b"body")
+    unknown = Upload(0, OTHER, bytes(16), b"body")
     assert shuffler.put([unknown, parcel(3)], fence=1) == [Verdict.CLOSED, Verdict.NEW]
 
 
@@ -215,7 +215,7 @@ def test_a_servers_store_asks_the_table(server: ServerStore) -> None:
     assert set(SERVER_PATHS) == set(of_server.Phase)
     for number, (phase, move) in enumerate(itertools.product(of_server.Phase, names)):
         digest = number.to_bytes(32, "big")
-        server.propose(ServerRound(digest, f"round {number}", b"draft"), fence=1)
+        server.begin(ServerRound(digest, f"round {number}", b"draft"), fence=1)
         for step in SERVER_PATHS[phase]:
             server_move(server, digest, step)
         before = (server.round(digest), blobs(server))
@@ -258,8 +258,9 @@ def test_a_name_is_pledged_once(shuffler: ShufflerStore) -> None:
 def test_a_server_answers_once(server: ServerStore) -> None:
     """One proposal per name, one batch per round, one bulletin per batch."""
     first = ServerRound(DIGEST, "example", b"draft")
-    assert server.propose(first, fence=1) == first
-    assert server.propose(ServerRound(OTHER, "example", b"x"), fence=1) == first
+    server.begin(first, fence=1)
+    server.begin(ServerRound(OTHER, "example", b"x"), fence=1)
+    assert server.rounds() == [first]
     server.agree(DIGEST, b"signed", fence=1)
     assert server.rounds()[0].signed == b"signed"
     assert server.accept(DIGEST, b"batch", fence=1)
@@ -378,11 +379,12 @@ def test_a_crash_before_the_scrub_is_made_good_at_the_start(tmp_path: Path) -> N
     url = f"sqlite:{tmp_path / 'store.db'}"
     script = f"""
 import os
-from coatcheck.stores.shuffler import Parcel, ShufflerRound, ShufflerStore
+from coatcheck.protocol.parcels import Upload
+from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
 store = ShufflerStore({url!r})
 store.lead("me", seconds=0)
 store.begin(ShufflerRound({DIGEST!r}, "example", b"signed", secret={secret!r}), fence=1)
-store.put([Parcel({DIGEST!r}, 0, bytes(16), {body!r})], fence=1)
+store.put([Upload(0, {DIGEST!r}, bytes(16), {body!r})], fence=1)
 store.move({DIGEST!r}, "close", fence=1)
 store.database.scrub = lambda: os._exit(9)
 store.move({DIGEST!r}, "release", batch=b"batch", fence=1)
@@ -424,7 +426,7 @@ def test_a_known_upload_is_known(shuffler: ShufflerStore) -> None:
     assert shuffler.knows(parcel(1))
     assert not shuffler.knows(parcel(2))
     assert not shuffler.knows(parcel(1, body=b"other"))
-    assert not shuffler.knows(Parcel(OTHER, 0, parcel(1).id, parcel(1).body))
+    assert not shuffler.knows(Upload(0, OTHER, parcel(1).id, parcel(1).body))
     assert shuffler.scrub()
 
 

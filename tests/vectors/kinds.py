@@ -72,7 +72,7 @@ def _terms(case: Case) -> Case:
     sizes = range(len(round_.terms.groups))
     return {
         "digest": round_.digest.hex(),
-        "upload_sizes": [round_.upload_size(group) for group in sizes],
+        "upload_sizes": list(round_.upload_sizes),
         "entry_sizes": [round_.entry_size(group) for group in sizes],
         "letter_size": round_.letter_size(),
     }

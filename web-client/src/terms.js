@@ -41,6 +41,11 @@ const GROUP = {
   promise: nested(PROMISE),
   "note_size?": whole(0, 1 << 10),
 };
+const SETTLE = {
+  cell: POSITIVE,
+  "asks?": (value) => Array.isArray(value) && value.length <= 2 && value.every(whole(1, 8)),
+  "pause?": whole(1, 86_400),
+};
 const TERMS = {
   coatcheck: (value) => value === "terms/1",
   round: TITLE,
@@ -54,6 +59,7 @@ const TERMS = {
   closes: SECOND,
   expires: SECOND,
   "letter_size?": whole(0, 1 << 12),
+  "settle?": nested(SETTLE),
 };
 
 /** Refuse a record with a field that is missing, unknown or out of range; a ? marks the optional. */

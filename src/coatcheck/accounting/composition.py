@@ -4,11 +4,11 @@ A round's curve δ(ε) belongs to one pair of distributions, so rounds compose b
 losses. Values and reports may depend on earlier rounds; each round's law and crowd must not. Where
 they may, use `budget`, as the ledger does. Losses are kept on a grid. They are made from points of
 the curve by connecting the dots and are added by plain convolution, and each step can only raise δ.
-`Losses.to_dp_accounting` hands a round to users of that library.
+`exchange` hands losses to Google's dp-accounting and takes them from there.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
 from typing import TYPE_CHECKING, Final, Self
@@ -172,25 +172,25 @@ def _losses(
     apart = min(sampled * math.sqrt(one.noise / crowd) / fine, most / _FAR)
     at: list[int] = []
     deltas: list[float] = []
-    for knot in _knots(math.ceil(min(most, reach) / step), max(1, int(apart / step))):
+    for knot in knots(math.ceil(min(most, reach) / step), max(1, int(apart / step))):
         # δ_s(ln(1 + γ(e^x - 1))) = γ δ(x) for a secret sample of share γ.
         x = math.log1p(math.expm1(knot * step) / sampled) if knot * step < most else local
         at.append(knot)
         deltas.append(sampled * float(delta_curve(law, epsilons=[x], crowd=crowd)[0]))
         if deltas[-1] < _CUT:
             break
-    return replace(_connect(at, deltas, step), reach=reach)
+    return replace(connect(at, deltas, step), reach=reach)
 
 
-def _knots(last: int, apart: int) -> list[int]:
+def knots(last: int, apart: int) -> list[int]:
     """Choose grid points: so far apart near zero, and farther and farther out."""
-    knots = [0]
-    while knots[-1] < last:
-        knots.append(min(last, knots[-1] + max(apart, knots[-1] // _FAR)))
-    return knots
+    at = [0]
+    while at[-1] < last:
+        at.append(min(last, at[-1] + max(apart, at[-1] // _FAR)))
+    return at
 
 
-def _connect(at: list[int], deltas: list[float], step: float) -> Losses:
+def connect(at: list[int], deltas: list[float], step: float) -> Losses:
     """Connect the dots: the largest convex curve through points of δ, as a function of e^ε.
 
     Its slopes are the chances of larger losses under one input; those under the other, and all
@@ -237,6 +237,31 @@ def compose(law: Law, *, crowd: int, delta: float, rounds: int, sampled: float =
     joint = losses(law, crowd=crowd, step=step, sampled=sampled).times(rounds).epsilon(delta)
     part = central(law, size=crowd, delta=min(0.5, delta / (rounds * sampled)))
     return min(joint, rounds * math.log1p(sampled * math.expm1(part)) * (1 + 1e-14))
+
+
+def compose_all(rounds: Sequence[tuple[Law, int, int]], *, delta: float) -> float:
+    """Bound the ε of different rounds at a total δ: the law, the crowd and how many of each kind.
+
+    It is never above the plain sum, in which each round takes an equal part of δ.
+
+    *Assumes:* the rounds are fixed in advance.
+    """
+    if not rounds:
+        raise Misuse("there is at least 1 round")
+    check_delta(delta)
+    for _, _, count in rounds:
+        check_rounds(count)
+    parts = [max(1e-9, amplify(law, crowd=n, delta=delta).epsilon) for law, n, _ in rounds]
+    whole = math.sqrt(sum(k * one * one for one, (_, _, k) in zip(parts, rounds, strict=True)))
+    step = max(min(whole / 1000, min(parts) / 40), whole / 40_000)
+    joint: Losses | None = None
+    for law, crowd, count in rounds:
+        some = losses(law, crowd=crowd, step=step).times(count)
+        joint = some if joint is None else joint.then(some)
+    total = sum(count for _, _, count in rounds)
+    share = min(0.5, delta / total)
+    plain = sum(count * central(law, size=crowd, delta=share) for law, crowd, count in rounds)
+    return min(joint.epsilon(delta) if joint else math.inf, plain * (1 + 1e-14))
 
 
 def calibrate_rounds(

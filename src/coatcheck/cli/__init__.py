@@ -19,6 +19,8 @@ COMMANDS = {
     "check-task": "coatcheck.cli.check_task",
     "collect": "coatcheck.cli.person",
     "compare": "coatcheck.cli.compare",
+    "compose": "coatcheck.cli.curve",
+    "curve": "coatcheck.cli.curve",
     "demo": "coatcheck.cli.demo",
     "inspect": "coatcheck.cli.inspect",
     "join": "coatcheck.cli.person",

@@ -1,7 +1,7 @@
 """Commands made from functions: each parameter is one option, with its type and help in one place.
 
 A keyword-only parameter is an option, any other one is an argument; without a default it is
-required. `Annotated` adds the help, another name (`"--json"`), a `Reader` for the text, and a dict
+required. `Annotated` adds the help, other names (`"--json"`), a `Reader` for the text, and a dict
 of click's own settings. A parameter whose type is a dataclass stands for one option per field.
 """
 
@@ -87,7 +87,7 @@ def _parameter(of: Parameter) -> click.Parameter:
     if of.default is not of.empty:
         settings |= {"default": of.default, "show_default": bool(of.default)}
     settings |= {"multiple": many, "is_flag": kind is bool, "help": texts[-1] if texts else None}
-    return click.Option([names[-1], of.name], **settings)
+    return click.Option([*names, of.name], **settings)
 
 
 # -- how options are read

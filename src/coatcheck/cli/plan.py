@@ -1,19 +1,25 @@
-"""`coatcheck plan`: which mechanism, local budget and radius or grid keep a promise best."""
+"""`coatcheck plan`: which mechanism, local budget and radius or grid keep a promise best.
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+Of the promised ε, the people and the error two are given; the third is what is found.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_args
 
 from coatcheck.cli.options import OBJECT, WHOLE, Json, Reader, command, numbers, one_of, whole
 from coatcheck.cli.output import hint, show, table
 from coatcheck.cli.privacy import plain
 from coatcheck.domains import Ball, Box, Categories, Domain
 from coatcheck.errors import Misuse
-from coatcheck.planning import Design, Group, Plan, Recommendation
+from coatcheck.planning import Design, Group, Plan, Promise, Recommendation
 from coatcheck.planning import plan as planned
 from coatcheck.planning.charts import check_file, draw_plan
+from coatcheck.planning.search import Sampling
+from coatcheck.planning.seasons import epsilon_for, people_for
 from coatcheck.planning.words import GOALS, Aim, shape, told_error, told_unit
 from coatcheck.randomizers import Prior
 from coatcheck.tasks import Task, from_params
@@ -21,6 +27,19 @@ from coatcheck.tasks.distances import scale_of
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+_CITY: Final = (-0.045, -0.045, 0.045, 0.045)  # 10 km by 10 km
+
+
+def _length(text: str) -> tuple[float, bool]:
+    """Read a length above 0, and whether it is in metres: 300m, 1.2km, or 0.3 as it is."""
+    number, metres = text.strip().removesuffix("m"), text.strip().endswith("m")
+    length = (
+        float(number.removesuffix("k")) * 1_000 if metres and number[-1:] == "k" else float(number)
+    )
+    if not 0 < length < math.inf:
+        raise ValueError
+    return length, metres
 
 
 def _corners(text: str) -> list[tuple[float, ...]]:
@@ -38,6 +57,7 @@ def _group(text: str) -> tuple[str, list[int]]:
 _BOX = Reader(_corners, "is LO,LO:HI,HI, such as 0,0:4,2")
 _DEGREES = numbers("31,121,31.5,122 (SOUTH,WEST,NORTH,EAST)", count=4)
 _GROUP = Reader(_group, "is NAME:CROWD[:EXPECTED[:CORRUPTED]]")
+_ERROR = Reader(_length, "is a length such as 300m, 1.2km or 0.3")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,10 +72,15 @@ class Values:
     ball: Annotated[float | None, "Radius of an l2 ball with --dimension."] = None
     labels: Annotated[str | None, "Labels, separated by commas."] = None
 
+    @property
+    def given(self) -> int:
+        """How many domains the options describe."""
+        options = (self.box, self.geographic, self.ball, self.labels)
+        return sum(one is not None for one in options)
+
     def domain(self) -> Domain:
         """Return the domain that the options describe."""
-        given = (self.box, self.geographic, self.ball, self.labels)
-        if sum(one is not None for one in given) > 1:
+        if self.given > 1:
             options = "--box, --geographic, --ball, --labels"
             raise Misuse(f"values live in one domain: give one of {options}")
         if self.labels is not None:
@@ -72,12 +97,31 @@ class Values:
         return Box((-1.0,) * self.dimension, (1.0,) * self.dimension)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Repeated:
+    """How often people take part."""
+
+    rounds: Annotated[int, WHOLE, "How many rounds the promise is for."] = 1
+    rate: Annotated[float, "The chance with which each person reports in a round."] = 1.0
+    sampling: Annotated[
+        Sampling, one_of(get_args(Sampling)), "How people come to report: coins | secret"
+    ] = "coins"
+
+
 @command()
 def plan(
     *,
-    epsilon: Annotated[float, "The ε promised to everybody."],
-    delta: Annotated[float, "The chance that the promise fails."],
-    crowd: Annotated[int | None, WHOLE, "The smallest crowd of one group, named `all`."] = None,
+    epsilon: Annotated[float | None, "The ε promised to everybody, over all rounds."] = None,
+    delta: Annotated[
+        float | None, "The chance that it fails; else 1 in 100 times the people."
+    ] = None,
+    crowd: Annotated[
+        int | None, WHOLE, "--crowd", "--people", "The smallest crowd of one group, named `all`."
+    ] = None,
+    error: Annotated[
+        tuple[float, bool] | None, _ERROR, "Instead of ε or people: the error to reach, as 300m."
+    ] = None,
+    repeated: Repeated,
     expected: Annotated[int | None, WHOLE, "How many people are likely to come."] = None,
     corrupted: Annotated[int, WHOLE, "How many members may help the server."] = 0,
     group: Annotated[
@@ -93,8 +137,25 @@ def plan(
     as_json: Json = False,
     plot: Annotated[Path | None, "Also draw curves into this file."] = None,
 ) -> None:
-    """Choose mechanism, local budget and radius or grid together, and say what they give."""
+    """Choose mechanism, local budget and radius or grid together, and say what they give.
+
+    With --error and --epsilon it says how many people that takes; with --error and --people, which
+    epsilon.
+    """
+    if error is not None and error[1] and not values.given:
+        hint("no --geographic is given: a city of 10 km by 10 km is assumed")
+        values = replace(values, geographic=list(_CITY))
     domain = values.domain()
+    known = None if prior is None else Prior.from_file(prior)
+    if error is not None:
+        if group or task_name or goal == "task":
+            raise Misuse("--error is asked for one group and no task: leave out --group and --task")
+        _check_unit(domain, metres=error[1])
+        asking = partial(_promise, delta=delta, corrupted=corrupted, repeated=repeated)
+        search = {"domain": domain, "goal": goal, "prior": known}
+        epsilon, crowd = _backwards(error[0], epsilon, crowd, asking, search)
+    if epsilon is None:
+        raise Misuse("give --epsilon, the promise, or --people and --error to find it")
     if bool(group) == (crowd is not None):
         raise Misuse("say who takes part: --crowd for one group, or --group for each of several")
     if crowd is not None:
@@ -103,12 +164,57 @@ def plan(
     if plot is not None:
         check_file(plot)
     task = None if task_name is None else _task(task_name, task_params or {}, list(asked), domain)
-    known = None if prior is None else Prior.from_file(prior)
-    found = planned(asked, epsilon=epsilon, delta=delta, goal=goal, task=task, prior=known)
-    show(_document(found), as_json=as_json, text=lambda: _text(found))
+    if delta is None:
+        delta = _delta(sum(one.crowd for one in asked.values()))
+    keep = {"epsilon": epsilon, "delta": delta, **asdict(repeated)}
+    found = planned(asked, **keep, goal=goal, task=task, prior=known)
+    show(_document(found), as_json=as_json, text=lambda: _text(found, error))
     if plot is not None:
         draw_plan(found, plot)
         hint(f"drew {plot}")
+
+
+def _delta(people: int) -> float:
+    """Choose a usual chance of failure: one over a hundred times the people."""
+    return 0.01 / max(1, people)
+
+
+def _promise(
+    epsilon: float, crowd: int, *, delta: float | None, corrupted: int, repeated: Repeated
+) -> Promise:
+    return Promise(
+        epsilon=epsilon,
+        delta=_delta(crowd) if delta is None else delta,
+        crowd=crowd,
+        corrupted=min(corrupted, crowd - 1),
+        **asdict(repeated),
+    )
+
+
+def _check_unit(domain: Domain, *, metres: bool) -> None:
+    """Refuse metres where the domain has none, and plain numbers where it has."""
+    metric = isinstance(domain, Box) and domain.unit == "m"
+    if metres != metric:
+        unit = "in metres, such as 300m" if metric else "a plain number in the domain's own units"
+        raise Misuse(f"the error on this domain is {unit}")
+
+
+def _backwards(
+    error: float,
+    epsilon: float | None,
+    crowd: int | None,
+    promise: Callable[[float, int], Promise],
+    search: dict[str, Any],
+) -> tuple[float, int]:
+    """Find what is missing, the ε or the people, and return both."""
+    if epsilon is None and crowd is not None:
+        return epsilon_for(error, promise(1.0, crowd), **search), crowd
+    if epsilon is not None and crowd is None:
+        return epsilon, people_for(error, partial(promise, epsilon), **search)
+    raise Misuse(
+        "with --error give either --epsilon, to be told how many people, or --people, to be told"
+        " which epsilon"
+    )
 
 
 def _task(name: str, given: dict[str, Any], groups: list[str], domain: Domain) -> Task:
@@ -122,6 +228,9 @@ def _document(found: Plan) -> dict[str, Any]:
     groups = [
         {
             "name": group.name,
+            "people": group.group.crowd,
+            "total": group.total,
+            "season": None if group.season is None else asdict(group.season),
             "recommended": group.best.plain(),
             "reason": group.reason,
             "alternatives": [other.plain() for other in group.designs[1:]],
@@ -137,10 +246,17 @@ def _document(found: Plan) -> dict[str, Any]:
     ]
     terms = [group.params() for group in found.groups]
     head = {"epsilon": found.epsilon, "delta": found.delta, "goal": found.goal}
+    people = sum(group.group.crowd for group in found.groups)
+    head |= {"rounds": found.rounds, "people": people}
     return {**head, "groups": groups, "terms": terms}
 
 
-def _text(found: Plan) -> Iterator["str | Table"]:
+def _text(found: Plan, asked: tuple[float, bool] | None) -> Iterator["str | Table"]:
+    if asked is not None:
+        group = found.groups[0]
+        error = told_error(replace(group.best, error=asked[0]), found.goal)
+        people = f"{group.group.crowd:,} people"
+        yield f"An error of {error} takes {people} at ε = {found.epsilon:g}."
     yield found.headline
     for group in found.groups:
         yield f"\n[bold]{group.name}[/]"

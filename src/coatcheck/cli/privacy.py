@@ -83,31 +83,44 @@ class Mechanism:
 _FIELDS = Reader(_pairs, "is LABELS:EPSILON by comma, such as 10:1,10:1")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Report(Mechanism):
+    """A randomizer and what one report spends."""
+
+    local_epsilon: Annotated[float | None, "Budget of one report."] = None
+    fields: Annotated[_Pairs | None, _FIELDS, "Instead, labels:budget of each field."] = None
+
+    @property
+    def name(self) -> str:
+        """What the law is of."""
+        return self.mechanism if self.fields is None else "fields"
+
+    def law(self) -> Law:
+        """Return the law of a report."""
+        if self.local_epsilon is not None and self.fields is None:
+            return self.at(self.local_epsilon)
+        if self.local_epsilon is None and self.fields is not None:
+            each = tuple(laws.grid(budget, cells=labels) for labels, budget in self.fields)
+            return self.thinned(Fieldwise(laws=each))
+        raise Misuse("give either --local-epsilon or --fields")
+
+
 @command()
 def amplify(
     *,
-    local_epsilon: Annotated[float | None, "Budget of one report."] = None,
-    fields: Annotated[_Pairs | None, _FIELDS, "Instead, labels:budget of each field."] = None,
     lower: Annotated[bool, "Also give an epsilon that some data set reaches."] = False,
     certify: Annotated[bool, "Also replay it in interval arithmetic."] = False,
     people: Crowd,
-    report: Mechanism,
+    report: Report,
     as_json: Json = False,
 ) -> None:
     """Say what a crowd guarantees: from the budget of one report to an epsilon for everybody."""
-    name = report.mechanism
-    if local_epsilon is not None and fields is None:
-        law = report.at(local_epsilon)
-    elif local_epsilon is None and fields is not None:
-        each = tuple(laws.grid(budget, cells=labels) for labels, budget in fields)
-        name, law = "fields", report.thinned(Fieldwise(laws=each))
-    else:
-        raise Misuse("give either --local-epsilon or --fields")
+    law = report.law()
     found = amplified(law, **asdict(people), lower=lower, certify=certify)
     if lower and found.least is None:
         raise Misuse("which epsilon is reached is not known for this mechanism: leave out --lower")
     up = [_rounded(value, ROUND_CEILING) for value in (found.epsilon, law.epsilon)]
-    _tell(found, f"ε = {up[0]} from local ε = {up[1]}", name, as_json=as_json)
+    _tell(found, f"ε = {up[0]} from local ε = {up[1]}", report.name, as_json=as_json)
 
 
 @command()

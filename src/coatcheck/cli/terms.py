@@ -110,7 +110,7 @@ def describe(round_: Round) -> dict[str, Any]:
             "delta": group.promise.delta,
             "corrupted": group.promise.corrupted,
             "exposed": group.promise.exposed,
-            "upload_size": round_.upload_size(number),
+            "upload_size": round_.upload_sizes[number],
             "entry_size": round_.entry_size(number),
         }
         for number, group in enumerate(made.groups)

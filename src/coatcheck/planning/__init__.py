@@ -22,7 +22,8 @@ from coatcheck.accounting.amplification import Guarantee
 from coatcheck.domains import Domain
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse
-from coatcheck.planning.search import Design, Promise, designs
+from coatcheck.planning.search import Design, Promise, Sampling, designs
+from coatcheck.planning.seasons import Season, season_of
 from coatcheck.planning.tuning import designs_for
 from coatcheck.planning.words import GOALS, Aim, described, told_assumption, told_error
 from coatcheck.protocol.drafting import GroupPlan
@@ -105,6 +106,16 @@ class Recommendation(GroupPlan):
         return _planned(self.name, self.group, self.promise, self.goal, rest, prior=self.prior)
 
     @property
+    def total(self) -> float:
+        """The ε of all rounds together at the least crowd."""
+        return self.promise.total(self.best.randomizer.law)
+
+    @property
+    def season(self) -> Season | None:
+        """What the rounds ask of each person, if there are several or not everybody reports."""
+        return None if self.promise.single else season_of(self.promise, self.best.randomizer.law)
+
+    @property
     def reason(self) -> str:
         """Why the recommended design is recommended."""
         if len(self.designs) == 1:
@@ -121,7 +132,12 @@ class Recommendation(GroupPlan):
         fading = ", ".join(f"{left:.4g} with {share:.0%} of them lost" for share, left in lost)
         honest = f"{best.crowd:,} people, {best.anonymous:,} honest and anonymous"
         told = told_assumption(self.best, self.prior)
-        told.append(f"At least {honest}: ε = {best.epsilon:.4g}; {fading}.")
+        season = self.season
+        if season is None:
+            told.append(f"At least {honest}: ε = {best.epsilon:.4g}; {fading}.")
+        else:
+            told.append(f"At least {honest}: ε = {best.epsilon:.4g} per round.")
+            told.append(f"{season} All together, ε = {fading}.")
         if self.group.expected is not None:
             told.append(f"With {self.group.expected:,} people: ε = {self.expected.epsilon:.4g}.")
         if best.caveat:
@@ -137,7 +153,7 @@ class Recommendation(GroupPlan):
                 f"close to saturation: with 1 % of the crowd lost ε is {self.fading[0.01]:.3g} "
                 f"instead of {self.promise.epsilon:.3g}; ask for a smaller ε or a larger crowd"
             )
-        if self.best.randomizer.epsilon < 1.001 * self.promise.epsilon:
+        if self.best.randomizer.epsilon < 1.001 * self.promise.epsilon / self.promise.rounds:
             found.append("the crowd is too small to help: the local ε is the promised one")
         if self.blind is not None and self.best.error >= _USELESS * self.blind:
             where = "the middle of the domain" if self.prior is None else "the median of the prior"
@@ -158,6 +174,7 @@ class Plan:
     goal: Aim
     groups: tuple[Recommendation, ...]
     task: Task | None = None
+    rounds: int = 1
 
     def __iter__(self) -> Iterator[Recommendation]:
         return iter(self.groups)
@@ -180,7 +197,8 @@ class Plan:
     @property
     def headline(self) -> str:
         """What is promised, and what the plan makes small."""
-        return f"To keep ε = {self.epsilon:g} at δ = {self.delta:.3g} ({GOALS[self.goal]}):"
+        over = f" over {self.rounds:,} rounds together" if self.rounds > 1 else ""
+        return f"To keep ε = {self.epsilon:g} at δ = {self.delta:.3g}{over} ({GOALS[self.goal]}):"
 
 
 def plan(
@@ -193,10 +211,14 @@ def plan(
     method: str = "mechanism",
     prior: Prior | Mapping[str, Prior] | Sequence[Any] | None = None,
     entropy: Entropy | None = None,
+    rounds: int = 1,
+    rate: float = 1.0,
+    sampling: Sampling = "coins",
 ) -> Plan:
     """Choose mechanism, local ε and radius or grid together, for each group of a round.
 
-    *Guarantee:* with the recommended designs every group keeps (ε, δ) at its least crowd.
+    *Guarantee:* with the recommended designs every group keeps (ε, δ) at its least crowd, over all
+    rounds together, if they are fixed in advance.
 
     Args:
         groups: who takes part; with a task, in the order of its groups.
@@ -210,9 +232,15 @@ def plan(
             its name. For the goal task it may also be values of each group that are no secret.
             People are thought to be spread evenly over each domain by default.
         entropy: for the goal task, the randomness of those rounds; a fixed seed by default.
+        rounds: how many rounds the promise is for, each with the same people and mechanism.
+        rate: the chance with which each person reports in a round.
+        sampling: coins, which each person tosses and the batch includes their silence; or secret,
+            a crowd drawn from a population of crowd/rate in which nobody is corrupted.
     """
     if goal != "task":
         check_goal(goal)
+    elif (rounds, rate) != (1, 1.0):
+        raise Misuse("the goal task plans one round: choose mean, worst or unbiased for many")
     if not groups:
         raise Misuse("a plan needs at least one group")
     names = list(groups)
@@ -232,6 +260,9 @@ def plan(
             corrupted=group.corrupted,
             exposed=told,
             method=method,
+            rounds=rounds,
+            rate=rate,
+            sampling=sampling,
         )
         for group, told in zip(asked, exposed, strict=True)
     ]
@@ -260,7 +291,9 @@ def plan(
             names, asked, promises, found, known, strict=True
         )
     ]
-    return Plan(epsilon=epsilon, delta=delta, goal=goal, groups=tuple(made), task=task)
+    return Plan(
+        epsilon=epsilon, delta=delta, goal=goal, groups=tuple(made), task=task, rounds=rounds
+    )
 
 
 def _priors(names: Sequence[str], prior: Any, goal: Aim) -> list[Prior | None]:
@@ -287,7 +320,7 @@ def _planned(
 ) -> Recommendation:
     best = found[0]
     fading = {
-        share: promise.kept_by(best.randomizer.law, lost=math.ceil(share * group.crowd)).epsilon
+        share: promise.total(best.randomizer.law, lost=math.ceil(share * group.crowd))
         for share in LOSSES
     }
     return Recommendation(

@@ -8,7 +8,7 @@ every picture.
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from coatcheck.errors import Misuse
 from coatcheck.planning import Plan
@@ -18,6 +18,9 @@ from coatcheck.planning.words import told_unit
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+Line: TypeAlias = tuple[list[float], list[float]]
+"""The places along an axis, and the height at each."""
 
 COLORS: Final = {
     "choose": "#000000",
@@ -131,6 +134,30 @@ def draw_plan(plan: Plan, path: Path) -> None:
         figure.tight_layout(w_pad=3)
 
 
+def draw_curve(
+    upper: Line, lower: list[float] | None, renyi: Line, path: Path, *, title: str
+) -> None:
+    """Draw δ against ε, with what a data set attains, and beside it the Rényi curve."""
+    with _figure(path, 1, (11, 4.6)) as (figure, ((left, right),)):
+        left.plot(*upper, color=COLORS["bounded"], linewidth=2, label="at most")
+        if lower is not None:
+            left.plot(upper[0], lower, "--", color=COLORS["minkowski"], label="attained")
+        left.set_yscale("log")
+        left.set_ylim(bottom=max(1e-16, upper[1][-1] / 3))
+        left.set_xlabel("ε")
+        left.set_ylabel("δ")
+        left.legend(frameon=False)
+        right.plot(*renyi, color=COLORS["grid"], linewidth=2, marker="o")
+        right.loglog()
+        right.set_xticks(renyi[0], [f"{order:g}" for order in renyi[0]])
+        right.set_xticks([], minor=True)
+        right.set_xlabel("order")
+        right.set_ylabel("Rényi divergence, at most")
+        _ruled(left, title)
+        _ruled(right, "")
+        figure.tight_layout(w_pad=3)
+
+
 def _panel(axes: "Axes", lines: Curves, title: str) -> None:
     """Draw one line per mechanism on logarithmic axes, the first one on top."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter  # noqa: PLC0415 - extra
@@ -147,10 +174,15 @@ def _panel(axes: "Axes", lines: Curves, title: str) -> None:
                 zorder=3 - depth / 100,
             )
     axes.loglog()
-    axes.set_title(title, loc="left", fontsize=11)
+    _ruled(axes, title)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}"))
         axis.set_minor_formatter(NullFormatter())
+
+
+def _ruled(axes: "Axes", title: str) -> None:
+    """Give a title, and thin lines behind the curves."""
+    axes.set_title(title, loc="left", fontsize=11)
     axes.grid(visible=True, which="major", color="#DDDDDD", linewidth=0.8)
     axes.set_axisbelow(True)

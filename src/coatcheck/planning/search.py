@@ -2,22 +2,38 @@
 
 A smaller cap hides better in a crowd and so earns a larger local ε; which of the two wins is
 decided by the mechanism's own law for every candidate, never by a formula for one of them alone.
+Over many rounds the shape is searched for one round that costs about as much, and the local ε of
+what was found is then calibrated for all of them.
 """
 
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, TypeAlias
+from functools import cached_property
+from typing import Any, Final, Literal, TypeAlias
 
-from coatcheck.accounting.amplification import Guarantee, amplify, calibrate
-from coatcheck.accounting.laws import Law
+from coatcheck.accounting.amplification import (
+    Guarantee,
+    amplify,
+    anonymous,
+    any_ldp,
+    calibrate,
+    central,
+)
+from coatcheck.accounting.budget import Budget
+from coatcheck.accounting.composition import calibrate_rounds, compose
+from coatcheck.accounting.laws import Law, OwnCoin
+from coatcheck.accounting.limits import check_rounds, check_share
 from coatcheck.domains import Domain
-from coatcheck.randomizers.choice import Choice
+from coatcheck.errors import Misuse
+from coatcheck.randomizers.choice import Choice, by_error
 from coatcheck.randomizers.contract import Goal
-from coatcheck.randomizers.informed import enough_to_learn
+from coatcheck.randomizers.fieldwise import FieldwiseResponse
+from coatcheck.randomizers.informed import enough_to_learn, errors_under
 from coatcheck.randomizers.prior import Prior
-from coatcheck.randomizers.search import ranked
+from coatcheck.randomizers.search import goal_error, ranked
 
+Sampling: TypeAlias = Literal["coins", "secret"]
 Curves: TypeAlias = dict[str, list[tuple[float, float]]]
 
 _CROWDS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -26,7 +42,22 @@ _BUDGETS: Final = (0.2, 0.45, 1.0, 1.7, 3.0)
 
 @dataclass(frozen=True, kw_only=True)
 class Promise:
-    """What is to be kept: ε and δ for each person, in a crowd of which some do not count."""
+    """What is to be kept: ε and δ for each person, in a crowd of which some do not count.
+
+    Attributes:
+        epsilon: for all rounds together.
+        delta: for all rounds together.
+        crowd: the people of a round. With coins this is everybody who tosses one.
+        corrupted: of these, how many help the server.
+        exposed: of these, how many the answers give away.
+        lost: of these, how many do not report.
+        method: how to account for a single round.
+        rounds: how many rounds, fixed in advance.
+        rate: the chance with which a person reports in a round.
+        sampling: how that comes about. `coins`: each person tosses a coin of their own, and sends
+            silence as a message. `secret`: the crowd is drawn from a population of crowd/rate in
+            which nobody is corrupted, and nobody but the sampler and the drawn learns who it is.
+    """
 
     epsilon: float
     delta: float
@@ -35,16 +66,97 @@ class Promise:
     exposed: int = 0
     lost: int = 0
     method: str = "mechanism"
+    rounds: int = 1
+    rate: float = 1.0
+    sampling: Sampling = "coins"
+
+    def __post_init__(self) -> None:
+        check_rounds(self.rounds)
+        check_share(self.rate, "the rate of reports")
+        if self.sampling not in {"coins", "secret"}:
+            raise Misuse(f"people report by coins or by a secret sample, not by {self.sampling!r}")
+        if self.secret < 1 and self.corrupted:
+            raise Misuse(
+                "corrupted people know whether they were drawn, so a secret sample has none: "
+                "plan with coins"
+            )
+        if not self.single and self.method != "mechanism":
+            raise Misuse("many rounds are added up by the mechanism's own law only")
+
+    @property
+    def single(self) -> bool:
+        """Whether this is about one round in which everybody reports."""
+        return self.rounds == 1 and self.rate == 1
+
+    @property
+    def secret(self) -> float:
+        """The share of the population that is drawn in secret."""
+        return self.rate if self.sampling == "secret" else 1.0
+
+    def tossed(self, law: Law) -> Law:
+        """Give the law of a message, which may be silence."""
+        if self.rate == 1 or self.sampling == "secret" or isinstance(law, OwnCoin):
+            return law
+        return OwnCoin(law=law, rate=self.rate)
+
+    @cached_property
+    def one(self) -> "Promise":
+        """A promise for one round that costs about as much as one of these."""
+        if self.single:
+            return self
+        law = self.tossed(any_ldp(self.budget(any_ldp)))
+        epsilon = max(1e-6, central(law, size=self._hidden(), delta=self.delta))
+        rate = 1.0 if self.sampling == "secret" else self.rate
+        return replace(self, epsilon=epsilon, rounds=1, rate=rate)
 
     def budget(self, make: Callable[[float], Law]) -> float:
         """Find the largest local ε of a mechanism that keeps the promise."""
-        return calibrate(make, **asdict(self)).local_epsilon
+
+        def message(epsilon: float) -> Law:
+            return self.tossed(make(epsilon))
+
+        if self.rounds > 1 or self.secret < 1:
+            return calibrate_rounds(
+                message,
+                epsilon=self.epsilon,
+                crowd=self._hidden(),
+                delta=self.delta,
+                rounds=self.rounds,
+                sampled=self.secret,
+            )
+        given = {**self._people(), "delta": self.delta, "method": self.method}
+        return calibrate(message, epsilon=self.epsilon, **given).local_epsilon
 
     def kept_by(self, law: Law, *, crowd: int | None = None, lost: int = 0) -> Guarantee:
-        """Say what a law guarantees in this crowd, or another one, with more people lost."""
-        given = asdict(replace(self, crowd=crowd or self.crowd, lost=self.lost + lost))
-        del given["epsilon"]
-        return amplify(law, **given)
+        """Say what a law guarantees in one round, in this crowd or another, with more lost."""
+        people = self._people(crowd, lost)
+        return amplify(self.tossed(law), **people, delta=self.delta, method=self.method)
+
+    def total(self, law: Law, *, crowd: int | None = None, lost: int = 0) -> float:
+        """Give the ε of all rounds together, in this crowd or another, with more people lost."""
+        if self.single:
+            return self.kept_by(law, crowd=crowd, lost=lost).epsilon
+        return compose(
+            self.tossed(law),
+            crowd=self._hidden(crowd, lost),
+            delta=self.delta,
+            rounds=self.rounds,
+            sampled=self.secret,
+        )
+
+    def fitting(self, law: Law) -> int:
+        """Count the rounds that a ledger with this limit takes, whatever their terms depend on."""
+        limit = Budget(epsilon=self.epsilon, delta=self.delta)
+        stretch = limit.stretch(self.tossed(law), crowd=self._hidden())
+        plain = int(self.epsilon / law.epsilon) if law.epsilon > 0 else self.rounds
+        return min(self.rounds, max(plain, int(limit.whole / stretch) if stretch else self.rounds))
+
+    def _people(self, crowd: int | None = None, lost: int = 0) -> dict[str, Any]:
+        gone = {"corrupted": self.corrupted, "exposed": self.exposed, "lost": self.lost + lost}
+        return {"crowd": crowd or self.crowd, **gone}
+
+    def _hidden(self, crowd: int | None = None, lost: int = 0) -> int:
+        return anonymous(**self._people(crowd, lost))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,8 +189,12 @@ def designs(
 
     For the goal `mean` reports are read by the density that the batch shows, if the crowd is
     large enough to show one. That never costs more than chance, and errors are stated without it.
+    A quick search over many rounds takes the local ε of a single one that costs about as much.
     """
-    found = ranked(domain, budget=promise.budget, goal=goal, exact=True, quick=quick, prior=prior)
+    near = promise.one
+    found = ranked(domain, budget=near.budget, goal=goal, exact=True, quick=quick, prior=prior)
+    if near is not promise and not quick:
+        found = sorted((_calibrated(promise, one, goal, prior) for one in found), key=by_error)
     if goal == "mean":
         found = [
             replace(choice, how="learned")
@@ -87,6 +203,23 @@ def designs(
             for choice in found
         ]
     return [designed(promise, choice) for choice in found]
+
+
+def _calibrated(promise: Promise, choice: Choice, goal: Goal, prior: Prior | None) -> Choice:
+    """Give a shape the local ε that keeps the promise over all rounds."""
+    made: Any = choice.randomizer
+    several = isinstance(made, FieldwiseResponse)
+
+    def at(epsilon: float) -> Any:
+        return made.at(epsilon) if several else replace(made, epsilon=epsilon)
+
+    fitted = at(promise.budget(lambda epsilon: at(epsilon).law))
+    if several:
+        return replace(choice, randomizer=fitted)
+    if prior is not None and choice.under_prior is not None:
+        errors = errors_under(fitted, choice.how, prior)
+        return replace(choice, randomizer=fitted, error=errors.mean, under_prior=errors)
+    return replace(choice, randomizer=fitted, error=goal_error(fitted, goal, choice.how))
 
 
 def designed(promise: Promise, choice: Choice) -> Design:

@@ -1,7 +1,7 @@
 """Binary HTTP (RFC 9292), known length: requests and responses as bytes, read strictly.
 
 Knows neither what a message is about nor how it travels. Informational responses are read and left
-out; messages of indeterminate length are refused. Padding is zeros at the end. SPEC section 15.
+out; messages of indeterminate length are refused. Padding is zeros at the end. SPEC section 16.
 """
 
 import re

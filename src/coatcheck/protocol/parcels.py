@@ -76,12 +76,20 @@ def decode_tallies(raw: bytes, groups: int) -> tuple[Tally, ...]:
 
 
 class Upload(Struct, frozen=True):
-    """What a person hands to the first shuffler."""
+    """What a person hands to the first shuffler.
+
+    Attributes:
+        token: the hash of the enrolment token that came with it, if one is asked for.
+    """
 
     group: int
     digest: bytes
     id: bytes
     body: bytes
+    token: bytes | None = None
+
+    def __repr__(self) -> str:
+        return f"Upload(group={self.group})"
 
     def encode(self, round_: Round) -> bytes:
         """Write the upload."""
@@ -95,9 +103,9 @@ class Upload(Struct, frozen=True):
             raise Malformed("this upload is for other terms than this round's")
         if suite != round_.suite.number or group >= len(round_.terms.groups):
             raise Malformed("this upload names a suite or a group that the round does not have")
-        if len(raw) != round_.upload_size(group):
+        if len(raw) != round_.upload_sizes[group]:
             raise Malformed(
-                f"uploads of this group have {round_.upload_size(group)} bytes,"
+                f"uploads of this group have {round_.upload_sizes[group]} bytes,"
                 f" this one has {len(raw)}"
             )
         return cls(group, digest, upload, raw[UPLOAD_HEAD:])

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Annotated, Any, Final, Literal, NoReturn
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from coatcheck.errors import Malformed
 from coatcheck.protocol.suites import ADDRESS_SIZE, Suite, suite_named
@@ -35,19 +35,17 @@ Share = Annotated[float, Meta(gt=0, lt=1)]
 Positive = Annotated[float, Meta(gt=0, le=1e6)]
 
 
-class Party(Struct, frozen=True, forbid_unknown_fields=True):
-    """Someone who signs and to whom one seals: the server, or one of the shufflers."""
-
-    name: Title
-    verifying: Verifying
-    sealing: Hex
-
-
 class Notary(Struct, frozen=True, forbid_unknown_fields=True):
     """Someone who only signs: the board."""
 
     name: Title
     verifying: Verifying
+
+
+class Party(Notary, frozen=True, forbid_unknown_fields=True):
+    """Someone who signs and to whom one seals: the server, or one of the shufflers."""
+
+    sealing: Hex
 
 
 class Promise(Struct, frozen=True, forbid_unknown_fields=True):
@@ -86,6 +84,20 @@ class Work(Struct, frozen=True, forbid_unknown_fields=True):
     params: dict[str, Any] = {}
 
 
+class SettleTerms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """How candidates settle by letters who meets whom.
+
+    Attributes:
+        cell: the side of the cells that places are rounded to, in the task's unit of distances.
+        asks: how many times people ask with each list of candidates.
+        pause: for how many seconds a step waits for letters.
+    """
+
+    cell: Positive
+    asks: Annotated[tuple[Annotated[int, Meta(ge=1, le=8)], ...], Meta(max_length=2)] = (3, 2)
+    pause: Annotated[int, Meta(ge=1, le=86_400)] = 60
+
+
 class Terms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Everything that the roles of one round agree on."""
 
@@ -101,6 +113,7 @@ class Terms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     closes: Second
     expires: Second
     letter_size: Annotated[int, Meta(ge=0, le=1 << 12)] = 256
+    settle: SettleTerms | UnsetType = UNSET
 
 
 @dataclass(frozen=True)
@@ -145,12 +158,9 @@ class Round:
         layers = 1 + len(self.terms.shufflers) - hop
         return self.report_size(group) + layers * self.suite.overhead
 
-    def upload_size(self, group: int) -> int:
-        """Bytes that a person hands to the first shuffler."""
-        return self._upload_sizes[group]
-
     @cached_property
-    def _upload_sizes(self) -> tuple[int, ...]:
+    def upload_sizes(self) -> tuple[int, ...]:
+        """For each group the bytes that a person hands to the first shuffler."""
         groups = range(len(self.terms.groups))
         return tuple(UPLOAD_HEAD + self.item_size(group, 0) for group in groups)
 

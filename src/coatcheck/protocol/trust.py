@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from coatcheck.errors import Misuse, Refused
-from coatcheck.protocol.terms import Notary, Party, Terms
+from coatcheck.protocol.terms import Notary, Terms
 
 ROLES: Final = ("server", "shuffler", "board")
 
@@ -40,16 +40,14 @@ class Trust:
 
         An empty role means any.
         """
-        listed = [(role, frozenset(keys)) for role, keys in known]
-        for role, _ in listed:
-            if role and role not in ROLES:
+        by_role: dict[str, list[frozenset[bytes]]] = {role: [] for role in ("", *ROLES)}
+        for role, keys in known:
+            if role not in by_role:
                 raise Misuse(f"{role!r} is no role: a key is trusted as {', '.join(ROLES)}")
-        by_role = {
-            role: tuple(keys for told, keys in listed if told == role) for role in ("", *ROLES)
-        }
+            by_role[role].append(frozenset(keys))
         return cls(
             server=_together(by_role["server"]),
-            shufflers=by_role["shuffler"],
+            shufflers=tuple(by_role["shuffler"]),
             board=_together(by_role["board"]),
             anywhere=_together(by_role[""]),
         )
@@ -78,7 +76,7 @@ class Trust:
                     " rely on: it may be the only honest one; ask for terms with all of them"
                 )
 
-    def _know(self, signer: Party | Notary, keys: frozenset[bytes], role: str) -> None:
+    def _know(self, signer: Notary, keys: frozenset[bytes], role: str) -> None:
         if _raw(signer) not in keys | self.anywhere:
             raise Refused(
                 f"the key of {signer.name!r} in the terms is not one you trust as a {role}: get"
@@ -94,5 +92,5 @@ def _spelled(keys: frozenset[bytes]) -> list[str]:
     return sorted(key.hex() for key in keys)
 
 
-def _raw(signer: Party | Notary) -> bytes:
+def _raw(signer: Notary) -> bytes:
     return bytes.fromhex(signer.verifying)

@@ -157,7 +157,7 @@ class Cluster:
         for name in self.names:
             self.start(name, wait=False)
 
-    def start(self, name: str, *, wait: bool = True, listen: str = "") -> None:
+    def start(self, name: str, *, wait: bool = True) -> None:
         """Start a service; one that ran before comes back at its old address.
 
         `wait` waits until it answers; whether it leads its store yet, `leads` tells.
@@ -167,8 +167,8 @@ class Cluster:
         with suppress(Unavailable):
             self._places[name] = self.url(name).rpartition("//")[2]
         (self.folder / f"{name}.address").unlink(missing_ok=True)
-        command = [sys.executable, "-m", "coatcheck.services.child", self.role(name)]
-        command += [str(self.folder / f"{name}.toml"), listen or self._places.get(name, "")]
+        command = [sys.executable, "-m", "coatcheck.services.run", self.role(name)]
+        command += [str(self.folder / f"{name}.toml"), self._places.get(name, "")]
         faults = self.folder / "faults"
         marked = {"COATCHECK_FAULT": str(faults)} if faults.exists() else {}
         with (self.folder / f"{name}.log").open("ab") as log:

@@ -17,12 +17,12 @@ from coatcheck.protocol.moves import Moves
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.verification import verify_batch
 from coatcheck.services import faults
-from coatcheck.services.clock import Clock
 from coatcheck.services.http.app import S, Service
 from coatcheck.services.http.client import HttpClient
-from coatcheck.services.http.connections import Wire, respond
+from coatcheck.services.http.connections import Wire
 from coatcheck.services.http.deliveries import delivery_headers, read_delivery
 from coatcheck.services.http.problems import Problem
+from coatcheck.services.http.routes import Nothing
 from coatcheck.services.log import log, place_of
 from coatcheck.services.workers import Workers, with_store
 from coatcheck.stores.store import R, RoundStore, StoredRound
@@ -77,8 +77,8 @@ class RoundService(Service[S, T], Generic[S, T, L]):
 
     moves: ClassVar[Moves[Any]]
 
-    def __init__(self, settings: S, *, store: T | None = None, clock: Clock | None = None) -> None:
-        super().__init__(settings, store=store, clock=clock)
+    def __init__(self, settings: S, store: T | None = None) -> None:
+        super().__init__(settings, store)
         self.rounds: dict[bytes, L] = {}
         self.faulty: set[bytes] = set()
         self.peers = HttpClient(ca=settings.ca_file, timeout=settings.peer_timeout)
@@ -148,15 +148,15 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         self.metrics.steps.labels(step).inc()
         log.info("round %s: %s%s", live.round.terms.round, step, why)
 
-    async def receive_batch(self, live: L, wire: Wire, *, hop: int) -> None:
+    async def receive_batch(self, live: L, wire: Wire, *, hop: int) -> Nothing:
         """Take the batch of the shuffler at this place of the cascade; the same one twice is one.
 
         It is checked before it is stored: the first batch stays, so a bad one would be the end of
         the round.
         """
-        scope, receive, send = wire
         digest, limit = live.round.digest, self.settings.batch_limit
         sender = live.round.terms.shufflers[hop].verifying
+        scope, receive, _ = wire
         raw = await read_delivery(scope, receive, digest=digest, sender=sender, limit=limit)
         fence = self.leadership.fence
         await asyncio.to_thread(verify_batch, raw, live.round, hop=hop)
@@ -165,7 +165,7 @@ class RoundService(Service[S, T], Generic[S, T, L]):
             raise Problem("conflict", "another batch of this round came first, and stays")
         faults.reach("batch.received")
         await self.refresh()
-        await respond(send, 200, b"{}", media=b"application/json")
+        return Nothing()
 
     async def deliver(self, live: L, kind: str, *, to: str, signer: str) -> None:
         """Send a batch or a bulletin of a round to the role after this one."""

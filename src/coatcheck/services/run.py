@@ -1,19 +1,24 @@
 """Start a service: read its settings, bind its socket, say where it is, and run until told to end.
 
-The one entry for the command line, the demo and the tests.
+The command line calls `serve`. `cluster` starts this module as a process of its own, which also
+ends when its starter does: the starter holds the other end of standard input, and however it ends,
+even by `kill -9`, this end closes, and the service and its workers end too.
 """
 
 import gc
 import logging
+import os
+import signal
 import socket
 import sys
+import threading
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
 
-from coatcheck.errors import Misuse
+from coatcheck.errors import Error, Misuse
 from coatcheck.protocol.keyfiles import write_bytes
 from coatcheck.services.http.app import App
 from coatcheck.services.http.connections import protocol
@@ -115,3 +120,18 @@ def bind(listen: str) -> socket.socket:
     except (OSError, ValueError, OverflowError) as error:
         raise Misuse(f"cannot listen on {listen!r}: {error}; give HOST:PORT") from None
     return bound
+
+
+def _end_with_the_starter() -> None:
+    # Not through sys.stdin: its lock would be held when the interpreter ends by itself.
+    while os.read(0, 1):
+        pass
+    os.killpg(os.getpgrp(), signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    threading.Thread(target=_end_with_the_starter, daemon=True).start()
+    try:
+        sys.exit(serve(sys.argv[1], Path(sys.argv[2]), listen=sys.argv[3] or None))
+    except Error as error:
+        sys.exit(f"coatcheck: {error}")

@@ -22,7 +22,7 @@ class BoardStore(Store):
 
     def rounds(self) -> dict[bytes, bytes]:
         """Give the signed terms by digest."""
-        return dict(self.read("SELECT digest, signed FROM board_rounds"))
+        return dict(self.run("SELECT digest, signed FROM board_rounds"))
 
     def append(self, entries: Iterable[LogEntry], *, at: int, fence: int) -> None:
         """Add entries from this place of the log on, all or none."""
@@ -31,9 +31,9 @@ class BoardStore(Store):
             if count != at:
                 raise Fenced(f"the log has {count} places, not {at}: another process wrote to it")
             rows = [(place, *entry) for place, entry in enumerate(entries, start=at)]
-            session.insert("board_log", ("place", "digest", "raw"), rows)
+            session.each("INSERT INTO board_log (place, digest, raw) VALUES (?, ?, ?)", rows)
 
     def history(self) -> list[LogEntry]:
         """Give everything on the board, in order."""
-        found = self.read("SELECT digest, raw FROM board_log ORDER BY place")
+        found = self.run("SELECT digest, raw FROM board_log ORDER BY place")
         return [(digest, raw) for digest, raw in found]

@@ -3,9 +3,11 @@
 SQL is written once, with `?` for values. A transaction is durable when its block ends.
 """
 
+import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 Row = tuple[Any, ...]
 
@@ -16,24 +18,27 @@ class Session(Protocol):
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """Run a statement and give its rows, if it has any."""
 
-    def insert(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        """Insert many rows at once; those whose key is there already are left out."""
-
-    def among(self, sql: str, values: Sequence[Any], listed: Sequence[Any]) -> list[Row]:
-        """Run a query that ends in `IN` for a list of byte strings."""
+    def each(self, sql: str, rows: Iterable[Row]) -> None:
+        """Run a statement once for the values of each row."""
 
 
-class Database(Protocol):
-    """A connection that comes back by itself when the database does."""
+class Database(ABC):
+    """A connection that comes back by itself when the database does, for one thread at a time."""
 
-    now: str
+    now: ClassVar[str]
     """SQL for the database's own clock, in seconds."""
-    share: str
+    share: ClassVar[str]
     """SQL that keeps a row from being changed until the transaction ends."""
 
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._connection: Any = None
+
+    @abstractmethod
     def transaction(self) -> AbstractContextManager[Session]:
         """Begin; commit at the end of the block, or undo all of it."""
 
+    @abstractmethod
     def quick_put(self, digest: bytes, rows: Sequence[Row], *, phase: str, fence: int) -> bool:
         """Insert uploads (id, group, body, token) of a round in this phase, in few steps.
 
@@ -41,8 +46,13 @@ class Database(Protocol):
         way finds out why.
         """
 
+    @abstractmethod
     def scrub(self) -> bool:
         """Take what was deleted off the disk, as far as the database can; False: try again."""
 
     def close(self) -> None:
         """Let go of the connection."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+            self._connection = None

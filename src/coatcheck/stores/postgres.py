@@ -1,6 +1,5 @@
 """PostgreSQL through psycopg 3: the store for several hosts and for many rounds."""
 
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -11,19 +10,13 @@ from psycopg import sql as written
 from psycopg.errors import DiskFull, DivisionByZero
 
 from coatcheck.errors import Full, Unavailable
-from coatcheck.stores.database import Row, Session
+from coatcheck.stores.database import Database, Row, Session
 from coatcheck.stores.schema import migrate
 
-_WORDS: Final = {"bytes": "BYTEA", "clustered": ""}
-_TYPES: Final = {
-    "round": "int4[]",
-    "kind": "int4[]",
-    "place": "int4[]",
-    "id": "bytea[]",
-    "body": "bytea[]",
-    "token": "bytea[]",
-    "digest": "bytea[]",
-    "raw": "bytea[]",
+_WORDS: Final = {
+    "bytes": "BYTEA",
+    "number": "INTEGER GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    "clustered": "",
 }
 _PAUSE: Final = 0.3
 _MIGRATION_LOCK: Final = 0x636F6174  # any number, the same for all that start at once
@@ -53,33 +46,28 @@ class _Statements:
         self._connection = connection
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        cursor = self._connection.execute(written.SQL(sql.replace("?", "%b")), values)
+        cursor = self._connection.execute(_spelled(sql), values)
         return cursor.fetchall() if cursor.description else []
 
-    def insert(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        arrays = [list(column) for column in zip(*rows, strict=True)]
-        if not arrays:
-            return
-        casts = ", ".join(f"%b::{_TYPES[column]}" for column in columns)
-        sql = f"INSERT INTO {table} ({', '.join(columns)}) SELECT * FROM unnest({casts}) ON CONFLICT DO NOTHING"  # noqa: S608, E501 - names from the code
-        self._connection.execute(written.SQL(sql), arrays)
-
-    def among(self, sql: str, values: Sequence[Any], listed: Sequence[Any]) -> list[Row]:
-        query = sql.removesuffix("IN") + "= ANY(?)"
-        return self.rows(query, (*values, list(listed)))
+    def each(self, sql: str, rows: Iterable[Row]) -> None:
+        self._connection.cursor().executemany(_spelled(sql), rows)
 
 
-class Postgres:
+def _spelled(sql: str) -> written.SQL:
+    """Write the places of values as psycopg does; all of them go in binary."""
+    return written.SQL(sql.replace("?", "%b"))
+
+
+class Postgres(Database):
     """A PostgreSQL database; a connection that broke is made anew at the next call."""
 
     now = "extract(epoch FROM clock_timestamp())::float8"
     share = " FOR SHARE"
 
     def __init__(self, url: str, *, role: str) -> None:
+        super().__init__()
         self._url = url
         self._role = role
-        self._lock = threading.RLock()
-        self._connection: psycopg.Connection[Row] | None = None
         self._again = 0.0
         with self._connected():
             pass
@@ -105,13 +93,6 @@ class Postgres:
         with self._connected() as connection:
             connection.execute("VACUUM shuffler_parcels, shuffler_rounds, shuffler_blobs")
         return True
-
-    def close(self) -> None:
-        """Let go of the connection."""
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-            self._connection = None
 
     def _connect(self) -> psycopg.Connection[Row]:
         # While the database is away, those who wait are refused at once instead of one by one.

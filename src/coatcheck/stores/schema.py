@@ -15,8 +15,8 @@ _LEASES: Final = (
 )
 
 _ROUNDS: Final = (
-    " (digest {bytes} PRIMARY KEY, name TEXT NOT NULL, signed {bytes} NOT NULL,"
-    " phase TEXT NOT NULL, accepted {bytes} NOT NULL,"
+    " (number {number}, digest {bytes} UNIQUE NOT NULL, name TEXT UNIQUE NOT NULL,"
+    " signed {bytes} NOT NULL, phase TEXT NOT NULL, accepted {bytes} NOT NULL,"
 )
 _BLOBS: Final = (
     " (digest {bytes} NOT NULL, kind TEXT NOT NULL, raw {bytes} NOT NULL,"
@@ -26,7 +26,7 @@ _BLOBS: Final = (
 _SHUFFLER: Final = (
     _LEASES,
     "CREATE TABLE shuffler_pledges (name TEXT PRIMARY KEY, digest {bytes} NOT NULL)",
-    f"CREATE TABLE shuffler_rounds{_ROUNDS} secret {{bytes}} NOT NULL, number INTEGER UNIQUE)",
+    f"CREATE TABLE shuffler_rounds{_ROUNDS} secret {{bytes}} NOT NULL)",
     # Keyed by the upload's own random id: neither order nor time of arrival is kept.
     (
         "CREATE TABLE shuffler_parcels (round INTEGER NOT NULL, id {bytes} NOT NULL,"
@@ -42,7 +42,7 @@ _SHUFFLER: Final = (
 
 _SERVER: Final = (
     _LEASES,
-    f"CREATE TABLE server_rounds{_ROUNDS} outcome TEXT NOT NULL, UNIQUE (name))",
+    f"CREATE TABLE server_rounds{_ROUNDS} outcome TEXT NOT NULL)",
     f"CREATE TABLE server_blobs{_BLOBS}",
 )
 
@@ -79,5 +79,8 @@ def migrate(session: Session, *, role: str, words: dict[str, str]) -> None:
     for statements in MIGRATIONS[role][version:]:
         for statement in statements:
             session.rows(statement.format(**words))
-    session.rows("DELETE FROM coatcheck_schema WHERE role = ?", (role,))
-    session.rows("INSERT INTO coatcheck_schema (role, version) VALUES (?, ?)", (role, known))
+    session.rows(
+        "INSERT INTO coatcheck_schema (role, version) VALUES (?, ?)"
+        " ON CONFLICT (role) DO UPDATE SET version = excluded.version",
+        (role, known),
+    )

@@ -20,17 +20,6 @@ class ServerStore(RoundStore[Phase, ServerRound]):
     role = "server"
     moves = MOVES
     record = ServerRound
-    column = "outcome"
-
-    def propose(self, round_: ServerRound, *, fence: int) -> ServerRound:
-        """Keep a proposal; if one of this name is there, that one is given and nothing changes."""
-        with self.writing(fence) as session:
-            session.rows(
-                "INSERT INTO server_rounds (digest, name, signed, phase, accepted, outcome)"
-                " VALUES (?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (round_.digest, round_.name, round_.signed, round_.phase.value, b"", ""),
-            )
-            return self.found(session, "WHERE name = ?", round_.name)[0]
 
     def agree(self, digest: bytes, signed: bytes, *, fence: int) -> None:
         """Keep the terms with all signatures: the round awaits its batch."""

@@ -7,15 +7,14 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
-from msgspec import Struct
-
+from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.shuffler import HOLDING, MOVES, SECRET_SIZE, Phase
-from coatcheck.stores.database import Row, Session
+from coatcheck.stores.database import Session
 from coatcheck.stores.store import RoundStore, StoredRound
 
 _NUMBER: Final = "(SELECT number FROM shuffler_rounds WHERE digest = ?)"
-_COLUMNS: Final = ("round", "id", "kind", "body", "token")
-# The one phase that takes uploads, for the statement that inserts them without a look before.
+_KNOWN: Final = f"SELECT kind, body FROM shuffler_parcels WHERE round = {_NUMBER} AND id = ?"
+# The one phase that takes uploads, for the statements that insert them without a look before.
 (_TAKING,) = (phase.value for phase, move, _ in MOVES if move == "receive")
 
 
@@ -27,22 +26,6 @@ class Verdict(Enum):
     CONFLICT = "conflict"  # other bytes under this id
     SPENT = "spent"  # the enrolment token was used for another upload
     CLOSED = "closed"  # the round takes no uploads
-
-
-class Parcel(Struct, frozen=True):
-    """An upload as the store keeps it; `token` is the hash of an enrolment token, if one is asked.
-
-    Nothing here says when it came, or in which order.
-    """
-
-    digest: bytes
-    group: int
-    id: bytes
-    body: bytes
-    token: bytes | None = None
-
-    def __repr__(self) -> str:
-        return f"Parcel(group={self.group})"
 
 
 @dataclass(frozen=True)
@@ -59,7 +42,6 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
     role = "shuffler"
     moves = MOVES
     record = ShufflerRound
-    column = "secret"
 
     def pledge(self, name: str, digest: bytes, *, fence: int) -> bytes:
         """Remember the one digest signed under a name; the digest that came first."""
@@ -70,84 +52,48 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
             first: bytes = found[0][0]
             return first
 
-    def begin(self, round_: ShufflerRound, *, fence: int) -> None:
-        """Keep a new round; again, nothing changes."""
-        with self.writing(fence) as session:
-            number = session.rows("SELECT COALESCE(MAX(number), 0) + 1 FROM shuffler_rounds")[0][0]
-            session.rows(
-                "INSERT INTO shuffler_rounds"
-                " (digest, number, name, signed, secret, phase, accepted)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO NOTHING",
-                (
-                    round_.digest, number, round_.name, round_.signed, round_.secret,
-                    round_.phase.value, round_.accepted,
-                ),
-            )  # fmt: skip
-
-    def put(self, parcels: Sequence[Parcel], *, fence: int) -> list[Verdict]:
+    def put(self, uploads: Sequence[Upload], *, fence: int) -> list[Verdict]:
         """Keep uploads in one transaction; one verdict each, in the order given."""
-        if self._put_quickly(parcels, fence):
-            return [Verdict.NEW] * len(parcels)
-        verdicts: dict[int, Verdict] = {}
+        if self._put_quickly(uploads, fence):
+            return [Verdict.NEW] * len(uploads)
         with self.writing(fence) as session:
-            for digest in {parcel.digest for parcel in parcels}:
-                places = [i for i, parcel in enumerate(parcels) if parcel.digest == digest]
-                mine = [parcels[place] for place in places]
-                verdicts |= zip(places, self._put_round(session, digest, mine), strict=True)
-        return [verdicts[place] for place in range(len(parcels))]
+            return [self._put_one(session, upload) for upload in uploads]
 
-    def _put_quickly(self, parcels: Sequence[Parcel], fence: int) -> bool:
+    def _put_quickly(self, uploads: Sequence[Upload], fence: int) -> bool:
         """Try the usual case, in which everything is new, in one statement."""
-        if len({parcel.digest for parcel in parcels}) != 1:
+        if len({upload.digest for upload in uploads}) != 1:
             return False
-        rows = [(one.id, one.group, one.body, one.token) for one in parcels]
-        return self.database.quick_put(parcels[0].digest, rows, phase=_TAKING, fence=fence)
+        rows = [(one.id, one.group, one.body, one.token) for one in uploads]
+        return self.database.quick_put(uploads[0].digest, rows, phase=_TAKING, fence=fence)
 
-    def _put_round(
-        self, session: Session, digest: bytes, parcels: Sequence[Parcel]
-    ) -> list[Verdict]:
-        sql = "SELECT number, phase FROM shuffler_rounds WHERE digest = ?" + self.database.share
-        found = session.rows(sql, (digest,))
-        if not found:
-            return [Verdict.CLOSED] * len(parcels)
-        number, phase = found[0]
-        takes = MOVES.allows(Phase(phase), "receive")
-        known = _known(session, number, parcels)
-        spent = _spent(session, number, parcels)
-        verdicts, fresh = [], []
-        for parcel in parcels:
-            before = known.get(parcel.id)
-            if before is not None:
-                same = before == (parcel.group, parcel.body)
-                verdict = Verdict.KNOWN if same else Verdict.CONFLICT
-            elif not takes:
-                verdict = Verdict.CLOSED
-            elif parcel.token in spent:
-                verdict = Verdict.SPENT
-            else:
-                verdict = Verdict.NEW
-                known[parcel.id] = (parcel.group, parcel.body)
-                if parcel.token is not None:
-                    spent.add(parcel.token)
-                fresh.append((number, parcel.id, parcel.group, parcel.body, parcel.token))
-            verdicts.append(verdict)
-        session.insert("shuffler_parcels", _COLUMNS, fresh)
-        return verdicts
+    def _put_one(self, session: Session, upload: Upload) -> Verdict:
+        taking = f" FROM shuffler_rounds WHERE digest = ? AND phase = ?{self.database.share}"
+        sql = (
+            f"INSERT INTO shuffler_parcels (round, id, kind, body, token)"
+            f" SELECT number, ?, ?, ?, ?{taking} ON CONFLICT DO NOTHING RETURNING kind"
+        )
+        round_ = (upload.digest, _TAKING)
+        if session.rows(sql, (upload.id, upload.group, upload.body, upload.token, *round_)):
+            return Verdict.NEW
+        known = session.rows(_KNOWN, (upload.digest, upload.id))
+        if known:
+            return Verdict.KNOWN if known == [(upload.group, upload.body)] else Verdict.CONFLICT
+        # Not taken, and nothing there under its id: another upload has its token.
+        return Verdict.SPENT if session.rows(f"SELECT 1{taking}", round_) else Verdict.CLOSED
 
-    def knows(self, parcel: Parcel) -> bool:
+    def knows(self, upload: Upload) -> bool:
         """Tell whether this very upload is kept."""
-        sql = f"SELECT kind, body FROM shuffler_parcels WHERE round = {_NUMBER} AND id = ?"
-        return self.read(sql, parcel.digest, parcel.id) == [(parcel.group, parcel.body)]
+        return self.run(_KNOWN, upload.digest, upload.id) == [(upload.group, upload.body)]
 
     def crowd(self, digest: bytes) -> dict[int, int]:
         """Count the uploads of each group."""
         sql = f"SELECT kind, COUNT(*) FROM shuffler_parcels WHERE round = {_NUMBER} GROUP BY kind"
-        return dict(self.read(sql, digest))
+        return dict(self.run(sql, digest))
 
     def held(self, digest: bytes) -> dict[bytes, tuple[int, bytes]]:
         """Give group and body of all uploads of a round by their random ids."""
         sql = f"SELECT id, kind, body FROM shuffler_parcels WHERE round = {_NUMBER} ORDER BY id"
-        return _by_id(self.read(sql, digest))
+        return {name: (group, body) for name, group, body in self.run(sql, digest)}
 
     def move(self, digest: bytes, move: str, *, fence: int, batch: bytes = b"") -> None:
         """Make a move of a round; a release comes with its batch.
@@ -168,22 +114,3 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
     def scrub(self) -> bool:
         """Take what was forgotten off the disk; False if that has to be tried again."""
         return self.database.scrub()
-
-
-def _by_id(rows: Sequence[Row]) -> dict[bytes, tuple[int, bytes]]:
-    return {name: (group, body) for name, group, body in rows}
-
-
-def _known(
-    session: Session, number: int, parcels: Sequence[Parcel]
-) -> dict[bytes, tuple[int, bytes]]:
-    sql = "SELECT id, kind, body FROM shuffler_parcels WHERE round = ? AND id IN"
-    return _by_id(session.among(sql, (number,), [parcel.id for parcel in parcels]))
-
-
-def _spent(session: Session, number: int, parcels: Sequence[Parcel]) -> set[bytes]:
-    tokens = [parcel.token for parcel in parcels if parcel.token is not None]
-    if not tokens:
-        return set()
-    sql = "SELECT token FROM shuffler_parcels WHERE round = ? AND token IN"
-    return {row[0] for row in session.among(sql, (number,), tokens)}

@@ -4,7 +4,6 @@ Without a file it is in memory and forgets with the process, for tests and simul
 """
 
 import sqlite3
-import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -12,10 +11,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from coatcheck.errors import Full, Unavailable
-from coatcheck.stores.database import Row, Session
+from coatcheck.stores.database import Database, Row, Session
 from coatcheck.stores.schema import migrate
 
-_WORDS: Final = {"bytes": "BLOB", "clustered": "WITHOUT ROWID"}
+_WORDS: Final = {"bytes": "BLOB", "number": "INTEGER PRIMARY KEY", "clustered": "WITHOUT ROWID"}
 _SETTINGS: Final = (
     "PRAGMA journal_mode = WAL",
     # FULL, not NORMAL: in WAL mode NORMAL may lose the last commits when the power goes.
@@ -26,7 +25,6 @@ _SETTINGS: Final = (
     "PRAGMA wal_autocheckpoint = 16000",
 )
 _FULL: Final = frozenset({sqlite3.SQLITE_FULL})
-_MANY: Final = 500
 _PATIENCE: Final = 5.0
 _SIZES: Final = (256, 64, 16, 4, 1)
 
@@ -40,18 +38,8 @@ class _Statements:
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         return self._connection.execute(sql, values).fetchall()
 
-    def insert(self, table: str, columns: Sequence[str], rows: Iterable[Row]) -> None:
-        marks = ", ".join("?" * len(columns))
-        sql = f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) ON CONFLICT DO NOTHING"  # noqa: S608 - names from the code
+    def each(self, sql: str, rows: Iterable[Row]) -> None:
         self._connection.executemany(sql, rows)
-
-    def among(self, sql: str, values: Sequence[Any], listed: Sequence[Any]) -> list[Row]:
-        found: list[Row] = []
-        for start in range(0, len(listed), _MANY):
-            part = listed[start : start + _MANY]
-            marks = ", ".join("?" * len(part))
-            found += self._connection.execute(f"{sql} ({marks})", (*values, *part)).fetchall()
-        return found
 
 
 @cache
@@ -66,17 +54,16 @@ def _quick(size: int) -> str:
     )
 
 
-class SQLite:
+class SQLite(Database):
     """A database in one file (with its log beside it) for one host, or in memory."""
 
     now = "(julianday('now') - 2440587.5) * 86400.0"
     share = ""  # a write transaction is alone from its beginning
 
     def __init__(self, path: Path | None, *, role: str) -> None:
+        super().__init__()
         self._path = path
         self._role = role
-        self._lock = threading.RLock()
-        self._connection: sqlite3.Connection | None = None
         with self._lock, _told():
             self._connect()
 
@@ -120,13 +107,6 @@ class SQLite:
         """
         with self._lock, _told():
             return _scrub(self._connection or self._connect())
-
-    def close(self) -> None:
-        """Let go of the file."""
-        with self._lock:
-            if self._connection is not None:
-                self._connection.close()
-            self._connection = None
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(

@@ -5,9 +5,11 @@
 import hashlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, ClassVar, Final, Generic, TypeVar
+
+import msgspec
 
 from coatcheck.errors import Fenced, Misuse, Unavailable
 from coatcheck.protocol.moves import Moves, P
@@ -49,40 +51,27 @@ class Store:
         A new holder gets a larger token, whatever the clock did meanwhile.
         """
         now = self.database.now
-        with self.database.transaction() as session:
-            known = session.rows(
-                f"SELECT holder, fence, expires > {now} FROM coatcheck_leases WHERE role = ?",
-                (self.role,),
-            )
-            if not known:
-                sql = "INSERT INTO coatcheck_leases (role, holder, fence, expires) VALUES (?, ?, 0, 0) ON CONFLICT DO NOTHING"  # noqa: E501 - one statement
-                session.rows(sql, (self.role, ""))
-                known = [("", 0, False)]
-            last, fence, alive = known[0]
-            if alive and last != holder:
-                return None
-            after = fence if last == holder else fence + 1
-            changed = session.rows(
-                f"UPDATE coatcheck_leases SET holder = ?, fence = ?, expires = {now} + ?"
-                " WHERE role = ? AND fence = ? AND holder = ? RETURNING fence",
-                (holder, after, seconds, self.role, fence, last),
-            )
-            return int(changed[0][0]) if changed else None
+        sql = (
+            "INSERT INTO coatcheck_leases AS mine (role, holder, fence, expires)"
+            f" VALUES (?, ?, 1, {now} + ?) ON CONFLICT (role) DO UPDATE SET"
+            " fence = mine.fence + CASE mine.holder WHEN excluded.holder THEN 0 ELSE 1 END,"
+            " holder = excluded.holder, expires = excluded.expires"
+            f" WHERE mine.holder = excluded.holder OR mine.expires <= {now} RETURNING fence"
+        )
+        held = self.run(sql, self.role, holder, seconds)
+        return int(held[0][0]) if held else None
 
     def resign(self, holder: str) -> None:
         """Give the lease back, so that the next one takes over at once; the token stays used."""
-        with self.database.transaction() as session:
-            sql = (
-                "UPDATE coatcheck_leases SET holder = '', expires = 0 WHERE role = ? AND holder = ?"
-            )
-            session.rows(sql, (self.role, holder))
+        sql = "UPDATE coatcheck_leases SET holder = '', expires = 0 WHERE role = ? AND holder = ?"
+        self.run(sql, self.role, holder)
 
     def close(self) -> None:
         """Let go of the connection."""
         self.database.close()
 
-    def read(self, sql: str, *values: Any) -> list[Row]:
-        """Run one query; who leads does not matter."""
+    def run(self, sql: str, *values: Any) -> list[Row]:
+        """Run one statement, whoever leads, and give its rows."""
         with self.database.transaction() as session:
             return session.rows(sql, values)
 
@@ -120,32 +109,31 @@ class RoundStore(Store, Generic[P, R]):
 
     Attributes:
         moves: the role's table.
-        record: makes a round of its columns.
-        column: the last one, which is the role's own.
+        record: a round; its fields are the columns.
     """
 
     moves: ClassVar[Moves[Any]]
     record: ClassVar[type[Any]]
-    column: ClassVar[str]
 
-    def rounds(self) -> list[R]:
-        """List all rounds."""
-        with self.database.transaction() as session:
-            return self.found(session, "ORDER BY name")
+    def begin(self, round_: R, *, fence: int) -> None:
+        """Keep a new round; if one of this name is there, nothing changes."""
+        plain = msgspec.to_builtins(round_, builtin_types=(bytes,))
+        names, marks = ", ".join(plain), ", ".join("?" * len(plain))
+        table = f"{self.role}_rounds ({names})"
+        with self.writing(fence) as session:
+            sql = f"INSERT INTO {table} VALUES ({marks}) ON CONFLICT DO NOTHING"
+            session.rows(sql, tuple(plain.values()))
+
+    def rounds(self, where: str = "ORDER BY name", *values: Any) -> list[R]:
+        """List all rounds, or those that are asked for."""
+        names = [one.name for one in fields(self.record)]
+        rows = self.run(f"SELECT {', '.join(names)} FROM {self.role}_rounds {where}", *values)
+        plain = [dict(zip(names, row, strict=True)) for row in rows]
+        return msgspec.convert(plain, list[self.record])  # type: ignore[name-defined]
 
     def round(self, digest: bytes) -> R:
         """Give one round."""
-        with self.database.transaction() as session:
-            return self.found(session, "WHERE digest = ?", digest)[0]
-
-    def found(self, session: Session, where: str, *values: Any) -> list[R]:
-        """Select rounds."""
-        columns = f"digest, name, signed, phase, accepted, {self.column}"
-        rows = session.rows(f"SELECT {columns} FROM {self.role}_rounds {where}", values)
-        return [
-            self.record(digest, name, signed, self.moves.phases(phase), *rest)
-            for digest, name, signed, phase, *rest in rows
-        ]
+        return self.rounds("WHERE digest = ?", digest)[0]
 
     def accept(self, digest: bytes, raw: bytes, *, fence: int) -> bool:
         """Keep the batch of the shuffler before; False if another one came first."""
@@ -182,7 +170,7 @@ class RoundStore(Store, Generic[P, R]):
     def kept(self, digest: bytes, kind: str) -> bytes:
         """Give the `incoming` batch of a round, or the `batch` or `bulletin` made of it."""
         sql = f"SELECT raw FROM {self.role}_blobs WHERE digest = ? AND kind = ?"
-        found = self.read(sql, digest, kind)
+        found = self.run(sql, digest, kind)
         if not found:
             raise Misuse(f"there is no {kind} of this round: it was forgotten, or never came")
         raw: bytes = found[0][0]

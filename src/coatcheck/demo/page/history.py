@@ -81,7 +81,7 @@ def _terms(run: "Run", _: Event) -> Entry:
                 "local": draft.randomizer.epsilon,
                 "epsilon": group.promise.epsilon,
                 "delta": group.promise.delta,
-                "upload_bytes": run.round.upload_size(number),
+                "upload_bytes": run.round.upload_sizes[number],
                 "entry_bytes": run.round.entry_size(number),
             }
             for number, (group, draft, values) in enumerate(both)

@@ -27,14 +27,13 @@ from coatcheck.services.board.documents import (
     RoundStatus,
     Seen,
 )
-from coatcheck.services.clock import Clock
 from coatcheck.services.commit import GroupCommit
 from coatcheck.services.http.app import Service
-from coatcheck.services.http.connections import Wire, read_body, respond
+from coatcheck.services.http.connections import Wire, read_body
 from coatcheck.services.http.deliveries import delivery, read_delivery
 from coatcheck.services.http.gateway import GATEWAY, Gateway
 from coatcheck.services.http.problems import Problem
-from coatcheck.services.http.routes import ROUND, Digest, Header, Reply, Route
+from coatcheck.services.http.routes import ROUND, Digest, Header, Nothing, Reply, Route
 from coatcheck.services.log import log
 from coatcheck.services.settings import BoardSettings
 from coatcheck.stores.board import BoardStore, LogEntry
@@ -57,14 +56,8 @@ class BoardService(Service[BoardSettings, BoardStore]):
     settings_type = BoardSettings
     store_type = BoardStore
 
-    def __init__(
-        self,
-        settings: BoardSettings,
-        *,
-        store: BoardStore | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        super().__init__(settings, store=store, clock=clock)
+    def __init__(self, settings: BoardSettings, store: BoardStore | None = None) -> None:
+        super().__init__(settings, store)
         self.rounds: dict[bytes, Round] = {}
         self.lock = threading.Lock()
         self.log = Board(sign=self._sign, check=_check, letters_each=settings.letters_each)
@@ -116,15 +109,15 @@ class BoardService(Service[BoardSettings, BoardStore]):
 
     # -- bulletins and letters
 
-    async def publish(self, digest: Digest, wire: Wire) -> None:
+    async def publish(self, digest: Digest, wire: Wire) -> Nothing:
         """Show the bulletin of a round, which its server delivers; again, nothing changes."""
-        scope, receive, send = wire
         round_, limit = self.found(digest), self.settings.batch_limit
         sender = round_.terms.server.verifying
+        scope, receive, _ = wire
         raw = await read_delivery(scope, receive, digest=round_.digest, sender=sender, limit=limit)
         await self._show(round_, raw, letter=False)
         log.info("round %s: shown", round_.terms.round)
-        await respond(send, 200, b"{}", media=b"application/json")
+        return Nothing()
 
     async def bulletin(self, digest: Digest) -> Reply:
         """Give the whole bulletin: whoever fetches all of it tells nothing about themselves."""
@@ -159,17 +152,16 @@ class BoardService(Service[BoardSettings, BoardStore]):
             checkpoint=seen.checkpoint,
         )
 
-    async def post(self, digest: Digest, wire: Wire) -> None:
+    async def post(self, digest: Digest, wire: Wire) -> Posted:
         """Show a sealed letter; again, nothing changes."""
-        scope, receive, send = wire
         round_ = self.found(digest)
+        scope, receive, _ = wire
         raw = await read_body(scope, receive, limit=posting_size(round_))
         if round_.digest not in self.seen.letters:
             raise Problem("closed", "letters begin when the bulletin is there")
         if self.clock.now() >= round_.terms.expires + self.settings.letters_for:
             raise Problem("closed", "the time for letters of this round is over")
-        place = await self._show(round_, raw, letter=True)
-        await respond(send, 201, b'{"place":%d}' % place, media=b"application/json")
+        return Posted(await self._show(round_, raw, letter=True))
 
     async def letters(self, digest: Digest, since: Number = 0) -> Reply:
         """Give a page of the letters from a place on, one after the other; they have one size.
@@ -323,7 +315,6 @@ class BoardService(Service[BoardSettings, BoardStore]):
         Route("GET", f"{ROUND}/letters", letters, sends=(_NEXT,), relayed=True),
         Route(
             *("POST", f"{ROUND}/letters", post),
-            gives=Posted,
             status=201,
             problems=(409, 429, 507),
             relayed=True,

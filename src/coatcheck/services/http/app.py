@@ -142,7 +142,7 @@ class App(Generic[P]):
     def _search(self, method: str, path: str) -> Callable[[Wire], Awaitable[None]]:
         """Find what answers requests for a path."""
         route, found = self.route(method, path)
-        if not route.takes_bytes:
+        if route.gives is None:
             return partial(self._reply, route, found)
         return partial(route.handler, self, *route.read(found).values())
 
@@ -164,9 +164,10 @@ class App(Generic[P]):
         if route.operator:
             self._check_operator(scope)
         asked = route.read(path, scope["query_string"])
+        if route.takes_bytes:
+            asked["wire"] = wire
         if route.body is not None:
-            raw = await read_body(scope, receive, limit=_CONTROL_LIMIT)
-            asked["body"] = route.read_body(raw)
+            asked["body"] = route.read_body(await read_body(scope, receive, limit=_CONTROL_LIMIT))
         found = await route.handler(self, **asked)
         media = route.media
         if not isinstance(found, Reply):
@@ -233,10 +234,10 @@ class Service(App[S], Generic[S, T]):
     common = COMMON
     store_type: ClassVar[type[Any]]
 
-    def __init__(self, settings: S, *, store: T | None = None, clock: Clock | None = None) -> None:
+    def __init__(self, settings: S, store: T | None = None) -> None:
         super().__init__(settings)
         self.store: T = store or self.store_type(settings.store_url)
-        self.clock = clock or Clock()
+        self.clock = Clock()
         self.keyring = Keyring(settings.key_files)
         self.trusted = settings.trusted_keys()
         self.leadership = Leadership(self.store, seconds=settings.lease, gained=self.load)

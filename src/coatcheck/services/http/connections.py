@@ -18,9 +18,8 @@ Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
 Wire = tuple[Scope, Receive, Send]
-"""A request as ASGI hands it over, for handlers that read and answer bytes by themselves."""
+"""A request as ASGI hands it over, for handlers that read bytes by themselves."""
 
 HEAD_LIMIT: Final = 1 << 15
 """The most bytes of a request's line and headers, and of the trailers after a chunked body."""

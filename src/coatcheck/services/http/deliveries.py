@@ -20,10 +20,9 @@ _HEADERS: Final = (
 )
 
 
-def delivery(path: str, handler: Callable[..., Awaitable[None]]) -> Route:
+def delivery(path: str, handler: Callable[..., Awaitable[Nothing]]) -> Route:
     """Make the row of a route that takes a delivery."""
-    problems = (403, 409, 429, 507)
-    return Route("POST", path, handler, gives=Nothing, reads=_HEADERS, problems=problems)
+    return Route("POST", path, handler, reads=_HEADERS, problems=(403, 409, 429, 507))
 
 
 def delivery_headers(raw: bytes, *, digest: bytes, signing: SigningKey) -> dict[str, str]:

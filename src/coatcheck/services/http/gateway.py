@@ -1,7 +1,7 @@
 """The gateway of a role (RFC 9458, RFC 9540): opens what came through a relay and answers sealed.
 
 Knows what is asked, never who asks: it sees the relay's address. Its keys are in memory only, and
-each opens for two periods. Only routes that say `relayed` are served. SPEC section 15.
+each opens for two periods. Only routes that say `relayed` are served. SPEC section 16.
 """
 
 import re
@@ -27,7 +27,7 @@ from coatcheck.protocol.oblivious import (
     write_keys,
 )
 from coatcheck.services.clock import Clock
-from coatcheck.services.http.connections import Message, Scope, Wire, header, read_body, respond
+from coatcheck.services.http.connections import Message, Scope, Wire, header, read_body
 from coatcheck.services.http.problems import MEDIA, Problem
 from coatcheck.services.http.routes import Header, Reply, Route
 from coatcheck.services.keyring import Keyring
@@ -141,16 +141,15 @@ async def gateway_keys(service: Gated) -> Reply:
     return Reply(shown.keys, shown.headers)
 
 
-async def gateway_request(service: Gated, wire: Wire) -> None:
+async def gateway_request(service: Gated, wire: Wire) -> Reply:
     """Open a request that came through a relay, and answer it sealed; its status is inside."""
-    scope, receive, send = wire
+    scope, receive, _ = wire
     if header(scope, b"content-type") != REQUEST_MEDIA.encode():
         raise Problem("malformed", f"a gateway takes {REQUEST_MEDIA}")
     opened = service.gateway.open(await read_body(scope, receive, limit=SIZES[-1]))
     # From here on every answer is sealed, whatever it says: the relay learns nothing from it.
     answer, least = await _answered(service, opened.text)
-    sealed = opened.answer(_padded(answer, least, opened.overhead))
-    await respond(send, 200, sealed, media=RESPONSE_MEDIA.encode())
+    return Reply(opened.answer(_padded(answer, least, opened.overhead)))
 
 
 def _padded(answer: Response, least: int, overhead: int) -> bytes:
@@ -239,7 +238,6 @@ GATEWAY: Final = (
     Route(
         *("POST", GATEWAY_PATH, gateway_request),
         takes=REQUEST_MEDIA,
-        gives=Reply,
         media=RESPONSE_MEDIA,
     ),
 )

@@ -62,7 +62,7 @@ class Route:
         sends: headers of the answer.
         takes: the media type of the bytes that a handler with a `wire` reads.
         media: the answer's media type if it is a `Reply`.
-        gives: what a handler gives that takes a `wire`: bytes, which it reads and answers itself.
+        gives: what a handler gives that also answers by itself, which saves time.
     """
 
     method: str
@@ -89,7 +89,7 @@ class Route:
 
     @cached_property
     def takes_bytes(self) -> bool:
-        """Whether the handler reads bytes from the wire and answers by itself."""
+        """Whether the handler reads bytes from the wire."""
         return "wire" in self._signature.parameters
 
     @cached_property

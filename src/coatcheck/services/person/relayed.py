@@ -2,7 +2,7 @@
 
 Has the face of `HttpClient`, so that a visit cannot tell them apart, and holds a connection to the
 relay only. The relay hands out the gateways' keys; the roles' signatures on them count. SPEC
-section 15.
+section 16.
 """
 
 import time

@@ -2,7 +2,7 @@
 
 Knows who asks and which role is asked, never what; keeps and logs neither. It forwards the body
 and its media type and nothing of the connection. One list of keys per gateway serves everybody, so
-that no gateway can give each person a key of their own. SPEC section 15.
+that no gateway can give each person a key of their own. SPEC section 16.
 """
 
 import time
@@ -22,7 +22,7 @@ from coatcheck.protocol.oblivious import (
 )
 from coatcheck.services.http.app import App, openapi
 from coatcheck.services.http.client import Answered, HttpClient
-from coatcheck.services.http.connections import Wire, header, read_body, respond
+from coatcheck.services.http.connections import Wire, header, read_body
 from coatcheck.services.http.gateway import SENDS, SignedKeys
 from coatcheck.services.http.origins import Origin, apart, origin_of
 from coatcheck.services.http.problems import MEDIA, OHTTP_KEY, Problem
@@ -104,9 +104,9 @@ class RelayService(App[RelaySettings]):
             self._kept[authority] = kept
         return Reply(kept.signed.keys, kept.signed.headers)
 
-    async def forward(self, authority: Authority, wire: Wire) -> None:
+    async def forward(self, authority: Authority, wire: Wire) -> Reply:
         """Pass a sealed request on to a gateway, and its sealed answer back."""
-        scope, receive, send = wire
+        scope, receive, _ = wire
         gateway = self._gateway(authority)
         if header(scope, b"content-type") != REQUEST_MEDIA.encode():
             raise Problem("malformed", f"a relay takes {REQUEST_MEDIA}")
@@ -120,8 +120,7 @@ class RelayService(App[RelaySettings]):
             self._under_way -= 1
         media = answer.headers.get("content-type", "")
         if answer.status == 200 and media == RESPONSE_MEDIA:
-            await respond(send, 200, answer.body, media=RESPONSE_MEDIA.encode())
-            return
+            return Reply(answer.body)
         if media == MEDIA and OHTTP_KEY.encode() in answer.body:
             self._forget(authority)
             raise Problem("ohttp-key", "the gateway has other keys now: fetch them again")
@@ -158,7 +157,6 @@ class RelayService(App[RelaySettings]):
         Route(
             *("POST", "/gateways/{authority}", forward),
             takes=REQUEST_MEDIA,
-            gives=Reply,
             media=RESPONSE_MEDIA,
             problems=(404, 422, 429),
         ),

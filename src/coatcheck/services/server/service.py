@@ -5,7 +5,6 @@ arithmetic is done by its worker. SPEC section 11.
 """
 
 import asyncio
-from collections.abc import Awaitable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -21,7 +20,7 @@ from coatcheck.protocol.terms import Second, read_terms
 from coatcheck.services import faults
 from coatcheck.services.http.connections import Wire
 from coatcheck.services.http.deliveries import delivery
-from coatcheck.services.http.routes import ROUND, Digest, Route
+from coatcheck.services.http.routes import ROUND, Digest, Nothing, Route
 from coatcheck.services.rounds import LiveRound, RoundService
 from coatcheck.services.server.jobs import answer, draft
 from coatcheck.services.settings import ServerSettings
@@ -67,20 +66,6 @@ class ServerLiveRound(LiveRound[ServerRound]):
 
     opened: bool = False
 
-    def status(self, first_shuffler: str) -> RoundStatus:
-        """Say where the round stands."""
-        terms, phase = self.round.terms, self.stored.phase
-        return RoundStatus(
-            round=terms.round,
-            digest=self.round.digest.hex(),
-            phase=phase.value,
-            outcome=self.stored.outcome,
-            opened=self.opened or phase not in {Phase.PROPOSED, Phase.AWAITING},
-            closes=terms.closes,
-            expires=terms.expires,
-            first_shuffler=first_shuffler,
-        )
-
 
 class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
     """One server for many rounds."""
@@ -93,7 +78,17 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
     # -- what the operator and the shufflers ask
 
     def _status(self, live: ServerLiveRound) -> RoundStatus:
-        return live.status(self.settings.value(self.settings.shufflers[0]))
+        terms, phase = live.round.terms, live.stored.phase
+        return RoundStatus(
+            round=terms.round,
+            digest=live.round.digest.hex(),
+            phase=phase.value,
+            outcome=live.stored.outcome,
+            opened=live.opened or phase not in {Phase.PROPOSED, Phase.AWAITING},
+            closes=terms.closes,
+            expires=terms.expires,
+            first_shuffler=self.settings.value(self.settings.shufflers[0]),
+        )
 
     async def list_rounds(self) -> list[RoundStatus]:
         """List the rounds."""
@@ -107,12 +102,12 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         """Give the terms with the signatures there are so far."""
         return read_signed(self.found(digest).stored.signed)
 
-    def batch(self, digest: Digest, wire: Wire) -> Awaitable[None]:
+    async def batch(self, digest: Digest, wire: Wire) -> Nothing:
         """Take the last shuffler's batch; the same one twice is one."""
         live = self.found(digest)
         if live.stored.phase is Phase.PROPOSED:
             raise self.absent("this server has no such round")
-        return self.receive_batch(live, wire, hop=len(live.round.terms.shufflers) - 1)
+        return await self.receive_batch(live, wire, hop=len(live.round.terms.shufflers) - 1)
 
     async def propose(self, body: Proposal) -> RoundStatus:
         """Propose a round, have it signed, and open it; asking again goes on where it stopped."""
@@ -125,7 +120,7 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
             raw = await self.workers.run(draft, self.settings, body.draft, times, shufflers, board)
             round_ = read_terms(read_signed(raw).document.encode())
             fresh = ServerRound(round_.digest, round_.terms.round, raw)
-            await asyncio.to_thread(self.store.propose, fresh, fence=fence)
+            await asyncio.to_thread(self.store.begin, fresh, fence=fence)
             faults.reach("server.proposed")
             await self.refresh()
             known = [one for one in self.rounds.values() if one.stored.name == fresh.name]

@@ -10,8 +10,10 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
 
+from msgspec.structs import replace
+
 from coatcheck.errors import Malformed, Misuse, Refused
-from coatcheck.protocol.parcels import RECEIPT_SIZE
+from coatcheck.protocol.parcels import RECEIPT_SIZE, Upload
 from coatcheck.protocol.shuffler import HOLDING
 from coatcheck.services import faults
 from coatcheck.services.commit import GroupCommit
@@ -19,7 +21,7 @@ from coatcheck.services.http.connections import Scope, Wire, header, read_body
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler.rounds import ShufflerLiveRound
-from coatcheck.stores.shuffler import Parcel, Verdict
+from coatcheck.stores.shuffler import Verdict
 
 if TYPE_CHECKING:
     from coatcheck.services.shuffler.service import ShufflerService
@@ -67,25 +69,25 @@ class Intake:
             raise Problem("malformed", "this is no upload of this round: see its terms") from None
         except (Refused, Misuse):
             raise Problem("closed", "the round takes no uploads at this time") from None
-        await self._keep(
-            live, Parcel(live.round.digest, upload.group, upload.id, upload.body, token)
-        )
+        if token is not None:
+            upload = replace(upload, token=token)
+        await self._keep(live, upload)
         faults.reach("shuffler.acknowledge")
         # Signed here and not by the writer: a thread that signs would fight for the interpreter
         # with this one at every signature.
         await send(_RECEIPT)
         await send({"type": "http.response.body", "body": role.receipt(raw, upload)})
 
-    async def _keep(self, live: ShufflerLiveRound, parcel: Parcel) -> None:
+    async def _keep(self, live: ShufflerLiveRound, upload: Upload) -> None:
         """Have an upload written, or say why not."""
-        fits = live.fits(parcel.group, limit=self._service.settings.batch_limit)
-        if not fits and not await asyncio.to_thread(self._service.store.knows, parcel):
+        fits = live.fits(upload.group, limit=self._service.settings.batch_limit)
+        if not fits and not await asyncio.to_thread(self._service.store.knows, upload):
             raise Problem("full", "the round has all the reports that one batch can carry")
-        live.coming[parcel.group] += 1
+        live.coming[upload.group] += 1
         try:
-            verdict = await self.commits.add(parcel)
+            verdict = await self.commits.add(upload)
         finally:
-            live.coming[parcel.group] -= 1
+            live.coming[upload.group] -= 1
         if verdict is Verdict.CLOSED and live.stored.phase in HOLDING:
             # It is being released, and opens again if its crowd was too small.
             raise Problem("releasing", "the round is being released: send the same bytes again")
@@ -109,23 +111,23 @@ class Intake:
 
     # -- in the writer's thread, so that nothing is counted twice or left out
 
-    def _commit(self, parcels: list[Parcel]) -> list[Verdict]:
+    def _commit(self, uploads: list[Upload]) -> list[Verdict]:
         begun = time.perf_counter()
         faults.reach("shuffler.upload")
         try:
-            verdicts = self._service.store.put(parcels, fence=self._service.leadership.fence)
+            verdicts = self._service.store.put(uploads, fence=self._service.leadership.fence)
         except BaseException:
-            self._doubtful |= {parcel.digest for parcel in parcels}
+            self._doubtful |= {upload.digest for upload in uploads}
             raise
         faults.reach("shuffler.uploaded")
         metrics = self._service.metrics
         metrics.commit.observe(time.perf_counter() - begun)
-        metrics.group.observe(len(parcels))
+        metrics.group.observe(len(uploads))
         for verdict, count in Counter(verdicts).items():
             metrics.taken.labels(verdict.value).inc(count)
-        for parcel, verdict in zip(parcels, verdicts, strict=True):
-            if verdict is Verdict.NEW and parcel.digest in self._service.rounds:
-                self._service.rounds[parcel.digest].crowd[parcel.group] += 1
+        for upload, verdict in zip(uploads, verdicts, strict=True):
+            if verdict is Verdict.NEW and upload.digest in self._service.rounds:
+                self._service.rounds[upload.digest].crowd[upload.group] += 1
         return verdicts
 
     def _recount(self) -> None:

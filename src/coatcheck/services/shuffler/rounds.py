@@ -57,7 +57,7 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
 
     def __post_init__(self) -> None:
         groups = range(len(self.round.terms.groups))
-        self.largest = max(self.round.upload_size(group) for group in groups)
+        self.largest = max(self.round.upload_sizes)
         # Whatever is larger: its item in the first batch, or its entry on the bulletin.
         self._sizes = [
             max(self.round.item_size(group, 1), self.round.entry_size(group)) for group in groups

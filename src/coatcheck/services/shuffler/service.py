@@ -18,12 +18,11 @@ from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.shuffler import MOVES, Phase, fresh_state
 from coatcheck.protocol.terms import read_terms
 from coatcheck.services import faults
-from coatcheck.services.clock import Clock
 from coatcheck.services.http.connections import Wire
 from coatcheck.services.http.deliveries import delivery
 from coatcheck.services.http.gateway import GATEWAY, Gateway
 from coatcheck.services.http.problems import Problem
-from coatcheck.services.http.routes import ROUND, Digest, Header, Reply, Route
+from coatcheck.services.http.routes import ROUND, Digest, Header, Nothing, Reply, Route
 from coatcheck.services.rounds import RoundService
 from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler.intake import Intake
@@ -68,14 +67,8 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
     settings_type = ShufflerSettings
     store_type = ShufflerStore
 
-    def __init__(
-        self,
-        settings: ShufflerSettings,
-        *,
-        store: ShufflerStore | None = None,
-        clock: Clock | None = None,
-    ) -> None:
-        super().__init__(settings, store=store, clock=clock)
+    def __init__(self, settings: ShufflerSettings, store: ShufflerStore | None = None) -> None:
+        super().__init__(settings, store)
         self._unclean = True
         self.gateway = Gateway(self.keyring, clock=self.clock, period=settings.gateway_period)
         self.intake = Intake(self)
@@ -99,14 +92,14 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
 
     # -- for the server and for the shuffler before
 
-    def batch(self, digest: Digest, wire: Wire) -> Awaitable[None]:
+    async def batch(self, digest: Digest, wire: Wire) -> Nothing:
         """Take the batch of the shuffler before; the same one twice is one."""
         live = self.found(digest)
         if live.hop is None:
             raise Problem("closed", "the round is over, and its key was taken away")
         if not live.hop:
             raise Problem("refused", "the first shuffler takes uploads, not batches")
-        return self.receive_batch(live, wire, hop=live.hop - 1)
+        return await self.receive_batch(live, wire, hop=live.hop - 1)
 
     async def sign(self, body: SignedTerms) -> SignedTerms:
         """Counter-sign terms of a known server, once per name."""

@@ -1,0 +1,112 @@
+"""Settling in memory: everybody's state machine, step by step, without seals.
+
+Knows every place, as a simulation does. A person is anything that speaks and hears as
+`protocol.settling.Settling` does, so that tests can put in people who break the rules.
+
+    >>> from coatcheck.simulation.settling import settle
+    >>> settle([[0, 1], [0, 1]], cells=([(0,), (9,)], [(8,), (1,)]), asks=(2,))
+    [1, 0]
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from coatcheck.errors import Misuse
+from coatcheck.protocol.settling import Settling
+from coatcheck.protocol.steps import Cell, Progress, prf, schedule
+
+
+class Speaker(Protocol):
+    """Somebody who takes part in settling."""
+
+    @property
+    def address(self) -> bytes:
+        """Their address."""
+
+    @property
+    def lists(self) -> Sequence[Sequence[bytes]]:
+        """Their candidates."""
+
+    @property
+    def done(self) -> bool:
+        """Whether they have nothing more to write."""
+
+    def speak(self) -> list[tuple[bytes, bytes]]:
+        """Write the letters of the next step."""
+
+    def receive(self, sender: bytes, body: bytes) -> object:
+        """Take in a letter."""
+
+    def notice(self, sender: bytes, body: bytes) -> object:
+        """Take in a public notice."""
+
+
+def make_people(
+    lists: Sequence[Sequence[Sequence[int]]],
+    *,
+    cells: tuple[Sequence[Cell], Sequence[Cell]],
+    asks: Sequence[int],
+    seed: int = 0,
+) -> tuple[list[Settling], list[Settling]]:
+    """Make everybody of both sides from the lists of the side that asks, one set per pass."""
+    if len(lists) != len(asks):
+        raise Misuse(f"there are {len(lists)} sets of lists, but {len(asks)} passes")
+    source = seed.to_bytes(32, "big")
+    names = [
+        [prf(source, b"name", bytes((side,)) + n.to_bytes(4, "big"))[:16] for n in range(len(row))]
+        for side, row in enumerate(cells)
+    ]
+    listed: list[list[list[list[bytes]]]] = [[[[] for _ in asks] for _ in row] for row in cells]
+    for turn, rows in enumerate(lists):
+        for one, others in enumerate(rows):
+            for other in others:
+                listed[0][one][turn].append(names[1][other])
+                listed[1][other][turn].append(names[0][one])
+    steps = schedule(asks)
+    first, second = (
+        [
+            Settling(
+                Progress(cell=cell),
+                address=name,
+                asks=not side,
+                lists=own,
+                secret=prf(source, b"secret", name),
+                steps=steps,
+            )
+            for cell, name, own in zip(cells[side], names[side], listed[side], strict=True)
+        ]
+        for side in (0, 1)
+    )
+    return first, second
+
+
+def run_together(people: Iterable[Speaker]) -> None:
+    """Let everybody speak and hear, step by step, to the end."""
+    everybody = {person.address: person for person in people}
+    audience = defaultdict[bytes, list[Speaker]](list)
+    for person in everybody.values():
+        audience[person.address].append(person)
+        for who in {who for names in person.lists for who in names}:
+            audience[who].append(person)
+    while speaking := [person for person in everybody.values() if not person.done]:
+        spoken = [(person.address, letter) for person in speaking for letter in person.speak()]
+        for sender, (recipient, body) in spoken:
+            if recipient == sender:
+                for person in audience[sender]:
+                    person.notice(sender, body)
+            elif recipient in everybody:
+                everybody[recipient].receive(sender, body)
+
+
+def settle(
+    *lists: Sequence[Sequence[int]],
+    cells: tuple[Sequence[Cell], Sequence[Cell]],
+    asks: Sequence[int],
+    seed: int = 0,
+) -> list[int]:
+    """Settle among honest people; the partner of each person of the side that asks, or -1."""
+    askers, others = make_people(lists, cells=cells, asks=asks, seed=seed)
+    run_together([*askers, *others])
+    places = {person.address: at for at, person in enumerate(others)}
+    return [-1 if one.partner is None else places[one.partner] for one in askers]

@@ -1,0 +1,80 @@
+"""`coatcheck plan` over many rounds, and asked backwards."""
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+
+from coatcheck.cli import main
+
+LINE = ("plan", "--dimension", "1", "--delta", "1e-6")
+
+
+def run(*arguments: str) -> Result:
+    """Run a command."""
+    return CliRunner().invoke(main, arguments)
+
+
+def test_a_plan_of_many_rounds() -> None:
+    """It tells the ε of each round and of all, and what each person does."""
+    given = (*LINE, "--epsilon", "1", "--people", "3000", "--rounds", "12", "--rate", "0.25")
+    found = json.loads(run(*given, "--json").stdout)
+    (group,) = found["groups"]
+    assert (found["rounds"], found["people"]) == (12, 3_000)
+    assert group["total"] <= 1.002
+    assert group["guarantee"]["epsilon"] < 0.5
+    season = group["season"]
+    assert (season["rate"], season["sampling"], season["population"]) == (0.25, "coins", 3_000)
+    told = run(*given).stdout
+    assert "over 12 rounds together" in told
+    assert "All 12 rounds together" in told
+    assert "per round" in told
+    secret = json.loads(run(*given, "--sampling", "secret", "--json").stdout)["groups"][0]
+    assert secret["recommended"]["local_epsilon"] > group["recommended"]["local_epsilon"]
+
+
+def test_how_many_people_an_error_takes() -> None:
+    """Given the promise and the error in metres, the number of people; δ follows them."""
+    city = ("--geographic", "31,121,31.02,121.02")
+    given = ("plan", "--error", "500m", "--epsilon", "1", *city)
+    found = json.loads(run(*given, "--json").stdout)
+    (group,) = found["groups"]
+    assert group["recommended"]["error"] <= 500
+    assert found["delta"] == pytest.approx(0.01 / found["people"])
+    told = run("plan", "--error", "0.5km", "--epsilon", "1", *city).stdout
+    assert f"An error of 500 m takes {found['people']:,} people at ε = 1." in told
+
+
+def test_which_epsilon_an_error_takes() -> None:
+    """Given the people and the error, ε; and the city is assumed aloud."""
+    done = run("plan", "--error", "2km", "--people", "2000", "--json")
+    found = json.loads(done.stdout)
+    assert found["groups"][0]["recommended"]["error"] <= 2_000
+    assert 0.01 < found["epsilon"] < 4
+    assert "10 km by 10 km is assumed" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--people", "100"], "give --epsilon"),
+        (["--error", "0.1"], "either --epsilon"),
+        (["--error", "0.1", "--epsilon", "1", "--people", "100"], "either --epsilon"),
+        (["--error", "0.1", "--epsilon", "1", "--group", "a:100"], "one group"),
+        (["--error", "0.1", "--epsilon", "1", "--task", "neighbours"], "one group"),
+        (["--error", "far", "--epsilon", "1"], "such as 300m"),
+        (["--error", "3k", "--epsilon", "1"], "such as 300m"),
+        (["--error", "-3m", "--epsilon", "1"], "such as 300m"),
+        (["--error", "3m", "--epsilon", "1", "--box", "0:4"], "a plain number"),
+        (["--error", "3", "--epsilon", "1", "--geographic", "31,121,32,122"], "in metres"),
+        (["--epsilon", "1", "--people", "100", "--delta", "0"], "between 0 and 1"),
+        (["--epsilon", "1", "--people", "100", "--rounds", "0"], "at least 1 round"),
+        (["--epsilon", "1", "--people", "100", "--rate", "2"], "rate of reports"),
+        (["--epsilon", "1", "--people", "100", "--sampling", "x"], "coins | secret"),
+    ],
+)
+def test_mistakes_get_a_sentence(arguments: list[str], told: str) -> None:
+    """What is missing, too much or in the wrong unit is told."""
+    done = run("plan", "--dimension", "1", *arguments)
+    assert done.exit_code == 2
+    assert told in done.stderr
