@@ -44,6 +44,8 @@ EXPECTED = {
         "GET /rounds/{digest}/letters",
         "POST /rounds/{digest}/letters",
         "GET /rounds/{digest}/place",
+        "GET /rounds/{digest}/heading",
+        "GET /rounds/{digest}/letters/{address}",
         "GET /checkpoint",
         "GET /proofs/inclusion",
         "GET /proofs/consistency",
