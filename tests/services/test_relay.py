@@ -31,7 +31,7 @@ from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.app import App
 from coatcheck.services.http.client import Answered
 from coatcheck.services.http.gateway import SignedKeys
-from coatcheck.services.http.origins import apart, origin_of
+from coatcheck.services.http.origins import Origin, apart, origin_of
 from coatcheck.services.http.problems import OHTTP_KEY
 from coatcheck.services.person.relayed import RelayedClient
 from coatcheck.services.relay.service import RelayService
@@ -71,19 +71,21 @@ class Scene:
         self.board = BoardService(settings)
         self.board.clock = self.board.gateway._clock = clock
         self.relay = RelayService(RelaySettings(name="relay", gateways=(BOARD,)))
-        self.relay._peers = self  # type: ignore[assignment] # all that the relay asks of it
+        self.relay._pipes = self  # type: ignore[assignment] # all that the relay asks of it
         self.fetched: list[str] = []
         self.away = False
         self.answer: Answered | None = None
 
-    async def exchange(self, method: str, url: str, body: bytes = b"", **more: Any) -> Answered:
+    async def exchange(
+        self, method: str, origin: Origin, path: str, body: bytes, *, headers: dict[str, str]
+    ) -> Answered:
         """Answer the relay as the board does."""
         self.fetched.append(method)
         if self.away:
             raise Unavailable("away")
-        assert set(more["headers"]) <= {"content-type", "accept"}
-        where = url.removeprefix(BOARD)
-        return self.answer or await ask(self.board, method, where, body, more["headers"])
+        assert origin.url == BOARD
+        assert set(headers) <= {"content-type", "accept"}
+        return self.answer or await ask(self.board, method, path, body, headers)
 
     async def close(self) -> None:
         """Hold nothing."""

@@ -72,6 +72,7 @@ class App(Generic[P]):
         self._token = b""
         self._tasks: set[asyncio.Task[bool]] = set()
         self.routes = [*self.table, *self.common]
+        self.route = lru_cache(maxsize=256)(self._route)
         self._find = lru_cache(maxsize=256)(self._search)
         self.document = describe(self.role, self.routes)
 
@@ -146,7 +147,7 @@ class App(Generic[P]):
             return partial(self._reply, route, found)
         return partial(route.handler, self, *route.read(found).values())
 
-    def route(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
+    def _route(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
         """Find the route of a path, and the parameters in it."""
         others: list[str] = []
         for route in self.routes:

@@ -67,7 +67,7 @@ class HttpClient:
 
     def __init__(self, *, ca: str = "", timeout: float = 30.0) -> None:
         self._timeout = timeout
-        verify = _trusted(ca) if ca else True
+        verify = trusted(ca) if ca else True
         self._http = httpx2.AsyncClient(verify=verify, timeout=timeout, mounts=dict.fromkeys(_HERE))
 
     async def __aenter__(self) -> Self:
@@ -165,9 +165,10 @@ def _refusal(url: str, status: int, raw: bytes) -> Refused | Unavailable:
     return {404: Absent, 422: Wrong}.get(status, Refused)(f"{url} refused: {text}")
 
 
-def _trusted(ca: str) -> ssl.SSLContext:
+def trusted(ca: str) -> ssl.SSLContext:
+    """Trust the certificates of a file, or the system's if none is named."""
     try:
-        return ssl.create_default_context(cafile=ca)
+        return ssl.create_default_context(cafile=ca or None)
     except (OSError, ssl.SSLError) as error:
         raise Misuse(f"{ca} is no file of certificates (PEM): {error}") from None
 

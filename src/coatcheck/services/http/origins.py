@@ -13,6 +13,7 @@ class Origin(NamedTuple):
     scheme: str
     authority: str
     host: str
+    port: int = 0
 
     @property
     def url(self) -> str:
@@ -24,13 +25,12 @@ def origin_of(url: str) -> Origin:
     """Read the origin of an address."""
     try:
         parts = urlsplit(url)
-        host = parts.hostname or ""
-        parts.port  # noqa: B018 - a wrong port is told here
+        host, port = parts.hostname or "", parts.port or 0
     except ValueError:
-        host = ""
+        host, port = "", 0
     if not host or parts.scheme not in {"http", "https"} or "@" in parts.netloc:
         raise Misuse(f"{url!r} is no address: give https://HOST[:PORT]")
-    return Origin(parts.scheme, parts.netloc.lower(), host)
+    return Origin(parts.scheme, parts.netloc.lower(), host, port)
 
 
 def apart(relay: str, role: str) -> None:

@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
-from coatcheck.errors import Malformed, Refused, Unavailable
+from coatcheck.errors import Malformed, Unavailable
 from coatcheck.protocol.oblivious import (
     GATEWAY_PATH,
     KEYS_MEDIA,
@@ -21,13 +21,14 @@ from coatcheck.protocol.oblivious import (
     SIZES,
 )
 from coatcheck.services.http.app import App, openapi
-from coatcheck.services.http.client import Answered, HttpClient
+from coatcheck.services.http.client import Answered
 from coatcheck.services.http.connections import Wire, header, read_body
 from coatcheck.services.http.gateway import SENDS, SignedKeys
 from coatcheck.services.http.origins import Origin, apart, origin_of
 from coatcheck.services.http.problems import MEDIA, OHTTP_KEY, Problem
 from coatcheck.services.http.routes import Reply, Route
 from coatcheck.services.metrics import MEDIA as METRICS
+from coatcheck.services.relay.pipes import Pipes
 from coatcheck.services.settings import RelaySettings
 
 Authority = Annotated[str, Meta(pattern=r"\A[0-9a-z.:\[\]-]{1,255}\Z")]
@@ -59,7 +60,7 @@ class RelayService(App[RelaySettings]):
 
     def __init__(self, settings: RelaySettings) -> None:
         super().__init__(settings)
-        self._peers = HttpClient(ca=settings.ca_file, timeout=settings.peer_timeout)
+        self._pipes = Pipes(ca=settings.ca_file, timeout=settings.peer_timeout)
         self._gateways: dict[str, Origin] = {}
         self._kept: dict[str, _Kept] = {}
         self._under_way = 0
@@ -86,7 +87,7 @@ class RelayService(App[RelaySettings]):
 
     async def end(self) -> None:
         """Close the connections."""
-        await self._peers.close()
+        await self._pipes.close()
 
     # -- for people
 
@@ -137,10 +138,9 @@ class RelayService(App[RelaySettings]):
     async def _ask(
         self, method: str, gateway: Origin, body: bytes, headers: dict[str, str]
     ) -> Answered:
-        url = gateway.url + GATEWAY_PATH
         try:
-            return await self._peers.exchange(method, url, body, headers=headers, most=SIZES[-1])
-        except (Unavailable, Refused):
+            return await self._pipes.exchange(method, gateway, GATEWAY_PATH, body, headers=headers)
+        except Unavailable:
             raise Problem("unavailable", _AWAY) from None
 
     # -- for the operator
