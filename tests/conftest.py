@@ -1,5 +1,6 @@
 """Fixtures that several test files share."""
 
+import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +10,18 @@ import pytest
 from made_data import made
 from postgresql import Postgres
 from study import datasets
+
+# Each worker has a core: more threads for its linear algebra would only wait for each other.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
+    """Send tests that share a fixture of their file to one worker, so that it is made once."""
+    for item in items:
+        used = item._fixtureinfo.name2fixturedefs.values()
+        if any(found[-1].scope == "module" for found in used if found):
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture(scope="session")

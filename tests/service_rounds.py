@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,14 @@ LIMIT = Limit(epsilon=10.0, delta=1e-3)
 GROUPS = ("riders", "drivers")
 PATIENCE = 600.0
 """Seconds for what takes a moment on a quiet machine: a limit, never a time that is waited for."""
-QUICK = {"tick": 0.05, "lease": 0.6, "peer_timeout": 3.0}
+QUICK = {"tick": 0.05, "lease": 6.0, "peer_timeout": 3.0}
+"""Settings of a service that looks often. No busy machine keeps it from renewing its lease."""
+MORTAL = {**QUICK, "lease": 0.6}
+"""For services that are killed: the lease of the dead ends soon. Only patient clients ask them, as
+on a busy machine the living lose it too."""
+
+get = partial(httpx2.get, timeout=PATIENCE)
+post = partial(httpx2.post, timeout=PATIENCE)
 
 
 def draft(name: str, *, minimum: int = 3) -> dict[str, Any]:
@@ -91,7 +99,7 @@ async def whole_round(cluster: Cluster, name: str, *, people: int = 4) -> Crowd:
 
 def status(url: str) -> dict[str, Any]:
     """Ask a shuffler where a round stands."""
-    found: dict[str, Any] = httpx2.get(url).json()["status"]
+    found: dict[str, Any] = get(url).json()["status"]
     return found
 
 

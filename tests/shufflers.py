@@ -28,7 +28,9 @@ class LoneShuffler:
         self.folder = folder
         self.start = self.wall = float(int(time.time()))
         self.steady = 0.0
-        local = Cluster(folder, stores={"shuffler-1": "memory:"})
+        # A lease that outlasts every test, for nobody renews it.
+        lasting = {"lease": 10_000.0}
+        local = Cluster(folder, stores={"shuffler-1": "memory:"}, extra=lasting)
         config = folder / "shuffler-1.toml"
         settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
         self.service = ShufflerService(settings)

@@ -20,7 +20,7 @@ from coatcheck.errors import Error
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient
 from postgresql import Postgres, installed
-from service_rounds import PATIENCE, QUICK, Crowd, draft
+from service_rounds import MORTAL, PATIENCE, Crowd, draft
 
 PEOPLE = 10
 
@@ -92,7 +92,7 @@ def soak(kind: str, seconds: float, postgres: Postgres | None) -> dict[str, obje
     with tempfile.TemporaryDirectory(prefix="coatcheck-soak-") as folder:
         roles = ("shuffler-1", "server", "board")
         stores = {} if postgres is None else {role: postgres.database() for role in roles}
-        with Cluster(Path(folder), stores=stores, extra={**QUICK, "lease": 1.0}) as cluster:
+        with Cluster(Path(folder), stores=stores, extra={**MORTAL, "lease": 1.0}) as cluster:
             one = Soak(cluster, kind)
             asyncio.run(one.run(seconds))
             sizes = {name: _size(cluster.processes[name].pid) for name in cluster.names}

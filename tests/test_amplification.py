@@ -207,10 +207,10 @@ def test_a_billion_people(local: float) -> None:
         assert 0 < found.epsilon < local
 
 
-def test_fuzz_of_two_thousand_cases() -> None:
-    """Two thousand random requests of any size give a finite ε between zero and the local one."""
+def test_fuzz_of_six_hundred_cases() -> None:
+    """Six hundred random requests of any size give a finite ε between zero and the local one."""
     rng = np.random.default_rng(20261115)
-    for _ in range(2000):
+    for _ in range(600):
         local, dimension = float(np.exp(rng.uniform(-5, 3.4))), int(rng.integers(1, 12))
         radius, norm = float(np.exp(rng.uniform(-3, 2))), float(rng.choice([1, 2, math.inf]))
         known: list[AnyLdp | TwoLevel] = [

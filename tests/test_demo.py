@@ -186,7 +186,8 @@ def test_an_interrupted_demo_leaves_no_process(
     tmp_path: Path, end: signal.Signals, moment: str, delay: float
 ) -> None:
     """Whenever and however it is ended; only kill -9 cannot remove the folder."""
-    process = start(tmp_path, "taxi", "--people", "300")
+    # So many that it is not over before the signal comes.
+    process = start(tmp_path, "taxi", "--people", "2000")
     wait_for_line(process, moment)
     time.sleep(delay)
     process.send_signal(end)
@@ -201,7 +202,7 @@ def test_an_interrupted_demo_leaves_no_process(
 
 def test_a_role_that_ends_is_told_in_a_sentence(tmp_path: Path) -> None:
     """If a process dies the demo says which, with the last words of its log, and clears up."""
-    process = start(tmp_path, "taxi", "--people", "600")
+    process = start(tmp_path, "taxi", "--people", "2000")
     wait_for_line(process, "people join")
     for pid in left_behind(tmp_path):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
@@ -240,9 +241,8 @@ def test_the_lesson_can_be_learned() -> None:
 
 
 def test_a_scenario_asks_for_everybody() -> None:
-    """Every group of every scenario, at two sizes."""
-    for name in ("taxi", "friends", "learning"):
-        for people in (30, 300):
-            scenario = make_scenario(name, people=people, epsilon=1.5)
-            assert scenario.people == people
-            assert all(draft.minimum >= 2 for draft in scenario.drafts)
+    """Every group of every scenario, and one of another size."""
+    for name, people in (("taxi", 30), ("friends", 30), ("learning", 30), ("taxi", 300)):
+        scenario = make_scenario(name, people=people, epsilon=1.5)
+        assert scenario.people == people
+        assert all(draft.minimum >= 2 for draft in scenario.drafts)

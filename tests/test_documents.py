@@ -29,6 +29,7 @@ SHELLS = ("bash", "sh", "shell", "zsh", "pycon")
 COMMAND = """#!/bin/sh
 exec "{python}" -m coatcheck "$@"
 """
+PATIENCE = 600.0
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def commands(text: str) -> list[str]:
     return typed
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Put `coatcheck` and the Python of these tests on the path, and nothing else new."""
     folder = tmp_path_factory.mktemp("bin")
@@ -110,7 +111,7 @@ class Console:
             start_new_session=True,
         ) as process:
             self._sessions.append(process.pid)
-            said, _ = process.communicate(timeout=150)
+            said, _ = process.communicate(timeout=PATIENCE)
         return process.returncode, said
 
     def run(self, block: Block, *, where: str) -> None:

@@ -118,6 +118,8 @@ ANSWERS = [
     Answer(shared=(0.5,)),
     Answer(partners=(Partner(1, BOB.contact_raw, PAYLOAD),)),
     Answer(partners=(Partner(1, BOB.contact_raw), Partner(0, CAROL.contact_raw))),
+    Answer(partners=(Partner(1, BOB.contact_raw),), second=(Partner(1, CAROL.contact_raw),)),
+    Answer(second=(Partner(1, CAROL.contact_raw),)),
 ]
 
 

@@ -2,7 +2,9 @@
 
 import itertools
 import math
+import re
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,7 +33,7 @@ from coatcheck.randomizers import (
     MinkowskiResponse,
     fieldwise,
 )
-from coatcheck.randomizers.baselines import SquareWave
+from coatcheck.randomizers.baselines import Laplace
 from crowds import (
     Array,
     bounded_caps,
@@ -145,7 +147,7 @@ def _random_channel(rng: np.random.Generator, epsilon: float) -> Array:
 def test_fieldwise_bound_holds_for_every_data_set(
     layout: tuple[list[frozenset[int]], int], one: float, two: float, share: float
 ) -> None:
-    """No data set of 3 people whose reports have two fields exceeds the product law (Lemma 6)."""
+    """No data set of 3 people with reports of two fields exceeds the product law (Statement 17)."""
     (caps, reports), (others, kinds) = layout, grid_caps(2)
     table = np.kron(two_level(caps, reports, one), two_level(others, kinds, two))
     channel: Array = np.asarray(table, dtype=np.float64)
@@ -179,7 +181,7 @@ def test_fields_that_are_not_understood_are_charged_as_any() -> None:
     """One part without a law of its own, or too many different fields, leave only the sum."""
     box = Box((-1.0,), (1.0,))
     inside = BoundedResponse(domain=box, epsilon=1.0, radius=0.5)
-    parts = {"a": SquareWave(domain=box, epsilon=1.0), "b": inside}
+    parts = {"a": Laplace(domain=box, epsilon=1.0), "b": inside}
     made = FieldwiseResponse(domain=Product({"a": box, "b": box}), parts=parts)
     assert made.law == AnyLdp(epsilon=made.epsilon_spent)
     many = Fieldwise(laws=tuple(grid(0.1 + 0.01 * i, cells=5 + i) for i in range(9)))
@@ -213,6 +215,41 @@ def test_fields_of_their_own_cost_less(fields: int, epsilon: float, known: float
     assert found.epsilon < 0.5 * amplify(law, crowd=10_000, delta=1e-6, method="generic").epsilon
     silent = amplify(OwnCoin(law=law, rate=0.5), crowd=10_000, delta=1e-6)
     assert silent.epsilon < found.epsilon
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(st.integers(2, 3), st.integers(2, 5), BUDGETS, SHARES, st.floats(0.05, 1))
+def test_own_coin_is_a_randomizer_of_its_own(
+    cells: int, crowd: int, epsilon: float, share: float, rate: float
+) -> None:
+    """No data set of people who each report with a chance, else are silent, exceeds ours."""
+    caps, reports = grid_caps(cells)
+    told = rate * two_level(caps, reports, epsilon)
+    table = np.column_stack([told, np.full(cells, 1 - rate)])
+    truth = worst_delta(table, crowd, share * epsilon)
+    law = OwnCoin(law=law_of(caps, reports, epsilon), rate=rate)
+    assert truth <= at(law, crowd, share * epsilon) * (1 + 1e-12)
+
+
+def test_every_statement_of_the_page_names_a_test_that_exists() -> None:
+    """Statements are numbered without gaps, and the last table has each of them."""
+    root = Path(__file__).parent
+    page = (root.parent / "docs/explanation/amplification.md").read_text(encoding="utf-8")
+    made = [int(number) for number in re.findall(r"\*\*Statement (\d+)", page)]
+    assert made == list(range(1, len(made) + 1))
+    table = page[page.index("## 11.") :]
+    first = [row.split("|")[1] for row in table.splitlines() if row.startswith("| ")]
+    told = [
+        number
+        for cell in first
+        for one, two in re.findall(r"(\d+) to (\d+)", cell) or [("1", "0")]
+        for number in range(int(one), int(two) + 1)
+    ]
+    told += [int(x) for cell in first if " to " not in cell for x in re.findall(r"\b\d+\b", cell)]
+    assert set(made) <= set(told)
+    tests = "".join(file.read_text(encoding="utf-8") for file in root.rglob("test_*.py"))
+    for name in set(re.findall(r"`(test_\w+)`", page)):
+        assert f"def {name}(" in tests
 
 
 def test_published_counterexample_is_covered() -> None:

@@ -119,7 +119,7 @@ def test_the_longest_list_is_that_of_all_pairs() -> None:
 @pytest.mark.usefixtures("data_sets")
 def test_honest_exposure_covers_the_lists_that_people_get(mechanism: str) -> None:
     """Nobody's list by report names more people than were left out of the crowd."""
-    cell: Cell = {"dataset": "Gowalla", "size": 2_000, "radius": 0.1, "mechanism": mechanism}
+    cell: Cell = {"dataset": "Gowalla", "size": 800, "radius": 0.1, "mechanism": mechanism}
     row = locations.measure_social({**cell, "model": "honest", "epsilon": 0.5, "seeds": 1})
     assert float(row["longest_list"]) <= float(row["crowd"]) - 1 - float(row["anonymous"])
     told = locations.measure_social({**cell, "model": "pic", "epsilon": 0.5, "seeds": 1})

@@ -135,7 +135,8 @@ def test_the_law_is_the_counted_one_rounded_to_the_private_side(kind: Any, domai
         law = made.law
         assert isinstance(law, TwoLevel)
         assert law.cap == above(blanket)
-        assert law.apart == above(blanket - kernel)
+        shared = max(kernel / blanket, Fraction(ball.lens(made.reach, centers)))
+        assert law.apart == above(blanket * (1 - shared))
         assert Fraction(law.kernel) < kernel or kernel == law.kernel == 0
         assert law.kernel == pytest.approx(float(kernel), rel=1e-12)
         assert law.epsilon <= made.epsilon_spent <= 1.5

@@ -8,7 +8,6 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import httpx2
 import pytest
 
 from coatcheck.errors import Error
@@ -16,7 +15,7 @@ from coatcheck.protocol.parcels import Receipt
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient
 from postgresql import Postgres
-from service_rounds import PATIENCE, QUICK, Crowd, draft, status, until
+from service_rounds import MORTAL, PATIENCE, QUICK, Crowd, draft, get, post, status, until
 
 _SOURCE = Path(__file__).parents[2] / "src" / "coatcheck" / "services"
 PLACES = tuple(
@@ -101,7 +100,7 @@ def test_every_step_survives_a_kill(kind: str, postgres: Postgres, tmp_path: Pat
         (faults / place).touch()
 
     async def whole() -> None:
-        with Cluster(tmp_path, stores=stores(kind, postgres), extra=QUICK) as cluster:
+        with Cluster(tmp_path, stores=stores(kind, postgres), extra=MORTAL) as cluster:
             async with nursed(cluster) as deaths:
                 # One round may miss a place: when one commit takes all uploads and dies after it,
                 # nobody is left to acknowledge. The next round comes to what is left.
@@ -134,7 +133,7 @@ def test_uploads_survive_kills_at_random_times(
     pick = random.Random(6)  # noqa: S311 - times of kills, nothing secret
 
     async def whole() -> None:
-        with Cluster(tmp_path, stores=stores(kind, postgres), extra=QUICK) as cluster:
+        with Cluster(tmp_path, stores=stores(kind, postgres), extra=MORTAL) as cluster:
             async with nursed(cluster) as deaths:
                 url = await open_patiently(cluster, "storm", people=50)
                 peers = HttpClient(timeout=5)
@@ -157,7 +156,7 @@ def test_a_cascade_survives_its_second_shuffler(tmp_path: Path) -> None:
     """The second of two shufflers dies before, while and after it has the batch."""
 
     async def whole() -> None:
-        with Cluster(tmp_path, shufflers=2, extra=QUICK) as cluster:
+        with Cluster(tmp_path, shufflers=2, extra=MORTAL) as cluster:
             async with nursed(cluster):
                 url = await open_patiently(cluster, "cascade", people=4)
                 cluster.kill("shuffler-2")
@@ -190,10 +189,10 @@ def test_two_shufflers_on_one_database(tmp_path: Path) -> None:
             try:
                 await asyncio.to_thread(cluster.start, "shuffler-1b")
                 there = cluster.url("shuffler-1b")
-                assert httpx2.get(f"{there}/healthz").json()["leads"] is False
+                assert get(f"{there}/healthz").json()["leads"] is False
                 ticket = crowd.visits[0].ticket
                 where = url.rpartition("/rounds/")[2]
-                refused = httpx2.post(f"{there}/rounds/{where}/uploads", content=ticket.upload)
+                refused = post(f"{there}/rounds/{where}/uploads", content=ticket.upload)
                 assert refused.status_code in {404, 503}
                 cluster.kill("shuffler-1")
                 crowd.url = f"{there}/rounds/{where}"

@@ -16,6 +16,7 @@ from coatcheck.services.keyring import Keyring
 from coatcheck.services.leadership import Leadership
 from coatcheck.services.shuffler.service import ShufflerService
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
+from service_rounds import PATIENCE
 from shufflers import LoneShuffler, lone_shuffler
 
 
@@ -93,7 +94,7 @@ def test_a_key_goes_when_its_rounds_are_over(tmp_path: Path) -> None:
             await lone.abandon()
             await lone.service.leadership.end()
             service = again(lone, "fresh.key")
-            await asyncio.wait_for(service.leadership.renew(), 5)
+            await asyncio.wait_for(service.leadership.renew(), PATIENCE)
             assert service.leadership.leads
             live = service.found(lone.round.digest.hex())
             assert (live.stored.phase, live.hop) == (Phase.ABANDONED, None)
@@ -110,7 +111,7 @@ def test_a_key_that_goes_too_early_costs_its_round(tmp_path: Path) -> None:
             make_keys(tmp_path / "fresh", name="shuffler-1")
             await lone.service.leadership.end()
             service = again(lone, "fresh.key")
-            await asyncio.wait_for(service.leadership.renew(), 5)
+            await asyncio.wait_for(service.leadership.renew(), PATIENCE)
             assert service.leadership.leads
             with pytest.raises(Problem, match="operator"):
                 service.found(lone.round.digest.hex())
@@ -163,7 +164,7 @@ def test_renewal_outlives_whatever_goes_wrong(caplog: pytest.LogCaptureFixture) 
             raise KeyError("5f3a9c")
 
     async def whole() -> None:
-        leadership = Leadership(ShufflerStore("memory:"), seconds=5, gained=gained)
+        leadership = Leadership(ShufflerStore("memory:"), seconds=PATIENCE, gained=gained)
         await leadership.renew()
         assert not leadership.leads
         await leadership.renew()

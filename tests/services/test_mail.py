@@ -33,6 +33,7 @@ class Scene:
             keys=("board.key",),
             folder=str(folder),
             letters_each=each,
+            lease=10_000.0,
         )
         self.time = float(self.small.round.terms.closes)
         self.steady = 0.0

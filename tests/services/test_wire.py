@@ -25,6 +25,7 @@ from coatcheck.services.http.connections import (
 )
 from coatcheck.services.http.deliveries import delivery_headers, read_delivery
 from coatcheck.services.http.problems import Problem
+from service_rounds import until
 
 DIGEST = hashlib.sha256(b"round").digest()
 DEADLINE = 0.4
@@ -47,10 +48,7 @@ async def served(
         bound.bind(("127.0.0.1", 0))
         bound.listen()
         task = asyncio.create_task(server.serve(sockets=[bound]))
-        for _ in range(500):
-            if server.started:
-                break
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(until, lambda: server.started)
         try:
             yield *bound.getsockname(), server
         finally:
@@ -104,10 +102,11 @@ def test_a_delivery_has_the_time_of_its_length(monkeypatch: pytest.MonkeyPatch) 
 def test_an_answer_that_nobody_reads_is_dropped(how: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader that stalls loses the connection, and what was held for it is free again."""
     monkeypatch.setattr(wire, "_SLOWEST", 1 << 30)
-    body = bytes(20_000_000)
+    body, answered = bytes(20_000_000), []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         del scope, receive
+        answered.append(how)
         await respond(send, 200, body)
 
     async def whole() -> None:
@@ -116,10 +115,8 @@ def test_an_answer_that_nobody_reads_is_dropped(how: str, monkeypatch: pytest.Mo
                 stalled.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
                 stalled.connect((host, port))
                 stalled.sendall(f"GET / HTTP/1.1\r\nhost: x\r\nconnection: {how}\r\n\r\n".encode())
-                await asyncio.sleep(DEADLINE / 2)
-                assert server.server_state.connections
-                await asyncio.sleep(4 * DEADLINE)
-                assert not server.server_state.connections
+                await asyncio.to_thread(until, lambda: bool(answered))
+                await asyncio.to_thread(until, lambda: not server.server_state.connections)
 
     asyncio.run(whole())
 

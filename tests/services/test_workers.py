@@ -4,7 +4,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from coatcheck.protocol.keyfiles import read_keys
 from coatcheck.services.cluster import make_keys
 from coatcheck.services.settings import Settings
 from coatcheck.services.workers import Lanes, Workers
+from service_rounds import until
 
 
 def test_many_hands_give_the_same(tmp_path: Path) -> None:
@@ -60,14 +60,10 @@ def test_workers_end_with_their_service(tmp_path: Path) -> None:
         "from os import getpid\n"
         "if __name__ == '__main__':\n"
         "    print(asyncio.run(Workers().run(getpid)), flush=True)\n"
-        "    time.sleep(60)\n"
+        "    time.sleep(6000)\n"
     )
     with subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE) as process:  # noqa: S603 - our own
         assert process.stdout is not None
         worker = int(process.stdout.readline())
         process.kill()
-    for _ in range(100):
-        if not Path(f"/proc/{worker}").exists():
-            return
-        time.sleep(0.05)
-    raise AssertionError("the worker outlived its service")
+    until(lambda: not Path(f"/proc/{worker}").exists())

@@ -158,6 +158,7 @@ def _answer(case: Case) -> Case:
         "values": list(answer.values),
         "shared": list(answer.shared),
         "partners": [[p.group, p.contact.hex(), p.payload.hex()] for p in answer.partners],
+        "second": [[p.group, p.contact.hex(), p.payload.hex()] for p in answer.second],
     }
 
 

@@ -134,7 +134,12 @@ def answers() -> list[Case]:
     placed = Partner(1, pairs(BOB).contact_raw, bytes(range(6)))
     located = encode_answer(Answer(partners=(placed,)), size=128)
     empty = encode_answer(Answer(), size=128)
-    none: Case = {"values": [], "shared": [], "partners": []}
+    two = Answer(
+        partners=(Partner(1, pairs(BOB).contact_raw),),
+        second=(Partner(1, pairs(ALICE).contact_raw),),
+    )
+    listed = encode_answer(two, size=160)
+    none: Case = {"values": [], "shared": [], "partners": [], "second": []}
     contact = pairs(BOB).contact_raw.hex()
     changes = [
         ("another version", flip(values, 0), "malformed"),
@@ -145,6 +150,7 @@ def answers() -> list[Case]:
         ("a group that is not there", located[:8] + b"\2" + located[9:], "malformed"),
         ("two partners where one is", located[:3] + b"\2" + located[4:], "malformed"),
         ("no partner", located[:3] + b"\0" + located[4:], "malformed"),
+        ("more for a second pass than partners", located[:5] + b"\2" + located[6:], "malformed"),
     ]
     told = {**none, "values": [1.5, -2.0], "shared": [0.25]}
     return [
@@ -156,6 +162,16 @@ def answers() -> list[Case]:
             "answer",
             located.hex(),
             fields={**none, "partners": [[1, contact, bytes(range(6)).hex()]]},
+        ),
+        case(
+            "a candidate for each pass",
+            "answer",
+            listed.hex(),
+            fields={
+                **none,
+                "partners": [[1, contact, ""]],
+                "second": [[1, pairs(ALICE).contact_raw.hex(), ""]],
+            },
         ),
         *wrong("answer", "answer", *changes),
     ]

@@ -48,8 +48,9 @@ const kinds = {
     return { digest: c.hex(raw.slice(4, 36)), id: c.hex(raw.slice(36, 52)), content: c.hex(raw.slice(52, 84)) };
   },
   answer({ input }, round) {
-    const { values, shared, partners } = c.messages.decodeAnswer(c.unhex(input), round);
-    return { values, shared, partners: partners.map((one) => [one.group, c.hex(one.contact), c.hex(one.payload)]) };
+    const { values, shared, partners, second } = c.messages.decodeAnswer(c.unhex(input), round);
+    const plain = (named) => named.map((one) => [one.group, c.hex(one.contact), c.hex(one.payload)]);
+    return { values, shared, partners: plain(partners), second: plain(second) };
   },
   async bulletin({ input }, round) {
     const found = c.messages.readBulletin(c.unhex(input), round);

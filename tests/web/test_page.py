@@ -27,7 +27,6 @@ from coatcheck.protocol.ticket import read_ticket
 from coatcheck.randomizers import BoundedResponse, MinkowskiResponse
 from web.page_run import JOINS, PageRun, choose, masses, page_run, shown_text, violations
 
-pytestmark = pytest.mark.xdist_group("page")
 PEOPLE = 44
 _TICKET = "() => Object.entries(localStorage).find(([key]) => key.includes('ticket'))[1]"
 

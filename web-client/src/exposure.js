@@ -7,11 +7,13 @@ import { Refused } from "./errors.js";
 
 const natural = (value) => Number.isInteger(value) && value >= 1;
 
-function matching({ capacity = [1, 1] }, [riders, drivers]) {
+function matching({ capacity = [1, 1], candidates = 1 }, [riders, drivers]) {
   const good = Array.isArray(capacity) && capacity.length === 2 && capacity.every(natural)
     && Math.min(...capacity) === 1;
   if (!good) throw new Refused("the terms give no capacity that a matching can have");
-  return [[0, Math.min(capacity[0], drivers)], [Math.min(capacity[1], riders), 0]];
+  if (!natural(candidates)) throw new Refused("the terms give no number of candidates");
+  const told = candidates === 1 ? capacity : [2 * candidates, 2 * candidates]; // two lists
+  return [[0, Math.min(told[0], drivers)], [Math.min(told[1], riders), 0]];
 }
 
 function neighbours({ limit = 16 }, [people]) {

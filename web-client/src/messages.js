@@ -128,10 +128,12 @@ export function decodeAnswer(raw, round) {
     const view = new DataView(raw.buffer, raw.byteOffset);
     checkPadding(raw, ANSWER_HEAD + 8 * (count + shared));
     const numbers = Array.from({ length: count + shared }, (_, j) => view.getFloat64(ANSWER_HEAD + 8 * j));
-    return { values: numbers.slice(0, count), shared: numbers.slice(count), partners: [] };
+    return { values: numbers.slice(0, count), shared: numbers.slice(count), partners: [], second: [] };
   }
-  if (shared || !count) throw new Refused("this answer is of another version");
-  return { values: [], shared: [], partners: readPartners(raw, count, round, kind === LOCATED) };
+  if (shared > count || !count) throw new Refused("this answer is of another version");
+  const named = readPartners(raw, count, round, kind === LOCATED);
+  const first = count - shared; // the last ones are candidates for a second pass
+  return { values: [], shared: [], partners: named.slice(0, first), second: named.slice(first) };
 }
 
 function readPartners(raw, count, round, located) {

@@ -11,7 +11,16 @@ from collections.abc import Iterable
 from typing import Any, Final, TypeAlias
 
 from coatcheck.accounting.guarantee import Certificate
-from coatcheck.accounting.laws import AnyLdp, Channel, Clones, Fieldwise, Law, OwnCoin, TwoLevel
+from coatcheck.accounting.laws import (
+    AnyLdp,
+    Channel,
+    Clones,
+    Fieldwise,
+    Law,
+    OwnCoin,
+    Ratios,
+    TwoLevel,
+)
 from coatcheck.accounting.pairs import ATOMS, pair
 from coatcheck.errors import Misuse
 
@@ -87,6 +96,8 @@ def _pairs(law: Law) -> list[list[Atom]]:
         return [_silenced(atoms, arb(law.rate)) for atoms in _pairs(law.law)]
     if isinstance(law, Channel):
         return list(_channel(law))
+    if isinstance(law, Ratios):
+        return [[(arb(x), arb(y), arb(m)) for x, y, m in law.atoms]]
     p = arb(law.epsilon).exp()
     found = _sides(p, 1 / (p + 1))
     match law:

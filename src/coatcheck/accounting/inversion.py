@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coatcheck.accounting.binomials import Array
 from coatcheck.accounting.pairs import Atoms
@@ -27,9 +28,10 @@ _FINE, _COARSE = 0.008, 0.05
 END: Final = 4.0
 # Standard deviations of the sum that fit between the images which a sum over points adds.
 _APART: Final = 13.0
-# Points times values that are worked out at a time.
-_BLOCK: Final = 1 << 16
+# Values of G that are summed as they are; more are put on as many points.
+_MOST: Final = 160
 _UNDERFLOW: Final = 1e-250
+_ROUNDING: Final = 1e-12
 
 
 def upper(atoms: Atoms, *, size: int, epsilon: float, fine: bool = True) -> float:
@@ -40,6 +42,8 @@ def upper(atoms: Atoms, *, size: int, epsilon: float, fine: bool = True) -> floa
     for pair in range(len(atoms.pairs)):
         first, second, mass = _columns(atoms, pair)
         values = first - e * second + 8 * _UNIT * (first + e * second)
+        if values.size > _MOST:
+            values, mass = _fewer(values, mass, e)
         worst = max(worst, _upper(values, mass, size=size, width=_FINE if fine else _COARSE))
     return min(1.0, worst)
 
@@ -48,6 +52,20 @@ def upper(atoms: Atoms, *, size: int, epsilon: float, fine: bool = True) -> floa
 def _columns(atoms: Atoms, pair: int) -> tuple[Array, Array, Array]:
     first, second, mass = np.array(atoms.pairs[pair]).T
     return first, second, mass
+
+
+def _fewer(values: Array, mass: Array, e: float) -> tuple[Array, Array]:
+    """Spread values over fewer points: those of two ratios of which one is 1."""
+    top = max((values.max() + e) * (1 + _ROUNDING), (1 - values.min()) / e * (1 + _ROUNDING), 2.0)
+    ratios = np.geomspace(1, top, _MOST // 2)
+    points = np.unique(np.concatenate([1 - e * ratios, ratios - e]))
+    last = np.clip(np.searchsorted(points, values), 1, points.size - 1)
+    up = np.clip((values - points[last - 1]) / (points[last] - points[last - 1]), 0.0, 1.0)
+    spread: Array = np.zeros(points.size)
+    np.add.at(spread, last, mass * up)
+    np.add.at(spread, last - 1, mass * (1 - up))
+    kept = spread > 0
+    return points[kept] + 16 * _UNIT * (np.abs(points[kept]) + e), spread[kept]
 
 
 def _upper(values: Array, mass: Array, *, size: int, width: float) -> float:
@@ -64,15 +82,13 @@ def _upper(values: Array, mass: Array, *, size: int, width: float) -> float:
     noise = width / c
     reach = _APART * math.sqrt(size * variance + UNIFORMS / 12 * noise**2) + 8 / c
     step, end = 2 * math.pi / reach, END / noise
-    points, block = math.ceil(end / step) + 1, max(1, _BLOCK // values.size)
+    points = math.ceil(end / step) + 1
     # What floats may be off per draw, over M(c), is `off` times |z|.
     unit = (32 + 2 * values.size) * _UNIT / (1 + more)
     off = unit * float(grown @ np.abs(values))
-    found = 0.0
-    for first in range(0, points, block):
-        at = np.asarray(step * np.arange(first, min(first + block, points)), dtype=np.float64)
-        size_and_angle = _ratio(np.outer(at / 2, values), grown / (1 + more))
-        found += _terms(at, *size_and_angle, c=c, noise=noise, off=off, size=size)
+    at = step * np.arange(points, dtype=np.float64)
+    log, angle = _ratio(step, points, values, grown / (1 + more))
+    found = _terms(at, log, angle, c=c, noise=noise, off=off, size=size)
     # Past the end the kernel is below (2 cosh(c noise/2) / (t noise))^16 / t².
     past = (2 * math.cosh(width / 2) / END) ** UNIFORMS / ((UNIFORMS + 1) * end) / math.pi
     grow = math.exp(min(700.0, size * math.log1p(more)))
@@ -80,16 +96,29 @@ def _upper(values: Array, mass: Array, *, size: int, width: float) -> float:
     return grow * (step / (2 * math.pi) * found + past) / size * (1 + rounding) + _UNDERFLOW
 
 
-def _ratio(half: Array, grown: Array) -> tuple[Array, Array]:
-    """Give ln|q| and the angle of q = M(c + it)/M(c), with care where q is next to one."""
-    sine = np.sin(half)
-    real = -2 * (sine * sine) @ grown
-    imaginary = 2 * (sine * np.cos(half)) @ grown
+def _ratio(step: float, points: int, values: Array, grown: Array) -> tuple[Array, Array]:
+    """Give ln|q| and the angle of q = M(c + it)/M(c) at multiples of a step.
+
+    Points are cut into rows: q - 1 is a product of matrices plus what belongs to the row's first
+    point, because uw - 1 = (u - 1)w + (w - 1). So q is exact where it is next to one.
+    """
+    row = math.ceil(math.sqrt(points))
+    inner = _turned(np.outer(step * np.arange(row), values / 2))
+    outer = _turned(np.outer(row * step * np.arange(math.ceil(points / row)), values / 2))
+    left = ((1 + outer) * grown) @ inner.T + (outer @ grown)[:, None]
+    less = left.ravel()[:points]
+    real, imaginary = less.real, less.imag
     square = 2 * real + real * real + imaginary * imaginary  # |q|² - 1
     with np.errstate(divide="ignore", invalid="ignore"):
         far = np.log(np.hypot(1 + real, imaginary))
         near = np.log1p(square) / 2
     return np.where(square < -0.5, far, near), np.arctan2(imaginary, 1 + real)
+
+
+def _turned(half: Array) -> NDArray[np.complex128]:
+    """Give e^(2ix) - 1 for each x."""
+    sine = np.sin(half)
+    return np.asarray(2 * sine * (1j * np.cos(half) - sine))
 
 
 def _terms(

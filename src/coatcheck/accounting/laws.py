@@ -69,6 +69,22 @@ class Fieldwise:
         return math.fsum(law.epsilon for law in self.laws) * (1 + 1e-15)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ratios:
+    """A mechanism of which the worst pair of values is known, report by report.
+
+    *Assumes:* no other pair of values has a G that is larger in the convex order
+    (docs/explanation/amplification.md, section 6); `Channel` assumes nothing.
+
+    Attributes:
+        epsilon: the local ε.
+        atoms: (R0/m, R1/m, m) of each kind of report, for the blanket m.
+    """
+
+    epsilon: float
+    atoms: tuple[tuple[float, float, float], ...]
+
+
 @dataclass(frozen=True)
 class Channel:
     """Any mechanism with finitely many values and reports, given by its probabilities.
@@ -110,7 +126,7 @@ class OwnCoin:
     like any other. The crowd to count is everybody who tossed a coin, not those who reported.
     """
 
-    law: "AnyLdp | TwoLevel | Clones | Fieldwise | Channel"
+    law: "AnyLdp | TwoLevel | Clones | Fieldwise | Ratios | Channel"
     rate: float
 
     @property
@@ -119,7 +135,7 @@ class OwnCoin:
         return self.law.epsilon
 
 
-Law: TypeAlias = AnyLdp | TwoLevel | Clones | Fieldwise | Channel | OwnCoin
+Law: TypeAlias = AnyLdp | TwoLevel | Clones | Fieldwise | Ratios | Channel | OwnCoin
 
 
 def minkowski(epsilon: float, *, radius: float, dimension: int, norm: float = math.inf) -> TwoLevel:

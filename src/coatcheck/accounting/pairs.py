@@ -12,7 +12,16 @@ from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Final
 
-from coatcheck.accounting.laws import AnyLdp, Channel, Clones, Fieldwise, Law, OwnCoin, TwoLevel
+from coatcheck.accounting.laws import (
+    AnyLdp,
+    Channel,
+    Clones,
+    Fieldwise,
+    Law,
+    OwnCoin,
+    Ratios,
+    TwoLevel,
+)
 from coatcheck.accounting.limits import check_epsilon, check_share
 from coatcheck.errors import Misuse
 
@@ -85,7 +94,7 @@ class Atoms:
         return max(sum(m * (x - y) ** 2 for x, y, m in atoms) for atoms in self.pairs)
 
 
-def pair(law: Law) -> Pair | Atoms:
+def pair(law: Law) -> Pair | Atoms:  # noqa: PLR0911 - one per kind of law
     """Give the worst pair of inputs of a law, or a few of which one is the worst."""
     if not isinstance(law, Law):
         raise Misuse(f"{law!r} is no law; a randomizer has one as its property `law`")
@@ -102,6 +111,8 @@ def pair(law: Law) -> Pair | Atoms:
             return _two_level(law, p)
         case Fieldwise():
             return _product(law)
+        case Ratios():
+            return _ratios(law, p)
         case Channel():
             return _channel(law)
 
@@ -154,7 +165,7 @@ def _product(law: Fieldwise) -> Pair | Atoms:
     """Multiply the fields: values that differ as far as they can in every field are the worst.
 
     If nothing is left for the rest of a field, it is binary response, which is the worst for caps
-    of at most half of the reports (Lemma 7); for others only the law of any randomizer is known.
+    of at most half of the reports (Statement 18); for others only the law of any is known.
     Fields with too many different kinds of reports together are charged by that as well.
     """
     if not law.laws:
@@ -174,6 +185,19 @@ def _product(law: Fieldwise) -> Pair | Atoms:
         if len(whole) > ATOMS:
             return pair(AnyLdp(epsilon=law.epsilon))
     return Atoms(epsilon=law.epsilon, pairs=(tuple(whole),))
+
+
+def _ratios(law: Ratios, p: float) -> Atoms:
+    """Take the ratios as they are stated, if some mechanism can have them."""
+    blanket = math.fsum(m for *_, m in law.atoms)
+    wholes = [math.fsum(atom[i] * atom[2] for atom in law.atoms) for i in (0, 1)]
+    if not (
+        all(m >= 0 and 0 <= max(x, y) <= p * (1 + _SLACK) * min(x, y) for x, y, m in law.atoms)
+        and blanket <= 1 + _SLACK
+        and all(abs(whole - 1) <= _SLACK for whole in wholes)
+    ):
+        raise Misuse("no mechanism has these ratios: each value's chances must sum to one")
+    return Atoms(epsilon=law.epsilon, pairs=(law.atoms,))
 
 
 def _channel(law: Channel) -> Atoms:

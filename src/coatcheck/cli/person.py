@@ -110,20 +110,21 @@ def collect(
 def told(answer: Answer, round_: Round) -> dict[str, Any]:
     """Return an answer as its reader needs it, with each partner's value as the server read it."""
     told: dict[str, Any] = {}
-    if answer.values or not answer.partners:
+    if answer.values or not answer.partners + answer.second:
         told["values"] = list(answer.values)
     if answer.shared:
         told["shared"] = list(answer.shared)
-    if answer.partners:
-        told["partners"] = [
-            {
-                "group": round_.terms.groups[partner.group].name,
-                "address": client.address(partner, round_).hex(),
-                "estimate": _estimate(partner.group, partner.payload, round_),
-                "contact": partner.contact.hex(),
-            }
-            for partner in answer.partners
-        ]
+    for name, named in (("partners", answer.partners), ("second", answer.second)):
+        if named:
+            told[name] = [
+                {
+                    "group": round_.terms.groups[partner.group].name,
+                    "address": client.address(partner, round_).hex(),
+                    "estimate": _estimate(partner.group, partner.payload, round_),
+                    "contact": partner.contact.hex(),
+                }
+                for partner in named
+            ]
     return told
 
 

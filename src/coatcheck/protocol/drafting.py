@@ -71,6 +71,14 @@ def draft_groups(
     """
     if len(plans) != len(task.groups):
         raise Misuse(f"task {task.name} has the groups {', '.join(task.groups)}: plan each once")
+    if isinstance(task, tasks.NeedsCrowds):
+        for plan, least in zip(plans, task.least_crowds(), strict=True):
+            if plan.minimum < least:
+                raise Misuse(
+                    f"group {plan.name!r} may have as few as {plan.minimum} people, but task"
+                    f" {task.name} with these parameters needs {least}: raise its minimum, or ask"
+                    " for fewer candidates"
+                )
     exposed = tasks.exposure(
         task,
         sizes=[plan.minimum for plan in plans],

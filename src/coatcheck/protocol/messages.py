@@ -129,11 +129,17 @@ class Partner:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a person gets: their own values and values told to all, or partners, or nothing."""
+    """What a person gets: their own values and values told to all, or partners, or nothing.
+
+    Attributes:
+        partners: whom the answer names; with candidates, those of the first pass.
+        second: the candidates for the second pass, if the task gives any.
+    """
 
     values: tuple[float, ...] = ()
     shared: tuple[float, ...] = ()
     partners: tuple[Partner, ...] = ()
+    second: tuple[Partner, ...] = ()
 
 
 def partner_size(round_: Round, group: int, *, located: bool) -> int:
@@ -144,17 +150,17 @@ def partner_size(round_: Round, group: int, *, located: bool) -> int:
 
 def encode_answer(answer: Answer, *, size: int) -> bytes:
     """Write an answer and pad it to the group's size: how much it holds must not show."""
-    numbers = answer.values + answer.shared
-    if numbers and answer.partners:
+    numbers, named = answer.values + answer.shared, answer.partners + answer.second
+    if numbers and named:
         raise Misuse("an answer holds numbers or partners, not both")
-    located = any(partner.payload for partner in answer.partners)
-    if answer.partners:
-        kind, count = LOCATED if located else PARTNERS, len(answer.partners)
-        body = b"".join(bytes((p.group,)) + p.contact + p.payload for p in answer.partners)
+    if named:
+        kind = LOCATED if any(partner.payload for partner in named) else PARTNERS
+        counts = len(named), len(answer.second)
+        body = b"".join(bytes((p.group,)) + p.contact + p.payload for p in named)
     else:
-        kind, count = VALUES, len(answer.values)
+        kind, counts = VALUES, (len(answer.values), len(answer.shared))
         body = struct.pack(f">{len(numbers)}d", *numbers)
-    raw = _ANSWER.pack(kind, count, len(answer.shared)) + body
+    raw = _ANSWER.pack(kind, *counts) + body
     if len(raw) > size:
         raise Misuse(f"an answer takes {len(raw)} bytes, the terms give it {size}")
     return raw.ljust(size, b"\0")
@@ -170,7 +176,7 @@ def decode_answer(raw: bytes, round_: Round) -> Answer:
         _check_padding(raw, end)
         numbers = struct.unpack_from(f">{count + shared}d", raw, ANSWER_HEAD)
         return Answer(numbers[:count], numbers[count:])
-    if shared or not count:
+    if shared > count or not count:
         raise Malformed("this answer is of another version")
     partners = []
     end = ANSWER_HEAD
@@ -182,7 +188,8 @@ def decode_answer(raw: bytes, round_: Round) -> Answer:
         keys = at + 1 + round_.suite.contact_size
         partners.append(Partner(raw[at], raw[at + 1 : keys], raw[keys:end]))
     _check_padding(raw, end)
-    return Answer(partners=tuple(partners))
+    first = count - shared
+    return Answer(partners=tuple(partners[:first]), second=tuple(partners[first:]))
 
 
 def _check_padding(raw: bytes, end: int) -> None:

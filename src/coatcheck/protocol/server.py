@@ -312,13 +312,13 @@ def _answer(answers: tasks.Answers, row: int, opened: Sequence[Opened]) -> Answe
         own = tuple(float(number) for number in answers.data[row])
         return Answer(own, tuple(float(number) for number in answers.shared))
     other = opened[answers.group]
-    return Answer(
-        partners=tuple(
-            Partner(
-                answers.group,
-                other.contacts[place].raw,
-                other.payloads[place] if answers.located else b"",
-            )
-            for place in answers.of(row)
+    named = tuple(
+        Partner(
+            answers.group,
+            other.contacts[place].raw,
+            other.payloads[place] if answers.located else b"",
         )
+        for place in answers.of(row)
     )
+    first = len(named) - (0 if answers.second is None else int(answers.second[row]))
+    return Answer(partners=named[:first], second=named[first:])

@@ -13,6 +13,7 @@ from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import betainc
 
 from coatcheck.entropy import Entropy
 from coatcheck.randomizers.prediction import Floats, unit_ball
@@ -56,6 +57,22 @@ class LatticeBall:
             return Fraction(self.count(cap), self.count(whole))
         outer, inner = cap * _FINE + self._corner, whole * _FINE - self._corner
         return min(Fraction(outer, max(inner, 1)) ** self.dimension, Fraction(1))
+
+    def lens(self, cap: int, apart: int) -> float:
+        """Return at least what share of a cap another one holds, for centers twice `apart` apart.
+
+        In l2 a lens: shrunk by h (see `counts`), its volume is below the number of its points.
+        """
+        h = self._corner / _FINE
+        inner = cap - h
+        if self.p != 2 or self.dimension == 1 or inner <= apart:
+            return 0.0
+        rest = (inner - apart) * (inner + apart) / inner**2
+        share = float(betainc((self.dimension + 1) / 2, 0.5, rest))
+        points = (inner / (cap + h)) ** self.dimension
+        if self.countable(cap):
+            points = self.volume(inner) / self.count(cap)
+        return share * points * (1 - 1e-9)
 
     @property
     def _corner(self) -> int:

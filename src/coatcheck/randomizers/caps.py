@@ -115,21 +115,19 @@ class CapResponse(Randomizer):
     def law(self) -> TwoLevel:
         """Return the two-level law, with a cap no smaller and a kernel no larger than the truth.
 
-        δ grows with `cap` and `apart` and falls with `kernel` (docs/explanation), so rounding
-        this way is private. Two caps overlap least when their intersection is the kernel; then
-        the law of G depends on cap - kernel alone, which is overstated.
+        δ grows with `apart` and with cap - kernel (docs/explanation), so rounding this way is
+        private. Two caps share at least the kernel, and in l2 a lens.
         """
         share = self._ball.share_above(self.reach, self._whole)
         blanket = Fraction(TOSSES - self.heads, TOSSES) * share
         deep = self.reach - self._apart
-        kernel = Fraction(0)
-        if deep >= 0:
-            kernel = blanket * Fraction(*self._ball.counts(deep, self.reach))
+        core = Fraction(*self._ball.counts(deep, self.reach)) if deep >= 0 else Fraction(0)
+        shared = max(core, Fraction(self._ball.lens(self.reach, self._apart)))
         return TwoLevel(
             epsilon=self.epsilon_spent,
             cap=above(blanket),
-            apart=above(blanket - kernel),
-            kernel=math.nextafter(float(kernel), 0.0),
+            apart=above(blanket * (1 - shared)),
+            kernel=math.nextafter(float(blanket * core), 0.0),
             reached=self._boxes,
             # whether three caps can be disjoint; said of boxes only, where it is plain
             third=self._boxes and self._apart > self.reach * (1 + (self.domain.dimension == 1)),

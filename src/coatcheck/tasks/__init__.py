@@ -32,12 +32,13 @@ from coatcheck.tasks.answers import (
     Values,
     from_pairs,
 )
-from coatcheck.tasks.contract import Optimizes, ReadsNotes, Scored, Task
+from coatcheck.tasks.contract import NeedsCrowds, Optimizes, ReadsNotes, Scored, Task
 
 __all__ = [
     "AnswerSize",
     "Answers",
     "Floats",
+    "NeedsCrowds",
     "Notes",
     "Optimizes",
     "Positions",

@@ -6,7 +6,7 @@ server turns positions into one-time addresses. Keeping numbers (`Values`) apart
 and references move *and are renamed*. Paper, section on problem settings.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -52,6 +52,8 @@ class References:
         indices: positions in that group.
         ordered: whether the order of one report's references means something (nearest first).
         located: whether the server writes each one's estimate beside the address.
+        second: how many of each report's references, its last ones, are for a second pass, shape
+            (reports,); None where there is one pass.
     """
 
     group: int
@@ -59,6 +61,7 @@ class References:
     indices: Positions
     ordered: bool = False
     located: bool = False
+    second: Positions | None = None
 
     def __len__(self) -> int:
         return len(self.indptr) - 1
@@ -81,11 +84,12 @@ class References:
         indptr = np.concatenate([[0], np.cumsum(counts)])
         inside = np.arange(indptr[-1]) - np.repeat(indptr[:-1], counts)
         indices = self.indices[np.repeat(self.indptr[order], counts) + inside]
-        return References(self.group, indptr, indices, self.ordered, self.located)
+        second = None if self.second is None else self.second[order]
+        return replace(self, indptr=indptr, indices=indices, second=second)
 
     def renamed(self, names: Positions) -> "References":
         """The same answers when position p of the other group is called `names[p]`."""
-        return References(self.group, self.indptr, names[self.indices], self.ordered, self.located)
+        return replace(self, indices=names[self.indices])
 
 
 Answers = Values | References
@@ -143,6 +147,11 @@ def check_shape(answers: Answers, *, reports: int, sizes: tuple[int, ...], task:
     steps = np.diff(answers.indptr)
     if answers.indptr[0] != 0 or np.any(steps < 0) or answers.indptr[-1] != len(answers.indices):
         raise Misuse(f"task {task} gave references whose bounds do not fit their indices")
+    second = answers.second
+    if second is not None and (
+        second.shape != steps.shape or np.any(second < 0) or np.any(second > steps)
+    ):
+        raise Misuse(f"task {task} gave second lists that do not fit its references")
     inside = (answers.indices >= 0) & (answers.indices < sizes[answers.group])
     if not np.all(inside):
         raise Misuse(f"task {task} refers to a report that does not exist")

@@ -100,7 +100,7 @@ def assign(rows: Floats, columns: Floats, *, gap: float = 0.0) -> Assignment:
     sources, targets = np.flatnonzero(supply > stay), np.flatnonzero(demand > stay)
     where = points[order][np.concatenate([[0], np.flatnonzero(new) + 1])]
     left = (supply - stay)[sources], (demand - stay)[targets]
-    plan = _transport(where[sources], where[targets], *left, gap=gap)
+    plan = transport(where[sources], where[targets], *left, gap=gap)
     common = np.flatnonzero(stay)
     partners = _handed_out(
         (ours, theirs),
@@ -139,7 +139,7 @@ def _handed_out(
     return partners
 
 
-def _transport(
+def transport(
     rows: Floats, columns: Floats, supply: Positions, demand: Positions, *, gap: float
 ) -> _Plan:
     """Ship the supply of all rows to columns that have room, at the least cost."""

@@ -47,6 +47,14 @@ class ReadsNotes(Protocol):
 
 
 @runtime_checkable
+class NeedsCrowds(Protocol):
+    """A task that serves nobody well below a certain size of the groups."""
+
+    def least_crowds(self) -> tuple[int, ...]:
+        """The least minimum crowd of each group; terms with a smaller one are not drafted."""
+
+
+@runtime_checkable
 class Optimizes(Protocol):
     """A task whose answers are one of possibly several optima; all share this objective."""
 

@@ -291,10 +291,12 @@ def _near(left: Floats, right: Floats) -> bool:
     return bool(np.allclose(left, right, rtol=_CLOSE, atol=_CLOSE * scale, equal_nan=True))
 
 
-def _rows(found: References, named: Positions) -> list[tuple[int, ...]]:
-    """Each report's references under these names, sorted unless their order means something."""
-    rows = [named[a:b].tolist() for a, b in pairwise(found.indptr)]
-    return [tuple(row) if found.ordered else tuple(sorted(row)) for row in rows]
+def _rows(found: References, named: Positions) -> list[tuple[list[int], list[int]]]:
+    """Each report's two lists under these names, sorted unless their order means something."""
+    later = np.zeros(len(found), dtype=np.int64) if found.second is None else found.second
+    bounds = zip(found.indptr[:-1], found.indptr[1:] - later, found.indptr[1:], strict=True)
+    rows = [(named[a:b].tolist(), named[b:c].tolist()) for a, b, c in bounds]
+    return rows if found.ordered else [(sorted(first), sorted(second)) for first, second in rows]
 
 
 def _sorted_within(data: Floats, bounds: Positions) -> Floats:

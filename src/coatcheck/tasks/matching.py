@@ -1,7 +1,8 @@
 """Matching two groups, riders and drivers say: at the least total distance, or as many as possible.
 
 A person's answer is the position of their partner, or nothing. Both tasks are exact at every size.
-Neither sees keys. Paper, spatial crowdsourcing.
+With `candidates` above 1 an answer has several possible partners instead, who settle the matter by
+letter. Neither task sees keys. Paper, spatial crowdsourcing.
 
     >>> import numpy as np
     >>> from coatcheck.tasks.matching import LeastCostMatching
@@ -11,7 +12,7 @@ Neither sees keys. Paper, spatial crowdsourcing.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -27,6 +28,7 @@ from coatcheck.tasks.answers import (
     from_pairs,
 )
 from coatcheck.tasks.assignment import assign
+from coatcheck.tasks.candidates import candidates, settled
 from coatcheck.tasks.distances import Scale, checked, measured, positive
 from coatcheck.tasks.maximum import maximum
 
@@ -41,6 +43,7 @@ class _Matching:
     groups: tuple[str, str] = ("users", "workers")
     capacity: tuple[int, int] = (1, 1)
     scale: Scale = ()
+    candidates: int = 1
 
     name: ClassVar[str]
 
@@ -51,13 +54,19 @@ class _Matching:
             raise Misuse(
                 f"capacity is at least 1, and above 1 on one side only, got {self.capacity}"
             )
+        if self.candidates < 1 or int(self.candidates) != self.candidates:
+            raise Misuse(f"candidates is a whole number from 1 up, got {self.candidates!r}")
+        if self.candidates > 1 and max(self.capacity) > 1:
+            raise Misuse("candidates settle on one partner each: leave capacity at 1")
         object.__setattr__(self, "groups", tuple(self.groups))
         object.__setattr__(self, "capacity", tuple(int(count) for count in self.capacity))
         object.__setattr__(self, "scale", checked(self.scale))
 
     def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
-        """Match the two groups; partners refer to each other."""
+        """Match the two groups; partners refer to each other, and so do candidates."""
         places = [measured(group, self.scale) for group in estimates]
+        if self.candidates > 1:
+            return _listed(places, self.candidates)
         pairs = _pair_up(places, self.capacity, self._solve)
         return [
             from_pairs(pairs, reports=len(places[0]), group=1),
@@ -69,12 +78,21 @@ class _Matching:
         raise NotImplementedError
 
     def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """One's partners, as many as one may have."""
-        return ((0, min(self.capacity[0], sizes[1])), (min(self.capacity[1], sizes[0]), 0))
+        """One's partners, as many as one may have; or one's candidates on both lists."""
+        told = self._told()
+        return ((0, min(told[0], sizes[1])), (min(told[1], sizes[0]), 0))
+
+    def _told(self) -> tuple[int, int]:
+        """How many others an answer of each group names at most."""
+        return self.capacity if self.candidates == 1 else (2 * self.candidates, 2 * self.candidates)
+
+    def least_crowds(self) -> tuple[int, ...]:
+        """As many on each side as the other side has candidates for."""
+        return (self.candidates, self.candidates)
 
     def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:  # noqa: ARG002 - references only
-        """As many references as one may have partners."""
-        return tuple(AnswerSize(references=count) for count in self.capacity)
+        """As many references as an answer names others."""
+        return tuple(AnswerSize(references=count) for count in self._told())
 
     def params(self) -> dict[str, object]:
         """Parameters for the terms."""
@@ -83,7 +101,39 @@ class _Matching:
             "groups": list(self.groups),
             "capacity": list(self.capacity),
             "scale": list(self.scale),
+            "candidates": self.candidates,
         }
+
+    def _pairs(
+        self,
+        truth: Sequence[Floats],
+        estimates: Sequence[Floats],
+        answers: Sequence[Answers] | None,
+    ) -> Sequence[Answers]:
+        """The pairs that a round ends with: what was answered, or what candidates settle on.
+
+        Candidates settle by their true places, and the least-cost matching of the estimates
+        pairs those whom this leaves over.
+        """
+        answers = self(estimates) if answers is None else answers
+        if self.candidates == 1:
+            return answers
+        swap = len(truth[0]) > len(truth[1])
+        small, large = (1, 0) if swap else (0, 1)
+        places = [measured(group, self.scale) for group in truth]
+        lists = _lists(answers[small], self.candidates)
+        partner = settled(places[small], places[large], lists)
+        over = np.flatnonzero(partner < 0)
+        left = np.setdiff1d(np.arange(len(places[large])), partner)
+        seen = [measured(group, self.scale) for group in estimates]
+        if len(over):
+            partner[over] = left[assign(seen[small][over], seen[large][left]).columns]
+        pairs = np.arange(len(partner)), partner
+        found = [
+            from_pairs(pairs, reports=len(places[small]), group=large),
+            from_pairs(pairs[::-1], reports=len(places[large]), group=small),
+        ]
+        return found[::-1] if swap else found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +144,8 @@ class LeastCostMatching(_Matching):
         groups: what the two sides are called.
         capacity: how many partners one member of each side may have; only one side above 1.
         scale: one factor per axis that turns estimates into distances; empty for 1.
+        candidates: above 1, how many possible partners each member of the smaller side gets, and
+            as many again for a second pass.
         gap: the share by which the cost may exceed the least; 0 for the least itself. A matching
             that is not proven to be within it is refused.
     """
@@ -122,7 +174,7 @@ class LeastCostMatching(_Matching):
         return {**super().params(), "gap": self.gap}
 
     def objective(self, estimates: Sequence[Floats], answers: Sequence[Answers]) -> float:
-        """The total distance, which every optimum shares."""
+        """The total distance of those who name each other, which every optimum shares."""
         return float(_distances(estimates, answers, self.scale).sum())
 
     def score(
@@ -133,7 +185,7 @@ class LeastCostMatching(_Matching):
         answers: Sequence[Answers] | None = None,
     ) -> Score:
         """The travel cost: the sum of the true distances between partners."""
-        cost = self.objective(truth, self(estimates) if answers is None else answers)
+        cost = self.objective(truth, self._pairs(truth, estimates, answers))
         return Score(name="travel cost", value=cost, higher_is_better=False)
 
 
@@ -146,6 +198,8 @@ class MaximumMatching(_Matching):
         groups: what the two sides are called.
         capacity: how many partners one member of each side may have; only one side above 1.
         scale: one factor per axis that turns estimates into distances; empty for 1.
+        candidates: above 1, how many possible partners each member of the smaller side gets, and
+            as many again for a second pass; the nearest, whether or not within the radius.
     """
 
     radius: float
@@ -181,7 +235,7 @@ class MaximumMatching(_Matching):
         answers: Sequence[Answers] | None = None,
     ) -> Score:
         """The share of the smaller side that is matched and truly within the radius."""
-        answers = self(estimates) if answers is None else answers
+        answers = self._pairs(truth, estimates, answers)
         sides = [len(group) * most for group, most in zip(truth, self.capacity, strict=True)]
         share = self.objective(truth, answers) / max(min(sides), 1)
         return Score(name="matched within the radius", value=share, higher_is_better=True)
@@ -200,6 +254,36 @@ def _pair_up(
     matched = np.flatnonzero(partner >= 0)
     pairs = owners[small][matched], owners[large][partner[matched]]
     return (pairs[1], pairs[0]) if swap else pairs
+
+
+def _listed(places: list[Floats], count: int) -> list[Answers]:
+    """The candidates of both sides: the first list of each person, then the second."""
+    swap = len(places[0]) > len(places[1])
+    small, large = (1, 0) if swap else (0, 1)
+    lists = candidates(places[small], places[large], count=count)
+    named = np.concatenate(lists, axis=1)
+    owners, at = np.nonzero(named >= 0)
+    later = at >= count
+    order = np.argsort(later, kind="stable")
+    pairs = owners[order], named[owners, at][order]
+    found: list[Answers] = []
+    for own, (side, other) in enumerate(((small, large), (large, small))):
+        told = from_pairs((pairs[own], pairs[1 - own]), reports=len(places[side]), group=other)
+        second = np.bincount(pairs[own][later[order]], minlength=len(places[side]))
+        found.append(replace(told, second=second))
+    return found[::-1] if swap else found
+
+
+def _lists(told: Answers, count: int) -> tuple[Positions, Positions]:
+    """The two lists of each report as tables, (reports, count), filled up with -1."""
+    if not isinstance(told, References) or told.second is None:
+        raise Misuse("the answers of a matching with candidates have two lists")
+    place = np.arange(len(told.indices)) - told.indptr[:-1][told.owners()]
+    first = (told.counts() - told.second)[told.owners()]
+    tables = np.full((2, len(told), count), -1)
+    later = place >= first
+    tables[later.astype(np.int64), told.owners(), place - later * first] = told.indices
+    return tables[0], tables[1]
 
 
 def _distances(places: Sequence[Floats], answers: Sequence[Answers], scale: Scale) -> Floats:

@@ -15,6 +15,8 @@ from typing import ClassVar, Final
 import numpy as np
 from scipy import special
 
+from coatcheck.accounting import noise, planar
+from coatcheck.accounting.laws import AnyLdp, Fieldwise, Ratios
 from coatcheck.domains import Floats, Points
 from coatcheck.randomizers.baselines.floats import (
     InverseTransform,
@@ -75,6 +77,14 @@ class Laplace(Additive):
         return 2 * math.pow(d, 1 - 1 / p) / self.epsilon
 
     @property
+    def law(self) -> Ratios | AnyLdp:
+        """Return the law of noise per coordinate; on a ball of several, only that it is ε-LDP."""
+        d = self.domain.dimension
+        if d > 1 and self.domain.p < math.inf:
+            return AnyLdp(epsilon=self.epsilon)
+        return noise.laplace(self.epsilon, dimension=d)
+
+    @property
     def total_variation(self) -> float:
         """Return 1 - e^(-ε/2): reached along one axis, and an upper bound along any line.
 
@@ -116,6 +126,11 @@ class PlanarLaplace(Additive):
     def rate(self) -> float:
         """Return how fast the density falls with distance: ε over the l2 diameter."""
         return self.epsilon / (2 * self._half_diameter)
+
+    @property
+    def law(self) -> Ratios | AnyLdp:
+        """Return the law of the ball that holds the domain."""
+        return planar.planar_laplace(self.epsilon, dimension=self.domain.dimension)
 
     @cached_property
     def total_variation(self) -> float:
@@ -184,15 +199,25 @@ class Staircase(Additive):
         return b, -math.expm1(-self._share), ledge / (ledge + (1 - ledge) * b)
 
     @property
+    def _within(self) -> float:
+        """Return the chance of noise of at most 1 on an axis."""
+        _, rest, upper = self._falling
+        return rest * (upper + (1 - upper) * (0.5 - self.ledge) / (1 - self.ledge))
+
+    @property
+    def law(self) -> Fieldwise:
+        """Return the product of the laws of the axes, each with two levels."""
+        d = self.domain.dimension
+        return noise.staircase(self.epsilon, within=self._within, dimension=d)
+
+    @property
     def total_variation(self) -> float:
         """Return an upper bound: the overlap is at least the product of those of the axes.
 
         Along an axis the density is symmetric and falls, so the distance over the sensitivity
         is the mass within half of it.
         """
-        _, rest, upper = self._falling
-        within = rest * (upper + (1 - upper) * (0.5 - self.ledge) / (1 - self.ledge))
-        product = 1 - (1 - within) ** self.domain.dimension
+        product = 1 - (1 - self._within) ** self.domain.dimension
         return min(product, any_ldp_variation(self.epsilon))
 
     def _noise(self, uniforms: Floats) -> Floats:
@@ -249,6 +274,12 @@ class SquareWave(InverseTransform):
         """Return β, the probability of an answer near the value; any radius keeps e^ε with it."""
         gain = math.expm1(self.epsilon / self.domain.dimension)
         return 1 / (1 + (1 + 1 / self.radius) / gain)
+
+    @property
+    def law(self) -> Fieldwise:
+        """Return the product of the laws of the axes, each a Minkowski response."""
+        d = self.domain.dimension
+        return noise.square_wave(self.epsilon, radius=self.radius, dimension=d)
 
     @property
     def total_variation(self) -> float:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from scipy import special
 
-from coatcheck.accounting.laws import AnyLdp
+from coatcheck.accounting.laws import AnyLdp, Fieldwise, Ratios, TwoLevel
 from coatcheck.domains import Ball, Box, Floats, Points
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
@@ -43,9 +43,9 @@ class InverseTransform(Randomizer):
         self._check_decode(self.decode)
 
     @property
-    def law(self) -> AnyLdp:
-        """Return that it is ε-LDP in real numbers, and nothing more."""
-        return AnyLdp(epsilon=self.epsilon_spent)
+    @abstractmethod
+    def law(self) -> TwoLevel | Fieldwise | Ratios | AnyLdp:
+        """Return what one report says about two people, in real numbers."""
 
     @property
     def _dtype(self) -> type[np.int64] | type[np.float64]:
@@ -172,6 +172,13 @@ class Lifted(InverseTransform):
         """Return the density above and below γ, relative to noise that leans nowhere."""
         above = self.chance / self._share_above(self.threshold)
         return above, above * math.exp(-self.epsilon_spent)
+
+    @property
+    def law(self) -> TwoLevel:
+        """Return the two-level law; the caps of opposite vectors cannot meet as γ >= 0."""
+        share = self._share_above(self.threshold)
+        cap = share * (1 - self.chance) / (1 - share) * (1 + 1e-12)
+        return TwoLevel(epsilon=self.epsilon_spent, cap=cap, apart=cap)
 
     @property
     def total_variation(self) -> float:

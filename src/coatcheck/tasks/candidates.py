@@ -1,0 +1,222 @@
+"""Possible partners: each person of the smaller side gets a few, and their lists are balanced.
+
+The server sees noise, so its one best partner is often a poor one. People who get a few candidates
+settle by letter who is nearest. Everybody of the smaller side gets `count` candidates, and as many
+again for a second pass; whoever is listed has the other on the same list. Over the larger side the
+loads of a list differ by at most one.
+
+Both sides are gathered into blocks of equal or neighbouring places, those of the larger side as
+long as two lists or longer. The least-cost plan says how many candidates each block takes from each
+other; inside a block they are dealt from a pack that is shuffled anew whenever it is used up. The
+draws depend on the reports alone, so the same batch gives the same lists in whatever order it
+comes. Knows points, not people.
+"""
+
+import hashlib
+
+import numpy as np
+
+from coatcheck.entropy import Entropy, seeded
+from coatcheck.tasks.answers import Floats, Positions
+from coatcheck.tasks.assignment import transport
+from coatcheck.tasks.distances import normalised
+
+_GAP = 0.01  # of the cost of a plan: noise hides far more
+_ROOM = 2  # blocks of several places are so much larger, so that second lists find enough others
+
+
+def candidates(rows: Floats, columns: Floats, *, count: int) -> tuple[Positions, Positions]:
+    """The columns listed for each row, (rows, count): for the first pass, and for the second.
+
+    The first list is always full and its loads differ by at most one, unless there are fewer
+    columns than `count`. The second names nobody of the first; where a block has too few others it
+    is shorter. Lists are filled up with -1.
+    *Assumes:* there are at least as many columns as rows.
+    """
+    orders = [np.lexsort(side.T[::-1]) for side in (rows, columns)]
+    (ours, theirs), _ = normalised(rows[orders[0]], columns[orders[1]])
+    draws = _draws(ours, theirs)
+    taken: list[set[int]] = [set() for _ in ours]
+    lists = []
+    for size in (min(count, len(theirs)), min(count, max(0, len(theirs) - count))):
+        dealt = _dealt(ours, theirs, size, least=2 * count, taken=taken, draws=draws)
+        named = np.full((len(ours), count), -1)
+        named[orders[0], :size] = np.where(dealt < 0, -1, orders[1][dealt])
+        lists.append(named)
+    return lists[0], lists[1]
+
+
+def _draws(*sides: Floats) -> Entropy:
+    """Draws that depend on the places alone."""
+    parts = ((side + 0.0).tobytes() for side in sides)  # -0 and 0 are one place
+    digest = hashlib.sha256(b"".join(parts)).digest()
+    return seeded(int.from_bytes(digest[:16], "little"))
+
+
+def _dealt(
+    rows: Floats,
+    columns: Floats,
+    size: int,
+    *,
+    least: int,
+    taken: list[set[int]],
+    draws: Entropy,
+) -> Positions:
+    """One list per row, (rows, size), without those it has taken; -1 where nobody was left."""
+    lists = np.full((len(rows), size), -1)
+    if not lists.size:
+        return lists
+    block_of = _blocks(columns, least)
+    from_block = _planned(rows, columns, block_of, size, draws)
+    owners, place = np.divmod(np.arange(lists.size), size)
+    # Block by block, the rows in random order, what one row takes from a block in one go.
+    turn = np.argsort(draws.words(len(rows)), kind="stable")[owners]
+    order = np.lexsort((turn, from_block.ravel()))
+    members = np.argsort(block_of, kind="stable")
+    packs = np.split(members, np.cumsum(np.bincount(block_of))[:-1])
+    bounds = np.cumsum(np.bincount(from_block.ravel(), minlength=len(packs)))
+    for pack, units in zip(packs, np.split(order, bounds[:-1]), strict=True):
+        found = _hand_out(pack, owners[units].tolist(), taken, draws)
+        lists[owners[units], place[units]] = found
+    return lists
+
+
+def _hand_out(
+    pack: Positions, owners: list[int], taken: list[set[int]], draws: Entropy
+) -> list[int]:
+    """Deal each owner a card that they do not have, from a pack shuffled whenever it is used up."""
+    dealt: list[int] = []
+    cards: list[int] = []
+    for at, owner in enumerate(owners):
+        if at % len(pack) == 0:
+            cards = pack[np.argsort(draws.words(len(pack)), kind="stable")].tolist() + cards
+        own = taken[owner]
+        card = next((card for card in reversed(cards) if card not in own), -1)
+        if card >= 0:
+            cards.remove(card)
+        else:
+            card = _swapped(dealt, owners, cards, taken)
+        dealt.append(card)
+        own.update({card} - {-1})
+    return dealt
+
+
+def _swapped(dealt: list[int], owners: list[int], cards: list[int], taken: list[set[int]]) -> int:
+    """A card that was dealt before, and whose owner takes one of those left; -1 if none fits."""
+    own = taken[owners[len(dealt)]]
+    for at in reversed(range(len(dealt))):
+        card, theirs = dealt[at], taken[owners[at]]
+        other = next((one for one in cards if one not in theirs), -1)
+        if card not in own | {-1} and other >= 0:
+            cards.remove(other)
+            dealt[at] = other
+            theirs.symmetric_difference_update((card, other))
+            return card
+    return -1
+
+
+def _blocks(points: Floats, least: int) -> Positions:
+    """The block of each point: neighbours, at least so many, and equal places together."""
+    places, place_of = np.unique(points, axis=0, return_inverse=True)
+    weight = np.bincount(place_of.ravel())
+    block_of, blocks = np.empty(len(places), dtype=np.int64), 0
+    parts = [np.arange(len(places))]
+    while parts:
+        part = parts.pop()
+        halves = _halved(places, weight, part, least)
+        if halves:
+            parts += halves
+        else:
+            block_of[part] = blocks
+            blocks += 1
+    return block_of[place_of.ravel()]
+
+
+def _halved(
+    places: Floats, weight: Positions, part: Positions, least: int
+) -> list[Positions] | None:
+    """The part cut in two along its widest side that leaves both halves enough, if one does."""
+    total, most = int(weight[part].sum()), int(weight[part].max())
+    if total < 2 * least * (1 if most >= least else _ROOM):
+        return None
+    for axis in np.argsort(-np.ptp(places[part], axis=0), kind="stable"):
+        order = part[np.argsort(places[part, axis], kind="stable")]
+        below = np.cumsum(weight[order])[:-1]
+        fits = np.flatnonzero((below >= least) & (below <= total - least))
+        if len(fits):
+            cut = fits[np.argmin(np.abs(2 * below[fits] - total))] + 1
+            return [order[cut:], order[:cut]]
+    return None
+
+
+def _planned(
+    rows: Floats, columns: Floats, block_of: Positions, size: int, draws: Entropy
+) -> Positions:
+    """The block that each of a row's candidates comes from, (rows, size), at the least cost.
+
+    Every column is listed as often as every other, or once more: first all get their equal share,
+    then what is left of the lists goes to at most one more of each.
+    """
+    place_of = _blocks(rows, size)
+    people, room = np.bincount(place_of), np.bincount(block_of)
+    places, centres = _centres(rows, place_of), _centres(columns, block_of)
+    share, rest = divmod(size * len(rows), len(columns))
+    wanted, flows = size * people, []
+    if share:
+        plan = transport(centres, places, share * room, wanted, gap=_GAP)
+        flows.append((plan.targets, plan.sources, plan.amounts))
+        shipped = np.bincount(plan.targets, plan.amounts, minlength=len(places))
+        wanted = wanted - shipped.astype(np.int64)
+    if rest:
+        asking = np.flatnonzero(wanted)
+        plan = transport(places[asking], centres, wanted[asking], room, gap=_GAP)
+        flows.append((asking[plan.sources], plan.targets, plan.amounts))
+    sources, targets, amounts = (np.concatenate(part) for part in zip(*flows, strict=True))
+    order = np.lexsort((targets, sources))
+    units = np.repeat(targets[order], amounts[order])  # by place; inside a place by block
+    # Dealt round and round to the people of a place, so that each gets a fair mix of its blocks.
+    members = np.lexsort((draws.words(len(rows)), place_of))
+    start = np.cumsum(people) - people
+    at = place_of[members]
+    turn = np.arange(len(rows)) - start[at]
+    planned = np.empty((len(rows), size), dtype=np.int64)
+    for k in range(size):
+        planned[members, k] = units[size * start[at] + k * people[at] + turn]
+    return planned
+
+
+def _centres(points: Floats, block_of: Positions) -> Floats:
+    """The mean place of each block."""
+    summed = np.stack([np.bincount(block_of, weights=axis) for axis in points.T], axis=1)
+    return np.asarray(summed / np.bincount(block_of)[:, None], dtype=np.float64)
+
+
+def settled(ours: Floats, theirs: Floats, lists: tuple[Positions, Positions]) -> Positions:
+    """The partner of each row, or -1, when all settle by their true places and nobody lies.
+
+    Rows ask their nearest candidate first, and columns keep the nearest who asked (deferred
+    acceptance); who is free after the first lists goes on with the second.
+    """
+    partner, held = np.full(len(ours), -1), np.full(len(theirs), -1)
+    for named in lists:
+        open_to = (named >= 0) & (partner[:, None] < 0) & (held[named] < 0)
+        apart = np.hypot.reduce(ours[:, None, :] - theirs[named], axis=2)
+        apart[~open_to] = np.inf
+        order = np.argsort(apart, axis=1, kind="stable")
+        listed, apart = (np.take_along_axis(one, order, axis=1) for one in (named, apart))
+        asked, held_at = np.zeros(len(ours), dtype=np.int64), np.full(len(theirs), np.inf)
+        while True:
+            (rows,) = np.nonzero((partner < 0) & (asked < listed.shape[1]))
+            rows = rows[np.isfinite(apart[rows, asked[rows]])]
+            if not len(rows):
+                break
+            columns, near = listed[rows, asked[rows]], apart[rows, asked[rows]]
+            asked[rows] += 1
+            order = np.lexsort((near, columns))
+            best = order[np.concatenate([[True], np.diff(columns[order]) > 0])]
+            best = best[near[best] < held_at[columns[best]]]
+            rows, columns = rows[best], columns[best]
+            gone = held[columns]
+            partner[gone[gone >= 0]] = -1
+            held[columns], held_at[columns], partner[rows] = rows, near[best], columns
+    return partner
