@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from coatcheck.cli import main
 from coatcheck.domains import Floats
 from coatcheck.errors import Misuse, OutsideDomain
+from coatcheck.planning.search import usual_delta
 from coatcheck.simulation.trial import (
     Trial,
     box_around,
@@ -19,7 +20,6 @@ from coatcheck.simulation.trial import (
     make_task,
     plan_groups,
     run_trial,
-    usual_delta,
 )
 
 

@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 _CONTENTS = {
     "accounting.amplification": ("Guarantee", "amplify", "calibrate"),
-    "accounting.composition": ("compose",),
+    "accounting.composition": ("calibrate_rounds", "compose"),
     "accounting.laws": ("Channel",),
     "accounting.ledger": ("Ledger",),
     "domains": ("Ball", "Box", "Categories", "Product"),

@@ -3,6 +3,7 @@
 from coatcheck.accounting.amplification import Guarantee as Guarantee
 from coatcheck.accounting.amplification import amplify as amplify
 from coatcheck.accounting.amplification import calibrate as calibrate
+from coatcheck.accounting.composition import calibrate_rounds as calibrate_rounds
 from coatcheck.accounting.composition import compose as compose
 from coatcheck.accounting.laws import Channel as Channel
 from coatcheck.accounting.ledger import Ledger as Ledger

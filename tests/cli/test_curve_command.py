@@ -75,6 +75,7 @@ def test_rounds_are_composed() -> None:
     [
         (["curve", "--crowd", "10"], "either --local-epsilon"),
         (["curve", "--local-epsilon", "1"], "give --crowd"),
+        (["curve", "--local-epsilon", "1", "--crowd", "0"], "at least 1 person"),
         (["curve", *LOCAL, "--points", "-1"], "points"),
         (["curve", *LOCAL, "--orders", "1"], "order of Rényi"),
         (["curve", *LOCAL, "--orders", "two"], "--orders"),
@@ -85,8 +86,8 @@ def test_rounds_are_composed() -> None:
         (["compose", *LOCAL, "--delta", "2"], "between 0 and 1"),
         (["compose", *LOCAL, "--delta", "1e-6", "--round", "1:any:1:10"], "not both"),
         (["compose", "--delta", "1e-6", "--round", "1:any:1"], "COUNT:MECHANISM"),
-        (["compose", "--delta", "1e-6", "--round", "1:magic:1:10"], "any | minkowski"),
-        (["compose", "--delta", "1e-6", "--round", "1:grid:1:10"], "--cells"),
+        (["compose", "--delta", "1e-6", "--round", "1:magic:1:10"], "any | grid"),
+        (["compose", "--delta", "1e-6", "--round", "1:grid:1:10"], ":CELLS"),
         (["compose", "--delta", "1e-6", "--round", "0:any:1:10"], "at least 1 round"),
     ],
 )

@@ -1,13 +1,14 @@
 """`coatcheck plan` over many rounds, and asked backwards."""
 
 import json
+import re
 
 import pytest
 from click.testing import CliRunner, Result
 
 from coatcheck.cli import main
 
-LINE = ("plan", "--dimension", "1", "--delta", "1e-6")
+LABELS = ("plan", "--labels", "a,b,c", "--delta", "1e-6")
 
 
 def run(*arguments: str) -> Result:
@@ -17,7 +18,7 @@ def run(*arguments: str) -> Result:
 
 def test_a_plan_of_many_rounds() -> None:
     """It tells the ε of each round and of all, and what each person does."""
-    given = (*LINE, "--epsilon", "1", "--people", "3000", "--rounds", "12", "--rate", "0.25")
+    given = (*LABELS, "--epsilon", "1", "--people", "3000", "--rounds", "12", "--rate", "0.25")
     found = json.loads(run(*given, "--json").stdout)
     (group,) = found["groups"]
     assert (found["rounds"], found["people"]) == (12, 3_000)
@@ -29,6 +30,8 @@ def test_a_plan_of_many_rounds() -> None:
     assert "over 12 rounds together" in told
     assert "All 12 rounds together" in told
     assert "per round" in told
+    assert "fixed in advance" in told
+    assert "terms cannot say yet that people toss coins" in told
     secret = json.loads(run(*given, "--sampling", "secret", "--json").stdout)["groups"][0]
     assert secret["recommended"]["local_epsilon"] > group["recommended"]["local_epsilon"]
 
@@ -36,21 +39,18 @@ def test_a_plan_of_many_rounds() -> None:
 def test_how_many_people_an_error_takes() -> None:
     """Given the promise and the error in metres, the number of people; δ follows them."""
     city = ("--geographic", "31,121,31.02,121.02")
-    given = ("plan", "--error", "500m", "--epsilon", "1", *city)
-    found = json.loads(run(*given, "--json").stdout)
+    found = json.loads(run("plan", "--error", "0.5km", "--epsilon", "1", *city, "--json").stdout)
     (group,) = found["groups"]
     assert group["recommended"]["error"] <= 500
-    assert found["delta"] == pytest.approx(0.01 / found["people"])
-    told = run("plan", "--error", "0.5km", "--epsilon", "1", *city).stdout
-    assert f"An error of 500 m takes {found['people']:,} people at ε = 1." in told
+    assert 0.001 < found["delta"] * found["people"] <= 0.01
 
 
 def test_which_epsilon_an_error_takes() -> None:
     """Given the people and the error, ε; and the city is assumed aloud."""
-    done = run("plan", "--error", "2km", "--people", "2000", "--json")
-    found = json.loads(done.stdout)
-    assert found["groups"][0]["recommended"]["error"] <= 2_000
-    assert 0.01 < found["epsilon"] < 4
+    done = run("plan", "--error", "2km", "--people", "2000")
+    told = re.search(r"An error of 2,000 m takes 2,000 people at ε = (\S+)\.\n", done.stdout)
+    assert told
+    assert 0.01 < float(told[1]) < 4
     assert "10 km by 10 km is assumed" in done.stderr
 
 
@@ -58,6 +58,8 @@ def test_which_epsilon_an_error_takes() -> None:
     ("arguments", "told"),
     [
         (["--people", "100"], "give --epsilon"),
+        (["--people", "0", "--epsilon", "1"], "at least 1 person"),
+        (["--people", "0", "--error", "0.1"], "at least 1 person"),
         (["--error", "0.1"], "either --epsilon"),
         (["--error", "0.1", "--epsilon", "1", "--people", "100"], "either --epsilon"),
         (["--error", "0.1", "--epsilon", "1", "--group", "a:100"], "one group"),

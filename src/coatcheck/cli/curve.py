@@ -1,11 +1,11 @@
 """`coatcheck curve` and `compose`: δ against ε, and what many rounds cost together."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
-from coatcheck.accounting.amplification import central, delta_curve
+from coatcheck.accounting.amplification import anonymous, central, delta_curve
 from coatcheck.accounting.attainable import known
 from coatcheck.accounting.composition import compose as composed
 from coatcheck.accounting.composition import compose_all, losses
@@ -15,7 +15,7 @@ from coatcheck.accounting.laws import Law
 from coatcheck.accounting.limits import check_count, check_rounds
 from coatcheck.cli.options import WHOLE, Json, Reader, command, numbers, whole
 from coatcheck.cli.output import hint, show, table
-from coatcheck.cli.privacy import MECHANISMS, Report
+from coatcheck.cli.privacy import Report
 from coatcheck.errors import Misuse
 from coatcheck.planning.charts import check_file, draw_curve
 
@@ -30,25 +30,27 @@ _ASSUMED: Final = (
 )
 _SAMPLED: Final = "nobody in the population is corrupted or learns who was drawn for a round"
 
+_SHAPES: Final[dict[str, dict[str, Callable[[str], float]]]] = {
+    "any": {},
+    "grid": {"cells": whole},
+    "minkowski": {"radius": float},
+    "bounded": {"radius": float},
+}
 _Kind = tuple[int, Report, int]
 
 
 def _kind(text: str) -> _Kind:
-    count, mechanism, epsilon, crowd, *shape = text.split(":")
-    if mechanism not in MECHANISMS or len(shape) > 1:
-        raise ValueError
-    given: dict[str, Any] = {"mechanism": mechanism, "local_epsilon": float(epsilon)}
-    if shape and mechanism == "grid":
-        given["cells"] = whole(shape[0])
-    elif shape:
-        given["radius"] = float(shape[0])
-    return whole(count), Report(**given), whole(crowd)
+    count, mechanism, epsilon, crowd, *numbers = text.split(":")
+    shape = zip(_SHAPES[mechanism].items(), numbers, strict=True)
+    given: dict[str, Any] = {name: read(number) for (name, read), number in shape}
+    report = Report(mechanism=mechanism, local_epsilon=float(epsilon), **given)
+    return whole(count), report, whole(crowd)
 
 
 _KIND = Reader(
     _kind,
-    f"is COUNT:MECHANISM:EPSILON:CROWD[:SHAPE], such as 20:any:1:10000, with a mechanism of"
-    f" {' | '.join(MECHANISMS)}",
+    f"is COUNT:MECHANISM:EPSILON:CROWD, such as 20:any:1:10000, with a mechanism of"
+    f" {' | '.join(_SHAPES)}; a grid adds :CELLS, minkowski and bounded add :RADIUS",
 )
 
 Crowd = Annotated[int | None, WHOLE, "Honest, anonymous people, yourself included."]
@@ -102,7 +104,7 @@ def curve(
 def _people(crowd: int | None) -> int:
     if crowd is None:
         raise Misuse("give --crowd, the honest and anonymous people of a round")
-    return crowd
+    return anonymous(crowd=crowd)
 
 
 def _assumed(sampled: float) -> list[str]:
@@ -150,7 +152,10 @@ def compose(
     *,
     delta: Annotated[float, "Chance of failure over all rounds."],
     kinds: Annotated[
-        tuple[_Kind, ...], _KIND, "--round", "Instead: COUNT:MECHANISM:EPSILON:CROWD[:SHAPE]."
+        tuple[_Kind, ...],
+        _KIND,
+        "--round",
+        "Instead, each kind: COUNT:MECHANISM:EPSILON:CROWD[:SHAPE].",
     ] = (),
     crowd: Crowd = None,
     report: Report,

@@ -18,7 +18,7 @@ from coatcheck.errors import Misuse
 from coatcheck.planning import Design, Group, Plan, Promise, Recommendation
 from coatcheck.planning import plan as planned
 from coatcheck.planning.charts import check_file, draw_plan
-from coatcheck.planning.search import Sampling
+from coatcheck.planning.search import Sampling, usual_delta
 from coatcheck.planning.seasons import epsilon_for, people_for
 from coatcheck.planning.words import GOALS, Aim, shape, told_error, told_unit
 from coatcheck.randomizers import Prior
@@ -113,7 +113,7 @@ def plan(
     *,
     epsilon: Annotated[float | None, "The ε promised to everybody, over all rounds."] = None,
     delta: Annotated[
-        float | None, "The chance that it fails; else 1 in 100 times the people."
+        float | None, "The chance that it fails; by default 1 in 100 times the crowd, or less."
     ] = None,
     crowd: Annotated[
         int | None, WHOLE, "--crowd", "--people", "The smallest crowd of one group, named `all`."
@@ -165,7 +165,7 @@ def plan(
         check_file(plot)
     task = None if task_name is None else _task(task_name, task_params or {}, list(asked), domain)
     if delta is None:
-        delta = _delta(sum(one.crowd for one in asked.values()))
+        delta = usual_delta([one.crowd for one in asked.values()])
     keep = {"epsilon": epsilon, "delta": delta, **asdict(repeated)}
     found = planned(asked, **keep, goal=goal, task=task, prior=known)
     show(_document(found), as_json=as_json, text=lambda: _text(found, error))
@@ -174,19 +174,14 @@ def plan(
         hint(f"drew {plot}")
 
 
-def _delta(people: int) -> float:
-    """Choose a usual chance of failure: one over a hundred times the people."""
-    return 0.01 / max(1, people)
-
-
 def _promise(
     epsilon: float, crowd: int, *, delta: float | None, corrupted: int, repeated: Repeated
 ) -> Promise:
     return Promise(
         epsilon=epsilon,
-        delta=_delta(crowd) if delta is None else delta,
+        delta=usual_delta([crowd]) if delta is None else delta,
         crowd=crowd,
-        corrupted=min(corrupted, crowd - 1),
+        corrupted=corrupted,
         **asdict(repeated),
     )
 
@@ -239,6 +234,7 @@ def _document(found: Plan) -> dict[str, Any]:
             "report_free": group.blind,
             "guarantee": plain(group.best.guarantee),
             "expected": plain(group.expected) if group.group.expected else None,
+            "assumptions": group.assumptions,
             "fading": {f"{share:g}": left for share, left in group.fading.items()},
             "warnings": group.warnings,
         }

@@ -15,7 +15,8 @@ values)` tries it out.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, Final
 
 from coatcheck.accounting.amplification import Guarantee
@@ -38,7 +39,6 @@ LOSSES: Final = (0.01, 0.05, 0.1, 0.2)
 # Far from saturation ε grows by half a percent when one percent of the crowd is lost.
 _FRAGILE: Final = 0.02
 _USELESS: Final = 0.99  # of the error of a constant answer
-_PEOPLE: Final = 4_096  # of a trial round
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,6 @@ class Recommendation(GroupPlan):
         promise: what every design keeps.
         goal: what was made small.
         designs: the mechanisms, the least error first.
-        fading: for a share of the least crowd that is lost besides, the ε that is left.
-        blind: the error of the best answer that is the same for everybody and needs no report:
-            the middle of the domain, or the median of the prior; none for several fields.
         prior: what the plan knows of where people are; none if they are thought to be even.
     """
 
@@ -86,8 +83,6 @@ class Recommendation(GroupPlan):
     promise: Promise
     goal: Aim
     designs: tuple[Design, ...]
-    fading: dict[float, float]
-    blind: float | None
     prior: Prior | None = None
 
     @property
@@ -105,12 +100,31 @@ class Recommendation(GroupPlan):
         rest = [design for design in self.designs if design.randomizer.name != mechanism]
         return _planned(self.name, self.group, self.promise, self.goal, rest, prior=self.prior)
 
-    @property
+    @cached_property
     def total(self) -> float:
         """The ε of all rounds together at the least crowd."""
         return self.promise.total(self.best.randomizer.law)
 
+    @cached_property
+    def fading(self) -> dict[float, float]:
+        """For a share of the least crowd that is lost besides, the ε of all rounds together."""
+        law, crowd = self.best.randomizer.law, self.minimum
+        return {n: self.promise.total(law, lost=math.ceil(n * crowd)) for n in LOSSES}
+
+    @cached_property
+    def blind(self) -> float | None:
+        """The error of the best answer that is the same for everybody and needs no report.
+
+        It is the middle of the domain, or the median of the prior; none for several fields.
+        """
+        return report_free(self.group.domain, goal=self.goal, prior=self.prior)
+
     @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What the promise relies on, one clause each."""
+        return self.best.guarantee.assumptions + self.promise.assumptions
+
+    @cached_property
     def season(self) -> Season | None:
         """What the rounds ask of each person, if there are several or not everybody reports."""
         return None if self.promise.single else season_of(self.promise, self.best.randomizer.law)
@@ -137,7 +151,9 @@ class Recommendation(GroupPlan):
             told.append(f"At least {honest}: ε = {best.epsilon:.4g}; {fading}.")
         else:
             told.append(f"At least {honest}: ε = {best.epsilon:.4g} per round.")
-            told.append(f"{season} All together, ε = {fading}.")
+            together = f"All {season.rounds:,} rounds together: ε = {self.total:.4g}; {fading}."
+            told += [together, str(season)]
+        told.append(f"Assumes: {'; '.join(self.assumptions)}.")
         if self.group.expected is not None:
             told.append(f"With {self.group.expected:,} people: ε = {self.expected.epsilon:.4g}.")
         if best.caveat:
@@ -155,6 +171,12 @@ class Recommendation(GroupPlan):
             )
         if self.best.randomizer.epsilon < 1.001 * self.promise.epsilon / self.promise.rounds:
             found.append("the crowd is too small to help: the local ε is the promised one")
+        if self.promise.rate < self.promise.secret:
+            each = replace(self.promise, rate=1.0).kept_by(self.best.randomizer.law).epsilon
+            found.append(
+                "terms cannot say yet that people toss coins: a round drafted from this plan "
+                f"promises ε = {each:.4g}, which it costs if everybody reports"
+            )
         if self.blind is not None and self.best.error >= _USELESS * self.blind:
             where = "the middle of the domain" if self.prior is None else "the median of the prior"
             more = "hardly more" if self.best.error < self.blind else "no more"
@@ -275,15 +297,8 @@ def plan(
     elif task is None:
         raise Misuse("the goal task needs the task that is to be served")
     else:
+        people: Any = known if isinstance(prior, Prior | Mapping) else prior
         source = entropy or seeded(0)
-        people: Any = prior
-        if isinstance(prior, Prior | Mapping):
-            people = [
-                (own or Prior.even(group.domain)).draw(
-                    group.domain, min(group.crowd, _PEOPLE), source
-                )
-                for group, own in zip(asked, known, strict=True)
-            ]
         found = designs_for(task, promises, domains=domains, prior=people, entropy=source)
     made = [
         _planned(name, group, promise, goal, ranked, prior=own)
@@ -319,10 +334,6 @@ def _planned(
     prior: Prior | None = None,
 ) -> Recommendation:
     best = found[0]
-    fading = {
-        share: promise.total(best.randomizer.law, lost=math.ceil(share * group.crowd))
-        for share in LOSSES
-    }
     return Recommendation(
         name=name,
         randomizer=best.randomizer,
@@ -335,7 +346,5 @@ def _planned(
         promise=promise,
         goal=goal,
         designs=tuple(found),
-        fading=fading,
-        blind=report_free(group.domain, goal=goal, prior=prior),
         prior=prior,
     )

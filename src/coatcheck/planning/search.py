@@ -7,7 +7,7 @@ what was found is then calibrated for all of them.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
@@ -38,6 +38,11 @@ Curves: TypeAlias = dict[str, list[tuple[float, float]]]
 
 _CROWDS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
 _BUDGETS: Final = (0.2, 0.45, 1.0, 1.7, 3.0)
+
+
+def usual_delta(sizes: Sequence[int]) -> float:
+    """Return a power of ten that is at most one over a hundred times the largest crowd."""
+    return float(10.0 ** -math.ceil(math.log10(100 * max(1, *sizes))))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,6 +148,15 @@ class Promise:
             rounds=self.rounds,
             sampled=self.secret,
         )
+
+    @property
+    def assumptions(self) -> tuple[str, ...]:
+        """What a sum over rounds relies on, besides what each round does."""
+        if self.single:
+            return ()
+        drawn = "nobody in the population is corrupted or learns who was drawn for a round"
+        fixed = "the rounds, their mechanism and their least crowd are fixed in advance"
+        return (fixed,) if self.secret == 1 else (fixed, drawn)
 
     def fitting(self, law: Law) -> int:
         """Count the rounds that a ledger with this limit takes, whatever their terms depend on."""

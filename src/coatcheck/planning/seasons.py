@@ -30,9 +30,7 @@ class Season:
         rounds: how many there are.
         rate: the chance with which a person reports in one of them.
         sampling: by coins of their own, or by a secret sample.
-        local_epsilon: the ε of one report.
-        each: the ε of one round.
-        total: the ε of all rounds together, if they are fixed in advance.
+        skipped: the rounds in which a person does not report, on average.
         fitting: the rounds that a ledger with this limit takes, even if terms depend on what
             earlier rounds gave.
         population: the people from whom a round's crowd comes.
@@ -41,55 +39,42 @@ class Season:
     rounds: int
     rate: float
     sampling: Sampling
-    local_epsilon: float
-    each: float
-    total: float
+    skipped: float
     fitting: int
     population: int
 
-    @property
-    def skipped(self) -> float:
-        """The rounds in which a person does not report, on average."""
-        return self.rounds * (1 - self.rate)
-
     def __str__(self) -> str:
-        told = f"All {self.rounds:,} rounds together: ε = {self.total:.4g}. "
-        reports = f"{self.rounds * self.rate:,.4g}"
+        reports = f"{self.rounds - self.skipped:,.4g}"
+        kept = f"takes {self.fitting:,} of them, because later terms might change"
         if self.rate == 1:
-            told += (
+            told = (
                 "Each person may report in every round, and may skip any of them in which the crowd"
                 " is large enough without them"
             )
         elif self.sampling == "coins":
-            told += (
+            told = (
                 f"Each person reports in about {reports} of them, by a coin of their own, and sends"
                 " silence in the others; who skips more than the coin says counts as lost"
             )
         else:
-            told += (
+            told = (
                 f"Each person is drawn for about {reports} of them, out of {self.population:,};"
-                " who is drawn must stay secret, and nobody may be corrupted; who is drawn and"
-                " skips the round counts as lost"
+                " who is drawn and skips the round counts as lost"
             )
-        if self.sampling == "secret" and self.rate < 1:
             kept = f"takes {self.fitting:,} reports, and cannot know of the sample"
-        else:
-            kept = f"takes {self.fitting:,} of them, because later terms might change"
         return f"{told}. A ledger with this limit {kept}."
 
 
 def season_of(promise: Promise, law: Law) -> Season:
     """Say what the rounds of a promise ask of each person."""
-    crowd = promise.crowd
+    drawn = promise.secret
     return Season(
         rounds=promise.rounds,
         rate=promise.rate,
         sampling=promise.sampling,
-        local_epsilon=law.epsilon,
-        each=promise.kept_by(law).epsilon,
-        total=promise.total(law),
+        skipped=promise.rounds * (1 - promise.rate),
         fitting=promise.fitting(law),
-        population=round(crowd / promise.rate) if promise.sampling == "secret" else crowd,
+        population=round(promise.crowd / drawn),
     )
 
 

@@ -19,11 +19,11 @@ from coatcheck.domains import Ball, Box, Domain
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.planning.search import Design, Promise, designed
-from coatcheck.randomizers import BoundedResponse, GridResponse, MinkowskiResponse
+from coatcheck.randomizers import BoundedResponse, GridResponse, MinkowskiResponse, Prior
 from coatcheck.randomizers.choice import Budget, Candidate, Choice, Shape, any_ldp, constant, fit
 from coatcheck.tasks import Floats, Score, Scored, Task
 
-_PEOPLE: Final = 4_096
+_PEOPLE: Final = 4_096  # of a trial round
 _RADII: Final = tuple(float(r) for r in np.geomspace(0.02, 0.8, 9))
 _SIDES: Final = (3, 5, 8, 12, 16, 24, 32, 48)
 
@@ -109,28 +109,36 @@ def designs_for(
     promises: Sequence[Promise],
     *,
     domains: Sequence[Domain],
-    prior: Sequence[Floats] | None,
+    prior: Sequence[Floats | Prior | None] | None,
     entropy: Entropy,
 ) -> list[list[Design]]:
     """Give for each group the best design of every mechanism, the best of all first.
 
     The error of a design is what its round lost: the score itself if less of it is better, else
-    one minus the score. All groups use one shape, each at the ε that its crowd earns. Without a
-    prior, places even over each box are used.
+    one minus the score. All groups use one shape, each at the ε that its crowd earns. People are
+    the values that a prior has for each group, or are drawn from it; without a prior, places even
+    over each box are used.
     """
     plain = [domain for domain in domains if isinstance(domain, Box | Ball)]
     if len(plain) != len(domains):
         raise Misuse("the goal task is for boxes and balls; choose for labels by mean")
+    # As many people as the crowd, but no more than take seconds.
+    crowds = [min(promise.crowd, _PEOPLE) for promise in promises]
     if prior is None:
         boxes = [domain for domain in plain if isinstance(domain, Box)]
         if len(boxes) < len(plain):
             raise Misuse("the goal task needs a prior on a ball: values that are no secret")
-        # As many people as the crowd, but no more than take seconds.
-        crowds = [min(promise.crowd, _PEOPLE) for promise in promises]
-        prior = [even_prior(box, count=n) for box, n in zip(boxes, crowds, strict=True)]
+        people = [even_prior(box, count=n) for box, n in zip(boxes, crowds, strict=True)]
+    else:
+        people = [
+            (own or Prior.even(domain)).draw(domain, count, entropy)
+            if own is None or isinstance(own, Prior)
+            else own
+            for own, domain, count in zip(prior, plain, crowds, strict=True)
+        ]
     teams = _spread(plain, budgets=[promise.budget for promise in promises])
     best: dict[str, Tried] = {}
-    for one in tune(task, [tuple(team) for team in teams], prior=prior, entropy=entropy):
+    for one in tune(task, [tuple(team) for team in teams], prior=people, entropy=entropy):
         best.setdefault(one.candidate.randomizer.name, one)
     return [
         [designed(promise, _lost(one.team[g], one.score)) for one in best.values()]

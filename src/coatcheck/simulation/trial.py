@@ -29,6 +29,7 @@ from coatcheck.domains import Ball, Box, Floats
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse, OutsideDomain
 from coatcheck.planning import Group, GroupPlan, Recommendation, plan
+from coatcheck.planning.search import usual_delta
 from coatcheck.protocol.server import numbers
 from coatcheck.randomizers import Decode, Goal, Prior
 from coatcheck.randomizers.reading import LEARNED, read
@@ -144,11 +145,6 @@ def make_task(
     return tasks.from_params(
         {"name": name, "groups": list(names), "scale": list(scale_of(box)), **given}
     )
-
-
-def usual_delta(sizes: Sequence[int]) -> float:
-    """Return a power of ten that is at most one over a hundred times the largest crowd."""
-    return float(10.0 ** -math.ceil(math.log10(100 * max(sizes))))
 
 
 def plan_groups(
