@@ -39,12 +39,12 @@ class Watched:
         self._sizes = dict.fromkeys(settings.witnesses, 0)
         self._size = -1
         self._done: set[str] = set()
-        self._note = self._fresh(board.seen)
+        self._note: Note | None = None
 
     @property
     def note(self) -> Note:
-        """The last one that a witness cosigned; without witnesses the newest."""
-        return self._note if self._sizes else self._fresh(self._board.seen)
+        """The last one that a witness cosigned; if there is none, the newest."""
+        return self._note or self._fresh(self._board.seen)
 
     def _fresh(self, seen: Seen) -> Note:
         key = board_note_key(self._signing.public_raw.hex())
@@ -55,7 +55,7 @@ class Watched:
     async def look(self, peers: HttpClient) -> None:
         """Have a checkpoint that is new cosigned; whoever was away is asked again."""
         seen, note, done = self._board.seen, self._note, set(self._done)
-        if seen.size != self._size:
+        if note is None or seen.size != self._size:
             note, done = self._fresh(seen), set()
         asked = [url for url in self._sizes if url not in done]
         found = await asyncio.gather(
