@@ -297,14 +297,9 @@ def write(ticket: Ticket, body: bytes, *, to: bytes, round_: Round) -> tuple[byt
     The caller stores the ticket before posting, so that no counter is used twice.
     """
     _same_round(ticket, round_)
-    partner, keys = Contact.decode(round_.suite, to), ticket.keys
+    partner, sender, counter = Contact.decode(round_.suite, to), ticket.keys, ticket.written
     text = encode_letter(
-        round_,
-        sender=Contact.decode(round_.suite, keys.contact_raw),
-        signing=keys.signing,
-        recipient=partner.address,
-        counter=ticket.written,
-        body=body,
+        round_, sender=sender, recipient=partner.address, counter=counter, body=body
     )
     bound = binding(Purpose.LETTER, digest=round_.digest, group=0)
     posting = Posting(round_.digest, partner.address, seal(text, to=partner.sealing, bound=bound))

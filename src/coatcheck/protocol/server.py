@@ -161,7 +161,8 @@ class Server:
         after = MOVES.after(self.phase, "answer" if enough else "refuse")
         entries = self._entries(opened) if enough else [[] for _ in opened]
         outcome = ANSWERED if enough else REFUSED
-        bulletin = _bulletin(entries, tallies, outcome, round_=self.round, keys=self._keys)
+        draft = Bulletin.compose(entries, outcome, self.round.digest, tallies)
+        bulletin = draft.signed(self._keys.signing.sign).encode()
         self.state.phase, self.state.bulletin = after, bulletin
         return bulletin
 
@@ -183,10 +184,13 @@ class Server:
         kept: list[int] = []
         contacts: list[Contact] = []
         for row in range(len(plain)):
-            reason = _fault(table, row, possible=bool(possible[row]))
-            contact = None if reason else self._contact(table.contacts[row].tobytes())
-            if contact is None:
-                tally = tally.drop(reason or "bad-key")
+            contact = self._contact(table.contacts[row].tobytes())
+            if not table.well_formed[row]:
+                tally = tally.drop("malformed")
+            elif not possible[row]:
+                tally = tally.drop("out-of-domain")
+            elif contact is None:
+                tally = tally.drop("bad-key")
             elif contact.address in taken:
                 tally = tally.drop("duplicate-address")
             else:
@@ -252,18 +256,7 @@ class Server:
 def refusal(raw: bytes, *, round_: Round, keys: KeyPairs) -> bytes:
     """Make the bulletin of a batch that its task cannot answer, so that people are told."""
     tallies = Batch.decode(raw, round_).tallies
-    return _bulletin([[] for _ in tallies], tallies, REFUSED, round_=round_, keys=keys)
-
-
-def _bulletin(
-    entries: list[list[bytes]],
-    tallies: Sequence[Tally],
-    outcome: int,
-    *,
-    round_: Round,
-    keys: KeyPairs,
-) -> bytes:
-    draft = Bulletin.compose(entries, outcome=outcome, digest=round_.digest, tallies=tallies)
+    draft = Bulletin.compose([[] for _ in tallies], REFUSED, round_.digest, tallies)
     return draft.signed(keys.signing.sign).encode()
 
 
@@ -287,12 +280,6 @@ def numbers(
         found = [numbers(part, own, randomizer.part_decode(part, how)) for part, own in fields]
         return np.concatenate(found, axis=1)
     return np.asarray(randomizer.estimate(reports, how, prior=prior), dtype=np.float64)
-
-
-def _fault(table: ReportTable, row: int, *, possible: bool) -> str | None:
-    if not table.well_formed[row]:
-        return "malformed"
-    return None if possible else "out-of-domain"
 
 
 def _possible(

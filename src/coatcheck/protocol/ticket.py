@@ -23,7 +23,7 @@ class Ticket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     Attributes:
         upload: the sealed bytes; a retry sends these and no others, for fresh noise would be a
             second report.
-        receipt: the shuffler's word that it has them, the evidence if the answer is missing.
+        receipt: the shuffler's signature that it has them, the proof if the answer is missing.
         written: how many letters were written; their counters go up from here.
         seen: sender and counter of every letter that was read; none is read twice.
     """

@@ -6,8 +6,7 @@ back. Opens nothing. SPEC section 9.
 
 import asyncio
 import threading
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from coatcheck.errors import Refused
@@ -60,9 +59,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         super().__init__(settings, store)
         self.rounds: dict[bytes, Round] = {}
         self.lock = threading.Lock()
-        self.log = Board(sign=self._sign, check=_check, letters_each=settings.letters_each)
-        self.seen = Seen(0, self.log.checkpoint(), {})
-        self._stale = False
+        self._begin([])
         self.gateway = Gateway(self.keyring, clock=self.clock, period=settings.gateway_period)
         self.commits = GroupCommit(self._commit, queue=settings.queue, group=200)
         self.loops += [self.commits.run]
@@ -102,8 +99,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
             raise Problem("forbidden", "this board does not know the server of these terms")
         if not self.keyring.has(round_.terms.board.verifying):
             raise Problem("refused", "these terms name another board")
-        fence, raw = self.leadership.fence, write_signed(body)
-        await asyncio.to_thread(self.store.admit, round_.digest, raw, fence=fence)
+        await self.write(self.store.admit, round_.digest, write_signed(body))
         self.rounds[round_.digest] = round_
         return await self.round_status(digest)
 
@@ -187,7 +183,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
     # -- the log
 
     def _check_size(self, size: int = 0) -> None:
-        """Let only a leader speak of the log: an older one would look like one taken back."""
+        """Answer only while this process leads: an older log would look like one that shrank."""
         if not self.leadership.leads:
             raise Problem("unavailable", "this process stands by, and does not know the log")
         if size > self.seen.size:
@@ -250,18 +246,19 @@ class BoardService(Service[BoardSettings, BoardStore]):
 
     def _restore(self) -> None:
         signed = self.store.rounds()
-        rounds: dict[bytes, Round] = {
-            digest: settle(read_signed(raw)) for digest, raw in signed.items()
-        }
-        history = [(rounds[digest], raw) for digest, raw in self.store.history()]
+        self.rounds = {digest: settle(read_signed(raw)) for digest, raw in signed.items()}
+        self._begin((self.rounds[digest], raw) for digest, raw in self.store.history())
+
+    def _begin(self, history: Iterable[tuple[Round, bytes]]) -> None:
+        board = Board(sign=self._sign, check=_check, letters_each=self.settings.letters_each)
+        board.restore(history)
         with self.lock:
-            each = self.settings.letters_each
-            self.log = Board.restore(history, sign=self._sign, check=_check, letters_each=each)
-        letters = Counter(round_.digest for round_, _ in history)
-        self.rounds = rounds
-        # The first of each round is its bulletin.
-        counts = {digest: count - 1 for digest, count in letters.items()}
-        self.seen = Seen(len(history), self.log.checkpoint(), counts)
+            self.log = board
+        self._see()
+
+    def _see(self) -> None:
+        """Let everything be seen that is on the board, which is on the disk now."""
+        self.seen = Seen(len(self.log), self.log.checkpoint(), self.log.counts())
         self._stale = False
 
     def _commit(self, items: Sequence[Item]) -> list[Placed | Refused]:
@@ -294,11 +291,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         faults.reach("board.write")
         self.store.append(fresh, at=self.seen.size, fence=self.leadership.fence)
         faults.reach("board.written")
-        letters = dict(self.seen.letters)
-        for digest, _ in fresh:
-            letters[digest] = letters.get(digest, -1) + 1
-        self.seen = Seen(self.seen.size + len(fresh), self.log.checkpoint(), letters)
-        self._stale = False
+        self._see()
 
     def _sign(self, message: bytes) -> bytes:
         return self.keyring.current.signing.sign(message)

@@ -131,7 +131,7 @@ class BoardView:
         return await self._path(f"{self.url}/proofs/inclusion?place={place}&size={point.size}")
 
     async def _path(self, url: str) -> list[bytes]:
-        """Fetch a proof; a board that has none is told as one that shows two faces."""
+        """Fetch a proof; a board that gives none counts as one that shows two faces."""
         try:
             proof = read_document(await self._peers.get(url), dict[str, list[str]], _STRANGE)
             return [bytes.fromhex(step) for step in proof["path"]]
