@@ -18,7 +18,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from coatcheck import tasks
-from coatcheck.domains import Categories
+from coatcheck.domains import Ball, Box, Categories
 from coatcheck.errors import BadKey, Misuse, Refused
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
 from coatcheck.protocol.keys import Contact, KeyPairs
@@ -43,7 +43,7 @@ from coatcheck.randomizers import (
     Randomizer,
     from_params,
 )
-from coatcheck.randomizers.reading import LEARNED
+from coatcheck.randomizers.reading import LEARNED, believed
 
 
 class Phase(Enum):
@@ -219,7 +219,15 @@ class Server:
             )
         ]
         notes = [group.notes for group in opened]
-        found = tasks.answer(self.task, estimates, notes=notes)
+        beliefs = None
+        if isinstance(self.task, tasks.ReadsBeliefs) and self.task.reads_beliefs:
+            beliefs = [
+                belief(randomizer, group.reports, prior=self._priors.get(of.name))
+                for randomizer, group, of in zip(
+                    self.randomizers, opened, self.round.terms.groups, strict=True
+                )
+            ]
+        found = tasks.answer(self.task, estimates, notes=notes, beliefs=beliefs)
         return [self._seal(number, answers, opened) for number, answers in enumerate(found)]
 
     def _seal(self, number: int, answers: tasks.Answers, opened: Sequence[Opened]) -> list[bytes]:
@@ -280,6 +288,20 @@ def numbers(
         found = [numbers(part, own, randomizer.part_decode(part, how)) for part, own in fields]
         return np.concatenate(found, axis=1)
     return np.asarray(randomizer.estimate(reports, how, prior=prior), dtype=np.float64)
+
+
+def belief(
+    randomizer: Randomizer, reports: NDArray[np.int64], *, prior: Prior | None = None
+) -> tasks.Belief:
+    """Say where the values behind reports can have been, by the density that the batch shows."""
+    domain = randomizer.domain
+    if not isinstance(domain, Box | Ball) or not randomizer.learns:
+        raise Refused(
+            f"reports of {randomizer.name} on this domain cannot be read by where people are:"
+            " choose a task that needs estimates only"
+        )
+    kinds, weights, places = believed(randomizer, reports, prior=prior)
+    return tasks.Belief(kinds, weights, domain.from_unit(places))
 
 
 def _possible(

@@ -5,6 +5,10 @@ forked is refused, and both signed checkpoints stay on the disk as the proof. SP
 """
 
 import asyncio
+<<<<<<< HEAD
+=======
+from collections.abc import Iterable
+>>>>>>> main
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,9 +29,13 @@ from coatcheck.protocol.verification import (
     verify_entry,
     verify_heading,
 )
+<<<<<<< HEAD
 from coatcheck.services.board.documents import Entry
 from coatcheck.services.http.client import BULK, HttpClient
 from coatcheck.services.person.relayed import RelayedClient
+=======
+from coatcheck.services.http.client import BULK, HttpClient
+>>>>>>> main
 
 Peers = HttpClient | RelayedClient
 _STRANGE: Final = "the board's answer is not what its documents say: ask its operator"
@@ -141,5 +149,42 @@ class BoardView:
             ) from None
 
 
+<<<<<<< HEAD
 def _steps(raw: bytes) -> list[bytes]:
     return [raw[at : at + HASH_SIZE] for at in range(0, len(raw), HASH_SIZE)]
+=======
+class LettersFeed:
+    """The letters of a round as the board shows them, each fetched once.
+
+    Everybody fetches all of them, so that nobody tells whose are theirs. Several people on one
+    machine may share a feed.
+    """
+
+    def __init__(self, url: str, *, size: int, peers: HttpClient) -> None:
+        self.url, self.size = url, size
+        self.postings: list[bytes] = []
+        self._to: dict[bytes, list[int]] = {}
+        self._peers = peers
+        self._busy = asyncio.Lock()
+
+    async def update(self) -> None:
+        """Fetch what is new, page by page; an empty page is the last."""
+        asked = len(self.postings)
+        async with self._busy:
+            if len(self.postings) > asked:
+                return  # somebody else has just fetched
+            while raw := await self._peers.get(f"{self.url}?since={len(self.postings)}"):
+                for at in range(0, len(raw), self.size):
+                    posting = raw[at : at + self.size]
+                    self._to.setdefault(posting[36:52], []).append(len(self.postings))
+                    self.postings.append(posting)
+                if len(self.postings) * self.size > BULK:
+                    raise Refused(
+                        f"{self.url} does not end: more letters than {BULK} bytes are not read"
+                    )
+
+    def to(self, addresses: Iterable[bytes], *, since: int) -> list[bytes]:
+        """Give the letters to these addresses from a place on, in the order of the board."""
+        found = (at for address in addresses for at in self._to.get(address, ()) if at >= since)
+        return [self.postings[at] for at in sorted(found)]
+>>>>>>> main

@@ -11,7 +11,11 @@ same bytes; whatever fails, no other and no less private way is tried. SPEC sect
 import asyncio
 import contextlib
 import time
+<<<<<<< HEAD
 from collections.abc import Awaitable, Callable
+=======
+from collections.abc import Sequence
+>>>>>>> main
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
@@ -29,9 +33,13 @@ from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedBulletin
 from coatcheck.services.http.client import BULK, Absent, HttpClient, NotTaken, patiently
+<<<<<<< HEAD
 from coatcheck.services.person.board import BoardView, Peers
 from coatcheck.services.person.relayed import RelayedClient
 from coatcheck.services.person.retrieval import Retrieval, by_size
+=======
+from coatcheck.services.person.board import BoardView, LettersFeed
+>>>>>>> main
 from coatcheck.services.person.tickets import TicketFile
 
 _T = TypeVar("_T")
@@ -82,6 +90,7 @@ class Visit:
         self._offer = offer
         self._accepted: TrustedTerms | None = None
         self._kept = Path(f"{path}.offer")
+        self._feed: LettersFeed | None = None
         self._letters = 0
         self._maybe_sent = False
 
@@ -222,6 +231,7 @@ class Visit:
 
         The ledger is told if the round hid your report among fewer people than it promised.
         """
+<<<<<<< HEAD
         await self._know_terms()
         view, ticket = self._view(), self.ticket
         shown = await patiently(
@@ -231,15 +241,34 @@ class Visit:
             return client.collect(ticket, shown, ledger=ledger)
         client.settle(ticket, shown.heading, ledger=ledger)
         return client.open_entry(ticket, shown.entry)
+=======
+        return self.open(await self.bulletin(patience=patience), ledger=ledger)
+
+    def open(self, bulletin: VerifiedBulletin, *, ledger: Budget | None = None) -> Answer:
+        """Open your answer on the bulletin."""
+        return client.collect(self.ticket, bulletin, ledger=ledger)
+>>>>>>> main
 
     async def write(self, body: bytes, *, to: bytes, patience: float = 60.0) -> None:
         """Write a letter to a partner's contact and post it on the board."""
         await self._know_terms()
         posting, after = client.write(self.ticket, body, to=to, round_=self.round)
         # The ticket first: a counter that was used must never be used again.
-        self._file.update(after)
-        url = f"{self._at_board}/letters"
-        raw = await patiently(lambda: self._peers.send(url, posting, headers=_BYTES), patience)
+        self.keep(after)
+        raw = await self.post([posting], patience=patience)
+        await self.check_posted(posting, raw, patience=patience)
+
+    def keep(self, ticket: Ticket) -> None:
+        """Store the ticket after letters were written or read."""
+        self._file.update(ticket)
+
+    async def post(self, postings: Sequence[bytes], *, patience: float = 60.0) -> bytes:
+        """Post letters that the stored ticket accounts for; return the board's answer."""
+        url, body = f"{self._at_board}/letters", b"".join(postings)
+        return await patiently(lambda: self._peers.send(url, body, headers=_BYTES), patience)
+
+    async def check_posted(self, posting: bytes, raw: bytes, *, patience: float = 60.0) -> None:
+        """Check by the board's answer that its log has a letter."""
         view = self._view()
         try:
             await patiently(lambda: view.check_letter(posting, raw), patience)
@@ -252,11 +281,24 @@ class Visit:
         """Fetch the letters, all of the round or through a relay yours, and read those to you."""
         await self._know_terms()
         await self._view().follow()
-        postings = await self._postings()
-        inbox = client.read(self.ticket, postings, self.round)
-        self._file.update(inbox.ticket)
-        self._letters += len(postings)
+        feed = self.feed
+        await feed.update()
+        inbox = client.read(self.ticket, feed.postings[self._letters :], self.round)
+        self.keep(inbox.ticket)
+        self._letters = len(feed.postings)
         return inbox
+
+    @property
+    def feed(self) -> LettersFeed:
+        """The letters of the round; give several visits the same one to fetch them once."""
+        if self._feed is None:
+            where, size = f"{self._at_board}/letters", posting_size(self.round)
+            self._feed = LettersFeed(where, size=size, peers=self._peers)
+        return self._feed
+
+    @feed.setter
+    def feed(self, shared: LettersFeed) -> None:
+        self._feed = shared
 
     # -- what the visit knows
 
@@ -321,6 +363,7 @@ class Visit:
                 raise Refused(
                     "the round was abandoned: too few took part, nothing left the shuffler"
                 )
+<<<<<<< HEAD
 
     async def _postings(self) -> list[bytes]:
         """Fetch the letters that are new, page by page; an empty page is the last."""
@@ -333,3 +376,5 @@ class Visit:
             if len(found) * size > BULK:
                 raise Refused(f"{where} does not end: more letters than {BULK} bytes are not read")
         return found
+=======
+>>>>>>> main
