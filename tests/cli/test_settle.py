@@ -13,8 +13,8 @@ from coatcheck.errors import Refused
 from coatcheck.protocol.keyfiles import document
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
-from coatcheck.services.person.tickets import TicketFile
 from coatcheck.services.person.board import BoardView
+from coatcheck.services.person.tickets import TicketFile
 from coatcheck.services.person.visit import Offer, Visit
 from test_server import HONEST, LOW_ORDER, SMALL, report, ticket, upload
 

@@ -13,11 +13,8 @@ from coatcheck.cli.output import hint, show
 from coatcheck.cli.person import hint_caveat, letters_of, told, value_of
 from coatcheck.protocol.candidates import Candidates, settle_terms
 from coatcheck.protocol.client import Limit
-<<<<<<< HEAD
 from coatcheck.services.person.retrieval import MOST, RETRIEVALS
-=======
 from coatcheck.services.person.settling import settle as settle_by_letter
->>>>>>> main
 from coatcheck.services.person.visit import Visit
 
 _RETRIEVAL = f"whole | entry (with a relay) | by-size: one entry above {MOST:,} of them."
@@ -32,13 +29,10 @@ def take_part(
     ticket: Annotated[Path, "Where to keep your ticket; if it exists already, it is used again."],
     token: Annotated[str, "An enrolment token, if the shuffler asks for one."] = "",
     wait: Annotated[float, "Seconds to wait for the answer."] = 600.0,
-<<<<<<< HEAD
     relay: Relay = "",
     retrieval: Annotated[str, one_of(tuple(RETRIEVALS)), _RETRIEVAL] = "by-size",
-=======
     settle: Annotated[bool, "Settle by letter with the candidates you get."] = False,
     words: Annotated[str, "For the partner you settle with; else the exact value."] = "",
->>>>>>> main
     ca: Ca = "",
     as_json: Json = False,
 ) -> None:
@@ -65,19 +59,14 @@ def take_part(
             kept = await visit.hand_in(invitation.round, token=token)
             signed = "has signed for" if kept.receipt else "has closed, and may or may not have"
             hint(f"the shuffler {signed} your report; waiting for the crowd")
-<<<<<<< HEAD
             way = RETRIEVALS[retrieval]
             answer = await visit.collect(ledger=book, patience=wait, retrieval=way)
-            return told(answer, invitation.round)
-=======
-            answer = await visit.collect(ledger=book, patience=wait)
             document = told(answer, invitation.round)
             if settle:
                 hint("candidates settle by letter; nobody but your partner learns the exact place")
                 text = words or ", ".join(str(number) for number in found)
                 document["settled"] = outcome(await settle_by_letter(visit, found, words=text))
             return document
->>>>>>> main
 
     show(asyncio.run(whole()), as_json=as_json)
 

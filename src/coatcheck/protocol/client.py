@@ -261,15 +261,7 @@ def keep_receipt(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
 
 def collect(ticket: Ticket, bulletin: VerifiedBulletin, *, ledger: Budget | None = None) -> Answer:
     """Find and open your answer; tell the ledger if fewer reports were kept than promised."""
-<<<<<<< HEAD
     settle(ticket, bulletin, ledger=ledger)
-=======
-    same_round(ticket, bulletin.round)
-    if ledger and (missing := bulletin.missing(ticket.group)):
-        ledger.settle(bulletin.round.name, missing=missing)
-    if bulletin.heading.outcome == REFUSED:
-        raise Refused("the server refused the round: too few good reports were left to hide among")
->>>>>>> main
     mine = ticket.keys.address
     place = bulletin.find(mine, ticket.group)
     if place is None:
@@ -283,7 +275,7 @@ def collect(ticket: Ticket, bulletin: VerifiedBulletin, *, ledger: Budget | None
 
 def settle(ticket: Ticket, shown: SignedOutcome, *, ledger: Budget | None = None) -> None:
     """Charge the ledger for a crowd that fell short; refuse a round that has no answers."""
-    _same_round(ticket, shown.round)
+    same_round(ticket, shown.round)
     if ledger and (missing := shown.missing(ticket.group)):
         ledger.settle(shown.round.name, missing=missing)
     if shown.heading.outcome == REFUSED:
@@ -306,60 +298,3 @@ def _open(ticket: Ticket, entry: bytes, round_: Round) -> Answer:
 def address(partner: Partner, round_: Round) -> bytes:
     """Return the address under which the board knows a partner."""
     return address_of(round_.suite, partner.contact)
-<<<<<<< HEAD
-
-
-def write(ticket: Ticket, body: bytes, *, to: bytes, round_: Round) -> tuple[bytes, Ticket]:
-    """Write a letter to a partner's contact: the posting for the board, and the ticket after it.
-
-    The caller stores the ticket before posting, so that no counter is used twice.
-    """
-    _same_round(ticket, round_)
-    partner, sender, counter = Contact.decode(round_.suite, to), ticket.keys, ticket.written
-    text = encode_letter(
-        round_, sender=sender, recipient=partner.address, counter=counter, body=body
-    )
-    bound = binding(Purpose.LETTER, digest=round_.digest, group=0)
-    posting = Posting(round_.digest, partner.address, seal(text, to=partner.sealing, bound=bound))
-    return posting.encode(), replace(ticket, written=ticket.written + 1)
-
-
-@dataclass(frozen=True)
-class Inbox:
-    """The new letters, the ticket after reading them, and how many were refused and why."""
-
-    letters: tuple[Letter, ...]
-    ticket: Ticket
-    refused: dict[str, int]
-
-
-def read(ticket: Ticket, postings: Iterable[bytes], round_: Round) -> Inbox:
-    """Read the letters to your address; forged, altered and repeated ones are refused."""
-    _same_round(ticket, round_)
-    keys = ticket.keys
-    bound = binding(Purpose.LETTER, digest=round_.digest, group=0)
-    letters, refused, seen = [], Counter[str](), set(ticket.seen)
-    for raw in postings:
-        try:
-            posting = Posting.decode(raw, round_)
-            if posting.recipient != keys.address:
-                continue
-            text = unseal(posting.sealed, key=keys.opening, bound=bound)
-            letter = decode_letter(text, round_, recipient=keys.address)
-        except Error as error:
-            refused[type(error).__name__] += 1
-            continue
-        mark = (letter.sender.address, letter.counter)
-        if mark in seen:
-            refused["Replayed"] += 1
-            continue
-        seen.add(mark)
-        letters.append(letter)
-    return Inbox(tuple(letters), replace(ticket, seen=tuple(sorted(seen))), dict(refused))
-
-
-def _same_round(ticket: Ticket, round_: Round) -> None:
-    if ticket.digest != round_.digest:
-        raise Misuse("this ticket is of another round: use the terms you joined with")
-=======
->>>>>>> main

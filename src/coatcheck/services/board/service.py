@@ -39,13 +39,10 @@ from coatcheck.stores.board import BoardStore, LogEntry
 
 PAGE: Final = 1 << 18
 """The most bytes of a page of letters: a copy is held for each reader."""
-<<<<<<< HEAD
 OWN_PAGE: Final = 3800
 """The same for letters to one address, so that sealed by the gateway it has its least size."""
-=======
 AT_ONCE: Final = 64
 """How many letters one request may bring."""
->>>>>>> main
 _KEPT: Final = Header("cache-control", "A bulletin never changes.")
 _NEXT: Final = Header("coatcheck-next", "The place to ask for next.", "^[0-9]+$")
 Item = tuple[Round, bytes, bool]
@@ -53,53 +50,6 @@ Placed = tuple[int, bool]
 """A place in the log, and whether something new stands there."""
 
 
-<<<<<<< HEAD
-=======
-class RoundStatus(Struct, frozen=True):
-    """What the board has of a round."""
-
-    round: str
-    digest: str
-    shown: bool
-    letters: int
-
-
-class Entry(Struct, frozen=True):
-    """One entry of a bulletin with the path to its root, and the bulletin's place in the log."""
-
-    entry: str
-    place: int
-    path: list[str]
-
-
-class Proof(Struct, frozen=True):
-    """Hashes that prove something about the log."""
-
-    path: list[str]
-
-
-class Posted(Struct, frozen=True):
-    """Where in the log a letter is shown; of several letters, the first."""
-
-    place: int
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What may be seen: everything on the disk.
-
-    Attributes:
-        size: how many things were shown.
-        checkpoint: the board's signature over them.
-        letters: how many letters each round has, for those with a bulletin.
-    """
-
-    size: int
-    checkpoint: bytes
-    letters: dict[bytes, int]
-
-
->>>>>>> main
 class BoardService(Service[BoardSettings, BoardStore]):
     """One board for many rounds."""
 
@@ -178,20 +128,11 @@ class BoardService(Service[BoardSettings, BoardStore]):
 
     async def entry(self, digest: Digest, group: Group, address: Address) -> Entry:
         """Give one entry with its proof; asking shows which one you want: ask through a relay."""
-<<<<<<< HEAD
-        round_, seen = self._shown(digest), self.seen
-        if group >= len(round_.terms.groups):
-            raise Problem("not-found", "the round has no such group")
-=======
-        round_, wanted = self._shown(digest), bytes.fromhex(address)
->>>>>>> main
+        round_, seen, wanted = self._shown(digest), self.seen, bytes.fromhex(address)
         try:
-            found, place, path = self.log.entry(
-                round_.digest, group=group, address=bytes.fromhex(address)
-            )
-<<<<<<< HEAD
-        except Refused:
-            raise Problem("not-found", "nobody has this address in this round") from None
+            found, place, path = self.log.entry(round_.digest, group=group, address=wanted)
+        except Refused as refused:
+            raise Problem("not-found", str(refused)) from None
         log_place = self.log.place(round_.digest)
         with self.lock:
             log_path = self.log.inclusion(log_place, size=seen.size)
@@ -204,11 +145,6 @@ class BoardService(Service[BoardSettings, BoardStore]):
             log_path=b"".join(log_path),
             checkpoint=seen.checkpoint,
         )
-=======
-        except Refused as refused:
-            raise Problem("not-found", str(refused)) from None
-        return Entry(entry=found.hex(), place=place, path=[step.hex() for step in path])
->>>>>>> main
 
     async def post(self, digest: Digest, wire: Wire) -> Posted:
         """Show a sealed letter, or several one after the other; again, nothing changes."""

@@ -5,10 +5,7 @@ forked is refused, and both signed checkpoints stay on the disk as the proof. SP
 """
 
 import asyncio
-<<<<<<< HEAD
-=======
 from collections.abc import Iterable
->>>>>>> main
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,13 +26,9 @@ from coatcheck.protocol.verification import (
     verify_entry,
     verify_heading,
 )
-<<<<<<< HEAD
 from coatcheck.services.board.documents import Entry
 from coatcheck.services.http.client import BULK, HttpClient
 from coatcheck.services.person.relayed import RelayedClient
-=======
-from coatcheck.services.http.client import BULK, HttpClient
->>>>>>> main
 
 Peers = HttpClient | RelayedClient
 _STRANGE: Final = "the board's answer is not what its documents say: ask its operator"
@@ -149,10 +142,10 @@ class BoardView:
             ) from None
 
 
-<<<<<<< HEAD
 def _steps(raw: bytes) -> list[bytes]:
     return [raw[at : at + HASH_SIZE] for at in range(0, len(raw), HASH_SIZE)]
-=======
+
+
 class LettersFeed:
     """The letters of a round as the board shows them, each fetched once.
 
@@ -160,7 +153,7 @@ class LettersFeed:
     machine may share a feed.
     """
 
-    def __init__(self, url: str, *, size: int, peers: HttpClient) -> None:
+    def __init__(self, url: str, *, size: int, peers: Peers) -> None:
         self.url, self.size = url, size
         self.postings: list[bytes] = []
         self._to: dict[bytes, list[int]] = {}
@@ -187,4 +180,3 @@ class LettersFeed:
         """Give the letters to these addresses from a place on, in the order of the board."""
         found = (at for address in addresses for at in self._to.get(address, ()) if at >= since)
         return [self.postings[at] for at in sorted(found)]
->>>>>>> main

@@ -11,18 +11,13 @@ same bytes; whatever fails, no other and no less private way is tried. SPEC sect
 import asyncio
 import contextlib
 import time
-<<<<<<< HEAD
-from collections.abc import Awaitable, Callable
-=======
-from collections.abc import Sequence
->>>>>>> main
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
 from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
-from coatcheck.protocol.agreement import SignedTerms, TrustedTerms, accept
+from coatcheck.protocol.agreement import TrustedTerms, accept
 from coatcheck.protocol.client import Budget, Inbox, Invitation, Limit, examine
 from coatcheck.protocol.keyfiles import document, write_bytes
 from coatcheck.protocol.messages import Answer
@@ -32,27 +27,15 @@ from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedBulletin
-from coatcheck.services.http.client import BULK, Absent, HttpClient, NotTaken, patiently
-<<<<<<< HEAD
-from coatcheck.services.person.board import BoardView, Peers
-from coatcheck.services.person.relayed import RelayedClient
+from coatcheck.services.http.client import Absent, HttpClient, NotTaken, patiently
+from coatcheck.services.person.board import BoardView, LettersFeed, Peers
+from coatcheck.services.person.offer import Offer
+from coatcheck.services.person.relayed import RelayedClient, kept_relay
 from coatcheck.services.person.retrieval import Retrieval, by_size
-=======
-from coatcheck.services.person.board import BoardView, LettersFeed
->>>>>>> main
 from coatcheck.services.person.tickets import TicketFile
 
 _T = TypeVar("_T")
 _BYTES: Final = {"content-type": "application/octet-stream"}
-
-
-@dataclass(frozen=True)
-class Offer:
-    """What the shuffler tells of a round: the terms, where the board is, how many are there."""
-
-    signed: SignedTerms
-    board: str
-    status: dict[str, Any]
 
 
 class Visit:
@@ -86,20 +69,16 @@ class Visit:
         self._trusted = trusted
         self._own = peers is None
         self._relay = Path(f"{path}.relay")
-        self._peers = peers or self._connected(relay, ca)
+        relay = relay or kept_relay(self._relay)
+        self._peers: Peers = peers or HttpClient(ca=ca)
+        if relay and peers is None:
+            self._peers = RelayedClient(relay, first=self.url, trusted=trusted, ca=ca)
         self._offer = offer
         self._accepted: TrustedTerms | None = None
         self._kept = Path(f"{path}.offer")
         self._feed: LettersFeed | None = None
         self._letters = 0
         self._maybe_sent = False
-
-    def _connected(self, relay: str, ca: str) -> Peers:
-        """Connect to the relay, if there is one or was one; else to the roles themselves."""
-        kept = self._relay.read_text(encoding="ascii") if self._relay.exists() else ""
-        if not (relay or kept):
-            return HttpClient(ca=ca)
-        return RelayedClient(relay or kept, first=self.url, trusted=self._trusted, ca=ca)
 
     async def __aenter__(self) -> Self:
         return self
@@ -231,23 +210,19 @@ class Visit:
 
         The ledger is told if the round hid your report among fewer people than it promised.
         """
-<<<<<<< HEAD
         await self._know_terms()
         view, ticket = self._view(), self.ticket
         shown = await patiently(
             lambda: self._shown(lambda: retrieval(view, ticket)), patience, growth=1.3
         )
         if isinstance(shown, VerifiedBulletin):
-            return client.collect(ticket, shown, ledger=ledger)
+            return self.open(shown, ledger=ledger)
         client.settle(ticket, shown.heading, ledger=ledger)
         return client.open_entry(ticket, shown.entry)
-=======
-        return self.open(await self.bulletin(patience=patience), ledger=ledger)
 
     def open(self, bulletin: VerifiedBulletin, *, ledger: Budget | None = None) -> Answer:
         """Open your answer on the bulletin."""
         return client.collect(self.ticket, bulletin, ledger=ledger)
->>>>>>> main
 
     async def write(self, body: bytes, *, to: bytes, patience: float = 60.0) -> None:
         """Write a letter to a partner's contact and post it on the board."""
@@ -282,6 +257,8 @@ class Visit:
         await self._know_terms()
         await self._view().follow()
         feed = self.feed
+        if isinstance(self._peers, RelayedClient):  # it hides whose letters are asked for
+            feed = self._letters_at(f"/letters/{self.ticket.keys.address.hex()}")
         await feed.update()
         inbox = client.read(self.ticket, feed.postings[self._letters :], self.round)
         self.keep(inbox.ticket)
@@ -292,13 +269,16 @@ class Visit:
     def feed(self) -> LettersFeed:
         """The letters of the round; give several visits the same one to fetch them once."""
         if self._feed is None:
-            where, size = f"{self._at_board}/letters", posting_size(self.round)
-            self._feed = LettersFeed(where, size=size, peers=self._peers)
+            self._feed = self._letters_at("/letters")
         return self._feed
 
     @feed.setter
     def feed(self, shared: LettersFeed) -> None:
         self._feed = shared
+
+    def _letters_at(self, path: str) -> LettersFeed:
+        size = posting_size(self.round)
+        return LettersFeed(self._at_board + path, size=size, peers=self._peers)
 
     # -- what the visit knows
 
@@ -363,18 +343,3 @@ class Visit:
                 raise Refused(
                     "the round was abandoned: too few took part, nothing left the shuffler"
                 )
-<<<<<<< HEAD
-
-    async def _postings(self) -> list[bytes]:
-        """Fetch the letters that are new, page by page; an empty page is the last."""
-        size, found = posting_size(self.round), list[bytes]()
-        where = f"{self._at_board}/letters"
-        if isinstance(self._peers, RelayedClient):
-            where += f"/{self.ticket.keys.address.hex()}"
-        while raw := await self._peers.get(f"{where}?since={self._letters + len(found)}"):
-            found += [raw[at : at + size] for at in range(0, len(raw), size)]
-            if len(found) * size > BULK:
-                raise Refused(f"{where} does not end: more letters than {BULK} bytes are not read")
-        return found
-=======
->>>>>>> main
