@@ -14,8 +14,9 @@ from coatcheck.protocol.keyfiles import document
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
 from coatcheck.services.person.board import BoardView
+from coatcheck.services.person.offer import Offer
 from coatcheck.services.person.tickets import TicketFile
-from coatcheck.services.person.visit import Offer, Visit
+from coatcheck.services.person.visit import Visit
 from test_server import HONEST, LOW_ORDER, SMALL, report, ticket, upload
 
 

@@ -31,7 +31,7 @@ from coatcheck.services.http.origins import Origin, apart, origin_of
 from coatcheck.services.http.problems import OHTTP_KEY
 from coatcheck.services.http.routes import JSON
 
-_HEADERS: Final = 1024
+_HEADERS: Final = 256
 """Bytes that what surrounds a content may take."""
 _LEVELS: Final = 3
 """How many sizes messages are leveled to; longer ones have their own."""

@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
+import msgspec
+
 from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import TrustedTerms, accept
@@ -312,7 +314,7 @@ class Visit:
     def _level(self) -> None:
         """Have all messages of the round through a relay at the size that its terms need."""
         if isinstance(self._peers, RelayedClient):
-            self._peers.level(len(document(self._known_offer)))
+            self._peers.level(len(msgspec.json.encode(self._known_offer)))
 
     def _stored_offer(self) -> Offer | None:
         """Read what was kept beside the ticket; without a ticket it is of no round."""
