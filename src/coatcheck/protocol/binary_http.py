@@ -1,7 +1,7 @@
 """Binary HTTP (RFC 9292), known length: requests and responses as bytes, read strictly.
 
 Knows neither what a message is about nor how it travels. Informational responses are read and left
-out; messages of indeterminate length are refused. Padding is zeros at the end. SPEC section 16.
+out; messages of indeterminate length are refused. Padding is zeros at the end. SPEC section 17.
 """
 
 import re
@@ -93,7 +93,7 @@ class _Reader:
             raise Malformed("this is no Binary HTTP message of the kind and known length asked for")
 
     def varint(self) -> int:
-        """Read an integer of QUIC (RFC 9000, section 16); longer forms than needed are allowed."""
+        """Read an integer of QUIC (RFC 9000, section 17); longer forms than needed are allowed."""
         if self._at >= len(self._raw):
             raise Malformed(_SHORT)
         first = self._raw[self._at]

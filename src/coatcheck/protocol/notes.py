@@ -1,7 +1,7 @@
 """Signed notes (C2SP): checkpoints as any transparency log writes them, and cosignatures.
 
 A note is a text with signatures under it. A witness cosigns a checkpoint after it has checked that
-the log only grew. Knows keys that check; signing is a function that is handed in. SPEC section 17.
+the log only grew. Knows keys that check; signing is a function that is handed in. SPEC section 18.
 """
 
 import base64

@@ -3,7 +3,7 @@
 HPKE in base mode (RFC 9180) with its exporter, which the library that seals does not offer
 (docs/decisions/0011-oblivious-http.md). A key of a gateway opens requests and nothing else. Sizes
 are those of a short ladder, so that whoever passes messages on cannot tell them apart by size.
-SPEC section 16.
+SPEC section 17.
 """
 
 import hmac

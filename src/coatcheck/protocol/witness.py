@@ -1,7 +1,7 @@
 """A witness: cosigns checkpoints of logs that it has seen only grow (C2SP tlog-witness).
 
 Knows logs by their keys and the last checkpoint of each; neither what a log shows nor who reads it.
-Its caller stores the new checkpoint before the cosignature leaves. SPEC section 17.
+Its caller stores the new checkpoint before the cosignature leaves. SPEC section 18.
 """
 
 from collections.abc import Mapping

@@ -182,16 +182,11 @@ class Cluster:
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **marked},
-                # A group of its own: it and its workers are ended at once, and by nobody's Ctrl-C.
+                # A group of its own: it and its workers end together, and not by a Ctrl-C.
                 start_new_session=True,
             )
         if wait:
-            self.wait(name)
-
-    def wait(self, name: str) -> str:
-        """Wait until a service answers, and give its address."""
-        self._wait(name, (self.folder / f"{name}.address").exists)
-        return self.url(name)
+            self._wait(name, (self.folder / f"{name}.address").exists)
 
     def wait_until_leads(self, name: str) -> None:
         """Wait until a service is ready for requests."""
@@ -285,7 +280,7 @@ def _ended(process: "subprocess.Popen[bytes]") -> os.waitid_result | None:
 def open_round(
     server: str, body: dict[str, Any], *, token: str, patience: float = 60.0, ca: str = ""
 ) -> str:
-    """Ask a server to open a round, until it is open everywhere; its address for people."""
+    """Ask a server to open a round until it is open everywhere; give its address for people."""
     end = time.monotonic() + patience
     while True:
         status = ask("POST", f"{server}/rounds", body=body, token=token, ca=ca)

@@ -47,7 +47,7 @@ class Proof(Struct, frozen=True):
 
 
 class Posted(Struct, frozen=True):
-    """Where in the log a letter is shown."""
+    """Where in the log a letter is shown; of several letters, the first."""
 
     place: int
 
@@ -58,7 +58,7 @@ class Seen:
 
     Attributes:
         size: how many things were shown.
-        checkpoint: the board's signed word over them.
+        checkpoint: the board's signature over them.
         letters: how many letters each round has, for those with a bulletin.
     """
 

@@ -6,8 +6,7 @@ back. Opens nothing. SPEC section 9.
 
 import asyncio
 import threading
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from coatcheck.errors import Refused
@@ -44,6 +43,8 @@ PAGE: Final = 1 << 18
 """The most bytes of a page of letters: a copy is held for each reader."""
 OWN_PAGE: Final = 3800
 """The same for letters to one address, so that sealed by the gateway it has its least size."""
+AT_ONCE: Final = 64
+"""How many letters one request may bring."""
 _KEPT: Final = Header("cache-control", "A bulletin never changes.")
 _NEXT: Final = Header("coatcheck-next", "The place to ask for next.", "^[0-9]+$")
 Item = tuple[Round, bytes, bool]
@@ -62,9 +63,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         super().__init__(settings, store)
         self.rounds: dict[bytes, Round] = {}
         self.lock = threading.Lock()
-        self.log = Board(sign=self._sign, check=_check, letters_each=settings.letters_each)
-        self.seen = Seen(0, self.log.checkpoint(), {})
-        self._stale = False
+        self._begin([])
         self.gateway = Gateway(self.keyring, clock=self.clock, period=settings.gateway_period)
         self.watched = Watched(self, settings)
         self._peers = HttpClient(ca=settings.ca_file, timeout=settings.peer_timeout)
@@ -106,8 +105,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
             raise Problem("forbidden", "this board does not know the server of these terms")
         if not self.keyring.has(round_.terms.board.verifying):
             raise Problem("refused", "these terms name another board")
-        fence, raw = self.leadership.fence, write_signed(body)
-        await asyncio.to_thread(self.store.admit, round_.digest, raw, fence=fence)
+        await self.write(self.store.admit, round_.digest, write_signed(body))
         self.rounds[round_.digest] = round_
         return await self.round_status(digest)
 
@@ -139,15 +137,11 @@ class BoardService(Service[BoardSettings, BoardStore]):
 
         The proof is under the log's first `size` places, or under all of them.
         """
-        round_, seen = self._shown(digest), self.seen
-        if group >= len(round_.terms.groups):
-            raise Problem("not-found", "the round has no such group")
+        round_, seen, wanted = self._shown(digest), self.seen, bytes.fromhex(address)
         try:
-            found, place, path = self.log.entry(
-                round_.digest, group=group, address=bytes.fromhex(address)
-            )
-        except Refused:
-            raise Problem("not-found", "nobody has this address in this round") from None
+            found, place, path = self.log.entry(round_.digest, group=group, address=wanted)
+        except Refused as refused:
+            raise Problem("not-found", str(refused)) from None
         log_place = self.log.place(round_.digest)
         self._check_size(size)
         if size and log_place >= size:
@@ -165,15 +159,18 @@ class BoardService(Service[BoardSettings, BoardStore]):
         )
 
     async def post(self, digest: Digest, wire: Wire) -> Posted:
-        """Show a sealed letter; again, nothing changes."""
+        """Show a sealed letter, or several one after the other; again, nothing changes."""
         round_ = self.found(digest)
         scope, receive, _ = wire
-        raw = await read_body(scope, receive, limit=posting_size(round_))
+        size = posting_size(round_)
+        raw = await read_body(scope, receive, limit=AT_ONCE * size)
         if round_.digest not in self.seen.letters:
             raise Problem("closed", "letters begin when the bulletin is there")
         if self.clock.now() >= round_.terms.expires + self.settings.letters_for:
             raise Problem("closed", "the time for letters of this round is over")
-        return Posted(await self._show(round_, raw, letter=True))
+        letters = [raw[at : at + size] for at in range(0, max(1, len(raw)), size)]
+        shown = (self._show(round_, letter, letter=True) for letter in letters)
+        return Posted((await asyncio.gather(*shown))[0])
 
     async def letters(self, digest: Digest, since: Number = 0) -> Reply:
         """Give a page of the letters from a place on, one after the other; they have one size.
@@ -199,7 +196,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
     # -- the log
 
     def _check_size(self, size: int = 0) -> None:
-        """Let only a leader speak of the log: an older one would look like one taken back."""
+        """Answer only while this process leads: an older log would look like one that shrank."""
         if not self.leadership.leads:
             raise Problem("unavailable", "this process stands by, and does not know the log")
         if size > self.seen.size:
@@ -268,18 +265,19 @@ class BoardService(Service[BoardSettings, BoardStore]):
 
     def _restore(self) -> None:
         signed = self.store.rounds()
-        rounds: dict[bytes, Round] = {
-            digest: settle(read_signed(raw)) for digest, raw in signed.items()
-        }
-        history = [(rounds[digest], raw) for digest, raw in self.store.history()]
+        self.rounds = {digest: settle(read_signed(raw)) for digest, raw in signed.items()}
+        self._begin((self.rounds[digest], raw) for digest, raw in self.store.history())
+
+    def _begin(self, history: Iterable[tuple[Round, bytes]]) -> None:
+        board = Board(sign=self._sign, check=_check, letters_each=self.settings.letters_each)
+        board.restore(history)
         with self.lock:
-            each = self.settings.letters_each
-            self.log = Board.restore(history, sign=self._sign, check=_check, letters_each=each)
-        letters = Counter(round_.digest for round_, _ in history)
-        self.rounds = rounds
-        # The first of each round is its bulletin.
-        counts = {digest: count - 1 for digest, count in letters.items()}
-        self.seen = Seen(len(history), self.log.checkpoint(), counts)
+            self.log = board
+        self._see()
+
+    def _see(self) -> None:
+        """Let everything be seen that is on the board, which is on the disk now."""
+        self.seen = Seen(len(self.log), self.log.checkpoint(), self.log.counts())
         self._stale = False
 
     def _commit(self, items: Sequence[Item]) -> list[Placed | Refused]:
@@ -312,11 +310,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         faults.reach("board.write")
         self.store.append(fresh, at=self.seen.size, fence=self.leadership.fence)
         faults.reach("board.written")
-        letters = dict(self.seen.letters)
-        for digest, _ in fresh:
-            letters[digest] = letters.get(digest, -1) + 1
-        self.seen = Seen(self.seen.size + len(fresh), self.log.checkpoint(), letters)
-        self._stale = False
+        self._see()
 
     def _sign(self, message: bytes) -> bytes:
         return self.keyring.current.signing.sign(message)

@@ -1,7 +1,7 @@
 """The board's log under the eyes of witnesses: its checkpoint as a signed note, with cosignatures.
 
 The board hands every new checkpoint to the witnesses of its settings. A witness that is away delays
-nobody but the people who demand its word. SPEC section 17.
+nobody but the people who demand its word. SPEC section 18.
 """
 
 import asyncio

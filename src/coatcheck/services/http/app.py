@@ -43,6 +43,7 @@ Step = Callable[[], Coroutine[Any, Any, None]]
 P = TypeVar("P", bound=ProcessSettings)
 S = TypeVar("S", bound=Settings)
 T = TypeVar("T", bound=Store)
+R = TypeVar("R")
 
 
 class App(Generic[P]):
@@ -268,6 +269,10 @@ class Service(App[S], Generic[S, T]):
             if self.leadership.leads:
                 await self.attempt("look", self.step)
             await asyncio.sleep(self.settings.tick)
+
+    async def write(self, call: Callable[..., R], *given: Any) -> R:
+        """Have the store write something, under the token of this process, off the event loop."""
+        return await asyncio.to_thread(call, *given, fence=self.leadership.fence)
 
     def absent(self, what: str) -> Problem:
         """Say that something is not here; a process that stands by cannot know."""

@@ -1,7 +1,7 @@
 """The gateway of a role (RFC 9458, RFC 9540): opens what came through a relay and answers sealed.
 
 Knows what is asked, never who asks: it sees the relay's address. Its keys are in memory only, and
-each opens for two periods. Only routes that say `relayed` are served. SPEC section 16.
+each opens for two periods. Only routes that say `relayed` are served. SPEC section 17.
 """
 
 import re

@@ -2,12 +2,13 @@
 
 Has the face of `HttpClient`, so that a visit cannot tell them apart, and holds a connection to the
 relay only. The relay hands out the gateways' keys; the roles' signatures on them count. SPEC
-section 16.
+section 17.
 """
 
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 from coatcheck.errors import Misuse, Refused, Unavailable
@@ -30,7 +31,7 @@ from coatcheck.services.http.origins import Origin, apart, origin_of
 from coatcheck.services.http.problems import OHTTP_KEY
 from coatcheck.services.http.routes import JSON
 
-_HEADERS: Final = 1024
+_HEADERS: Final = 256
 """Bytes that what surrounds a content may take."""
 _LEVELS: Final = 3
 """How many sizes messages are leveled to; longer ones have their own."""
@@ -184,3 +185,8 @@ class RelayedClient:
 
 def _is_about_keys(answer: Answered) -> bool:
     return answer.status == 400 and OHTTP_KEY.encode() in answer.body
+
+
+def kept_relay(path: Path) -> str:
+    """Read the relay of an earlier visit with the same ticket, if there was one."""
+    return path.read_text(encoding="ascii") if path.exists() else ""

@@ -11,14 +11,15 @@ same bytes; whatever fails, no other and no less private way is tried. SPEC sect
 import asyncio
 import contextlib
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, Final, Self, TypeVar
 
+import msgspec
+
 from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
-from coatcheck.protocol.agreement import SignedTerms, TrustedTerms, accept
+from coatcheck.protocol.agreement import TrustedTerms, accept
 from coatcheck.protocol.client import Budget, Inbox, Invitation, Limit, examine
 from coatcheck.protocol.keyfiles import document, write_bytes
 from coatcheck.protocol.messages import Answer
@@ -28,23 +29,15 @@ from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedBulletin
-from coatcheck.services.http.client import BULK, Absent, HttpClient, NotTaken, patiently
-from coatcheck.services.person.board import BoardView, Peers
-from coatcheck.services.person.relayed import RelayedClient
+from coatcheck.services.http.client import Absent, HttpClient, NotTaken, patiently
+from coatcheck.services.person.board import BoardView, LettersFeed, Peers
+from coatcheck.services.person.offer import Offer
+from coatcheck.services.person.relayed import RelayedClient, kept_relay
 from coatcheck.services.person.retrieval import Retrieval, by_size
 from coatcheck.services.person.tickets import TicketFile
 
 _T = TypeVar("_T")
 _BYTES: Final = {"content-type": "application/octet-stream"}
-
-
-@dataclass(frozen=True)
-class Offer:
-    """What the shuffler tells of a round: the terms, where the board is, how many are there."""
-
-    signed: SignedTerms
-    board: str
-    status: dict[str, Any]
 
 
 class Visit:
@@ -78,19 +71,16 @@ class Visit:
         self._trusted = trusted
         self._own = peers is None
         self._relay = Path(f"{path}.relay")
-        self._peers = peers or self._connected(relay, ca)
+        relay = relay or kept_relay(self._relay)
+        self._peers: Peers = peers or HttpClient(ca=ca)
+        if relay and peers is None:
+            self._peers = RelayedClient(relay, first=self.url, trusted=trusted, ca=ca)
         self._offer = offer
         self._accepted: TrustedTerms | None = None
         self._kept = Path(f"{path}.offer")
+        self._feed: LettersFeed | None = None
         self._letters = 0
         self._maybe_sent = False
-
-    def _connected(self, relay: str, ca: str) -> Peers:
-        """Connect to the relay, if there is one or was one; else to the roles themselves."""
-        kept = self._relay.read_text(encoding="ascii") if self._relay.exists() else ""
-        if not (relay or kept):
-            return HttpClient(ca=ca)
-        return RelayedClient(relay or kept, first=self.url, trusted=self._trusted, ca=ca)
 
     async def __aenter__(self) -> Self:
         return self
@@ -187,10 +177,8 @@ class Visit:
         async def once() -> bytes:
             try:
                 return await self._peers.send(url, ticket.upload, headers=headers)
-            except NotTaken:
-                raise
-            except Unavailable:
-                self._maybe_sent = True
+            except Unavailable as away:
+                self._maybe_sent |= not isinstance(away, NotTaken)
                 raise
 
         try:
@@ -228,18 +216,34 @@ class Visit:
             lambda: self._shown(lambda: retrieval(view, ticket)), patience, growth=1.3
         )
         if isinstance(shown, VerifiedBulletin):
-            return client.collect(ticket, shown, ledger=ledger)
+            return self.open(shown, ledger=ledger)
         client.settle(ticket, shown.heading, ledger=ledger)
         return client.open_entry(ticket, shown.entry)
+
+    def open(self, bulletin: VerifiedBulletin, *, ledger: Budget | None = None) -> Answer:
+        """Open your answer on the bulletin."""
+        return client.collect(self.ticket, bulletin, ledger=ledger)
 
     async def write(self, body: bytes, *, to: bytes, patience: float = 60.0) -> None:
         """Write a letter to a partner's contact and post it on the board."""
         await self._know_terms()
         posting, after = client.write(self.ticket, body, to=to, round_=self.round)
         # The ticket first: a counter that was used must never be used again.
-        self._file.update(after)
-        url = f"{self._at_board}/letters"
-        raw = await patiently(lambda: self._peers.send(url, posting, headers=_BYTES), patience)
+        self.keep(after)
+        raw = await self.post([posting], patience=patience)
+        await self.check_posted(posting, raw, patience=patience)
+
+    def keep(self, ticket: Ticket) -> None:
+        """Store the ticket after letters were written or read."""
+        self._file.update(ticket)
+
+    async def post(self, postings: Sequence[bytes], *, patience: float = 60.0) -> bytes:
+        """Post letters that the stored ticket accounts for; return the board's answer."""
+        url, body = f"{self._at_board}/letters", b"".join(postings)
+        return await patiently(lambda: self._peers.send(url, body, headers=_BYTES), patience)
+
+    async def check_posted(self, posting: bytes, raw: bytes, *, patience: float = 60.0) -> None:
+        """Check by the board's answer that its log has a letter."""
         view = self._view()
         try:
             await patiently(lambda: view.check_letter(posting, raw), patience)
@@ -252,11 +256,29 @@ class Visit:
         """Fetch the letters, all of the round or through a relay yours, and read those to you."""
         await self._know_terms()
         await self._view().follow()
-        postings = await self._postings()
-        inbox = client.read(self.ticket, postings, self.round)
-        self._file.update(inbox.ticket)
-        self._letters += len(postings)
+        feed = self.feed
+        if isinstance(self._peers, RelayedClient):  # it hides whose letters are asked for
+            feed = self._letters_at(f"/letters/{self.ticket.keys.address.hex()}")
+        await feed.update()
+        inbox = client.read(self.ticket, feed.postings[self._letters :], self.round)
+        self.keep(inbox.ticket)
+        self._letters = len(feed.postings)
         return inbox
+
+    @property
+    def feed(self) -> LettersFeed:
+        """The letters of the round; give several visits the same one to fetch them once."""
+        if self._feed is None:
+            self._feed = self._letters_at("/letters")
+        return self._feed
+
+    @feed.setter
+    def feed(self, shared: LettersFeed) -> None:
+        self._feed = shared
+
+    def _letters_at(self, path: str) -> LettersFeed:
+        size = posting_size(self.round)
+        return LettersFeed(self._at_board + path, size=size, peers=self._peers)
 
     # -- what the visit knows
 
@@ -290,7 +312,7 @@ class Visit:
     def _level(self) -> None:
         """Have all messages of the round through a relay at the size that its terms need."""
         if isinstance(self._peers, RelayedClient):
-            self._peers.level(len(document(self._known_offer)))
+            self._peers.level(len(msgspec.json.encode(self._known_offer)))
 
     def _stored_offer(self) -> Offer | None:
         """Read what was kept beside the ticket; without a ticket it is of no round."""
@@ -322,15 +344,3 @@ class Visit:
                 raise Refused(
                     "the round was abandoned: too few took part, nothing left the shuffler"
                 )
-
-    async def _postings(self) -> list[bytes]:
-        """Fetch the letters that are new, page by page; an empty page is the last."""
-        size, found = posting_size(self.round), list[bytes]()
-        where = f"{self._at_board}/letters"
-        if isinstance(self._peers, RelayedClient):
-            where += f"/{self.ticket.keys.address.hex()}"
-        while raw := await self._peers.get(f"{where}?since={self._letters + len(found)}"):
-            found += [raw[at : at + size] for at in range(0, len(raw), size)]
-            if len(found) * size > BULK:
-                raise Refused(f"{where} does not end: more letters than {BULK} bytes are not read")
-        return found

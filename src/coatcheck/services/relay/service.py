@@ -2,7 +2,7 @@
 
 Knows who asks and which role is asked, never what; keeps and logs neither. It forwards the body
 and its media type and nothing of the connection. One list of keys per gateway serves everybody, so
-that no gateway can give each person a key of their own. SPEC section 16.
+that no gateway can give each person a key of their own. SPEC section 17.
 """
 
 import time

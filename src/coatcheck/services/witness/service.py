@@ -1,7 +1,7 @@
 """The witness as a service: follows boards, and cosigns what it has seen only grow.
 
 Knows the boards' keys and the last checkpoint of each, nothing of people or rounds. A checkpoint is
-on the disk before its cosignature leaves, so that no crash makes it cosign a fork. SPEC section 17.
+on the disk before its cosignature leaves, so that no crash makes it cosign a fork. SPEC section 18.
 """
 
 import asyncio
