@@ -18,7 +18,7 @@ from coatcheck.randomizers.prior import Prior
 _CLOSE: Final = 0.005
 _LEAST: Final = 0.01
 _MOST: Final = 16.0
-# How far one looks at a time from a guess, in logs.
+# How far one looks from a guess at first, in logs; then twice as far each time.
 _STRIDE: Final = 1.2
 
 
@@ -138,16 +138,17 @@ def _crossing(
 ) -> float | None:
     """Find about where a function falls to a target, from a guess on; none if it never does."""
     left = right = min(max(start, low), high)
+    stride = _STRIDE
     if falling(left) <= target:
         while falling(left) <= target:
             if left == low:
                 return low
-            left, right = max(low, left - _STRIDE), left
+            left, right, stride = max(low, left - stride), left, 2 * stride
     else:
         while falling(right) > target:
             if right == high:
                 return None
-            left, right = right, min(high, right + _STRIDE)
+            left, right, stride = right, min(high, right + stride), 2 * stride
     from scipy.optimize import brentq  # noqa: PLC0415 - slow to import, and seldom needed
 
     return float(brentq(lambda x: falling(x) - target, left, right, xtol=_CLOSE / 2, rtol=1e-6))

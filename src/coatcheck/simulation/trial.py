@@ -32,6 +32,7 @@ from coatcheck.planning import Group, GroupPlan, Recommendation, plan
 from coatcheck.planning.search import usual_delta
 from coatcheck.protocol.server import numbers
 from coatcheck.randomizers import Decode, Goal, Prior
+from coatcheck.randomizers.informed import misses
 from coatcheck.randomizers.reading import LEARNED, read
 from coatcheck.simulation.round import Outcome, simulate, view
 from coatcheck.tasks.distances import scale_of
@@ -228,12 +229,21 @@ def run_trial(
     entropy = seeded(seed)
     outcome = simulate(plans, values, task=task, entropy=entropy, name="trial", prior=prior)
     told = [(row, other) for row, told in enumerate(outcome.partners(0)) for _, other in told]
+    service = measure(told, values, task=task, box=box, entropy=entropy)
+    seen, errors, unlearned = view(outcome, "server"), [], []
+    for group, (rows, made) in enumerate(zip(values, outcome.groups, strict=True)):
+        owners = [outcome.whose[address][1] for address in seen.addresses[group]]
+        how, reports = outcome.round.terms.groups[group].decode, seen.reports[group]
+        estimates = numbers(made.randomizer, reports, cast("Decode", how), prior=prior)
+        errors.append(misses(box, estimates, rows[owners]))
+        if how in LEARNED and not read(made.randomizer, reports, prior=prior).learned:
+            unlearned.append(made.name)
     return Trial(
         outcome=outcome,
         box=box,
-        errors=_errors(outcome, values, box=box, prior=prior),
-        service=measure(told, values, task=task, box=box, entropy=entropy),
-        unlearned=_unlearned(outcome, prior),
+        errors=tuple(errors),
+        service=service,
+        unlearned=tuple(unlearned),
     )
 
 
@@ -242,12 +252,6 @@ def _check_inside(rows: Floats, name: str, *, box: Box, clamp: bool) -> None:
         box.snap(rows, clamp=clamp)
     except OutsideDomain as error:
         raise OutsideDomain(f"group {name!r}, {error}") from None
-
-
-def distances(here: Floats, there: Floats, box: Box) -> Floats:
-    """Return how far rows are apart, in the box's unit."""
-    scale = np.array(scale_of(box) or (1.0,) * box.dimension)
-    return np.asarray(np.linalg.norm((here - there) * scale, axis=1))
 
 
 def measure(
@@ -266,7 +270,7 @@ def measure(
     radius = getattr(task, "radius", None)
 
     def quality(one: NDArray[np.int64], other: NDArray[np.int64]) -> Quality:
-        apart = distances(values[0][one], values[-1][other], box)
+        apart = misses(box, values[0][one], values[-1][other])
         some = len(apart) > 0
         return Quality(
             served=len(np.unique(one)),
@@ -281,26 +285,3 @@ def measure(
         without_noise=quality(first.owners(), first.indices),
         at_random=quality(people, entropy.below(len(values[-1]), len(people))),
     )
-
-
-def _unlearned(outcome: Outcome, prior: Prior | None) -> tuple[str, ...]:
-    reports = view(outcome, "server").reports
-    terms = outcome.round.terms.groups
-    return tuple(
-        of.name
-        for of, made, seen in zip(terms, outcome.groups, reports, strict=True)
-        if of.decode in LEARNED and not read(made.randomizer, seen, prior=prior).learned
-    )
-
-
-def _errors(
-    outcome: Outcome, values: Sequence[Floats], *, box: Box, prior: Prior | None
-) -> tuple[Floats, ...]:
-    seen = view(outcome, "server")
-    found = []
-    for group, (rows, made) in enumerate(zip(values, outcome.groups, strict=True)):
-        owners = [outcome.whose[address][1] for address in seen.addresses[group]]
-        how = outcome.round.terms.groups[group].decode
-        estimates = numbers(made.randomizer, seen.reports[group], cast("Decode", how), prior=prior)
-        found.append(distances(rows[owners], estimates, box))
-    return tuple(found)
