@@ -158,7 +158,7 @@ class _Round:
         names = [Upload.decode(raw, self.round) for raw in self.uploads]
         held = [{u.id: u.body for u in names if u.group == group} for group in (0, 1)]
         shuffler, opening = self._shuffler(), self.cast.shufflers[0].opening
-        entries = [group[::-1] for group in self.bulletin.entries]
+        entries = [list(reversed(group)) for group in self.bulletin.entries]
         tallies = Batch.decode(self.batch, self.round).tallies
 
         def order() -> None:

@@ -12,7 +12,7 @@ from coatcheck.protocol.board import Board
 from coatcheck.protocol.client import Invitation, Limit, examine
 from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.envelope import Purpose, binding, seal
-from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey
+from coatcheck.protocol.keys import KeyPairs, VerifyingKey
 from coatcheck.protocol.messages import encode_letter
 from coatcheck.protocol.notices import Posting
 from coatcheck.protocol.server import Server
@@ -158,8 +158,7 @@ def posting_counted(round_: Round, *, writer: KeyPairs, reader: KeyPairs, counte
     text = bytearray(
         encode_letter(
             round_,
-            sender=Contact.decode(round_.suite, writer.contact_raw),
-            signing=writer.signing,
+            sender=writer,
             recipient=reader.address,
             counter=0,
             body=b"hi",

@@ -54,8 +54,8 @@ def test_an_address_gets_so_many_letters() -> None:
     back = client.write(ticket, b"back", to=to, round_=SMALL.round)[0]
     assert board.post(back, SMALL.round) == 3
     history = [(SMALL.round, raw) for raw in (BULLETIN, first, second, back)]
-    sign = SMALL.roles.board.signing.sign
-    again = Board.restore(history, sign=sign, check=check, letters_each=1)
+    again = Board(sign=SMALL.roles.board.signing.sign, check=check, letters_each=1)
+    again.restore(history)
     assert again.letters(SMALL.round.digest) == [first, second, back]
     with pytest.raises(Crowded):
         again.post(more, SMALL.round)
@@ -213,9 +213,6 @@ def test_a_restored_board_signs_the_same_root() -> None:
     """From its history the board comes back with every place and proof."""
     texts = [letter(n) for n in range(3)]
     board = shown(*texts)
-    again = Board.restore(
-        [(SMALL.round, raw) for raw in (BULLETIN, *texts)],
-        sign=SMALL.roles.board.signing.sign,
-        check=check,
-    )
+    again = SMALL.board()
+    again.restore((SMALL.round, raw) for raw in (BULLETIN, *texts))
     assert again.checkpoint() == board.checkpoint()

@@ -127,6 +127,28 @@ def test_both_heroes_of_the_taxi_demo_say_the_same(tmp_path: Path) -> None:
     assert_nothing_left(tmp_path)
 
 
+@pytest.mark.parametrize(
+    "words", [("taxi", "--candidates", "3"), ("friends", "--settle")], ids=["taxi", "friends"]
+)
+def test_candidates_settle_by_letter(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Both sides of a pair say the same, and words come from partners; nothing is left."""
+    found = summary_of(tmp_path, *words, "--people", "24", "--epsilon", "4")
+    service = found["service"]
+    assert set(service) == {"private", "settled", "without_noise", "at_random"}
+    for row in service.values():
+        assert {"mean_distance", "median_distance", "within"} <= set(row)
+    settled = service["settled"]
+    if words[0] == "taxi":
+        assert 0 < settled["pairs"] == settled["served"] <= 10
+        assert found["letters"]["read"] == 2 * settled["pairs"]
+    else:
+        assert found["letters"]["read"] == settled["pairs"]
+        assert not settled["pairs"] or settled["within"] > 0.8
+    for hero in found["heroes"]:
+        assert len(hero["got_letters"]) == len(hero["partners"])
+    assert_nothing_left(tmp_path)
+
+
 def test_friends_are_told_of_at_most_five_others(tmp_path: Path) -> None:
     """Nobody is told of themselves, and no list is longer than the terms say."""
     found = summary_of(tmp_path, "friends", "--people", "40")

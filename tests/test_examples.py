@@ -10,7 +10,12 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 @pytest.mark.parametrize(
     ("name", "told"),
-    [("taxi", "drivers have a rider"), ("friends", "neighbours are near"), ("learning", "round 2")],
+    [
+        ("taxi", "drivers have a rider"),
+        ("friends", "neighbours are near"),
+        ("learning", "round 2"),
+        ("questions", "groups: people named are"),
+    ],
 )
 def test_example_runs(
     name: str, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

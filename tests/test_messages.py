@@ -153,14 +153,7 @@ def test_an_altered_answer_is_malformed_or_another_answer(
 
 def letter(body: bytes = b"at the corner") -> bytes:
     """Let Alice write to Bob."""
-    return encode_letter(
-        ROUND,
-        sender=contact(ALICE),
-        signing=ALICE.signing,
-        recipient=BOB.address,
-        counter=7,
-        body=body,
-    )
+    return encode_letter(ROUND, sender=ALICE, recipient=BOB.address, counter=7, body=body)
 
 
 def test_letters_round_trip_at_one_size() -> None:

@@ -121,22 +121,37 @@ def _files(folder: Path) -> list[str]:
     return [str(folder / f"{name}.csv") for name in GROUPS]
 
 
-def test_the_command_prints_one_document(tmp_path: Path) -> None:
-    """With --json the same seed gives the same figures, and they are the library's."""
+def test_the_command_prints_one_document(tmp_path: Path, evening: Trial) -> None:
+    """With --json the same seed gives the same figures as the library."""
     arguments = ["simulate", *_files(tmp_path), "--epsilon", "2", "--delta", "1e-4", "--json"]
-    documents = []
-    for _ in range(2):
-        result = CliRunner().invoke(main, [*arguments, "--seed", "5"])
-        assert result.exit_code == 0, result.output
-        document = json.loads(result.stdout)
-        document.pop("seconds")
-        documents.append(document)
-    assert documents[0] == documents[1]
-    assert documents[0]["simulation"] is True
-    assert documents[0]["private"]["within"] is None
-    (warning,) = documents[0]["warnings"]
+    result = CliRunner().invoke(main, [*arguments, "--seed", "5"])
+    assert result.exit_code == 0, result.output
+    document = json.loads(result.stdout)
+    private = evening.service.private
+    assert document["private"]["mean_distance"] == private.mean_distance
+    assert document["private"]["pairs"] == private.pairs
+    assert document["simulation"] is True
+    assert document["private"]["within"] is None
+    (warning,) = document["warnings"]
     assert warning.startswith("partners are nearer to chance than to what true places would give")
-    assert [group["name"] for group in documents[0]["groups"]] == ["riders", "drivers"]
+    assert [group["name"] for group in document["groups"]] == ["riders", "drivers"]
+
+
+def test_candidates_settle_in_the_simulation(tmp_path: Path) -> None:
+    """Settling brings partners nearer, everybody has at most one, and the table shows it."""
+    arguments = ["simulate", *_files(tmp_path), "--epsilon", "2", "--seed", "5"]
+    asked = [*arguments, "--candidates", "5", "--settle"]
+    result = CliRunner().invoke(main, [*asked, "--json"])
+    assert result.exit_code == 0, result.output
+    service = json.loads(result.stdout)["service"]
+    settled = service["settled"]
+    assert 70 <= settled["served"] == settled["pairs"] <= 80
+    assert service["without_noise"]["mean_distance"] < settled["mean_distance"]
+    assert settled["mean_distance"] < service["private"]["mean_distance"]
+    assert settled["within"] > service["private"]["within"]
+    alone = CliRunner().invoke(main, [*arguments, "--settle"])
+    assert alone.exit_code == 2
+    assert "give --candidates 5" in alone.output
 
 
 def test_the_command_prints_a_stamp_tables_and_the_promise(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import hashlib
 import os
 import threading
 from abc import ABC, abstractmethod
+from functools import cache
 from typing import ClassVar
 
 import numpy as np
@@ -112,8 +113,7 @@ class _System(Entropy):
     secure = True
 
     def __init__(self) -> None:
-        super().__init__()
-        self._key = os.urandom(_KEY_BYTES)
+        self._start_anew()
         # A forked child would otherwise repeat its parent's noise.
         os.register_at_fork(after_in_child=self._start_anew)
 
@@ -162,14 +162,10 @@ def public(seed: str, *, start: int, stop: int) -> bytes:
     return stream.update(bytes(skip + stop - start))[skip:]
 
 
-_SYSTEM: list[_System] = []
-
-
+@cache
 def system() -> Entropy:
     """Return the process's source for people: ChaCha20 keyed by the operating system."""
-    if not _SYSTEM:
-        _SYSTEM.append(_System())
-    return _SYSTEM[0]
+    return _System()
 
 
 def seeded(seed: int) -> Entropy:

@@ -1,8 +1,10 @@
 """Everything that can go wrong, told to the reader.
 
-There are two kinds: `Misuse` is ours to mend (a wrong argument, a wrong order of calls),
-`Refused` is the world's (terms weaker than asked, a budget that is gone, bytes that do not
-decode). A message says what happened, why it matters and what to do: lower case, no full stop.
+There are two kinds. `Misuse` is the caller's mistake (a wrong argument, a wrong order of calls).
+`Refused` is about what came from elsewhere (terms weaker than asked, a budget that is spent, bytes
+that do not decode).
+
+A message says what happened, why it matters and what to do: lower case, no full stop.
 """
 
 from typing import Final
@@ -21,7 +23,7 @@ class Refused(Error):
 
 
 class OutsideDomain(Misuse):
-    """A value is not where values live; it was not moved, because that has to be asked for."""
+    """A value is outside the domain; it was not moved inside, because you have to ask for that."""
 
 
 class Malformed(Refused):
@@ -29,11 +31,11 @@ class Malformed(Refused):
 
 
 class BadKey(Refused):
-    """A public key is not canonical or of small order, so sealing or checking with it is void."""
+    """A public key is not canonical or has small order: it must not be used."""
 
 
 class Unsealable(Refused):
-    """A seal does not open: other key, round or group, or altered bytes; one error for all."""
+    """A seal does not open: another key, round or group, or altered bytes; one error for all."""
 
 
 class BadSignature(Refused):
@@ -61,4 +63,4 @@ class Fenced(Error):
 
 
 SHAPELESS: Final = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
-"""What an object made of somebody's JSON may raise: its own checks are for numbers, not shapes."""
+"""What making an object from a stranger's JSON may raise besides our own errors."""

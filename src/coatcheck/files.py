@@ -11,10 +11,10 @@ from pathlib import Path
 def replace_file(path: Path, raw: bytes, *, mode: int) -> None:
     """Write a file beside its place, then move it there; an `OSError` leaves the old one.
 
-    *Guarantee:* when this returns, the bytes and the name are on disk. A full disk, which takes
-    a part of the bytes and says so only by the count, is an error like any other.
+    *Guarantee:* when this returns, the bytes and the name are on disk. A disk that takes only some
+    of the bytes is an error too.
     """
-    # Named by process and thread, so that what a crash left there is nobody's in use.
+    # Named by process and thread: a file of this name is what a crash left, and nobody uses it.
     fresh = path.with_name(f".{path.name}.{os.getpid()}.{threading.get_ident()}")
     fresh.unlink(missing_ok=True)
     try:

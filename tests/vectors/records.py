@@ -5,11 +5,9 @@ import struct
 from dataclasses import replace
 
 from coatcheck.protocol.envelope import Purpose, binding
-from coatcheck.protocol.keys import Contact
 from coatcheck.protocol.messages import Answer, Partner, encode_answer, encode_letter, encode_report
 from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin, Checkpoint, Posting
 from coatcheck.protocol.parcels import Batch, Receipt, Tally, Upload
-from coatcheck.protocol.suites import CLASSICAL
 from vectors import kinds
 from vectors.kinds import ALICE, BOARD, BOB, SERVER, SHUFFLER, Case, pairs
 from vectors.writing import case, flip, seal, wrong
@@ -217,11 +215,11 @@ def boards() -> list[Case]:
 
 
 def _letter(writer: int, reader: int, signer: int) -> bytes:
-    round_ = kinds.the_round()
+    round_, sender = kinds.the_round(), pairs(writer)
+    sender.signing = pairs(signer).signing
     text = encode_letter(
         round_,
-        sender=Contact.decode(CLASSICAL, pairs(writer).contact_raw),
-        signing=pairs(signer).signing,
+        sender=sender,
         recipient=pairs(reader).address,
         counter=3,
         body=b"at the corner",

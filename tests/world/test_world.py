@@ -51,9 +51,8 @@ class World(People):
             stored = msgspec.msgpack.decode(raw, type=ServerState)
             self.server = Server(round_, keys=roles.server, task=self.small.task, state=stored)
         else:
-            self.board = Board.restore(
-                [(round_, raw) for raw in self.history], sign=roles.board.signing.sign, check=check
-            )
+            self.board = Board(sign=roles.board.signing.sign, check=check)
+            self.board.restore((round_, raw) for raw in self.history)
 
     @rule()
     def close_at_any_time(self) -> None:

@@ -16,16 +16,19 @@ function matching({ capacity = [1, 1], candidates = 1 }, [riders, drivers]) {
   return [[0, Math.min(told[0], drivers)], [Math.min(told[1], riders), 0]];
 }
 
-function neighbours({ limit = 16 }, [people]) {
-  if (!natural(limit)) throw new Refused("the terms give no limit of neighbours");
-  return [[Math.max(0, Math.min(limit, people - 1))]];
+function others(most, people) {
+  if (!natural(most)) throw new Refused("the terms do not say how many others an answer names");
+  return [[Math.max(0, Math.min(most, people - 1))]];
 }
 
 // For each task how many groups it has, and how many of group h an answer in group g can expose.
 const TASKS = {
   download: [1, (_, [people]) => [[Math.max(0, people - 1)]]],
+  groups: [1, ({ size = 4 }, [people]) => others(size - 1, people)],
   learning: [1, () => [[0]]],
-  neighbours: [1, neighbours],
+  neighbours: [1, ({ limit = 16 }, [people]) => others(limit, people)],
+  similar: [1, ({ limit = 5 }, [people]) => others(limit, people)],
+  standing: [1, () => [[0]]],
   "least-cost-matching": [2, matching],
   "maximum-matching": [2, matching],
 };

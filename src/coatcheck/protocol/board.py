@@ -1,8 +1,8 @@
-"""The board: append-only and public; it shows bulletins and letters and understands nothing.
+"""The board: append-only and public. It shows bulletins and letters and opens none of them.
 
 It is given a way to sign and a way to check signatures, holds no key that opens, and cannot
 import one. Everything it ever showed is a leaf of one log; its checkpoints and proofs let
-anybody find out that it shows two faces. SPEC section 9.
+anybody find out if it shows different things to different people. SPEC section 9.
 """
 
 from collections import Counter
@@ -52,27 +52,18 @@ class Board:
         self._rounds: dict[bytes, _Shown] = {}
         self._places: dict[bytes, int] = {}
 
-    @classmethod
-    def restore(
-        cls,
-        history: Iterable[tuple[Round, bytes]],
-        *,
-        sign: Sign,
-        check: Check,
-        letters_each: int | None = None,
-    ) -> "Board":
-        """Build the board again from everything it showed, in order (bulletins and letters).
+    def restore(self, history: Iterable[tuple[Round, bytes]]) -> None:
+        """Show everything again that an earlier board showed, in order (bulletins and letters).
 
         What was shown stays, also where fewer letters are allowed now.
         """
-        board = cls(sign=sign, check=check)
+        letters_each, self.letters_each = self.letters_each, None
         for round_, raw in history:
-            if round_.digest in board._rounds:
-                board.post(raw, round_)
-            else:
-                board.publish(raw, round_)
-        board.letters_each = letters_each
-        return board
+            (self.post if round_.digest in self._rounds else self.publish)(raw, round_)
+        self.letters_each = letters_each
+
+    def __len__(self) -> int:
+        return len(self._log)
 
     def publish(self, raw: bytes, round_: Round) -> int:
         """Show the bulletin of a round and return its place in the log; again, the same place."""
@@ -103,6 +94,10 @@ class Board:
         shown.received[posting.recipient] += 1
         self._places[raw] = self._log.append(LETTER_LEAF + raw)
         return self._places[raw]
+
+    def counts(self) -> dict[bytes, int]:
+        """How many letters each round has whose bulletin is on the board."""
+        return {digest: len(shown.letters) for digest, shown in self._rounds.items()}
 
     def bulletin(self, digest: bytes) -> bytes:
         """Return the whole bulletin of a round, as published."""

@@ -66,7 +66,7 @@ def unseal(sealed: bytes, *, key: OpeningKey, bound: bytes) -> bytes:
 
 
 class Bulk:
-    """Seals and opens many at once, one after the other; a driver may hand in one with more hands.
+    """Seals and opens many, one after the other; a driver may pass one that uses more processes.
 
     HPKE holds the interpreter's lock, so threads do not help: processes do.
     """

@@ -36,26 +36,18 @@ _P: Final = 2**255 - 19
 _MLKEM_SIZE: Final = 1184
 # Points of order 1, 2, 4 and 8, on the curve and its twist, in canonical encoding; the other
 # encodings are refused for not being canonical. Sealing to one fails and would stop a round.
-_LOW_ORDER_U: Final = frozenset(
-    (
-        0,
-        1,
-        _P - 1,
-        _little("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
-        _little("5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"),
-    )
-)
+_LOW_ORDER_U: Final = {
+    *(0, 1, _P - 1),
+    _little("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
+    _little("5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"),
+}
 # The y of the eight points of small order, whatever the sign of x: under such a key one fixed
 # signature (R = identity, S = 0) passes for every message.
-_SMALL_ORDER_Y: Final = frozenset(
-    (
-        0,
-        1,
-        _P - 1,
-        _little("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"),
-        _little("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a"),
-    )
-)
+_SMALL_ORDER_Y: Final = {
+    *(0, 1, _P - 1),
+    _little("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"),
+    _little("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a"),
+}
 
 
 def _curve_point(raw: bytes) -> X25519PublicKey:
@@ -126,7 +118,7 @@ def check_signed(record: Signed, verifying: str) -> None:
 
 
 class _Secret:
-    """What never leaves by accident: no printing, no pickling; equality is identity."""
+    """A secret: it does not print, it does not pickle, and it equals only itself."""
 
     def __reduce__(self) -> NoReturn:
         raise Misuse("a private key is not pickled: let the worker load it from its own key file")

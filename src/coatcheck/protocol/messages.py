@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coatcheck.errors import Malformed, Misuse, Refused
-from coatcheck.protocol.keys import Contact, SigningKey
+from coatcheck.protocol.keys import Contact, KeyPairs
 from coatcheck.protocol.records import VERSION, Layout
 from coatcheck.protocol.suites import SIGNATURE_SIZE, Suite
 from coatcheck.protocol.terms import LETTER_FIXED, REPORT_HEAD, Round
@@ -142,12 +142,6 @@ class Answer:
     second: tuple[Partner, ...] = ()
 
 
-def partner_size(round_: Round, group: int, *, located: bool) -> int:
-    """Bytes that one partner of a group takes in an answer."""
-    place = round_.terms.groups[group].payload_size if located else 0
-    return 1 + round_.suite.contact_size + place
-
-
 def encode_answer(answer: Answer, *, size: int) -> bytes:
     """Write an answer and pad it to the group's size: how much it holds must not show."""
     numbers, named = answer.values + answer.shared, answer.partners + answer.second
@@ -184,8 +178,8 @@ def decode_answer(raw: bytes, round_: Round) -> Answer:
         at = end
         if at >= len(raw) or raw[at] >= len(round_.terms.groups):
             raise Malformed("this answer is cut off, or names a group that the round has not")
-        end = at + partner_size(round_, raw[at], located=kind == LOCATED)
         keys = at + 1 + round_.suite.contact_size
+        end = keys + (round_.terms.groups[raw[at]].payload_size if kind == LOCATED else 0)
         partners.append(Partner(raw[at], raw[at + 1 : keys], raw[keys:end]))
     _check_padding(raw, end)
     first = count - shared
@@ -211,13 +205,7 @@ def _signed_letter(round_: Round, *, sender: bytes, recipient: bytes, rest: byte
 
 
 def encode_letter(
-    round_: Round,
-    *,
-    sender: Contact,
-    signing: SigningKey,
-    recipient: bytes,
-    counter: int,
-    body: bytes,
+    round_: Round, *, sender: KeyPairs, recipient: bytes, counter: int, body: bytes
 ) -> bytes:
     """Write a letter with its signature inside, bound to round, sender, recipient and counter."""
     room = round_.terms.letter_size
@@ -227,7 +215,7 @@ def encode_letter(
         raise Misuse(f"counters of letters go from 0 to {COUNTER_LIMIT}, this one is {counter}")
     rest = struct.pack(">QH", counter, len(body)) + body.ljust(room, b"\0")
     text = _signed_letter(round_, sender=sender.address, recipient=recipient, rest=rest)
-    return bytes((VERSION,)) + sender.raw + rest + signing.sign(text)
+    return bytes((VERSION,)) + sender.contact_raw + rest + sender.signing.sign(text)
 
 
 def decode_letter(raw: bytes, round_: Round, *, recipient: bytes) -> Letter:

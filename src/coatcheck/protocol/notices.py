@@ -1,8 +1,8 @@
 """Notices: what hangs on the board for everybody to see, and its byte layouts.
 
 Bulletins (one sealed answer per address), postings (sealed letters) and checkpoints (the board's
-signed word on all it ever showed). Everything here can be read without a key and none of it can
-be opened with this file. SPEC sections 8 and 9.
+signature over all it ever showed). Everything here can be read without a key, and this file opens
+none of it. SPEC sections 8 and 9.
 """
 
 from bisect import bisect_left
@@ -78,12 +78,7 @@ class Bulletin:
 
     @classmethod
     def compose(
-        cls,
-        entries: Sequence[Sequence[bytes]],
-        *,
-        outcome: int,
-        digest: bytes,
-        tallies: Sequence[Tally],
+        cls, entries: list[list[bytes]], outcome: int, digest: bytes, tallies: Sequence[Tally]
     ) -> "Bulletin":
         """Sort the entries and compute their root; the heading is still to be signed."""
         ordered = tuple(tuple(sorted(group)) for group in entries)
@@ -165,7 +160,7 @@ def posting_size(round_: Round) -> int:
 
 @dataclass(frozen=True)
 class Checkpoint(Signed):
-    """The board's signed word: so many things were shown, and this is the root over them."""
+    """The board's signature over its log: how many things it showed, and the root over them."""
 
     label = b"coatcheck/v1/checkpoint\0"
     size: int

@@ -1,4 +1,4 @@
-"""Parcels: closed things on their way, and the few bytes outside them.
+"""Parcels: what travels sealed, and the few bytes outside the seals.
 
 Uploads and receipts between a person and the first shuffler, batches between shufflers and to
 the server. Everything here can be read without a key, and says nothing about what is inside:
@@ -113,7 +113,7 @@ class Upload(Struct, frozen=True):
 
 @dataclass(frozen=True)
 class Receipt(Signed):
-    """A shuffler's word that it holds exactly these bytes for this round."""
+    """A shuffler's signature that it holds exactly these bytes for this round."""
 
     label = b"coatcheck/v1/receipt\0"
     digest: bytes

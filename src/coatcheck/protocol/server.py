@@ -18,7 +18,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from coatcheck import tasks
-from coatcheck.domains import Categories
+from coatcheck.domains import Ball, Box, Categories
 from coatcheck.errors import BadKey, Misuse, Refused
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
 from coatcheck.protocol.keys import Contact, KeyPairs
@@ -43,7 +43,7 @@ from coatcheck.randomizers import (
     Randomizer,
     from_params,
 )
-from coatcheck.randomizers.reading import LEARNED
+from coatcheck.randomizers.reading import LEARNED, believed
 
 
 class Phase(Enum):
@@ -161,7 +161,8 @@ class Server:
         after = MOVES.after(self.phase, "answer" if enough else "refuse")
         entries = self._entries(opened) if enough else [[] for _ in opened]
         outcome = ANSWERED if enough else REFUSED
-        bulletin = _bulletin(entries, tallies, outcome, round_=self.round, keys=self._keys)
+        draft = Bulletin.compose(entries, outcome, self.round.digest, tallies)
+        bulletin = draft.signed(self._keys.signing.sign).encode()
         self.state.phase, self.state.bulletin = after, bulletin
         return bulletin
 
@@ -183,10 +184,13 @@ class Server:
         kept: list[int] = []
         contacts: list[Contact] = []
         for row in range(len(plain)):
-            reason = _fault(table, row, possible=bool(possible[row]))
-            contact = None if reason else self._contact(table.contacts[row].tobytes())
-            if contact is None:
-                tally = tally.drop(reason or "bad-key")
+            contact = self._contact(table.contacts[row].tobytes())
+            if not table.well_formed[row]:
+                tally = tally.drop("malformed")
+            elif not possible[row]:
+                tally = tally.drop("out-of-domain")
+            elif contact is None:
+                tally = tally.drop("bad-key")
             elif contact.address in taken:
                 tally = tally.drop("duplicate-address")
             else:
@@ -215,7 +219,15 @@ class Server:
             )
         ]
         notes = [group.notes for group in opened]
-        found = tasks.answer(self.task, estimates, notes=notes)
+        beliefs = None
+        if isinstance(self.task, tasks.ReadsBeliefs) and self.task.reads_beliefs:
+            beliefs = [
+                belief(randomizer, group.reports, prior=self._priors.get(of.name))
+                for randomizer, group, of in zip(
+                    self.randomizers, opened, self.round.terms.groups, strict=True
+                )
+            ]
+        found = tasks.answer(self.task, estimates, notes=notes, beliefs=beliefs)
         return [self._seal(number, answers, opened) for number, answers in enumerate(found)]
 
     def _seal(self, number: int, answers: tasks.Answers, opened: Sequence[Opened]) -> list[bytes]:
@@ -252,18 +264,7 @@ class Server:
 def refusal(raw: bytes, *, round_: Round, keys: KeyPairs) -> bytes:
     """Make the bulletin of a batch that its task cannot answer, so that people are told."""
     tallies = Batch.decode(raw, round_).tallies
-    return _bulletin([[] for _ in tallies], tallies, REFUSED, round_=round_, keys=keys)
-
-
-def _bulletin(
-    entries: list[list[bytes]],
-    tallies: Sequence[Tally],
-    outcome: int,
-    *,
-    round_: Round,
-    keys: KeyPairs,
-) -> bytes:
-    draft = Bulletin.compose(entries, outcome=outcome, digest=round_.digest, tallies=tallies)
+    draft = Bulletin.compose([[] for _ in tallies], REFUSED, round_.digest, tallies)
     return draft.signed(keys.signing.sign).encode()
 
 
@@ -289,10 +290,18 @@ def numbers(
     return np.asarray(randomizer.estimate(reports, how, prior=prior), dtype=np.float64)
 
 
-def _fault(table: ReportTable, row: int, *, possible: bool) -> str | None:
-    if not table.well_formed[row]:
-        return "malformed"
-    return None if possible else "out-of-domain"
+def belief(
+    randomizer: Randomizer, reports: NDArray[np.int64], *, prior: Prior | None = None
+) -> tasks.Belief:
+    """Say where the values behind reports can have been, by the density that the batch shows."""
+    domain = randomizer.domain
+    if not isinstance(domain, Box | Ball) or not randomizer.learns:
+        raise Refused(
+            f"reports of {randomizer.name} on this domain cannot be read by where people are:"
+            " choose a task that needs estimates only"
+        )
+    kinds, weights, places = believed(randomizer, reports, prior=prior)
+    return tasks.Belief(kinds, weights, domain.from_unit(places))
 
 
 def _possible(

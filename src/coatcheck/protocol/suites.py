@@ -1,7 +1,7 @@
 """The two ways of sealing, as numbers: what every role must agree on before any cryptography.
 
 Knows sizes and identifiers, holds no key and no code that encrypts, so that terms, shuffler and
-board can reckon with lengths without being able to open anything. SPEC section 3.
+board can compute lengths without being able to open anything. SPEC section 3.
 """
 
 from dataclasses import dataclass

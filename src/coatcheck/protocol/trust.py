@@ -1,7 +1,7 @@
 """Trust: which keys a person knows from elsewhere, and what for.
 
-A key is trusted in a role. If it were trusted as such, a server could have the board's key stand
-where a shuffler should, or leave out the one shuffler that would not help it. SPEC section 6.
+A key is trusted in a role. Otherwise a server could put the board's key in the place of a shuffler,
+or leave out the one shuffler that would not help it. SPEC section 6.
 """
 
 from collections.abc import Collection, Iterable

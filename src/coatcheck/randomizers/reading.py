@@ -113,10 +113,28 @@ def posterior(
     size = max(1, _CHUNK // len(density))
     for start in range(0, len(bins), size):
         rows = slice(start, start + size)
-        weights = channel.likely(bins[rows]) * density
-        weights /= np.maximum(weights.sum(axis=1, keepdims=True), 1e-300)
-        found[rows] = middle(weights)
+        found[rows] = middle(_weights(channel, bins[rows], density))
     return found
+
+
+def believed(
+    made: Mechanism, reports: Any, *, prior: Weights | None = None
+) -> tuple[Bins, Floats, Floats]:
+    """Return what a batch says of where each of its values can have been.
+
+    That is the kind of each report, (n,), how likely each kind makes each place, (kinds, m), and
+    the places on the unit ball, (m, d), under the density that the batch shows or the prior.
+    """
+    found = read(made, reports, prior=prior)
+    channel, bins = binned(made, reports, found.cells)
+    distinct, kinds = np.unique(bins, return_inverse=True)
+    return kinds.reshape(-1), _weights(channel, distinct, found.density), found.cells.places
+
+
+def _weights(channel: Channel, bins: Bins, density: Floats) -> Floats:
+    """Return how likely each cell is behind a report of each bin, (bins, cells)."""
+    weights = channel.likely(bins) * density
+    return np.asarray(weights / np.maximum(weights.sum(axis=1, keepdims=True), 1e-300))
 
 
 def _middle(cells: Cells, *, mean: bool) -> Callable[[Floats], Floats]:

@@ -161,7 +161,7 @@ class Cluster:
                 stdout=log,
                 stderr=log,
                 env={**os.environ, **marked},
-                # A group of its own: it and its workers are ended at once, and by nobody's Ctrl-C.
+                # A group of its own: it and its workers end together, and not by a Ctrl-C.
                 start_new_session=True,
             )
         if wait:
@@ -264,7 +264,7 @@ def _ended(process: "subprocess.Popen[bytes]") -> os.waitid_result | None:
 def open_round(
     server: str, body: dict[str, Any], *, token: str, patience: float = 60.0, ca: str = ""
 ) -> str:
-    """Ask a server to open a round, until it is open everywhere; its address for people."""
+    """Ask a server to open a round until it is open everywhere; give its address for people."""
     end = time.monotonic() + patience
     while True:
         status = ask("POST", f"{server}/rounds", body=body, token=token, ca=ca)

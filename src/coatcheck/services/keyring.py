@@ -25,11 +25,12 @@ class Keyring:
         """The keys for new rounds."""
         return self._pairs[self.public.verifying]
 
-    def of(self, verifying: str) -> KeyPairs:
-        """Find the keys that terms name."""
-        if verifying not in self._pairs:
-            raise Misuse("the terms name a key that this service does not have: list its file")
-        return self._pairs[verifying]
+    def of(self, *named: str) -> KeyPairs:
+        """Find the keys that terms name for this role, in one of these places."""
+        for verifying in named:
+            if verifying in self._pairs:
+                return self._pairs[verifying]
+        raise Misuse("the terms name a key that this service does not have: list its file")
 
     def has(self, verifying: str) -> bool:
         """Tell whether a key is one of these."""

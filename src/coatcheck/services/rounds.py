@@ -7,8 +7,9 @@ is due in which phase.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -71,11 +72,13 @@ class RoundService(Service[S, T], Generic[S, T, L]):
 
     Attributes:
         moves: the role's table.
+        steps: what is due in which phase: the phase, what the step is called, and the method.
         rounds: the live rounds by digest.
         faulty: rounds that cannot be led, because of their terms or a missing key.
     """
 
     moves: ClassVar[Moves[Any]]
+    steps: ClassVar[Sequence[tuple[Enum, str, Callable[..., Coroutine[Any, Any, None]]]]]
 
     def __init__(self, settings: S, store: T | None = None) -> None:
         super().__init__(settings, store)
@@ -86,10 +89,6 @@ class RoundService(Service[S, T], Generic[S, T, L]):
 
     def hold(self, stored: Any) -> L:
         """Make a live round of its record."""
-        raise NotImplementedError
-
-    async def proceed(self, live: L) -> None:
-        """Do whatever is due in a round's phase."""
         raise NotImplementedError
 
     async def load(self) -> None:
@@ -139,14 +138,19 @@ class RoundService(Service[S, T], Generic[S, T, L]):
                 self.spawn(partial(self.advance, live))
 
     async def advance(self, live: L) -> None:
-        """Do whatever is due for a round, one step at a time."""
+        """Do whatever is due for a round, phase by phase, until a step fails."""
         async with live.turn:
-            await self.proceed(live)
+            done = True
+            for phase, name, step in self.steps:
+                if done and live.stored.phase is phase:
+                    done = await self.attempt(name, partial(step, self, live))
+            live.tried(done=done, tick=self.settings.tick)
 
-    def done(self, live: L, step: str, why: str = "") -> None:
-        """Count and log a step of a round."""
+    async def done(self, live: L, step: str, why: str = "") -> None:
+        """Count and log a step of a round, and read where the round stands now."""
         self.metrics.steps.labels(step).inc()
         log.info("round %s: %s%s", live.round.terms.round, step, why)
+        await self.refresh()
 
     async def receive_batch(self, live: L, wire: Wire, *, hop: int) -> Nothing:
         """Take the batch of the shuffler at this place of the cascade; the same one twice is one.
@@ -158,10 +162,9 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         sender = live.round.terms.shufflers[hop].verifying
         scope, receive, _ = wire
         raw = await read_delivery(scope, receive, digest=digest, sender=sender, limit=limit)
-        fence = self.leadership.fence
         await asyncio.to_thread(verify_batch, raw, live.round, hop=hop)
         faults.reach("batch.receive")
-        if not await asyncio.to_thread(self.store.accept, digest, raw, fence=fence):
+        if not await self.write(self.store.accept, digest, raw):
             raise Problem("conflict", "another batch of this round came first, and stays")
         faults.reach("batch.received")
         await self.refresh()

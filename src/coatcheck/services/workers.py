@@ -82,7 +82,7 @@ class Lanes(Bulk):
     def unseal_each(
         self, sealed: Sequence[bytes], *, key: OpeningKey, bounds: Sequence[bytes]
     ) -> list[bytes | None]:
-        """Open each, in chunks, wherever there is a hand free."""
+        """Open each, in chunks, in whichever process is free."""
         if self._is_little(sealed):
             return super().unseal_each(sealed, key=key, bounds=bounds)
         work = partial(_unseal, self._keys, key.public_raw.hex())

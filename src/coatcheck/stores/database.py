@@ -5,7 +5,7 @@ SQL is written once, with `?` for values. A transaction is durable when its bloc
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Protocol
 
@@ -18,8 +18,8 @@ class Session(Protocol):
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         """Run a statement and give its rows, if it has any."""
 
-    def each(self, sql: str, rows: Iterable[Row]) -> None:
-        """Run a statement once for the values of each row."""
+    def each(self, sql: str, values: Sequence[Row]) -> list[list[Row]]:
+        """Run a statement once for each of several values, and give the rows of each run."""
 
 
 class Database(ABC):

@@ -1,7 +1,7 @@
 """PostgreSQL through psycopg 3: the store for several hosts and for many rounds."""
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, Final
 
@@ -49,8 +49,15 @@ class _Statements:
         cursor = self._connection.execute(_spelled(sql), values)
         return cursor.fetchall() if cursor.description else []
 
-    def each(self, sql: str, rows: Iterable[Row]) -> None:
-        self._connection.cursor().executemany(_spelled(sql), rows)
+    def each(self, sql: str, values: Sequence[Row]) -> list[list[Row]]:
+        cursor = self._connection.cursor()
+        # All of them go there and back at once: psycopg sends them as a pipeline.
+        cursor.executemany(_spelled(sql), values, returning=True)
+        found: list[list[Row]] = []
+        while len(found) < len(values):
+            found.append(cursor.fetchall() if cursor.description else [])
+            cursor.nextset()
+        return found
 
 
 def _spelled(sql: str) -> written.SQL:

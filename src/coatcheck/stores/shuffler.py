@@ -15,7 +15,8 @@ from coatcheck.stores.store import RoundStore, StoredRound
 _NUMBER: Final = "(SELECT number FROM shuffler_rounds WHERE digest = ?)"
 _KNOWN: Final = f"SELECT kind, body FROM shuffler_parcels WHERE round = {_NUMBER} AND id = ?"
 # The one phase that takes uploads, for the statements that insert them without a look before.
-(_TAKING,) = (phase.value for phase, move, _ in MOVES if move == "receive")
+(_PHASE,) = (phase.value for phase, move, _ in MOVES if move == "receive")
+_TAKING: Final = " FROM shuffler_rounds WHERE digest = ? AND phase = ?"
 
 
 class Verdict(Enum):
@@ -56,30 +57,25 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
         """Keep uploads in one transaction; one verdict each, in the order given."""
         if self._put_quickly(uploads, fence):
             return [Verdict.NEW] * len(uploads)
+        sql = (
+            "INSERT INTO shuffler_parcels (round, id, kind, body, token)"
+            f" SELECT number, ?, ?, ?, ?{_TAKING}{self.database.share}"
+            " ON CONFLICT DO NOTHING RETURNING kind"
+        )
+        rows = [(one.id, one.group, one.body, one.token, one.digest, _PHASE) for one in uploads]
         with self.writing(fence) as session:
-            return [self._put_one(session, upload) for upload in uploads]
+            put = session.each(sql, rows)
+            return [
+                Verdict.NEW if new else _why_not(session, upload)
+                for new, upload in zip(put, uploads, strict=True)
+            ]
 
     def _put_quickly(self, uploads: Sequence[Upload], fence: int) -> bool:
         """Try the usual case, in which everything is new, in one statement."""
         if len({upload.digest for upload in uploads}) != 1:
             return False
         rows = [(one.id, one.group, one.body, one.token) for one in uploads]
-        return self.database.quick_put(uploads[0].digest, rows, phase=_TAKING, fence=fence)
-
-    def _put_one(self, session: Session, upload: Upload) -> Verdict:
-        taking = f" FROM shuffler_rounds WHERE digest = ? AND phase = ?{self.database.share}"
-        sql = (
-            f"INSERT INTO shuffler_parcels (round, id, kind, body, token)"
-            f" SELECT number, ?, ?, ?, ?{taking} ON CONFLICT DO NOTHING RETURNING kind"
-        )
-        round_ = (upload.digest, _TAKING)
-        if session.rows(sql, (upload.id, upload.group, upload.body, upload.token, *round_)):
-            return Verdict.NEW
-        known = session.rows(_KNOWN, (upload.digest, upload.id))
-        if known:
-            return Verdict.KNOWN if known == [(upload.group, upload.body)] else Verdict.CONFLICT
-        # Not taken, and nothing there under its id: another upload has its token.
-        return Verdict.SPENT if session.rows(f"SELECT 1{taking}", round_) else Verdict.CLOSED
+        return self.database.quick_put(uploads[0].digest, rows, phase=_PHASE, fence=fence)
 
     def knows(self, upload: Upload) -> bool:
         """Tell whether this very upload is kept."""
@@ -114,3 +110,13 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
     def scrub(self) -> bool:
         """Take what was forgotten off the disk; False if that has to be tried again."""
         return self.database.scrub()
+
+
+def _why_not(session: Session, upload: Upload) -> Verdict:
+    """Find out why an upload was not put."""
+    known = session.rows(_KNOWN, (upload.digest, upload.id))
+    if known:
+        return Verdict.KNOWN if known == [(upload.group, upload.body)] else Verdict.CONFLICT
+    # Nothing is there under its id: another upload has its token, or the round takes none.
+    takes = session.rows(f"SELECT number{_TAKING}", (upload.digest, _PHASE))
+    return Verdict.SPENT if takes else Verdict.CLOSED

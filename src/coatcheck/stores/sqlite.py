@@ -4,7 +4,7 @@ Without a file it is in memory and forgets with the process, for tests and simul
 """
 
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -38,8 +38,8 @@ class _Statements:
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
         return self._connection.execute(sql, values).fetchall()
 
-    def each(self, sql: str, rows: Iterable[Row]) -> None:
-        self._connection.executemany(sql, rows)
+    def each(self, sql: str, values: Sequence[Row]) -> list[list[Row]]:
+        return [self.rows(sql, one) for one in values]
 
 
 @cache
@@ -145,7 +145,7 @@ def _scrub(connection: sqlite3.Connection) -> bool:
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Tell SQLite's errors as ours; the text is the library's, never a value."""
+    """Raise SQLite's errors as ours; their text is SQLite's own and holds no value."""
     try:
         yield
     except sqlite3.OperationalError as error:

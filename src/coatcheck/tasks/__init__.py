@@ -32,16 +32,26 @@ from coatcheck.tasks.answers import (
     Values,
     from_pairs,
 )
-from coatcheck.tasks.contract import NeedsCrowds, Optimizes, ReadsNotes, Scored, Task
+from coatcheck.tasks.contract import (
+    Belief,
+    NeedsCrowds,
+    Optimizes,
+    ReadsBeliefs,
+    ReadsNotes,
+    Scored,
+    Task,
+)
 
 __all__ = [
     "AnswerSize",
     "Answers",
+    "Belief",
     "Floats",
     "NeedsCrowds",
     "Notes",
     "Optimizes",
     "Positions",
+    "ReadsBeliefs",
     "ReadsNotes",
     "References",
     "Score",
@@ -61,10 +71,13 @@ ENTRY_POINTS = "coatcheck.tasks"
 
 _BUILT_IN = {
     "download": "coatcheck.tasks.download:Download",
+    "groups": "coatcheck.tasks.grouping:Groups",
     "learning": "coatcheck.tasks.learning:Learning",
     "least-cost-matching": "coatcheck.tasks.matching:LeastCostMatching",
     "maximum-matching": "coatcheck.tasks.matching:MaximumMatching",
     "neighbours": "coatcheck.tasks.neighbours:Neighbours",
+    "similar": "coatcheck.tasks.similar:Similar",
+    "standing": "coatcheck.tasks.standing:Standing",
 }
 
 

@@ -19,7 +19,7 @@ from coatcheck.tasks.answers import (
     References,
     check_shape,
 )
-from coatcheck.tasks.contract import ReadsNotes, Task
+from coatcheck.tasks.contract import Belief, ReadsBeliefs, ReadsNotes, Task
 
 
 def answer(
@@ -27,9 +27,12 @@ def answer(
     estimates: Sequence[Floats],
     *,
     notes: Sequence[Notes] | None = None,
+    beliefs: Sequence[Belief] | None = None,
     canonical: bool = True,
 ) -> list[Answers]:
     """Run a task on estimates, one array per group, and return one answer per report.
+
+    A task that reads notes or beliefs gets them too, if they are given.
 
     *Guarantee:* the answers expose at most what `task.exposed` states; otherwise none is returned.
     """
@@ -40,9 +43,9 @@ def answer(
             canonical_order(group, notes[g] if notes is not None else None)
             for g, group in enumerate(groups)
         ]
-        found = _unsorted(_run(task, *_sorted(groups, notes, orders)), orders)
+        found = _unsorted(_run(task, *_sorted(groups, notes, beliefs, orders)), orders)
     else:
-        found = _run(task, groups, notes)
+        found = _run(task, groups, notes, beliefs)
     _check_promises(task, found, groups)
     return found
 
@@ -78,16 +81,27 @@ def _check_notes(notes: Sequence[Notes] | None, groups: list[Floats]) -> None:
 
 
 def _sorted(
-    groups: list[Floats], notes: Sequence[Notes] | None, orders: list[Positions]
-) -> tuple[list[Floats], list[Notes] | None]:
-    ordered = [group[order] for group, order in zip(groups, orders, strict=True)]
-    if notes is None:
-        return ordered, None
-    return ordered, [note[order] for note, order in zip(notes, orders, strict=True)]
+    groups: list[Floats],
+    notes: Sequence[Notes] | None,
+    beliefs: Sequence[Belief] | None,
+    orders: list[Positions],
+) -> tuple[list[Floats], Sequence[Notes] | None, Sequence[Belief] | None]:
+    return (
+        [group[order] for group, order in zip(groups, orders, strict=True)],
+        notes and [note[order] for note, order in zip(notes, orders, strict=True)],
+        beliefs and [one.take(order) for one, order in zip(beliefs, orders, strict=True)],
+    )
 
 
-def _run(task: Task, groups: list[Floats], notes: Sequence[Notes] | None) -> list[Answers]:
-    if notes is not None and isinstance(task, ReadsNotes):
+def _run(
+    task: Task,
+    groups: list[Floats],
+    notes: Sequence[Notes] | None,
+    beliefs: Sequence[Belief] | None,
+) -> list[Answers]:
+    if beliefs is not None and isinstance(task, ReadsBeliefs) and task.reads_beliefs:
+        found = list(task.with_beliefs(groups, beliefs))
+    elif notes is not None and isinstance(task, ReadsNotes):
         found = list(task.with_notes(groups, notes))
     else:
         found = list(task(groups))

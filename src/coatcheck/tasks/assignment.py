@@ -68,7 +68,7 @@ class Assignment:
 
 
 @dataclass(frozen=True, eq=False)
-class _Plan:
+class Plan:
     """Amounts from places of rows to places of columns, and what is proven about their cost."""
 
     sources: Positions
@@ -102,7 +102,7 @@ def assign(rows: Floats, columns: Floats, *, gap: float = 0.0) -> Assignment:
     left = (supply - stay)[sources], (demand - stay)[targets]
     plan = transport(where[sources], where[targets], *left, gap=gap)
     common = np.flatnonzero(stay)
-    partners = _handed_out(
+    partners = handed_out(
         (ours, theirs),
         np.concatenate([common, sources[plan.sources]]),
         np.concatenate([common, targets[plan.targets]]),
@@ -124,7 +124,7 @@ def dense(rows: Floats, columns: Floats, *, unit: float = 1.0) -> Assignment:
     return Assignment(columns=partners.astype(np.int64), cost=cost, lower_bound=cost, rounds=0)
 
 
-def _handed_out(
+def handed_out(
     sides: tuple[Positions, Positions], sources: Positions, targets: Positions, amounts: Positions
 ) -> Positions:
     """The column of each row, when so many of each place go to each place."""
@@ -141,34 +141,39 @@ def _handed_out(
 
 def transport(
     rows: Floats, columns: Floats, supply: Positions, demand: Positions, *, gap: float
-) -> _Plan:
+) -> Plan:
     """Ship the supply of all rows to columns that have room, at the least cost."""
     total = int(supply.sum())
     demand = np.minimum(demand, total)
     pairs = total * int(demand.sum())
     if pairs > _SMALL_PAIRS and available():
-        return _auctioned(rows, columns, supply, demand, gap=gap)
+        return Market(rows, columns, supply, demand).plan(gap)
     if pairs > DENSE_PAIRS:
         raise needed(f"{total} x {demand.sum()} is too large for the dense method (0.8 GB)")
     owners, offered = (np.repeat(np.arange(len(side)), side) for side in (supply, demand))
     found = dense(rows[owners], columns[offered])
     unit = np.ones(total, dtype=np.int64)
-    return _Plan(owners, offered[found.columns], unit, found.cost, found.lower_bound, 0)
+    return Plan(owners, offered[found.columns], unit, found.cost, found.lower_bound, 0)
 
 
-class _Market:
+class Market:
     """The edges known so far, the prices, and the plan that they led to."""
 
     def __init__(self, rows: Floats, columns: Floats, supply: Positions, demand: Positions) -> None:
+        self.start(rows, columns, supply, demand)
+        self.blocks = cut(columns, size=_BLOCK)
+        self.add(*_candidates(self))
+
+    def start(self, rows: Floats, columns: Floats, supply: Positions, demand: Positions) -> None:
+        """Begin with no edge, and all prices at zero."""
         from coatcheck.tasks import assignment_kernels, pricing_kernels  # noqa: PLC0415 - an extra
 
         self.kernels, self.pricing = assignment_kernels, pricing_kernels
         self.rows, self.columns, self.supply, self.demand = rows, columns, supply, demand
-        self.blocks = cut(columns, size=_BLOCK)
         self.u, self.v = np.zeros(len(rows) + 1), np.zeros(len(columns))
         none = np.zeros(len(rows) + 1, dtype=np.int64)
         self.edges = (none, none[:0], np.empty(0), np.zeros(len(columns), dtype=np.int64))
-        self.add(*_candidates(self))
+        self.owner = none[:0]
         self.cost = self.bound = 0.0
         self.added = _ADDED
 
@@ -181,9 +186,11 @@ class _Market:
         self.edges = self.kernels.join(self.rows, self.columns, self.edges, more)
         self.owner = np.repeat(np.arange(len(self.rows)), np.diff(self.edges[0]))
 
-    def start_from(self, prices: Floats) -> None:
-        """Take these prices for the columns, and add the edges that they make attractive."""
-        self.v = prices
+    def first_prices(self) -> None:
+        """Take prices from a coarse problem where there are many columns, and little room."""
+        if len(self.columns) <= _COARSE or self.demand.sum() >= _LOOSE * self.supply.sum():
+            return
+        self.v = prices = _coarse_prices(self)
         worth = self.edges[2] - prices[self.edges[1]]
         self.u[:-1] = np.minimum.reduceat(worth, self.edges[0][:-1])
         owners, columns, _ = self.price(0.0)
@@ -222,17 +229,21 @@ class _Market:
         places, prices = self.columns[blocks.order], v[blocks.order]
         self.pricing.price(self.rows, u + margin, places, prices, *boxes, found, worst)
         better = np.maximum(worst[:, 0] - margin, 0.0)
-        idle = self.demand.sum() - self.supply.sum()
-        self.bound = float((u - better) @ self.supply + v @ self.demand - idle * v.max())
+        self.set_bound(better)
         owners, at = np.nonzero(found >= 0)
         return owners, blocks.order[found[owners, at]], better
+
+    def set_bound(self, better: Floats) -> None:
+        """Set what no plan costs less than, when no pair improves a row by more than this."""
+        idle = self.demand.sum() - self.supply.sum()
+        paid = (self.u[:-1] - better) @ self.supply + self.v @ self.demand
+        self.bound = float(paid - idle * self.v.max())
 
     def solve(self, gap: float) -> int:
         """Auction with ever smaller steps until the plan is proven; return how often it priced."""
         units = int(self.supply.sum())
         loose = self.demand.sum() >= _LOOSE * units
-        if len(self.columns) > _COARSE and not loose:
-            self.start_from(_coarse_prices(self))
+        self.first_prices()
         first = _FIRST_LOOSE if loose else _FIRST
         step, proven = first * float(np.mean(self.edges[2])), False
         for rounds in range(1, _ROUNDS + 1):  # noqa: B007 - the last one is returned
@@ -256,22 +267,19 @@ class _Market:
                 self.added *= 2  # so that the rounds stay few where many want the same columns
         return rounds
 
-
-def _auctioned(
-    rows: Floats, columns: Floats, supply: Positions, demand: Positions, *, gap: float
-) -> _Plan:
-    market = _Market(rows, columns, supply, demand)
-    rounds = market.solve(gap)
-    used = np.flatnonzero(market.edges[3][: len(market.owner)])
-    flows = market.owner[used], market.edges[1][used], market.edges[3][used]
-    return _Plan(*flows, market.cost, min(market.bound, market.cost), rounds)
+    def plan(self, gap: float) -> Plan:
+        """Solve, and tell what flows."""
+        rounds = self.solve(gap)
+        used = np.flatnonzero(self.edges[3][: len(self.owner)])
+        flows = self.owner[used], self.edges[1][used], self.edges[3][used]
+        return Plan(*flows, self.cost, min(self.bound, self.cost), rounds)
 
 
-def _coarse_prices(market: _Market) -> Floats:
+def _coarse_prices(market: Market) -> Floats:
     """Prices of the columns from a problem in which each block of points is one place."""
     rows, supply = _merged(cut(market.rows, size=_BLOCK), market.rows, market.supply)
     columns, demand = _merged(market.blocks, market.columns, market.demand)
-    coarse = _Market(rows, columns, supply, demand)
+    coarse = Market(rows, columns, supply, demand)
     coarse.solve(_COARSE_GAP)
     leaves, prices = market.blocks.leaves(), np.empty(len(market.columns))
     sizes = market.blocks.stop[leaves] - market.blocks.start[leaves]
@@ -287,7 +295,7 @@ def _merged(blocks: Blocks, points: Floats, amounts: Positions) -> tuple[Floats,
     return summed / weight[:, None], weight
 
 
-def _candidates(market: _Market) -> tuple[Positions, Positions]:
+def _candidates(market: Market) -> tuple[Positions, Positions]:
     """Near columns, some far ones from ever thinner subsets, and one full plan."""
     rows, columns, supply, demand = market.rows, market.columns, market.supply, market.demand
     n, m = len(rows), len(columns)

@@ -20,13 +20,25 @@ from coatcheck.entropy import Entropy, seeded
 from coatcheck.tasks.answers import Floats, Positions
 from coatcheck.tasks.assignment import transport
 from coatcheck.tasks.distances import normalised
+from coatcheck.tasks.expected import ship
 
 _GAP = 0.01  # of the cost of a plan: noise hides far more
 _ROOM = 2  # blocks of several places are so much larger, so that second lists find enough others
 
 
-def candidates(rows: Floats, columns: Floats, *, count: int) -> tuple[Positions, Positions]:
+_MOST = 2000  # blocks of a side where costs come from a table
+
+Table = tuple[Floats, Positions, Positions]
+"""What a pair costs by kinds of reports, and the kind of each row and of each column."""
+_Crowd = tuple[Floats, Floats, Table | None]
+
+
+def candidates(
+    rows: Floats, columns: Floats, *, count: int, table: Table | None = None
+) -> tuple[Positions, Positions]:
     """The columns listed for each row, (rows, count): for the first pass, and for the second.
+
+    Without a table, a pair costs its distance.
 
     The first list is always full and its loads differ by at most one, unless there are fewer
     columns than `count`. The second names nobody of the first; where a block has too few others it
@@ -36,10 +48,12 @@ def candidates(rows: Floats, columns: Floats, *, count: int) -> tuple[Positions,
     orders = [np.lexsort(side.T[::-1]) for side in (rows, columns)]
     (ours, theirs), _ = normalised(rows[orders[0]], columns[orders[1]])
     draws = _draws(ours, theirs)
+    if table is not None:
+        table = (table[0], table[1][orders[0]], table[2][orders[1]])
     taken: list[set[int]] = [set() for _ in ours]
     lists = []
     for size in (min(count, len(theirs)), min(count, max(0, len(theirs) - count))):
-        dealt = _dealt(ours, theirs, size, least=2 * count, taken=taken, draws=draws)
+        dealt = _dealt((ours, theirs, table), size, least=2 * count, taken=taken, draws=draws)
         named = np.full((len(ours), count), -1)
         named[orders[0], :size] = np.where(dealt < 0, -1, orders[1][dealt])
         lists.append(named)
@@ -54,8 +68,7 @@ def _draws(*sides: Floats) -> Entropy:
 
 
 def _dealt(
-    rows: Floats,
-    columns: Floats,
+    crowd: _Crowd,
     size: int,
     *,
     least: int,
@@ -63,11 +76,12 @@ def _dealt(
     draws: Entropy,
 ) -> Positions:
     """One list per row, (rows, size), without those it has taken; -1 where nobody was left."""
+    rows, columns, table = crowd
     lists = np.full((len(rows), size), -1)
     if not lists.size:
         return lists
-    block_of = _blocks(columns, least)
-    from_block = _planned(rows, columns, block_of, size, draws)
+    block_of = _blocks(columns, max(least, len(columns) // _MOST if table else 0))
+    from_block = _planned(crowd, block_of, size, draws)
     owners, place = np.divmod(np.arange(lists.size), size)
     # Block by block, the rows in random order, what one row takes from a block in one go.
     turn = np.argsort(draws.words(len(rows)), kind="stable")[owners]
@@ -91,11 +105,8 @@ def _hand_out(
         if at % len(pack) == 0:
             cards = pack[np.argsort(draws.words(len(pack)), kind="stable")].tolist() + cards
         own = taken[owner]
-        card = next((card for card in reversed(cards) if card not in own), -1)
-        if card >= 0:
-            cards.remove(card)
-        else:
-            card = _swapped(dealt, owners, cards, taken)
+        free = next((k for k in reversed(range(len(cards))) if cards[k] not in own), None)
+        card = _swapped(dealt, owners, cards, taken) if free is None else cards.pop(free)
         dealt.append(card)
         own.update({card} - {-1})
     return dealt
@@ -149,27 +160,33 @@ def _halved(
     return None
 
 
-def _planned(
-    rows: Floats, columns: Floats, block_of: Positions, size: int, draws: Entropy
-) -> Positions:
+def _planned(crowd: _Crowd, block_of: Positions, size: int, draws: Entropy) -> Positions:
     """The block that each of a row's candidates comes from, (rows, size), at the least cost.
 
     Every column is listed as often as every other, or once more: first all get their equal share,
     then what is left of the lists goes to at most one more of each.
     """
-    place_of = _blocks(rows, size)
+    rows, columns, table = crowd
+    place_of = _blocks(rows, max(size, len(rows) // _MOST if table else 0))
     people, room = np.bincount(place_of), np.bincount(block_of)
     places, centres = _centres(rows, place_of), _centres(columns, block_of)
+    costs = None if table is None else _block_costs(table, place_of, block_of)
     share, rest = divmod(size * len(rows), len(columns))
     wanted, flows = size * people, []
     if share:
-        plan = transport(centres, places, share * room, wanted, gap=_GAP)
+        if costs is None:
+            plan = transport(centres, places, share * room, wanted, gap=_GAP)
+        else:
+            plan = ship(costs.T, share * room, wanted, gap=_GAP)
         flows.append((plan.targets, plan.sources, plan.amounts))
         shipped = np.bincount(plan.targets, plan.amounts, minlength=len(places))
         wanted = wanted - shipped.astype(np.int64)
     if rest:
         asking = np.flatnonzero(wanted)
-        plan = transport(places[asking], centres, wanted[asking], room, gap=_GAP)
+        if costs is None:
+            plan = transport(places[asking], centres, wanted[asking], room, gap=_GAP)
+        else:
+            plan = ship(costs[asking], wanted[asking], room, gap=_GAP)
         flows.append((asking[plan.sources], plan.targets, plan.amounts))
     sources, targets, amounts = (np.concatenate(part) for part in zip(*flows, strict=True))
     order = np.lexsort((targets, sources))
@@ -189,6 +206,17 @@ def _centres(points: Floats, block_of: Positions) -> Floats:
     """The mean place of each block."""
     summed = np.stack([np.bincount(block_of, weights=axis) for axis in points.T], axis=1)
     return np.asarray(summed / np.bincount(block_of)[:, None], dtype=np.float64)
+
+
+def _block_costs(table: Table, place_of: Positions, block_of: Positions) -> Floats:
+    """What a pair costs by blocks: the mean over the people of both."""
+    costs, ours, theirs = table
+    shares = []
+    for blocks, kinds, width in ((place_of, ours, len(costs)), (block_of, theirs, costs.shape[1])):
+        held = np.zeros((blocks.max() + 1, width))
+        np.add.at(held, (blocks, kinds), 1.0)
+        shares.append(held / held.sum(axis=1, keepdims=True))
+    return np.asarray(shares[0] @ costs @ shares[1].T)
 
 
 def settled(ours: Floats, theirs: Floats, lists: tuple[Positions, Positions]) -> Positions:

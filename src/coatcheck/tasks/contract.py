@@ -1,9 +1,10 @@
 """What every task is, and what some tasks can do besides."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
-from coatcheck.tasks.answers import Answers, AnswerSize, Floats, Notes, Score
+from coatcheck.tasks.answers import Answers, AnswerSize, Floats, Notes, Positions, Score
 
 
 class Task(Protocol):
@@ -44,6 +45,39 @@ class ReadsNotes(Protocol):
 
     def with_notes(self, estimates: Sequence[Floats], notes: Sequence[Notes]) -> Sequence[Answers]:
         """Answer every report; `notes[g]` has one row of bytes per report of group g."""
+
+
+@dataclass(frozen=True, eq=False)
+class Belief:
+    """What is known of the values behind a group's reports: how likely each is at each place.
+
+    Attributes:
+        kinds: for each report the row of `weights` that is about it, shape (reports,).
+        weights: how likely each place is, one row per kind of report; rows add up to 1.
+        places: the places, (places, d), in the unit of the estimates.
+    """
+
+    kinds: Positions
+    weights: Floats
+    places: Floats
+
+    def take(self, order: Positions) -> "Belief":
+        """The beliefs about the reports at these positions, in that order."""
+        return replace(self, kinds=self.kinds[order])
+
+
+@runtime_checkable
+class ReadsBeliefs(Protocol):
+    """A task that can use what is known of the values behind reports, not estimates alone."""
+
+    @property
+    def reads_beliefs(self) -> bool:
+        """Whether it does, with these parameters."""
+
+    def with_beliefs(
+        self, estimates: Sequence[Floats], beliefs: Sequence[Belief]
+    ) -> Sequence[Answers]:
+        """Answer every report; `beliefs[g]` is about the reports of group g."""
 
 
 @runtime_checkable

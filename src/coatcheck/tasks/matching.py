@@ -11,11 +11,12 @@ letter. Neither task sees keys. Paper, spatial crowdsourcing.
     (array([], dtype=int64), array([0]))
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+from scipy.spatial.distance import cdist
 
 from coatcheck.errors import Misuse, Refused
 from coatcheck.tasks.answers import (
@@ -29,11 +30,14 @@ from coatcheck.tasks.answers import (
 )
 from coatcheck.tasks.assignment import assign
 from coatcheck.tasks.candidates import candidates, settled
+from coatcheck.tasks.contract import Belief
 from coatcheck.tasks.distances import Scale, checked, measured, positive
+from coatcheck.tasks.expected import expected_costs, match_kinds
 from coatcheck.tasks.maximum import maximum
 
 _PROVEN = 1e-9  # a gap this small is the rounding of sums, not a better matching
-_Solver = Callable[[Floats, Floats], Positions]
+_COSTS = ("distance", "expected")
+_Solver = Callable[[Any, Any], Positions]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,6 +48,7 @@ class _Matching:
     capacity: tuple[int, int] = (1, 1)
     scale: Scale = ()
     candidates: int = 1
+    cost: str = "distance"
 
     name: ClassVar[str]
 
@@ -58,6 +63,8 @@ class _Matching:
             raise Misuse(f"candidates is a whole number from 1 up, got {self.candidates!r}")
         if self.candidates > 1 and max(self.capacity) > 1:
             raise Misuse("candidates settle on one partner each: leave capacity at 1")
+        if self.cost not in _COSTS:
+            raise Misuse(f"cost is one of {', '.join(_COSTS)}, got {self.cost!r}")
         object.__setattr__(self, "groups", tuple(self.groups))
         object.__setattr__(self, "capacity", tuple(int(count) for count in self.capacity))
         object.__setattr__(self, "scale", checked(self.scale))
@@ -67,11 +74,42 @@ class _Matching:
         places = [measured(group, self.scale) for group in estimates]
         if self.candidates > 1:
             return _listed(places, self.candidates)
-        pairs = _pair_up(places, self.capacity, self._solve)
-        return [
-            from_pairs(pairs, reports=len(places[0]), group=1),
-            from_pairs(pairs[::-1], reports=len(places[1]), group=0),
-        ]
+        return [*_told(_pair_up(places, self.capacity, self._solve), places)]
+
+    @property
+    def reads_beliefs(self) -> bool:
+        """Whether pairs are judged by what they are expected to cost."""
+        return self.cost == "expected"
+
+    def with_beliefs(self, estimates: Sequence[Floats], beliefs: Sequence[Belief]) -> list[Answers]:
+        """Match at the least expected cost, by where the values behind reports can have been."""
+        places = [measured(group, self.scale) for group in estimates]
+        known = [replace(one, places=measured(one.places, self.scale)) for one in beliefs]
+        small, large = _sides(places, self.capacity)
+        if not len(places[small]):
+            return self(estimates)
+        costs = expected_costs(known[small], known[large], self._pair_cost)
+        if self.candidates > 1:
+            return _listed(places, self.candidates, (costs, [one.kinds for one in known]))
+
+        def solve(rows: Positions, columns: Positions) -> Positions:
+            partners, gap = match_kinds(costs, rows, columns)
+            return self._proven(partners, gap)
+
+        return [*_told(_pair_up([one.kinds for one in known], self.capacity, solve), places)]
+
+    def _pair_cost(self, ours: Floats, theirs: Floats) -> Floats:
+        """What a pair costs at these places."""
+        return np.asarray(cdist(ours, theirs))
+
+    def _proven(self, partners: Positions, gap: float, allowed: float = 0.0) -> Positions:
+        if gap > max(allowed, _PROVEN):
+            raise Refused(
+                f"the matching is only proven to be within {gap:.1e} of the least cost, but "
+                f"the task allows a gap of {allowed:g}; no answer is given that may be worse: "
+                "allow a larger gap in the terms"
+            )
+        return partners
 
     def _solve(self, rows: Floats, columns: Floats) -> Positions:
         """The partner of each row, or -1."""
@@ -79,10 +117,10 @@ class _Matching:
 
     def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
         """One's partners, as many as one may have; or one's candidates on both lists."""
-        told = self._told()
+        told = self._most()
         return ((0, min(told[0], sizes[1])), (min(told[1], sizes[0]), 0))
 
-    def _told(self) -> tuple[int, int]:
+    def _most(self) -> tuple[int, int]:
         """How many others an answer of each group names at most."""
         return self.capacity if self.candidates == 1 else (2 * self.candidates, 2 * self.candidates)
 
@@ -92,7 +130,7 @@ class _Matching:
 
     def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:  # noqa: ARG002 - references only
         """As many references as an answer names others."""
-        return tuple(AnswerSize(references=count) for count in self._told())
+        return tuple(AnswerSize(references=count) for count in self._most())
 
     def params(self) -> dict[str, object]:
         """Parameters for the terms."""
@@ -102,6 +140,7 @@ class _Matching:
             "capacity": list(self.capacity),
             "scale": list(self.scale),
             "candidates": self.candidates,
+            "cost": self.cost,
         }
 
     def _pairs(
@@ -118,8 +157,7 @@ class _Matching:
         answers = self(estimates) if answers is None else answers
         if self.candidates == 1:
             return answers
-        swap = len(truth[0]) > len(truth[1])
-        small, large = (1, 0) if swap else (0, 1)
+        small, large = _sides(truth, self.capacity)
         places = [measured(group, self.scale) for group in truth]
         lists = _lists(answers[small], self.candidates)
         partner = settled(places[small], places[large], lists)
@@ -129,11 +167,7 @@ class _Matching:
         if len(over):
             partner[over] = left[assign(seen[small][over], seen[large][left]).columns]
         pairs = np.arange(len(partner)), partner
-        found = [
-            from_pairs(pairs, reports=len(places[small]), group=large),
-            from_pairs(pairs[::-1], reports=len(places[large]), group=small),
-        ]
-        return found[::-1] if swap else found
+        return _told(pairs if small == 0 else pairs[::-1], places)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,6 +180,8 @@ class LeastCostMatching(_Matching):
         scale: one factor per axis that turns estimates into distances; empty for 1.
         candidates: above 1, how many possible partners each member of the smaller side gets, and
             as many again for a second pass.
+        cost: "distance" between estimates, or "expected": the mean distance over where the values
+            behind the reports can have been, by the density that the batch shows or by the prior.
         gap: the share by which the cost may exceed the least; 0 for the least itself. A matching
             that is not proven to be within it is refused.
     """
@@ -161,13 +197,7 @@ class LeastCostMatching(_Matching):
 
     def _solve(self, rows: Floats, columns: Floats) -> Positions:
         found = assign(rows, columns, gap=self.gap)
-        if found.gap > max(self.gap, _PROVEN):
-            raise Refused(
-                f"the matching is only proven to be within {found.gap:.1e} of the least cost, but "
-                f"the task allows a gap of {self.gap:g}; no answer is given that may be worse: "
-                "allow a larger gap in the terms"
-            )
-        return found.columns
+        return self._proven(found.columns, found.gap, self.gap)
 
     def params(self) -> dict[str, object]:
         """Parameters for the terms."""
@@ -200,6 +230,8 @@ class MaximumMatching(_Matching):
         scale: one factor per axis that turns estimates into distances; empty for 1.
         candidates: above 1, how many possible partners each member of the smaller side gets, and
             as many again for a second pass; the nearest, whether or not within the radius.
+        cost: "distance" between estimates, or "expected": everybody of the smaller side is matched
+            so that the expected number of pairs within the radius is largest.
     """
 
     radius: float
@@ -217,6 +249,10 @@ class MaximumMatching(_Matching):
 
     def _solve(self, rows: Floats, columns: Floats) -> Positions:
         return maximum(rows, columns, radius=self.radius)
+
+    def _pair_cost(self, ours: Floats, theirs: Floats) -> Floats:
+        """One for a pair that is too far apart: the least sum has the most expected successes."""
+        return np.asarray(cdist(ours, theirs) > self.radius, dtype=np.float64)
 
     def params(self) -> dict[str, object]:
         """Parameters for the terms."""
@@ -241,37 +277,52 @@ class MaximumMatching(_Matching):
         return Score(name="matched within the radius", value=share, higher_is_better=True)
 
 
+def _sides(groups: Sequence[Sized], capacity: tuple[int, int]) -> tuple[int, int]:
+    """The numbers of the smaller side and of the larger one, by the partners that they can have."""
+    first, second = (len(group) * most for group, most in zip(groups, capacity, strict=True))
+    return (1, 0) if first > second else (0, 1)
+
+
 def _pair_up(
-    places: list[Floats], capacity: tuple[int, int], solve: _Solver
+    reports: Sequence[Any], capacity: tuple[int, int], solve: _Solver
 ) -> tuple[Positions, Positions]:
     """Matched pairs of positions; a member with room for several is listed that many times."""
-    owners = [np.repeat(np.arange(len(p)), c) for p, c in zip(places, capacity, strict=True)]
-    swap = len(owners[0]) > len(owners[1])
-    small, large = (1, 0) if swap else (0, 1)
+    owners = [np.repeat(np.arange(len(r)), c) for r, c in zip(reports, capacity, strict=True)]
+    small, large = _sides(reports, capacity)
     if not len(owners[small]):
         return np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
-    partner = solve(places[small][owners[small]], places[large][owners[large]])
+    partner = solve(reports[small][owners[small]], reports[large][owners[large]])
     matched = np.flatnonzero(partner >= 0)
     pairs = owners[small][matched], owners[large][partner[matched]]
-    return (pairs[1], pairs[0]) if swap else pairs
+    return pairs if small == 0 else (pairs[1], pairs[0])
 
 
-def _listed(places: list[Floats], count: int) -> list[Answers]:
+def _told(pairs: tuple[Positions, Positions], places: Sequence[Floats]) -> list[References]:
+    """The pairs as the answers of both sides."""
+    return [
+        from_pairs(pairs, reports=len(places[0]), group=1),
+        from_pairs(pairs[::-1], reports=len(places[1]), group=0),
+    ]
+
+
+def _listed(
+    places: list[Floats], count: int, costs: tuple[Floats, list[Positions]] | None = None
+) -> list[Answers]:
     """The candidates of both sides: the first list of each person, then the second."""
-    swap = len(places[0]) > len(places[1])
-    small, large = (1, 0) if swap else (0, 1)
-    lists = candidates(places[small], places[large], count=count)
+    small, large = _sides(places, (1, 1))
+    table = costs and (costs[0], costs[1][small], costs[1][large])
+    lists = candidates(places[small], places[large], count=count, table=table)
     named = np.concatenate(lists, axis=1)
     owners, at = np.nonzero(named >= 0)
     later = at >= count
     order = np.argsort(later, kind="stable")
     pairs = owners[order], named[owners, at][order]
+    pairs = pairs if small == 0 else pairs[::-1]
     found: list[Answers] = []
-    for own, (side, other) in enumerate(((small, large), (large, small))):
-        told = from_pairs((pairs[own], pairs[1 - own]), reports=len(places[side]), group=other)
-        second = np.bincount(pairs[own][later[order]], minlength=len(places[side]))
+    for own, told in enumerate(_told(pairs, places)):
+        second = np.bincount(pairs[own][later[order]], minlength=len(places[own]))
         found.append(replace(told, second=second))
-    return found[::-1] if swap else found
+    return found
 
 
 def _lists(told: Answers, count: int) -> tuple[Positions, Positions]:

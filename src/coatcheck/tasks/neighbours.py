@@ -65,7 +65,7 @@ class Neighbours:
         """Find everybody's neighbours."""
         places = measured(estimates[0], self.scale)
         found = nearest_within(places, radius=self.radius, limit=self.limit)
-        return [_mutual(found) if self.mutual else found]
+        return [mutual_only(found) if self.mutual else found]
 
     def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
         """The limit, or everybody else if they are fewer."""
@@ -160,7 +160,7 @@ def _clear(apart: Floats, limit: int) -> npt.NDArray[np.bool_]:
     return np.asarray(np.isinf(beyond) | (beyond > last * (1 + _SLACK)) | (last == 0.0))
 
 
-def _mutual(found: References) -> References:
+def mutual_only(found: References) -> References:
     """Only the references that are returned."""
     owners, indices, n = found.owners(), found.indices, len(found)
     kept = np.isin(owners * n + indices, indices * n + owners)

@@ -6,8 +6,7 @@ back. Opens nothing. SPEC section 9.
 
 import asyncio
 import threading
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final
 
@@ -35,6 +34,8 @@ Address = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 Number = Annotated[int, Meta(ge=0, le=2**40)]
 PAGE: Final = 1 << 18
 """The most bytes of a page of letters: a copy is held for each reader."""
+AT_ONCE: Final = 64
+"""How many letters one request may bring."""
 _KEPT: Final = Header("cache-control", "A bulletin never changes.")
 _NEXT: Final = Header("coatcheck-next", "The place to ask for next.", "^[0-9]+$")
 Item = tuple[Round, bytes, bool]
@@ -66,7 +67,7 @@ class Proof(Struct, frozen=True):
 
 
 class Posted(Struct, frozen=True):
-    """Where in the log a letter is shown."""
+    """Where in the log a letter is shown; of several letters, the first."""
 
     place: int
 
@@ -77,7 +78,7 @@ class Seen:
 
     Attributes:
         size: how many things were shown.
-        checkpoint: the board's signed word over them.
+        checkpoint: the board's signature over them.
         letters: how many letters each round has, for those with a bulletin.
     """
 
@@ -97,9 +98,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         super().__init__(settings, store)
         self.rounds: dict[bytes, Round] = {}
         self.lock = threading.Lock()
-        self.log = Board(sign=self._sign, check=_check, letters_each=settings.letters_each)
-        self.seen = Seen(0, self.log.checkpoint(), {})
-        self._stale = False
+        self._begin([])
         self.commits = GroupCommit(self._commit, queue=settings.queue, group=200)
         self.loops += [self.commits.run]
 
@@ -138,8 +137,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
             raise Problem("forbidden", "this board does not know the server of these terms")
         if not self.keyring.has(round_.terms.board.verifying):
             raise Problem("refused", "these terms name another board")
-        fence, raw = self.leadership.fence, write_signed(body)
-        await asyncio.to_thread(self.store.admit, round_.digest, raw, fence=fence)
+        await self.write(self.store.admit, round_.digest, write_signed(body))
         self.rounds[round_.digest] = round_
         return await self.round_status(digest)
 
@@ -175,15 +173,18 @@ class BoardService(Service[BoardSettings, BoardStore]):
         return Entry(entry=found.hex(), place=place, path=[step.hex() for step in path])
 
     async def post(self, digest: Digest, wire: Wire) -> Posted:
-        """Show a sealed letter; again, nothing changes."""
+        """Show a sealed letter, or several one after the other; again, nothing changes."""
         round_ = self.found(digest)
         scope, receive, _ = wire
-        raw = await read_body(scope, receive, limit=posting_size(round_))
+        size = posting_size(round_)
+        raw = await read_body(scope, receive, limit=AT_ONCE * size)
         if round_.digest not in self.seen.letters:
             raise Problem("closed", "letters begin when the bulletin is there")
         if self.clock.now() >= round_.terms.expires + self.settings.letters_for:
             raise Problem("closed", "the time for letters of this round is over")
-        return Posted(await self._show(round_, raw, letter=True))
+        letters = [raw[at : at + size] for at in range(0, max(1, len(raw)), size)]
+        shown = (self._show(round_, letter, letter=True) for letter in letters)
+        return Posted((await asyncio.gather(*shown))[0])
 
     async def letters(self, digest: Digest, since: Number = 0) -> Reply:
         """Give a page of the letters from a place on, one after the other; they have one size.
@@ -199,7 +200,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
     # -- the log
 
     def _check_size(self, size: int = 0) -> None:
-        """Let only a leader speak of the log: an older one would look like one taken back."""
+        """Answer only while this process leads: an older log would look like one that shrank."""
         if not self.leadership.leads:
             raise Problem("unavailable", "this process stands by, and does not know the log")
         if size > self.seen.size:
@@ -262,18 +263,19 @@ class BoardService(Service[BoardSettings, BoardStore]):
 
     def _restore(self) -> None:
         signed = self.store.rounds()
-        rounds: dict[bytes, Round] = {
-            digest: settle(read_signed(raw)) for digest, raw in signed.items()
-        }
-        history = [(rounds[digest], raw) for digest, raw in self.store.history()]
+        self.rounds = {digest: settle(read_signed(raw)) for digest, raw in signed.items()}
+        self._begin((self.rounds[digest], raw) for digest, raw in self.store.history())
+
+    def _begin(self, history: Iterable[tuple[Round, bytes]]) -> None:
+        board = Board(sign=self._sign, check=_check, letters_each=self.settings.letters_each)
+        board.restore(history)
         with self.lock:
-            each = self.settings.letters_each
-            self.log = Board.restore(history, sign=self._sign, check=_check, letters_each=each)
-        letters = Counter(round_.digest for round_, _ in history)
-        self.rounds = rounds
-        # The first of each round is its bulletin.
-        counts = {digest: count - 1 for digest, count in letters.items()}
-        self.seen = Seen(len(history), self.log.checkpoint(), counts)
+            self.log = board
+        self._see()
+
+    def _see(self) -> None:
+        """Let everything be seen that is on the board, which is on the disk now."""
+        self.seen = Seen(len(self.log), self.log.checkpoint(), self.log.counts())
         self._stale = False
 
     def _commit(self, items: Sequence[Item]) -> list[Placed | Refused]:
@@ -306,11 +308,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         faults.reach("board.write")
         self.store.append(fresh, at=self.seen.size, fence=self.leadership.fence)
         faults.reach("board.written")
-        letters = dict(self.seen.letters)
-        for digest, _ in fresh:
-            letters[digest] = letters.get(digest, -1) + 1
-        self.seen = Seen(self.seen.size + len(fresh), self.log.checkpoint(), letters)
-        self._stale = False
+        self._see()
 
     def _sign(self, message: bytes) -> bytes:
         return self.keyring.current.signing.sign(message)

@@ -42,6 +42,7 @@ _CONTROL_LIMIT: Final = 1 << 18
 Step = Callable[[], Coroutine[Any, Any, None]]
 S = TypeVar("S", bound=Settings)
 T = TypeVar("T", bound=Store)
+R = TypeVar("R")
 
 
 class Service(Generic[S, T]):
@@ -132,6 +133,10 @@ class Service(Generic[S, T]):
             return True
         self.metrics.failures.labels(name).inc()
         return False
+
+    async def write(self, call: Callable[..., R], *given: Any) -> R:
+        """Have the store write something, under the token of this process, off the event loop."""
+        return await asyncio.to_thread(call, *given, fence=self.leadership.fence)
 
     # -- requests
 

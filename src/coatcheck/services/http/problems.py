@@ -1,4 +1,4 @@
-"""Problem documents (RFC 9457): a closed list of types, and sentences that say what to do.
+"""Problem documents (RFC 9457): a fixed list of types, and sentences that say what to do.
 
 A detail is a fixed sentence, or a role's own words about terms, batches and counts. No detail
 repeats what one person sent.

@@ -4,9 +4,7 @@ Knows noisy values and one-time keys in an order that says nothing; never who se
 arithmetic is done by its worker. SPEC section 11.
 """
 
-import asyncio
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -111,7 +109,7 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
 
     async def propose(self, body: Proposal) -> RoundStatus:
         """Propose a round, have it signed, and open it; asking again goes on where it stopped."""
-        fence = self.leadership.fence
+        self.leadership.check()
         known = [one for one in self.rounds.values() if one.stored.name == body.draft.get("round")]
         if not known:
             times = body.times(self.clock.now())
@@ -120,7 +118,7 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
             raw = await self.workers.run(draft, self.settings, body.draft, times, shufflers, board)
             round_ = read_terms(read_signed(raw).document.encode())
             fresh = ServerRound(round_.digest, round_.terms.round, raw)
-            await asyncio.to_thread(self.store.begin, fresh, fence=fence)
+            await self.write(self.store.begin, fresh)
             faults.reach("server.proposed")
             await self.refresh()
             known = [one for one in self.rounds.values() if one.stored.name == fresh.name]
@@ -145,38 +143,23 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         round_ = read_terms(read_signed(stored.signed).document.encode())
         return ServerLiveRound(round=round_, stored=stored)
 
-    async def proceed(self, live: ServerLiveRound) -> None:
-        """Have terms signed, open, answer or publish, whatever is due."""
-        steps = (
-            (Phase.PROPOSED, "sign", self._sign),
-            (Phase.AWAITING, "open", self._open),
-            (Phase.BATCHED, "answer", self._answer),
-            (Phase.ANSWERED, "publish", self._publish),
-            (Phase.REFUSED, "publish", self._publish),
-        )
-        fine = True
-        for phase, name, step in steps:
-            if fine and live.stored.phase is phase:
-                fine = await self.attempt(name, partial(step, live))
-                await self.refresh()
-        live.tried(done=fine, tick=self.settings.tick)
-
     async def _sign(self, live: ServerLiveRound) -> None:
         """Ask every shuffler in turn for its signature."""
         signed = read_signed(live.stored.signed)
         for where in self.settings.shufflers:
             url = self.settings.value(where)
             raw = await self.peers.send(f"{url}/rounds", write_signed(signed))
-            signed = _merged(signed, read_signed(raw))
+            signed = read_signed(raw)
+            if signed.document.encode() != live.round.document:
+                raise BadSignature(f"{url} signed other terms than these")
             faults.reach("server.signed")
         settle(signed)
-        fence, digest = self.leadership.fence, live.round.digest
-        await asyncio.to_thread(self.store.agree, digest, write_signed(signed), fence=fence)
+        await self.write(self.store.agree, live.round.digest, write_signed(signed))
         faults.reach("server.agreed")
-        self.done(live, "signed")
+        await self.done(live, "signed")
 
     async def _open(self, live: ServerLiveRound) -> None:
-        """Open the round everywhere, the first shuffler last: whoever takes uploads can pass on."""
+        """Open the round everywhere, the first shuffler last: it takes uploads when all can."""
         if live.opened:
             return
         for where in (self.settings.board, *reversed(self.settings.shufflers)):
@@ -184,18 +167,24 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
             await self.peers.send(url, live.stored.signed, method="PUT")
             faults.reach("server.opened")
         live.opened = True
-        self.done(live, "opened")
+        await self.done(live, "opened")
 
     async def _answer(self, live: ServerLiveRound) -> None:
-        self.done(live, await self.work(answer, live, self.clock.now()))
+        await self.done(live, await self.work(answer, live, self.clock.now()))
 
     async def _publish(self, live: ServerLiveRound) -> None:
         mine = live.round.terms.server.verifying
         await self.deliver(live, "bulletin", to=self.settings.board, signer=mine)
-        fence = self.leadership.fence
-        await asyncio.to_thread(self.store.publish, live.round.digest, fence=fence)
-        self.done(live, "published")
+        await self.write(self.store.publish, live.round.digest)
+        await self.done(live, "published")
 
+    steps = (
+        (Phase.PROPOSED, "sign", _sign),
+        (Phase.AWAITING, "open", _open),
+        (Phase.BATCHED, "answer", _answer),
+        (Phase.ANSWERED, "publish", _publish),
+        (Phase.REFUSED, "publish", _publish),
+    )
     table = (
         Route("GET", "/rounds", list_rounds, problems=(503,)),
         Route("POST", "/rounds", propose, operator=True, problems=(409, 507)),
@@ -203,11 +192,3 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         Route("GET", f"{ROUND}/terms", terms),
         delivery(f"{ROUND}/batch", batch),
     )
-
-
-def _merged(mine: SignedTerms, theirs: SignedTerms) -> SignedTerms:
-    """Take over what a shuffler added, and nothing else."""
-    if (theirs.document, len(theirs.shufflers)) != (mine.document, len(mine.shufflers)):
-        raise BadSignature("a shuffler signed other terms than these")
-    both: Any = tuple(old or new for old, new in zip(mine.shufflers, theirs.shufflers, strict=True))
-    return SignedTerms(mine.document, mine.server, both)

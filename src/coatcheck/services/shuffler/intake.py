@@ -14,7 +14,6 @@ from msgspec.structs import replace
 
 from coatcheck.errors import Malformed, Misuse, Refused
 from coatcheck.protocol.parcels import RECEIPT_SIZE, Upload
-from coatcheck.protocol.shuffler import HOLDING
 from coatcheck.services import faults
 from coatcheck.services.commit import GroupCommit
 from coatcheck.services.http.connections import Scope, Wire, header, read_body
@@ -60,7 +59,7 @@ class Intake:
         self._service.leadership.check()
         raw = await read_body(scope, receive, limit=live.largest)
         role = live.role
-        if role is None or live.stored.phase not in HOLDING:
+        if role is None or not live.holds:
             raise _TOLD[Verdict.CLOSED]
         token = self._enrolled(scope)
         try:
@@ -73,8 +72,8 @@ class Intake:
             upload = replace(upload, token=token)
         await self._keep(live, upload)
         faults.reach("shuffler.acknowledge")
-        # Signed here and not by the writer: a thread that signs would fight for the interpreter
-        # with this one at every signature.
+        # Signed here and not by the writer, whose thread would have to wait for the interpreter at
+        # every signature.
         await send(_RECEIPT)
         await send({"type": "http.response.body", "body": role.receipt(raw, upload)})
 
@@ -88,11 +87,12 @@ class Intake:
             verdict = await self.commits.add(upload)
         finally:
             live.coming[upload.group] -= 1
-        if verdict is Verdict.CLOSED and live.stored.phase in HOLDING:
+        if verdict is Verdict.NEW or verdict is Verdict.KNOWN:
+            return
+        if verdict is Verdict.CLOSED and live.holds:
             # It is being released, and opens again if its crowd was too small.
             raise Problem("releasing", "the round is being released: send the same bytes again")
-        if verdict in _TOLD:
-            raise _TOLD[verdict]
+        raise _TOLD[verdict]
 
     def _enrolled(self, scope: Scope) -> bytes | None:
         """Check an enrolment token, if the round asks for one; only its hash is kept."""
@@ -105,7 +105,7 @@ class Intake:
         return given
 
     async def recount(self) -> None:
-        """Count anew where a commit may have been done although it was reported as failed."""
+        """Count again where a commit may have been done although it was reported as failed."""
         if self._doubtful:
             await self.commits.apart(self._recount)
 
@@ -133,7 +133,7 @@ class Intake:
     def _recount(self) -> None:
         for digest in tuple(self._doubtful):
             live = self._service.rounds.get(digest)
-            if live is not None and live.stored.phase in HOLDING:
+            if live is not None and live.holds:
                 live.crowd = Counter(self._service.store.crowd(digest))
             self._doubtful.discard(digest)
 

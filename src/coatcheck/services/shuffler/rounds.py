@@ -5,10 +5,9 @@ from dataclasses import dataclass, field, replace
 
 from msgspec import Struct
 
-from coatcheck.errors import Misuse
 from coatcheck.protocol.envelope import Bulk
 from coatcheck.protocol.notices import heading_size
-from coatcheck.protocol.shuffler import MOVES, SECRET_SIZE, Shuffler, ShufflerState
+from coatcheck.protocol.shuffler import HOLDING, MOVES, SECRET_SIZE, Shuffler, ShufflerState
 from coatcheck.protocol.terms import Round
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.rounds import LiveRound
@@ -42,6 +41,7 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
 
     Attributes:
         role: checks uploads and signs for them; None once the round is over.
+        holds: whether uploads are held.
         hop: the place in the cascade; None if the round is over and its key was taken away.
         crowd: how many uploads of each group are on the disk.
         coming: how many wait for it.
@@ -62,7 +62,8 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
         self._sizes = [
             max(self.round.item_size(group, 1), self.round.entry_size(group)) for group in groups
         ]
-        self.hop = place_in(self.round, self.keys)
+        mine = [self.keys.has(party.verifying) for party in self.round.terms.shufflers]
+        self.hop = mine.index(True) if any(mine) else None
         self.role: Shuffler | None = None
         self._take(self.stored)
 
@@ -74,6 +75,7 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
     def _take(self, stored: ShufflerRound) -> None:
         # Without the secret: only the worker that releases needs it, and reads it by itself.
         self.stored = replace(stored, secret=bytes(SECRET_SIZE))
+        self.holds = stored.phase in HOLDING
         self.role = None
         if not MOVES.is_last(stored.phase):
             self.role = role_of(self.round, self.keys)
@@ -108,12 +110,6 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
         return whole <= limit
 
 
-def place_in(round_: Round, keys: Keyring) -> int | None:
-    """Find this shuffler's place in the cascade; None without a key of the terms."""
-    mine = [at for at, one in enumerate(round_.terms.shufflers) if keys.has(one.verifying)]
-    return mine[0] if mine else None
-
-
 def role_of(
     round_: Round, keys: Keyring, state: ShufflerState | None = None, bulk: Bulk | None = None
 ) -> Shuffler:
@@ -121,8 +117,6 @@ def role_of(
 
     Without a state it only checks uploads: it holds neither parcels nor the order's secret.
     """
-    hop = place_in(round_, keys)
-    if hop is None:
-        raise Misuse("the terms name a key that this shuffler does not have: list its file")
-    pairs, blank = keys.of(round_.terms.shufflers[hop].verifying), bytearray(SECRET_SIZE)
-    return Shuffler(round_, keys=pairs, state=state or ShufflerState(blank), bulk=bulk)
+    pairs = keys.of(*(party.verifying for party in round_.terms.shufflers))
+    blank = ShufflerState(bytearray(SECRET_SIZE))
+    return Shuffler(round_, keys=pairs, state=state or blank, bulk=bulk)

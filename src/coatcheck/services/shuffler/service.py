@@ -34,6 +34,7 @@ _REST = 9.0
 _QUICK = 0.5
 """Seconds that a release may take without a rest after it."""
 _STEPS = {
+    "close": ("closed", ""),
     "release": ("released", ""),
     "reopen": ("reopened", ""),
     "forget": ("delivered", ""),
@@ -109,8 +110,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
 
     async def _pledge(self, name: str, digest: bytes) -> None:
         """Remember which terms are signed under a name; a second version is refused."""
-        fence = self.leadership.fence
-        if await asyncio.to_thread(self.store.pledge, name, digest, fence=fence) != digest:
+        if await self.write(self.store.pledge, name, digest) != digest:
             raise TwoFaces(f"round {name!r} is already signed with other terms: use a new name")
 
     async def open_round(self, digest: Digest, body: SignedTerms) -> RoundStatus:
@@ -120,11 +120,11 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
             raise Problem("malformed", "these terms are of another round than the address says")
         self._signer(body.document)
         role_of(round_, self.keyring)  # what cannot be led is refused before it is stored
-        name, fence = round_.terms.round, self.leadership.fence
+        name = round_.terms.round
         await self._pledge(name, round_.digest)
         secret = bytes(fresh_state(system()).secret)
         fresh = ShufflerRound(round_.digest, name, write_signed(body), secret=secret)
-        await asyncio.to_thread(self.store.begin, fresh, fence=fence)
+        await self.write(self.store.begin, fresh)
         faults.reach("shuffler.opened")
         await self.refresh()
         return self.found(digest).status()
@@ -190,19 +190,6 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         finally:
             self._unclean = self._unclean or not clean
 
-    async def proceed(self, live: ShufflerLiveRound) -> None:
-        """Close, release, deliver or give up, whatever is due."""
-        if live.stored.phase is Phase.OPEN:
-            if self._enough(live):
-                await self.attempt("close", lambda: self._close(live))
-            elif live.role is not None and live.role.expired(now=self.clock.now()):
-                await self.attempt("abandon", lambda: self._move(live, "expire"))
-        if live.stored.phase is Phase.CLOSED:
-            await self.attempt("release", lambda: self._release(live))
-        if live.stored.phase is Phase.RELEASED:
-            done = await self.attempt("deliver", lambda: self._deliver(live))
-            live.tried(done=done, tick=self.settings.tick)
-
     def _enough(self, live: ShufflerLiveRound) -> bool:
         """Tell whether a round can close, and has more than when it last fell short.
 
@@ -216,14 +203,17 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         return live.crowd != live.short and rested
 
     async def _close(self, live: ShufflerLiveRound) -> None:
-        faults.reach("shuffler.close")
-        await self._move(live, "close")
-        faults.reach("shuffler.closed")
+        if self._enough(live):
+            faults.reach("shuffler.close")
+            await self._move(live, "close")
+            faults.reach("shuffler.closed")
+        elif live.role is not None and live.role.expired(now=self.clock.now()):
+            await self._move(live, "expire")
 
     async def _release(self, live: ShufflerLiveRound) -> None:
         now, begun = self.clock.now(), time.monotonic()
         if await self.work(release, live):
-            await self._done(live, "release")
+            await self._moved(live, "release")
         elif live.role is None or live.role.expired(now=now):
             await self._move(live, "expire")
         else:
@@ -237,17 +227,20 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         await self.deliver(live, "batch", to=self.settings.next, signer=mine)
         await self._move(live, "forget")
 
-    async def _move(self, live: ShufflerLiveRound, move: str) -> None:
-        fence = self.leadership.fence
-        await asyncio.to_thread(self.store.move, live.round.digest, move, fence=fence)
-        await self._done(live, move)
+    steps = (
+        (Phase.OPEN, "close", _close),
+        (Phase.CLOSED, "release", _release),
+        (Phase.RELEASED, "deliver", _deliver),
+    )
 
-    async def _done(self, live: ShufflerLiveRound, move: str) -> None:
-        if move in _STEPS:
-            # Something was forgotten: the disk is looked after until it has forgotten it too.
-            self._unclean = True
-            self.done(live, *_STEPS[move])
-        await self.refresh()
+    async def _move(self, live: ShufflerLiveRound, move: str) -> None:
+        await self.write(self.store.move, live.round.digest, move)
+        await self._moved(live, move)
+
+    async def _moved(self, live: ShufflerLiveRound, move: str) -> None:
+        # Something may be forgotten now: the disk is looked after until it has forgotten it too.
+        self._unclean = True
+        await self.done(live, *_STEPS[move])
 
     table = (
         Route(
