@@ -160,16 +160,13 @@ class BoardService(Service[BoardSettings, BoardStore]):
 
     async def entry(self, digest: Digest, group: Group, address: Address) -> Entry:
         """Give one entry with its proof; asking shows which one you want: ask through a relay."""
-        round_ = self._shown(digest)
-        if group >= len(round_.terms.groups):
-            raise Problem("not-found", "the round has no such group")
-        wanted = bytes.fromhex(address)
+        round_, wanted = self._shown(digest), bytes.fromhex(address)
         try:
             found, place, path = await asyncio.to_thread(
                 self.log.entry, round_.digest, group=group, address=wanted
             )
-        except Refused:
-            raise Problem("not-found", "nobody has this address in this round") from None
+        except Refused as refused:
+            raise Problem("not-found", str(refused)) from None
         return Entry(entry=found.hex(), place=place, path=[step.hex() for step in path])
 
     async def post(self, digest: Digest, wire: Wire) -> Posted:
