@@ -15,7 +15,7 @@ import pytest
 
 from coatcheck.demo import city, gradients
 from coatcheck.demo.scenarios import make_scenario
-from coatcheck.randomizers.informed import misses
+from coatcheck.randomizers.choice import misses
 
 SOURCE = Path(__file__).parents[1] / "src"
 PATIENCE = 600.0

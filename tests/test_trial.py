@@ -13,7 +13,7 @@ from coatcheck.cli import main
 from coatcheck.domains import Floats
 from coatcheck.errors import Misuse, OutsideDomain
 from coatcheck.planning.search import usual_delta
-from coatcheck.randomizers.informed import misses
+from coatcheck.randomizers.choice import misses
 from coatcheck.simulation.trial import (
     Trial,
     box_around,

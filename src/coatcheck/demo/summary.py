@@ -15,7 +15,7 @@ from coatcheck.demo.events import Person
 from coatcheck.domains import Box, Floats
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
-from coatcheck.randomizers.informed import misses
+from coatcheck.randomizers.choice import misses
 from coatcheck.simulation.quality import measure, named_alone
 from coatcheck.simulation.trial import describe_group
 

@@ -136,7 +136,7 @@ class Recommendation(GroupPlan):
         lost = self.fading.items()
         fading = ", ".join(f"{left:.4g} with {share:.0%} of them lost" for share, left in lost)
         honest = f"{best.crowd:,} people, {best.anonymous:,} honest and anonymous"
-        told = told_assumption(self.best, self.prior)
+        told = told_assumption(self.best)
         season = self.season
         if season is None:
             told.append(f"At least {honest}: ε = {best.epsilon:.4g}; {fading}.")
@@ -169,12 +169,11 @@ class Recommendation(GroupPlan):
                 f"promises ε = {each:.4g}, which it costs if everybody reports"
             )
         error, free = self.best.error, self.best.report_free
-        if free is not None and error >= _USELESS * free:
+        if self.best.worth_a_report and free and error >= _USELESS * free:
             where = "the middle of the domain" if self.prior is None else "the median of the prior"
-            more = "hardly more" if error < free else "no more"
             found.append(
                 f"answering {where} for everybody, without any report, has an error of "
-                f"{free:.3g}, {more} than this; ask for a larger ε or a larger crowd"
+                f"{free:.3g}, hardly more than this; ask for a larger ε or a larger crowd"
             )
         return tuple(found)
 

@@ -25,7 +25,7 @@ from coatcheck.randomizers import (
     tuned,
 )
 from coatcheck.randomizers.baselines import BASELINES, PrivUnit, published_minkowski
-from coatcheck.randomizers.informed import misses
+from coatcheck.randomizers.choice import misses
 from coatcheck.randomizers.prediction import unit_ball
 
 DOMAINS: Final = {

@@ -19,7 +19,13 @@ from coatcheck.domains import Ball, Box, Domain
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.planning.search import Design, Promise, designed
-from coatcheck.randomizers import BoundedResponse, GridResponse, MinkowskiResponse, Prior
+from coatcheck.randomizers import (
+    BoundedResponse,
+    CodebookResponse,
+    GridResponse,
+    MinkowskiResponse,
+    Prior,
+)
 from coatcheck.randomizers.choice import Budget, Candidate, Choice, Shape, any_ldp, constant, fit
 from coatcheck.tasks import Floats, Score, Scored, Task
 
@@ -66,7 +72,8 @@ def tune(
     """
     if not candidates or rounds < 1:
         raise Misuse("tuning needs at least one candidate and one round")
-    truth = [np.asarray(group, dtype=np.float64) for group in prior]
+    # In an order of chance, as in a round: where estimates tie, the order must not tell the truth.
+    truth = [_shuffled(np.asarray(group, dtype=np.float64), entropy) for group in prior]
     if not isinstance(task, Scored):
         raise Misuse(f"task {task.name} does not say how to score a round; give it a `score`")
     if len(truth) != len(task.groups):
@@ -89,6 +96,10 @@ def tune(
         tried.append(Tried(team=team, score=mean, standard_error=error))
     sign = -1.0 if tried[0].score.higher_is_better else 1.0
     return sorted(tried, key=lambda one: sign * one.score.value)
+
+
+def _shuffled(people: Floats, entropy: Entropy) -> Floats:
+    return people[np.argsort(entropy.uniforms(len(people)), kind="stable")]
 
 
 def spread(*, epsilon: float, domain: Box | Ball) -> list[Candidate]:
@@ -148,7 +159,7 @@ def designs_for(
 
 def _lost(candidate: Candidate, score: Score) -> Choice:
     error = 1 - score.value if score.higher_is_better else score.value
-    return Choice(randomizer=candidate.randomizer, how=candidate.how, error=error)
+    return Choice(randomizer=candidate.randomizer, how=candidate.how, goal="task", error=error)
 
 
 def _spread(domains: Sequence[Box | Ball], *, budgets: Sequence[Budget]) -> list[list[Candidate]]:
@@ -176,6 +187,8 @@ def _shapes(domain: Box | Ball, sides: Sequence[int]) -> list[Shape]:
         for radius in _RADII
         for family in (MinkowskiResponse, BoundedResponse)
     ]
+    middle = (0,) * domain.dimension
+    shapes.append(partial(CodebookResponse, domain=domain, points=(middle,)))  # without reports
     if isinstance(domain, Box):
         cells = [(side,) * domain.dimension for side in sides]
         shapes += [partial(GridResponse, domain=domain, cells=each) for each in cells]

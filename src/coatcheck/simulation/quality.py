@@ -14,7 +14,7 @@ from coatcheck import tasks
 from coatcheck.domains import Box, Floats
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
-from coatcheck.randomizers.informed import misses
+from coatcheck.randomizers.choice import misses
 from coatcheck.tasks.distances import scale_of
 
 

@@ -30,7 +30,7 @@ from coatcheck.planning import Group, GroupPlan, Recommendation, plan
 from coatcheck.planning.search import usual_delta
 from coatcheck.protocol.server import numbers
 from coatcheck.randomizers import Decode, Goal, Prior
-from coatcheck.randomizers.informed import misses
+from coatcheck.randomizers.choice import misses
 from coatcheck.randomizers.reading import LEARNED, read
 from coatcheck.simulation.quality import Service, measure, named_alone, names_many
 from coatcheck.simulation.round import Outcome, simulate, view
