@@ -211,7 +211,7 @@ def run_trial(
     read_as = zip(estimates, values, owners, strict=True)
     told = [(row, other) for row, others in enumerate(outcome.partners(0)) for _, other in others]
     if names_many(task):  # of one partner each
-        told = list(named_alone(task, estimates, owners))
+        told = named_alone(task, estimates, owners)
     return Trial(
         outcome=outcome,
         box=box,
