@@ -23,6 +23,8 @@ def test_all_rounds_together_keep_the_promise() -> None:
     """The local ε is the largest that composition allows, for every mechanism of the plan."""
     found = plan({"all": Group(LINE, 3_000)}, epsilon=1.0, delta=1e-6, rounds=12)["all"]
     for design in found.designs:
+        if not design.worth_a_report:  # it says nothing, so there is nothing to calibrate
+            continue
         law = design.randomizer.law
         assert compose(law, crowd=3_000, delta=1e-6, rounds=12) <= 1.002
         more = replace(design.randomizer, epsilon=1.02 * law.epsilon).law  # type: ignore[type-var]
