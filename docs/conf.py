@@ -23,8 +23,10 @@ from coatcheck.cli import main  # noqa: E402 - after the path
 from coatcheck.services.board.service import BoardService  # noqa: E402 - after the path
 from coatcheck.services.http.app import COMMON  # noqa: E402 - after the path
 from coatcheck.services.http.routes import Route  # noqa: E402 - after the path
+from coatcheck.services.relay.service import RelayService  # noqa: E402 - after the path
 from coatcheck.services.server.service import ServerService  # noqa: E402 - after the path
 from coatcheck.services.shuffler.service import ShufflerService  # noqa: E402 - after the path
+from coatcheck.services.witness.service import WitnessService  # noqa: E402 - after the path
 
 project = "coatcheck"
 author = "The coatcheck authors"
@@ -114,6 +116,8 @@ def _http() -> str:
         "shuffler": ShufflerService.table,
         "server": ServerService.table,
         "board": BoardService.table,
+        "relay": RelayService.table,
+        "witness": WitnessService.table,
         "every service": COMMON,
     }
     for role, routes in tables.items():

@@ -6,23 +6,36 @@ forked is refused, and both signed checkpoints stay on the disk as the proof. SP
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from coatcheck.errors import Refused, TwoFaces
+from coatcheck.errors import Refused, TwoFaces, Unavailable
 from coatcheck.protocol.agreement import SettledTerms
 from coatcheck.protocol.keyfiles import write_bytes
-from coatcheck.protocol.merkle import check_inclusion
-from coatcheck.protocol.notices import LETTER_LEAF, Checkpoint
+from coatcheck.protocol.merkle import HASH_SIZE, check_inclusion
+from coatcheck.protocol.notes import LogCheckpoint, Note
+from coatcheck.protocol.notices import LETTER_LEAF, Checkpoint, Heading
 from coatcheck.protocol.records import read_document
+from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import (
     VerifiedBulletin,
     VerifiedCheckpoint,
+    VerifiedEntry,
+    VerifiedHeading,
+    check_heading,
     follow,
+    follow_watched,
+    verify_bulletin,
+    verify_entry,
     verify_heading,
 )
+from coatcheck.services.board.documents import Entry
 from coatcheck.services.http.client import BULK, HttpClient
+from coatcheck.services.person.relayed import RelayedClient
 
+Peers = HttpClient | RelayedClient
+_NOBODY: Final = Trust()
 _STRANGE: Final = "the board's answer is not what its documents say: ask its operator"
 
 
@@ -33,18 +46,48 @@ class BoardView:
         url: the board's address.
         path: the ticket; checkpoints are kept beside it, as `.checkpoint` and, if the board shows
             two faces, the one that does not continue it as `.forked`.
+        relayed: whether the board sees a relay instead of this person.
     """
 
-    def __init__(self, url: str, *, round_: SettledTerms, path: Path, peers: HttpClient) -> None:
+    def __init__(
+        self, url: str, *, round_: SettledTerms, path: Path, peers: Peers, trusted: Trust = _NOBODY
+    ) -> None:
         self.url = url
+        self._trusted = trusted
         self.round = round_
+        self.relayed = isinstance(peers, RelayedClient)
         self._kept = Path(f"{path}.checkpoint")
         self._forked = Path(f"{path}.forked")
         self._peers = peers
 
     async def follow(self) -> VerifiedCheckpoint:
         """Fetch the board's checkpoint, check that it continues the last one, and keep it."""
-        raw = await self._peers.get(f"{self.url}/checkpoint")
+        if self._trusted.demanded:
+            return await self._follow_watched()
+        return await self._continue(await self._peers.get(f"{self.url}/checkpoint"))
+
+    async def _follow_watched(self) -> VerifiedCheckpoint:
+        """Do the same with the note that witnesses cosigned."""
+        raw, kept = await self._peers.get(f"{self.url}/log/checkpoint"), Path(f"{self._kept}.note")
+        check = partial(
+            follow_watched,
+            raw,
+            board=self.round.terms.board.verifying,
+            witnesses=self._trusted.witnesses,
+            demanded=self._trusted.demanded,
+        )
+        point = check(before=None)  # the signatures, before anything else
+        before = _kept_note(kept)
+        if before is not None:
+            try:
+                point = check(before=before, path=await self._grown(before, point))
+            except TwoFaces as found:
+                write_bytes(self._forked, raw, secret=True, replace=True)
+                raise TwoFaces(f"{found} (they are {kept} and {self._forked})") from None
+        write_bytes(kept, raw, secret=True, replace=True)
+        return point
+
+    async def _continue(self, raw: bytes) -> VerifiedCheckpoint:
         board = self.round.terms.board.verifying
         point = follow(raw, board=board, before=None)  # the signature, before anything else
         before = Checkpoint.decode(self._kept.read_bytes()) if self._kept.exists() else None
@@ -61,11 +104,41 @@ class BoardView:
             write_bytes(self._kept, raw, secret=True, replace=True)
         return point
 
+    async def bulletin(self) -> VerifiedBulletin:
+        """Fetch the whole bulletin, and check that the board shows the same to everybody."""
+        raw = await self._peers.get(f"{self._at}/bulletin", most=BULK)
+        bulletin = await asyncio.to_thread(verify_bulletin, raw, self.round)
+        await self.check_bulletin(bulletin)
+        return bulletin
+
+    async def heading(self) -> Heading:
+        """Fetch the head of the bulletin, which the server signed; the log is not asked."""
+        heading = Heading.decode(await self._peers.get(f"{self._at}/heading"))
+        check_heading(heading, self.round)
+        return heading
+
+    async def entry(self, group: int, address: bytes) -> tuple[VerifiedHeading, VerifiedEntry]:
+        """Fetch one entry, with the proof that it is the one that everybody can see."""
+        url, point = f"{self._at}/entries/{group}/{address.hex()}", None
+        if self._trusted.demanded:
+            point = await self.follow()
+            url += f"?size={point.size}"
+        found = read_document(await self._peers.get(url), Entry, _STRANGE)
+        heading = verify_heading(
+            Heading.decode(found.heading),
+            self.round,
+            point=point or await self._continue(found.checkpoint),
+            place=found.log_place,
+            path=_steps(found.log_path),
+        )
+        place, path = found.place, _steps(found.path)
+        entry = verify_entry(found.entry, group=group, heading=heading, place=place, path=path)
+        return heading, entry
+
     async def check_bulletin(self, bulletin: VerifiedBulletin) -> None:
         """Check that a bulletin is in the log that the board signs for everybody."""
         point = await self.follow()
-        url = f"{self.url}/rounds/{self.round.digest.hex()}/place"
-        place = read_document(await self._peers.get(url), int, _STRANGE)
+        place = read_document(await self._peers.get(f"{self._at}/place"), int, _STRANGE)
         path = await self._included(place, point)
         verify_heading(bulletin.heading, self.round, point=point, place=place, path=path)
 
@@ -79,13 +152,19 @@ class BoardView:
         leaf = LETTER_LEAF + posting
         check_inclusion(leaf, place=place, size=point.size, root=point.root, path=path)
 
-    async def _grown(self, before: Checkpoint, point: Checkpoint) -> list[bytes]:
+    @property
+    def _at(self) -> str:
+        return f"{self.url}/rounds/{self.round.digest.hex()}"
+
+    async def _grown(self, before: Checkpoint | LogCheckpoint, point: Checkpoint) -> list[bytes]:
         if not 0 < before.size < point.size:
             return []
         url = f"{self.url}/proofs/consistency?old={before.size}&new={point.size}"
         return await self._path(url)
 
     async def _included(self, place: int, point: Checkpoint) -> list[bytes]:
+        if self._trusted.demanded and place >= point.size:
+            raise Unavailable("the witnesses have not seen this on the board yet: try later")
         return await self._path(f"{self.url}/proofs/inclusion?place={place}&size={point.size}")
 
     async def _path(self, url: str) -> list[bytes]:
@@ -99,6 +178,14 @@ class BoardView:
             ) from None
 
 
+def _kept_note(path: Path) -> LogCheckpoint | None:
+    return LogCheckpoint.read(Note.read(path.read_bytes()).text) if path.exists() else None
+
+
+def _steps(raw: bytes) -> list[bytes]:
+    return [raw[at : at + HASH_SIZE] for at in range(0, len(raw), HASH_SIZE)]
+
+
 class LettersFeed:
     """The letters of a round as the board shows them, each fetched once.
 
@@ -106,7 +193,7 @@ class LettersFeed:
     machine may share a feed.
     """
 
-    def __init__(self, url: str, *, size: int, peers: HttpClient) -> None:
+    def __init__(self, url: str, *, size: int, peers: Peers) -> None:
         self.url, self.size = url, size
         self.postings: list[bytes] = []
         self._to: dict[bytes, list[int]] = {}
