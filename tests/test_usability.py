@@ -113,7 +113,7 @@ PROTOCOL = [
     (("ledger", "begin", "l", "--epsilon", "0", "--delta", "1e-6"), "a positive epsilon"),
     (("inspect", "note.txt"), "not a file that this version knows"),
     (("inspect", "none"), "cannot read none: No such file or directory"),
-    (("check-task", "none"), "no task is called 'none'; there are download, learning"),
+    (("check-task", "none"), "no task is called 'none'; there are download, groups"),
     (("check-task", "nowhere:Task"), "cannot load nowhere:Task: No module named 'nowhere'"),
     (("compare", "--epsilon", "x"), "--epsilon takes numbers by comma, such as 0.5,1,2"),
     (("compare", "--domain", "disc9"), "--domain is one of square | line | cube"),

@@ -1,7 +1,7 @@
 """Oblivious HTTP (RFC 9458): seal a request to a gateway, and open the one answer to it.
 
 HPKE in base mode (RFC 9180) with its exporter, which the library that seals does not offer
-(docs/decisions/0011-oblivious-http.md). A key of a gateway opens requests and nothing else. Sizes
+(docs/decisions/0014-oblivious-http.md). A key of a gateway opens requests and nothing else. Sizes
 are those of a short ladder, so that whoever passes messages on cannot tell them apart by size.
 SPEC section 17.
 """
