@@ -186,6 +186,7 @@ class Design(Choice):
             "local_epsilon": self.randomizer.epsilon,
             "decode": self.how,
             "error": self.error,
+            "standard_error": self.standard_error,
             "under_prior": asdict(self.under_prior) if self.under_prior else None,
             "parameters": self.randomizer.params(),
         }
@@ -245,6 +246,7 @@ def designed(promise: Promise, choice: Choice) -> Design:
         error=choice.error,
         report_free=choice.report_free,
         under_prior=choice.under_prior,
+        standard_error=choice.standard_error,
         guarantee=guarantee,
     )
 

@@ -50,11 +50,13 @@ class Choice(Candidate):
             on the domain; not a number for several fields.
         report_free: the same for the best answer that needs no report; none if there is no such.
         under_prior: mean and percentiles if people are as the prior says; none without a prior.
+        standard_error: of the error, if it was measured in trial rounds.
     """
 
     error: float
     report_free: float | None = None
     under_prior: Errors | None = None
+    standard_error: float | None = None
 
     @property
     def worth_a_report(self) -> bool:
