@@ -203,7 +203,9 @@ def _candidates(*, quick: bool) -> list[Figure]:
         what = f"five candidates {n * 4 // 5} x {n} {mechanism}"
         figures.append(Figure(what=what, value=seconds, unit="s"))
         loads = np.bincount(first.ravel(), minlength=n)
-        figures.append(Figure(what="  loads differ by", value=np.ptp(loads), unit="", target=1))
+        figures.append(
+            Figure(what="  loads differ by", value=float(np.ptp(loads)), unit="", target=1)
+        )
         short = float((second < 0).mean()) * 100
         figures.append(Figure(what="  second lists short by", value=short, unit="%", target=1.0))
     box = Box((-1.0, -1.0), (1.0, 1.0))
@@ -228,7 +230,7 @@ def _plans() -> list[Figure]:
         for _ in range(40):
             truth = [Prior.even(box).draw(box, 120, entropy) for _ in groups]
             seen = [
-                numbers(own.randomizer, own.randomizer.randomize(places, entropy), own.decode)
+                numbers(own.randomizer, own.randomizer.randomize(places, entropy), own.best.how)
                 for own, places in zip(found, truth, strict=True)
             ]
             lost.append(1 - task.score(truth, estimates=seen).value)
