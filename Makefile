@@ -37,7 +37,7 @@ soak: $(VENV)/.dev  ## rounds under random kills on both databases, for MINUTES
 	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),10)
 
 mutants: $(VENV)/.dev  ## change COUNT random places in the code and see whether the tests notice
-	$(BIN)/python tests/mutants.py --count $(or $(COUNT),100) --jobs $(JOBS)
+	$(BIN)/python tests/mutants.py --count $(or $(COUNT),100) --seed $(or $(SEED),1)
 
 lint: $(VENV)/.dev  ## style, types, layers, spelling
 	$(BIN)/ruff check .

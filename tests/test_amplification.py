@@ -5,12 +5,14 @@ import math
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coatcheck.accounting import hockeystick
 from coatcheck.accounting.amplification import (
     METHODS,
     amplify,
@@ -225,6 +227,64 @@ def test_fuzz_of_six_hundred_cases() -> None:
         crowd = int(np.exp(rng.uniform(0, math.log(1e9))))
         found = amplify(law, crowd=crowd, delta=float(10 ** rng.uniform(-15, -0.1)))
         assert 0 <= found.epsilon <= local
+
+
+STEPS: dict[str, tuple[Law, list[int]]] = {
+    "any": (AnyLdp(epsilon=4.0), [20, 9, 8, 9]),
+    "square": (minkowski(4.0, radius=0.37, dimension=2), [17, 10, 8, 9]),
+    "grid": (grid(3.0, cells=16), [12, 9, 7, 9]),
+    "coin": (OwnCoin(law=minkowski(4.0, radius=0.37, dimension=2), rate=0.3), [12, 9, 7, 9]),
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_an_epsilon_is_found_in_few_steps(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A good first guess, and coarser laws only where they may win: so many looks at the curve.
+
+    One more is allowed, for processors that round otherwise.
+    """
+    looks = counted(monkeypatch)
+    law, most = STEPS[name]
+    for crowd, steps in zip((20, 1000, 1001, 100_000), most, strict=True):
+        looks.clear()
+        amplify(law, crowd=crowd, delta=0.01 / crowd)
+        assert len(looks) <= steps + 1
+
+
+@pytest.mark.parametrize(
+    ("name", "most"), [("any", [12, 10, 9]), ("minkowski", [12, 12, 11]), ("grid", [14, 12, 11])]
+)
+def test_a_local_epsilon_is_found_in_few_steps(
+    name: str, most: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same of the search in the other direction."""
+    looks = counted(monkeypatch)
+    for crowd, steps in zip((20, 1000, 100_000), most, strict=True):
+        looks.clear()
+        calibrate(MAKERS[name], epsilon=1.0, crowd=crowd, delta=0.01 / crowd)
+        assert len(looks) <= steps + 1
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """List every ε at which the bound is looked at from now on."""
+    looks: list[float] = []
+    real = hockeystick.upper
+
+    def upper(one: Any, **asked: Any) -> float:
+        looks.append(asked["epsilon"])
+        return real(one, **asked)
+
+    monkeypatch.setattr(hockeystick, "upper", upper)
+    return looks
+
+
+def test_a_crowd_of_one_hides_nobody() -> None:
+    """The local ε stays what it is, and nobody is told that a crowd made it smaller."""
+    assert amplify(AnyLdp(epsilon=2.0), crowd=1, delta=1e-6).epsilon == 2.0
+    assert not amplify(AnyLdp(epsilon=2.0), crowd=1, delta=1e-6).amplified
+    assert not calibrate(epsilon=2.0, crowd=1, delta=1e-6).amplified
+    assert amplify(AnyLdp(epsilon=2.0), crowd=10_000, delta=1e-6).amplified
+    assert calibrate(epsilon=2.0, crowd=10_000, delta=1e-6).amplified
 
 
 def test_corruption_counts_against_the_crowd() -> None:

@@ -137,10 +137,10 @@ def described(made: MinkowskiResponse) -> Callable[[dict[str, Any]], object]:
 
 
 FLOATS = MinkowskiResponse(domain=Ball(radius=1.0, p=3, dimension=2), epsilon=1.9, radius=0.5)
-WIDE = MinkowskiResponse(domain=Ball(radius=1.0, p=1, dimension=4_000), epsilon=2.0, radius=0.5)
+WIDE = MinkowskiResponse(domain=Ball(radius=1.0, p=1, dimension=1_025), epsilon=2.0, radius=0.5)
 
 
-@pytest.mark.parametrize(("made", "message"), [(FLOATS, "floats"), (WIDE, "4000 numbers")])
+@pytest.mark.parametrize(("made", "message"), [(FLOATS, "floats"), (WIDE, "1025 numbers")])
 def test_a_mechanism_is_refused_before_its_law_is_computed(
     made: MinkowskiResponse, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -150,6 +150,10 @@ def test_a_mechanism_is_refused_before_its_law_is_computed(
     monkeypatch.setattr(MinkowskiResponse, "law", slow)
     with pytest.raises(Refused, match=message):
         look(signed)
+    domain = Ball(radius=1.0, p=1, dimension=1_024)
+    widest = MinkowskiResponse(domain=domain, epsilon=2.0, radius=0.5)
+    with pytest.raises(pytest.fail.Exception, match="the law was computed"):
+        look(resigned(described(widest)))
 
 
 def test_a_mechanism_in_floats_is_for_simulations() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from coatcheck.demo import city, gradients
 from coatcheck.demo.scenarios import make_scenario
-from coatcheck.simulation.trial import distances
+from coatcheck.simulation.quality import distances
 
 SOURCE = Path(__file__).parents[1] / "src"
 PATIENCE = 600.0
@@ -124,6 +124,28 @@ def test_both_heroes_of_the_taxi_demo_say_the_same(tmp_path: Path) -> None:
     assert service["private"]["pairs"] == service["without_noise"]["pairs"] == 27
     assert service["private"]["mean_distance"] > service["without_noise"]["mean_distance"]
     assert found["letters"] == {"posted": 54, "read": 28}
+    assert_nothing_left(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "words", [("taxi", "--candidates", "3"), ("friends", "--settle")], ids=["taxi", "friends"]
+)
+def test_candidates_settle_by_letter(tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Both sides of a pair say the same, and words come from partners; nothing is left."""
+    found = summary_of(tmp_path, *words, "--people", "24", "--epsilon", "4")
+    service = found["service"]
+    assert set(service) == {"private", "settled", "without_noise", "at_random"}
+    for row in service.values():
+        assert {"mean_distance", "median_distance", "within"} <= set(row)
+    settled = service["settled"]
+    if words[0] == "taxi":
+        assert 0 < settled["pairs"] == settled["served"] <= 10
+        assert found["letters"]["read"] == 2 * settled["pairs"]
+    else:
+        assert found["letters"]["read"] == settled["pairs"]
+        assert not settled["pairs"] or settled["within"] > 0.8
+    for hero in found["heroes"]:
+        assert len(hero["got_letters"]) == len(hero["partners"])
     assert_nothing_left(tmp_path)
 
 

@@ -372,7 +372,7 @@ def test_two_programs_cannot_spend_the_same_budget(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", SPEND_ONE, str(tmp_path / "mine"), str(number)])  # noqa: S603 - ours
         for number in range(6)
     ]
-    codes = [process.wait(timeout=120) for process in started]
+    codes = [process.wait(timeout=600) for process in started]
     assert sorted(codes) == [0] * fits + [1] * (6 - fits)
     assert len(Ledger.open(tmp_path / "mine").rounds) == fits
 

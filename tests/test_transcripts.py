@@ -34,7 +34,7 @@ def test_transcript(script: Path, tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=1800,
         check=False,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"

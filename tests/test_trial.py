@@ -13,10 +13,10 @@ from coatcheck.cli import main
 from coatcheck.domains import Floats
 from coatcheck.errors import Misuse, OutsideDomain
 from coatcheck.planning.search import usual_delta
+from coatcheck.simulation.quality import distances
 from coatcheck.simulation.trial import (
     Trial,
     box_around,
-    distances,
     make_task,
     plan_groups,
     run_trial,
@@ -135,6 +135,23 @@ def test_the_command_prints_one_document(tmp_path: Path, evening: Trial) -> None
     (warning,) = document["warnings"]
     assert warning.startswith("partners are nearer to chance than to what true places would give")
     assert [group["name"] for group in document["groups"]] == ["riders", "drivers"]
+
+
+def test_candidates_settle_in_the_simulation(tmp_path: Path) -> None:
+    """Settling brings partners nearer, everybody has at most one, and the table shows it."""
+    arguments = ["simulate", *_files(tmp_path), "--epsilon", "2", "--seed", "5"]
+    asked = [*arguments, "--candidates", "5", "--settle"]
+    result = CliRunner().invoke(main, [*asked, "--json"])
+    assert result.exit_code == 0, result.output
+    service = json.loads(result.stdout)["service"]
+    settled = service["settled"]
+    assert 70 <= settled["served"] == settled["pairs"] <= 80
+    assert service["without_noise"]["mean_distance"] < settled["mean_distance"]
+    assert settled["mean_distance"] < service["private"]["mean_distance"]
+    assert settled["within"] > service["private"]["within"]
+    alone = CliRunner().invoke(main, [*arguments, "--settle"])
+    assert alone.exit_code == 2
+    assert "give --candidates 5" in alone.output
 
 
 def test_the_command_prints_a_stamp_tables_and_the_promise(tmp_path: Path) -> None:

@@ -65,6 +65,16 @@ def test_a_coin_for_no_budget_or_a_huge_one() -> None:
 # -- caps
 
 
+def test_a_cap_is_read_in_its_usual_way_unless_another_is_named() -> None:
+    """The way to read is settled when a mechanism is made, and a wrong one is refused there."""
+    assert MinkowskiResponse(domain=SQUARE, epsilon=1, radius=0.5).decode == "project"
+    assert BoundedResponse(domain=SQUARE, epsilon=1, radius=0.5).decode == "raw"
+    made = MinkowskiResponse(domain=SQUARE, epsilon=1, radius=0.5, decode="unbiased")
+    assert made.decode == "unbiased"
+    with pytest.raises(Misuse, match="is read by"):
+        BoundedResponse(domain=SQUARE, epsilon=1, radius=0.5, decode="project")
+
+
 @pytest.mark.parametrize(
     ("made", "reach"),
     [

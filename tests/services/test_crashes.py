@@ -30,7 +30,7 @@ PLACES = tuple(
 )
 
 
-ROUNDS = 4  # at most so many until every place was reached
+ROUNDS = 8  # at most so many until every place was reached
 
 
 def stores(kind: str, postgres: Postgres) -> dict[str, str]:
@@ -114,7 +114,7 @@ def test_every_step_survives_a_kill(kind: str, postgres: Postgres, tmp_path: Pat
                     # People have their answers before the server has heard that they do.
                     with contextlib.suppress(AssertionError):
                         await asyncio.to_thread(
-                            until, lambda: sum(deaths.values()) == len(PLACES), seconds=20
+                            until, lambda: sum(deaths.values()) == len(PLACES), seconds=5
                         )
                     if not (left := {file.name for file in faults.iterdir()}):
                         break

@@ -290,7 +290,7 @@ def test_the_documents_tell_the_truth(name: str, local: Cluster, url: str) -> No
     for operation in operations:
 
         @settings(
-            max_examples=12,
+            max_examples=8,
             deadline=None,
             derandomize=True,
             database=None,

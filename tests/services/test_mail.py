@@ -115,6 +115,25 @@ def test_an_address_gets_so_many_letters(tmp_path: Path) -> None:
     asyncio.run(whole())
 
 
+def test_several_letters_come_at_once(tmp_path: Path) -> None:
+    """One request brings several letters; what is no whole letter, or too much, is refused."""
+
+    async def whole() -> None:
+        async with served(tmp_path, each=99) as (scene, http):
+            letters = [scene.letter(to) for to in (0, 1, 0)]
+            for _ in range(2):
+                answer = await http.post(scene.url, content=b"".join(letters))
+                assert (answer.status_code, answer.json()) == (201, {"place": 1})
+            shown = await http.get(scene.url)
+            assert shown.content == b"".join(letters)
+            cut = await http.post(scene.url, content=b"".join(letters)[:-1])
+            assert cut.status_code == 400
+            most = board_service.AT_ONCE * posting_size(scene.small.round)
+            assert (await http.post(scene.url, content=bytes(most + 1))).status_code == 413
+
+    asyncio.run(whole())
+
+
 def test_letters_end_after_the_round(tmp_path: Path) -> None:
     """For a while after a round expires letters are taken, then no more; those there stay."""
 

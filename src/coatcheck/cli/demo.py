@@ -35,6 +35,8 @@ def demo(
     people: Annotated[int, "How many take part."] = 400,
     epsilon: Annotated[float, POSITIVE, "The ε promised to everybody."] = 1.0,
     data: Annotated[Path | None, "People at the places of a file."] = None,
+    candidates: Annotated[int | None, "Drivers per rider, who settle by letter."] = None,
+    settle: Annotated[bool, "Candidates settle by letter."] = False,
     group_by: Annotated[str | None, "The file's column that says who is rider and driver."] = None,
     as_json: Json = False,
     page: Annotated[bool, "Show the round live on a page, until Ctrl-C."] = False,
@@ -49,12 +51,20 @@ def demo(
 
     \b
     coatcheck demo taxi                  riders are matched to drivers
+    coatcheck demo taxi --candidates 5   riders settle with one of five drivers
     coatcheck demo friends --people 300  who is near
     coatcheck demo learning --json       a crowd teaches a model and is rewarded
     coatcheck demo taxi --page           watch it live, from both sides
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
     begun = time.perf_counter()
-    scenario = make_scenario(name, people=people, epsilon=epsilon, data=_data(data, group_by))
+    scenario = make_scenario(
+        name,
+        people=people,
+        epsilon=epsilon,
+        data=_data(data, group_by),
+        candidates=candidates,
+        settle=settle,
+    )
     if page:
         scenario = with_places(scenario)
     prefix = "coatcheck-demo-"

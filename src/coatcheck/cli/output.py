@@ -70,9 +70,11 @@ def service_table(service: Mapping[str, Any], unit: str) -> "Table":
         )
         for label, row in (
             ("private", service["private"]),
+            ("settled by letter", service.get("settled")),
             ("without noise", service["without_noise"]),
             ("partners at random", service["at_random"]),
         )
+        if row is not None
     ]
     return table(headings, rows, right=headings[1:])
 

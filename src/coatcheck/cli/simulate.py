@@ -13,6 +13,7 @@ from coatcheck.domains.places import group_name, read_places
 from coatcheck.errors import Misuse, OutsideDomain
 from coatcheck.randomizers import Prior
 from coatcheck.simulation import trial
+from coatcheck.simulation.quality import names_many
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -39,6 +40,8 @@ def simulate(
     group_by: Annotated[str | None, "The column or property that names a row's group."] = None,
     radius: Annotated[float | None, "In metres, or in the columns' unit."] = None,
     limit: Annotated[int | None, "The most neighbours in an answer."] = None,
+    candidates: Annotated[int | None, "Possible partners per person, who settle by letter."] = None,
+    settle: Annotated[bool, "Let candidates settle."] = False,
     box: Annotated[Sequence[float], _BOX, "The box of the terms: south,west,north,east."] = (),
     clamp: Annotated[bool, "Move places outside the box to its edge."] = False,
     corrupted: Annotated[Sequence[int], _HELPERS, "The server's helpers, per group."] = (0,),
@@ -54,6 +57,7 @@ def simulate(
     \b
     coatcheck simulate riders.csv drivers.csv --epsilon 1
     coatcheck simulate day.geojson --group-by role --task maximum-matching --radius 800
+    coatcheck simulate riders.csv drivers.csv --candidates 5 --settle
     coatcheck simulate members.csv --task neighbours --radius 500 --limit 8 --json
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
     names = [name.strip() for name in columns.split(",")] if columns else []
@@ -63,7 +67,11 @@ def simulate(
         if box
         else trial.box_around(groups, degrees=degrees)
     )
-    work = trial.make_task(task, names=tuple(groups), box=around, radius=radius, limit=limit)
+    work = trial.make_task(
+        task, names=tuple(groups), box=around, radius=radius, limit=limit, candidates=candidates
+    )
+    if settle and not names_many(work):
+        raise Misuse("--settle is for candidates: give --candidates 5")
     if len(corrupted) not in {1, len(groups)}:
         raise Misuse(f"--corrupted {_MANY}, got {len(corrupted)} numbers")
     started = time.perf_counter()
@@ -78,6 +86,7 @@ def simulate(
             seed=seed,
             clamp=clamp,
             prior=_prior(prior, columns=names),
+            settle=settle,
         )
     except OutsideDomain as error:
         raise Misuse(str(error).replace("ask for clamp=True", "give --clamp")) from None
@@ -126,7 +135,8 @@ def _document(found: trial.Trial) -> dict[str, Any]:
         "unit": found.box.unit,
         "box": {"lo": found.box.lo, "hi": found.box.hi},
         "groups": groups,
-        **asdict(found.service),
+        **(service := asdict(found.service)),
+        "service": service,
     }
 
 

@@ -11,7 +11,9 @@ from coatcheck.cli.files import read_trust
 from coatcheck.cli.options import Ca, Json, TakingPart, Ticket, To, Trust, command
 from coatcheck.cli.output import hint, show
 from coatcheck.cli.person import hint_caveat, letters_of, told, value_of
+from coatcheck.protocol.candidates import Candidates, settle_terms
 from coatcheck.protocol.client import Limit
+from coatcheck.services.person.settling import settle as settle_by_letter
 from coatcheck.services.person.visit import Visit
 
 _Url = Annotated[str, "--round", "The round's address."]
@@ -25,13 +27,15 @@ def take_part(
     ticket: Annotated[Path, "Where to keep your ticket; if it exists already, it is used again."],
     token: Annotated[str, "An enrolment token, if the shuffler asks for one."] = "",
     wait: Annotated[float, "Seconds to wait for the answer."] = 600.0,
+    settle: Annotated[bool, "Settle by letter with the candidates you get."] = False,
+    words: Annotated[str, "For the partner you settle with; else the exact value."] = "",
     ca: Ca = "",
     as_json: Json = False,
 ) -> None:
     """Join a round, wait for its answers, and show your own.
 
     After a crash, run the same command again: it sends the report stored in the ticket, the same
-    bytes.
+    bytes, and the letters of settling likewise.
     """
     book = Ledger.open(asked.ledger)
     stored = ticket.exists()
@@ -43,15 +47,31 @@ def take_part(
             promise = invitation.guarantee
             hint(f"terms checked: a crowd of at least {promise.crowd}, ε = {promise.epsilon:.3g}")
             hint_caveat(promise)
-            found = None if stored else value_of(invitation, asked.value)
+            if settle:
+                settle_terms(invitation.round)  # before anything is spent
+            found: Any = value_of(invitation, asked.value) if settle or not stored else None
             visit.prepare(invitation, found, ledger=book, clamp=asked.clamp)
             kept = await visit.hand_in(invitation.round, token=token)
             signed = "has signed for" if kept.receipt else "has closed, and may or may not have"
             hint(f"the shuffler {signed} your report; waiting for the crowd")
             answer = await visit.collect(ledger=book, patience=wait)
-            return told(answer, invitation.round)
+            document = told(answer, invitation.round)
+            if settle:
+                hint("candidates settle by letter; nobody but your partner learns the exact place")
+                text = words or ", ".join(str(number) for number in found)
+                document["settled"] = outcome(await settle_by_letter(visit, found, words=text))
+            return document
 
     show(asyncio.run(whole()), as_json=as_json)
+
+
+def outcome(side: Candidates) -> dict[str, Any]:
+    """Return how settling ended: the partner, or all who are near, with their words."""
+    words = {who: text.decode(errors="replace") for who, text in side.words.items()}
+    return {
+        "partners": [{"contact": who.hex(), "words": words.get(who, "")} for who in side.partners],
+        "dropped": side.machine.progress.dropped,
+    }
 
 
 @click.group()

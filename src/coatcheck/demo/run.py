@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, cast
 import msgspec
 
 from coatcheck.demo.events import Event, Letter, Pace, Person
+from coatcheck.demo.settling import settle_all
 from coatcheck.entropy import system
 from coatcheck.errors import Refused
 from coatcheck.protocol import client
@@ -86,6 +87,7 @@ class Run:
         self.reports: dict[Person, list[int]] = {}
         self.answers: dict[Person, Answer] = {}
         self.letters: list[Letter] = []
+        self.settled: dict[Person, list[Person | None]] = {}
         self.posted = 0
         self.relayed: list[bytes] = []
         self._whose: dict[bytes, Person] = {}
@@ -127,7 +129,9 @@ class Run:
         return self._whose.get(address)
 
     def partners(self, who: Person) -> list[Person | None]:
-        """Return the partners whom a person was told of; None for somebody in a browser."""
+        """Return whom a person was told of, or settled with; None for somebody in a browser."""
+        if self.scenario.settle is not None:
+            return self.settled.get(who, [])
         told = (client.address(partner, self.round) for partner in self.answers[who].partners)
         return [self._whose.get(address) for address in told]
 
@@ -201,8 +205,12 @@ class Run:
         ):
             await _each(list(self.tickets), self._collect)
         await self._rest()
+        if self.scenario.settle is not None:
+            name = "candidates settle by letter"
+            with self._step("settling", name, parts=everybody, people=everybody):
+                await settle_all(self)
         pairs = [who for who in sorted(self.answers) if who[0] == 0 and self.answers[who].partners]
-        if pairs:
+        if pairs and self.scenario.settle is None:
             await self._correspond(pairs[:WRITERS])
             await self._rest()
         self.tell("done")

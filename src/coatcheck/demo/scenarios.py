@@ -15,6 +15,9 @@ from coatcheck.demo import city, gradients
 from coatcheck.domains import Ball, Box, Floats
 from coatcheck.errors import Misuse
 from coatcheck.planning import Recommendation
+from coatcheck.protocol.nearness import reply_size
+from coatcheck.simulation.quality import names_many, one_partner
+from coatcheck.simulation.settling import ASKS, usual_cell
 from coatcheck.simulation.trial import box_around, make_task, plan_groups
 from coatcheck.tasks.learning import Learning
 
@@ -24,6 +27,8 @@ _WORK: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "taxi": ("least-cost-matching", {}),
     "friends": ("neighbours", {"radius": 600.0, "limit": 5}),
 }
+_CANDIDATES, _FRIENDS = 5, 32
+_CELLS: Final = 5  # so many cells make a radius
 _SEED: Final = 2026
 _LINES: Final = {
     "taxi": ("by the blue door", "two minutes, a green car"),
@@ -41,6 +46,8 @@ class Scenario:
         values: for each group one row per person: what each of them keeps to themselves.
         box: where places are; None where values are no places.
         lines: a letter and the reply to it.
+        settle: what the draft says of settling; None if candidates do not settle.
+        alone: the task without settling, to compare with.
         insight: what only the server knows and the terms do not say, for learning.
     """
 
@@ -51,6 +58,8 @@ class Scenario:
     values: tuple[Floats, ...]
     box: Box | None
     lines: tuple[str, str] = ("", "")
+    settle: dict[str, Any] | None = None
+    alone: tasks.Task | None = None
     insight: gradients.Lesson | None = field(default=None, repr=False)
 
     @property
@@ -64,13 +73,24 @@ class Scenario:
             "round": f"demo {self.name}",
             "task": self.task.params(),
             "groups": [draft.params() for draft in self.drafts],
+            **(self.settle or {}),
         }
 
 
 def make_scenario(
-    name: str, *, people: int, epsilon: float, data: Mapping[str, Floats] | None = None
+    name: str,
+    *,
+    people: int,
+    epsilon: float,
+    data: Mapping[str, Floats] | None = None,
+    candidates: int | None = None,
+    settle: bool = False,
 ) -> Scenario:
-    """Make a scenario by name with so many people, or with the people of a file."""
+    """Make a scenario by name with so many people, or with the people of a file.
+
+    With `candidates` riders get so many possible drivers, and they settle by letter. With `settle`
+    there are the usual number of them, and friends find out by letter who is truly near.
+    """
     if name not in NAMES:
         raise Misuse(f"the demos are {' | '.join(NAMES)}, not {name!r}")
     if not FEWEST <= people <= MOST:
@@ -79,6 +99,8 @@ def make_scenario(
             " `coatcheck simulate`"
         )
     if name == "learning":
+        if candidates is not None:
+            raise Misuse("the learning demo has no candidates: leave --candidates out")
         if data is not None:
             raise Misuse("the learning demo makes its own gradients: leave --data out")
         return _learning(people, epsilon)
@@ -88,7 +110,12 @@ def make_scenario(
             raise Misuse(f"group {group!r} has {len(rows)} people: nobody hides among so few")
     box = city.CITY if data is None else box_around(groups, degrees=True)
     work, options = _WORK[name]
-    task = make_task(work, names=tuple(groups), box=box, **options)
+    if settle and name == "taxi" and candidates is None:
+        candidates = _CANDIDATES
+    task = make_task(work, names=tuple(groups), box=box, candidates=candidates, **options)
+    alone = one_partner(task)
+    if settle and name == "friends":
+        task = tasks.from_params({**task.params(), "limit": _FRIENDS, "mutual": True})
     sizes = [len(rows) for rows in groups.values()]
     return Scenario(
         name=name,
@@ -98,7 +125,19 @@ def make_scenario(
         values=tuple(groups.values()),
         box=box,
         lines=_LINES[name],
+        settle=_settle(task, box) if names_many(task) or task is not alone else None,
+        alone=alone,
     )
+
+
+def _settle(task: tasks.Task, box: Box) -> dict[str, Any]:
+    """Write what the draft says of settling: by asking, or by the test of nearness."""
+    if names_many(task):
+        return {"settle": {"cell": usual_cell(box), "asks": ASKS}}
+    radius = task.params()["radius"]
+    side = float(str(radius)) / _CELLS
+    size = reply_size(side * _CELLS, side=side, axes=box.dimension)
+    return {"settle": {"cell": side, "asks": []}, "letter_size": size}
 
 
 def _groups(name: str, people: int, data: Mapping[str, Floats] | None) -> dict[str, Floats]:

@@ -15,7 +15,8 @@ from coatcheck.demo.events import Person
 from coatcheck.domains import Box, Floats
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
-from coatcheck.simulation.trial import describe_group, distances, measure
+from coatcheck.simulation.quality import distances, measure, named_alone
+from coatcheck.simulation.trial import describe_group
 
 if TYPE_CHECKING:
     from coatcheck.demo.run import Run
@@ -47,7 +48,7 @@ def summarize(run: "Run") -> dict[str, Any]:
     if run.scenario.insight is not None:
         document["learning"] = _learning(run, run.scenario.insight)
     else:
-        document["service"] = _service(run)
+        document["service"] = _service(run, estimates)
     return document
 
 
@@ -128,13 +129,25 @@ def _board(run: "Run") -> dict[str, Any]:
     }
 
 
-def _service(run: "Run") -> dict[str, Any]:
+def _service(run: "Run", estimates: Sequence[Floats]) -> dict[str, Any]:
     """Measure how well people were served, beside true places and beside chance."""
     scenario = run.scenario
     first = range(len(scenario.values[0]))
     told = [(row, other) for row in first for _, other in run.known_partners((0, row))]
     task, box = scenario.task, _box(scenario)
-    return asdict(measure(told, scenario.values, task=task, box=box, entropy=seeded(0)))
+    settled = told if scenario.settle is not None else None
+    if scenario.settle is not None and scenario.alone is not None:
+        owners = [_owners(run, group) for group in range(len(run.seen))]
+        told = named_alone(scenario.alone, estimates, owners)
+        task = scenario.alone if task.name == "neighbours" else task
+    found = measure(told, scenario.values, task=task, box=box, entropy=seeded(0), settled=settled)
+    return asdict(found)
+
+
+def _owners(run: "Run", group: int) -> list[int]:
+    """Tell whose each row of the batch is."""
+    found = (run.person_at(contact.address) for contact in run.seen[group].contacts)
+    return [-1 if who is None else who[1] for who in found]
 
 
 def _learning(run: "Run", known: gradients.Lesson) -> dict[str, Any]:

@@ -106,9 +106,10 @@ class Board:
     def entry(self, digest: bytes, *, group: int, address: bytes) -> tuple[bytes, int, list[bytes]]:
         """Return one entry, its place in the bulletin's tree, and the path to the root."""
         shown = self._shown(digest)
-        found = shown.bulletin.find(address, group)
+        known = group < len(shown.bulletin.entries)
+        found = shown.bulletin.find(address, group) if known else None
         if found is None:
-            raise Refused("nobody has this address in this round")
+            raise Refused("nobody has this address in this group of the round")
         place = found + sum(shown.bulletin.heading.sizes[:group])
         return shown.bulletin.entries[group][found], place, shown.bulletin.tree.inclusion(place)
 

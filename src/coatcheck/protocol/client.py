@@ -7,8 +7,6 @@ output happens here. SPEC section 12, paper sections "A Concrete Protocol" and
 """
 
 import hashlib
-from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,28 +16,25 @@ from coatcheck import entropy as sources
 from coatcheck import tasks
 from coatcheck.accounting.amplification import Guarantee, amplify
 from coatcheck.entropy import Entropy
-from coatcheck.errors import SHAPELESS, Error, Malformed, Missing, Misuse, Refused
+from coatcheck.errors import SHAPELESS, Malformed, Missing, Misuse, Refused
 from coatcheck.protocol.agreement import SignedTerms, TrustedTerms, accept
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
 from coatcheck.protocol.keys import (
     SEED_SIZE,
-    Contact,
     KeyPairs,
     SealingKey,
     address_of,
     check_signed,
 )
+from coatcheck.protocol.letters import Inbox, read, same_round, write
 from coatcheck.protocol.messages import (
     Answer,
-    Letter,
     Partner,
     PayloadFormat,
     decode_answer,
-    decode_letter,
-    encode_letter,
     encode_report,
 )
-from coatcheck.protocol.notices import REFUSED, Posting
+from coatcheck.protocol.notices import REFUSED
 from coatcheck.protocol.parcels import ID_SIZE, Receipt, Upload
 from coatcheck.protocol.suites import ADDRESS_SIZE
 from coatcheck.protocol.terms import GroupTerms, Round
@@ -47,6 +42,20 @@ from coatcheck.protocol.ticket import Ticket, TicketStore
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedBulletin, VerifiedEntry
 from coatcheck.randomizers import Randomizer, from_params
+
+__all__ = [
+    "Budget",
+    "Inbox",
+    "Invitation",
+    "Limit",
+    "address",
+    "collect",
+    "examine",
+    "keep_receipt",
+    "open_entry",
+    "read",
+    "write",
+]
 
 _SLACK = 1e-9  # how far a computed ε may lie above its promise: rounding of the last digits
 _WIDEST = 1024  # numbers in a report that is examined: the law of a wider one takes minutes
@@ -243,7 +252,7 @@ def _check_exposure(round_: Round, number: int) -> None:
 
 def keep_receipt(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
     """Check the first shuffler's receipt for your upload and put it into the ticket."""
-    _same_round(ticket, round_)
+    same_round(ticket, round_)
     receipt = Receipt.decode(raw)
     expected = Receipt.of(ticket.upload, Upload.decode(ticket.upload, round_))
     if receipt.body() != expected.body():
@@ -254,7 +263,7 @@ def keep_receipt(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
 
 def collect(ticket: Ticket, bulletin: VerifiedBulletin, *, ledger: Budget | None = None) -> Answer:
     """Find and open your answer; tell the ledger if fewer reports were kept than promised."""
-    _same_round(ticket, bulletin.round)
+    same_round(ticket, bulletin.round)
     if ledger and (missing := bulletin.missing(ticket.group)):
         ledger.settle(bulletin.round.name, missing=missing)
     if bulletin.heading.outcome == REFUSED:
@@ -272,7 +281,7 @@ def collect(ticket: Ticket, bulletin: VerifiedBulletin, *, ledger: Budget | None
 
 def open_entry(ticket: Ticket, entry: VerifiedEntry) -> Answer:
     """Open the single entry that the board gave for your address."""
-    _same_round(ticket, entry.round)
+    same_round(ticket, entry.round)
     if entry.group != ticket.group or entry.raw[:ADDRESS_SIZE] != ticket.keys.address:
         raise Malformed("this entry is not yours")
     return _open(ticket, entry.raw, entry.round)
@@ -287,58 +296,3 @@ def _open(ticket: Ticket, entry: bytes, round_: Round) -> Answer:
 def address(partner: Partner, round_: Round) -> bytes:
     """Return the address under which the board knows a partner."""
     return address_of(round_.suite, partner.contact)
-
-
-def write(ticket: Ticket, body: bytes, *, to: bytes, round_: Round) -> tuple[bytes, Ticket]:
-    """Write a letter to a partner's contact: the posting for the board, and the ticket after it.
-
-    The caller stores the ticket before posting, so that no counter is used twice.
-    """
-    _same_round(ticket, round_)
-    partner = Contact.decode(round_.suite, to)
-    sender, counter = ticket.keys, ticket.written
-    text = encode_letter(
-        round_, sender=sender, recipient=partner.address, counter=counter, body=body
-    )
-    bound = binding(Purpose.LETTER, digest=round_.digest, group=0)
-    posting = Posting(round_.digest, partner.address, seal(text, to=partner.sealing, bound=bound))
-    return posting.encode(), replace(ticket, written=ticket.written + 1)
-
-
-@dataclass(frozen=True)
-class Inbox:
-    """The new letters, the ticket after reading them, and how many were refused and why."""
-
-    letters: tuple[Letter, ...]
-    ticket: Ticket
-    refused: dict[str, int]
-
-
-def read(ticket: Ticket, postings: Iterable[bytes], round_: Round) -> Inbox:
-    """Read the letters to your address; forged, altered and repeated ones are refused."""
-    _same_round(ticket, round_)
-    keys = ticket.keys
-    bound = binding(Purpose.LETTER, digest=round_.digest, group=0)
-    letters, refused, seen = [], Counter[str](), set(ticket.seen)
-    for raw in postings:
-        try:
-            posting = Posting.decode(raw, round_)
-            if posting.recipient != keys.address:
-                continue
-            text = unseal(posting.sealed, key=keys.opening, bound=bound)
-            letter = decode_letter(text, round_, recipient=keys.address)
-        except Error as error:
-            refused[type(error).__name__] += 1
-            continue
-        mark = (letter.sender.address, letter.counter)
-        if mark in seen:
-            refused["Replayed"] += 1
-            continue
-        seen.add(mark)
-        letters.append(letter)
-    return Inbox(tuple(letters), replace(ticket, seen=tuple(sorted(seen))), dict(refused))
-
-
-def _same_round(ticket: Ticket, round_: Round) -> None:
-    if ticket.digest != round_.digest:
-        raise Misuse("this ticket is of another round: use the terms you joined with")

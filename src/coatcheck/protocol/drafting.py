@@ -9,16 +9,28 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import msgspec
+from msgspec import UNSET, UnsetType
+
 from coatcheck import tasks
 from coatcheck.accounting.amplification import amplify
 from coatcheck.errors import Misuse
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.messages import least_sizes
 from coatcheck.protocol.suites import Suite
-from coatcheck.protocol.terms import GroupTerms, Notary, Party, Promise, Terms, Work
+from coatcheck.protocol.terms import (
+    GroupTerms,
+    Notary,
+    Party,
+    Promise,
+    SettleTerms,
+    Terms,
+    Work,
+)
 from coatcheck.randomizers import Randomizer, from_draft
 
-_FIELDS = {"round", "task", "groups", "letter_size"}
+_FIELDS = {"round", "task", "groups", "letter_size", "settle"}
+_OPTIONAL = {"letter_size", "settle"}
 USUAL_ANSWER = 128
 """Bytes of an answer unless the task needs more: one size for most rounds tells them apart less."""
 
@@ -123,6 +135,7 @@ class Draft:
     task: tasks.Task
     groups: Sequence[GroupPlan]
     letter_size: int = 256
+    settle: SettleTerms | UnsetType = UNSET
 
     def terms(
         self,
@@ -147,12 +160,13 @@ class Draft:
             closes=closes,
             expires=expires,
             letter_size=self.letter_size,
+            settle=self.settle,
         )
 
 
 def read_draft(plain: dict[str, Any]) -> Draft:
     """Read a draft as an organizer writes it in JSON."""
-    missing, extra = _FIELDS - {"letter_size"} - set(plain), set(plain) - _FIELDS
+    missing, extra = _FIELDS - _OPTIONAL - set(plain), set(plain) - _FIELDS
     if missing or extra:
         raise Misuse(
             f"a draft has the fields {', '.join(sorted(_FIELDS))};"
@@ -160,7 +174,28 @@ def read_draft(plain: dict[str, Any]) -> Draft:
         )
     rest = {name: plain[name] for name in ("round", "letter_size") if name in plain}
     groups = tuple(_group(group) for group in plain["groups"])
-    return Draft(task=tasks.from_params(plain["task"]), groups=groups, **rest)
+    task = tasks.from_params(plain["task"])
+    return Draft(task=task, groups=groups, settle=_settle(plain.get("settle"), task), **rest)
+
+
+def _settle(plain: object, task: tasks.Task) -> SettleTerms | UnsetType:
+    """Read how candidates settle, and refuse it where there are none."""
+    if plain is None:
+        return UNSET
+    try:
+        found = msgspec.convert(plain, SettleTerms)
+    except msgspec.ValidationError as error:
+        raise Misuse(f"`settle` of the draft does not fit: {error}") from None
+    if task.name == "neighbours" and not found.asks:
+        if not getattr(task, "mutual", False):
+            raise Misuse("neighbours settle who is near with those who list them: set `mutual`")
+        return found
+    if not found.asks or getattr(task, "candidates", 1) < 2:
+        raise Misuse(
+            f"task {task.name} with these parameters gives nobody to settle with: ask it for"
+            " candidates, and state `asks`, or leave `settle` out"
+        )
+    return found
 
 
 def _group(plain: dict[str, Any]) -> GroupPlan:

@@ -210,6 +210,11 @@ class Settling:
     # -- deciding
 
     @property
+    def partners(self) -> tuple[bytes, ...]:
+        """The partner, or nobody."""
+        return () if self.partner is None else (self.partner,)
+
+    @property
     def partner(self) -> bytes | None:
         """The partner's address, as soon as it is certain."""
         found = (self.verdict(turn) for turn in range(len(self.progress.chosen)))

@@ -33,6 +33,8 @@ class Kind(Enum):
     ANSWER = "answer"
     TAG = "tag"
     CLOSE = "close"
+    BLIND = "blind"
+    REPLY = "reply"
     WORDS = "words"
 
 
@@ -88,6 +90,8 @@ class Progress(Struct, kw_only=True, forbid_unknown_fields=True):
         heard: the newest letter of each candidate, by address in hex.
         notices: the first notice of everybody for each step, in the order of the board.
         chosen: for each list whom the person's tag is for; empty for nobody.
+        points: the blinded cells of candidates, by address in hex; for the test of nearness.
+        replies: what they replied to the person's own.
         words: what candidates wrote at the last step, by address in hex.
         outbox: the postings of the step before; after a crash these and no others are sent.
         dropped: how many letters were dropped, by reason.
@@ -100,6 +104,8 @@ class Progress(Struct, kw_only=True, forbid_unknown_fields=True):
     heard: dict[str, Word] = {}
     notices: list[Notice] = []
     chosen: list[bytes] = []
+    points: dict[str, bytes] = {}
+    replies: dict[str, bytes] = {}
     words: dict[str, bytes] = {}
     outbox: list[bytes] = []
     dropped: dict[str, Small] = {}

@@ -11,6 +11,7 @@ from msgspec import Meta, Struct
 
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.records import read_document
+from coatcheck.protocol.steps import Progress
 from coatcheck.protocol.suites import suite_named
 
 Seed = Annotated[bytes, Meta(min_length=32, max_length=32)]
@@ -26,6 +27,7 @@ class Ticket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         receipt: the shuffler's signature that it has them, the proof if the answer is missing.
         written: how many letters were written; their counters go up from here.
         seen: sender and counter of every letter that was read; none is read twice.
+        settling: how far settling is, if it has begun.
     """
 
     coatcheck: Literal["ticket/1"] = "ticket/1"
@@ -38,6 +40,7 @@ class Ticket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     receipt: bytes = b""
     written: Counter = 0
     seen: tuple[tuple[bytes, Counter], ...] = ()
+    settling: Progress | None = None
 
     @property
     def keys(self) -> KeyPairs:

@@ -10,11 +10,21 @@ Knows every place, as a simulation does. A person is anything that speaks and he
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
+from coatcheck.domains import Box, Floats
 from coatcheck.errors import Misuse
+from coatcheck.protocol.keys import address_of
+from coatcheck.protocol.messages import Partner
 from coatcheck.protocol.settling import Settling
-from coatcheck.protocol.steps import Cell, Progress, prf, schedule
+from coatcheck.protocol.steps import Cell, Progress, cell_of, prf, schedule
+from coatcheck.simulation.quality import shorter_side
+
+if TYPE_CHECKING:  # types only: whoever settles a round has simulated it
+    from coatcheck.simulation.round import Outcome
+
+ASKS: Final = (3, 2)
+_ACROSS: Final = 80
 
 
 class Speaker(Protocol):
@@ -110,3 +120,36 @@ def settle(
     run_together([*askers, *others])
     places = {person.address: at for at, person in enumerate(others)}
     return [-1 if one.partner is None else places[one.partner] for one in askers]
+
+
+def usual_cell(box: Box) -> float:
+    """Give the side of a cell for rounded places: an eightieth of the box's shorter side."""
+    return shorter_side(box) / _ACROSS
+
+
+def settle_round(
+    outcome: "Outcome", values: Sequence[Floats], *, side: float, asks: Sequence[int] = ASKS
+) -> list[tuple[int, int]]:
+    """Let everybody of a simulated round settle; the pairs, by their rows in the two groups."""
+    params: Any = outcome.round.terms.task.params
+    sizes = outcome.bulletin.heading.sizes
+    few = min(range(len(sizes)), key=sizes.__getitem__)
+    steps = schedule(asks)
+
+    def listed(partners: Sequence[Partner]) -> list[bytes]:
+        return [address_of(outcome.round.suite, partner.contact) for partner in partners]
+
+    people = {}
+    for address, (group, row) in outcome.whose.items():
+        answer = outcome.answers[group][row]
+        people[address] = Settling(
+            Progress(cell=cell_of(values[group][row], scale=params["scale"], side=side)),
+            address=address,
+            asks=group == few,
+            lists=[listed(one) for one in (answer.partners, answer.second)[: len(asks)]],
+            secret=prf(outcome.tickets[group][row].seed, b"secret", outcome.round.digest),
+            steps=steps,
+        )
+    run_together(people.values())
+    first = ((row, people[who].partner) for who, (group, row) in outcome.whose.items() if not group)
+    return sorted((row, outcome.whose[found][1]) for row, found in first if found is not None)

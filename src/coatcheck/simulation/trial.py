@@ -15,68 +15,34 @@ as a simulation does, so nothing here serves people. Paper, sections on utility 
     60
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from coatcheck import tasks
 from coatcheck.accounting.amplification import Guarantee
 from coatcheck.domains import Ball, Box, Floats
-from coatcheck.entropy import Entropy, seeded
+from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse, OutsideDomain
 from coatcheck.planning import Group, GroupPlan, Recommendation, plan
 from coatcheck.planning.search import usual_delta
 from coatcheck.protocol.server import numbers
 from coatcheck.randomizers import Decode, Goal, Prior
 from coatcheck.randomizers.reading import LEARNED, read
+from coatcheck.simulation.quality import Service, distances, measure, named_alone, names_many
 from coatcheck.simulation.round import Outcome, simulate, view
+from coatcheck.simulation.settling import settle_round, usual_cell
 from coatcheck.tasks.distances import scale_of
 
 _LOCATION_TASKS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
-    "least-cost-matching": (2, ()),
-    "maximum-matching": (2, ("radius",)),
+    "least-cost-matching": (2, ("candidates",)),
+    "maximum-matching": (2, ("radius", "candidates")),
     "neighbours": (1, ("radius", "limit")),
 }
 """Tasks on places: how many groups they have, and which options."""
 _MARGIN: Final = 0.02
-
-
-@dataclass(frozen=True, kw_only=True)
-class Quality:
-    """How well people of the first group are served, by their true places.
-
-    Attributes:
-        served: people who were told of somebody.
-        pairs: how many partners they were told of, all together.
-        mean_distance: between a person and a partner, in the unit of the box; nan without pairs.
-        median_distance: the same, for the pair in the middle.
-        within: the share of pairs within the task's radius; nan if it has none.
-    """
-
-    served: int
-    pairs: int
-    mean_distance: float
-    median_distance: float
-    within: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Service:
-    """How people were served, beside what they could have had.
-
-    Attributes:
-        private: how they were served.
-        without_noise: how they would be if the server saw true places.
-        at_random: how they would be if as many partners were drawn at random.
-    """
-
-    private: Quality
-    without_noise: Quality
-    at_random: Quality
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +90,7 @@ def make_task(
     box: Box,
     radius: float | None = None,
     limit: int | None = None,
+    candidates: int | None = None,
 ) -> tasks.Task:
     """Make a task on places from what people say: names of groups, metres, how many."""
     if name not in _LOCATION_TASKS:
@@ -134,7 +101,7 @@ def make_task(
             f"{name} needs {needed} group{'s' * (needed > 1)} of people, the input has"
             f" {len(names)} ({', '.join(names)}): give one file per group, or --group-by a column"
         )
-    asked = {"radius": radius, "limit": limit}
+    asked = {"radius": radius, "limit": limit, "candidates": candidates}
     given = {option: value for option, value in asked.items() if value is not None}
     for option in given:
         if option not in takes:
@@ -204,8 +171,12 @@ def run_trial(
     seed: int = 0,
     clamp: bool = False,
     prior: Prior | None = None,
+    settle: bool = False,
 ) -> Trial:
-    """Run a round of everybody in memory and measure how well they are served."""
+    """Run a round of everybody in memory and measure how well they are served.
+
+    With `settle` candidates settle by letters, without seals.
+    """
     values = [np.asarray(groups[name], dtype=np.float64) for name in task.groups]
     for name, rows in zip(task.groups, values, strict=True):
         if len(rows) < 2:
@@ -227,14 +198,26 @@ def run_trial(
     )
     entropy = seeded(seed)
     outcome = simulate(plans, values, task=task, entropy=entropy, name="trial", prior=prior)
-    told = [(row, other) for row, told in enumerate(outcome.partners(0)) for _, other in told]
+    found = settle_round(outcome, values, side=usual_cell(box)) if settle else None
     return Trial(
         outcome=outcome,
         box=box,
         errors=_errors(outcome, values, box=box, prior=prior),
-        service=measure(told, values, task=task, box=box, entropy=entropy),
+        service=measure(
+            _told(outcome, prior), values, task=task, box=box, entropy=entropy, settled=found
+        ),
         unlearned=_unlearned(outcome, prior),
     )
+
+
+def _told(outcome: Outcome, prior: Prior | None) -> Sequence[tuple[int, int]]:
+    """Who of the first group was told of whom, or would be, of one partner each."""
+    if not names_many(outcome.task):
+        told = enumerate(outcome.partners(0))
+        return [(row, other) for row, others in told for _, other in others]
+    seen = view(outcome, "server")
+    owners = [[outcome.whose[address][1] for address in group] for group in seen.addresses]
+    return named_alone(outcome.task, _estimates(outcome, prior), owners)
 
 
 def _check_inside(rows: Floats, name: str, *, box: Box, clamp: bool) -> None:
@@ -242,45 +225,6 @@ def _check_inside(rows: Floats, name: str, *, box: Box, clamp: bool) -> None:
         box.snap(rows, clamp=clamp)
     except OutsideDomain as error:
         raise OutsideDomain(f"group {name!r}, {error}") from None
-
-
-def distances(here: Floats, there: Floats, box: Box) -> Floats:
-    """Return how far rows are apart, in the box's unit."""
-    scale = np.array(scale_of(box) or (1.0,) * box.dimension)
-    return np.asarray(np.linalg.norm((here - there) * scale, axis=1))
-
-
-def measure(
-    told: Sequence[tuple[int, int]],
-    values: Sequence[Floats],
-    *,
-    task: tasks.Task,
-    box: Box,
-    entropy: Entropy,
-) -> Service:
-    """Judge by true places who of the first group was told of whom of the last."""
-    first = tasks.answer(task, list(values))[0]
-    if not isinstance(first, tasks.References):
-        raise Misuse(f"task {task.name} answers with numbers: it has no partners to measure")
-    people, partners = np.array(told, dtype=np.int64).reshape(-1, 2).T
-    radius = getattr(task, "radius", None)
-
-    def quality(one: NDArray[np.int64], other: NDArray[np.int64]) -> Quality:
-        apart = distances(values[0][one], values[-1][other], box)
-        some = len(apart) > 0
-        return Quality(
-            served=len(np.unique(one)),
-            pairs=len(one),
-            mean_distance=float(apart.mean()) if some else math.nan,
-            median_distance=float(np.median(apart)) if some else math.nan,
-            within=float((apart <= radius).mean()) if some and radius is not None else math.nan,
-        )
-
-    return Service(
-        private=quality(people, partners),
-        without_noise=quality(first.owners(), first.indices),
-        at_random=quality(people, entropy.below(len(values[-1]), len(people))),
-    )
 
 
 def _unlearned(outcome: Outcome, prior: Prior | None) -> tuple[str, ...]:
@@ -293,14 +237,21 @@ def _unlearned(outcome: Outcome, prior: Prior | None) -> tuple[str, ...]:
     )
 
 
+def _estimates(outcome: Outcome, prior: Prior | None) -> list[Floats]:
+    """Return what the server makes of each group's reports, in the order in which it sees them."""
+    reports, terms = view(outcome, "server").reports, outcome.round.terms.groups
+    return [
+        numbers(made.randomizer, rows, cast("Decode", of.decode), prior=prior)
+        for made, rows, of in zip(outcome.groups, reports, terms, strict=True)
+    ]
+
+
 def _errors(
     outcome: Outcome, values: Sequence[Floats], *, box: Box, prior: Prior | None
 ) -> tuple[Floats, ...]:
     seen = view(outcome, "server")
     found = []
-    for group, (rows, made) in enumerate(zip(values, outcome.groups, strict=True)):
+    for group, (rows, read_as) in enumerate(zip(values, _estimates(outcome, prior), strict=True)):
         owners = [outcome.whose[address][1] for address in seen.addresses[group]]
-        how = outcome.round.terms.groups[group].decode
-        estimates = numbers(made.randomizer, seen.reports[group], cast("Decode", how), prior=prior)
-        found.append(distances(rows[owners], estimates, box))
+        found.append(distances(rows[owners], read_as, box))
     return tuple(found)

@@ -34,6 +34,8 @@ Address = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 Number = Annotated[int, Meta(ge=0, le=2**40)]
 PAGE: Final = 1 << 18
 """The most bytes of a page of letters: a copy is held for each reader."""
+AT_ONCE: Final = 64
+"""How many letters one request may bring."""
 _KEPT: Final = Header("cache-control", "A bulletin never changes.")
 _NEXT: Final = Header("coatcheck-next", "The place to ask for next.", "^[0-9]+$")
 Item = tuple[Round, bytes, bool]
@@ -65,7 +67,7 @@ class Proof(Struct, frozen=True):
 
 
 class Posted(Struct, frozen=True):
-    """Where in the log a letter is shown."""
+    """Where in the log a letter is shown; of several letters, the first."""
 
     place: int
 
@@ -158,28 +160,28 @@ class BoardService(Service[BoardSettings, BoardStore]):
 
     async def entry(self, digest: Digest, group: Group, address: Address) -> Entry:
         """Give one entry with its proof; asking shows which one you want: ask through a relay."""
-        round_ = self._shown(digest)
-        if group >= len(round_.terms.groups):
-            raise Problem("not-found", "the round has no such group")
-        wanted = bytes.fromhex(address)
+        round_, wanted = self._shown(digest), bytes.fromhex(address)
         try:
             found, place, path = await asyncio.to_thread(
                 self.log.entry, round_.digest, group=group, address=wanted
             )
-        except Refused:
-            raise Problem("not-found", "nobody has this address in this round") from None
+        except Refused as refused:
+            raise Problem("not-found", str(refused)) from None
         return Entry(entry=found.hex(), place=place, path=[step.hex() for step in path])
 
     async def post(self, digest: Digest, wire: Wire) -> Posted:
-        """Show a sealed letter; again, nothing changes."""
+        """Show a sealed letter, or several one after the other; again, nothing changes."""
         round_ = self.found(digest)
         scope, receive, _ = wire
-        raw = await read_body(scope, receive, limit=posting_size(round_))
+        size = posting_size(round_)
+        raw = await read_body(scope, receive, limit=AT_ONCE * size)
         if round_.digest not in self.seen.letters:
             raise Problem("closed", "letters begin when the bulletin is there")
         if self.clock.now() >= round_.terms.expires + self.settings.letters_for:
             raise Problem("closed", "the time for letters of this round is over")
-        return Posted(await self._show(round_, raw, letter=True))
+        letters = [raw[at : at + size] for at in range(0, max(1, len(raw)), size)]
+        shown = (self._show(round_, letter, letter=True) for letter in letters)
+        return Posted((await asyncio.gather(*shown))[0])
 
     async def letters(self, digest: Digest, since: Number = 0) -> Reply:
         """Give a page of the letters from a place on, one after the other; they have one size.

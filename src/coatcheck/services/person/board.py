@@ -4,6 +4,8 @@ Knows public things only. What a board showed once it must show for ever: a log 
 forked is refused, and both signed checkpoints stay on the disk as the proof. SPEC section 9.
 """
 
+import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +21,7 @@ from coatcheck.protocol.verification import (
     follow,
     verify_heading,
 )
-from coatcheck.services.http.client import HttpClient
+from coatcheck.services.http.client import BULK, HttpClient
 
 _STRANGE: Final = "the board's answer is not what its documents say: ask its operator"
 
@@ -95,3 +97,39 @@ class BoardView:
             raise TwoFaces(
                 "the board gives no proof that its log only grew and shows this: do not rely on it"
             ) from None
+
+
+class LettersFeed:
+    """The letters of a round as the board shows them, each fetched once.
+
+    Everybody fetches all of them, so that nobody tells whose are theirs. Several people on one
+    machine may share a feed.
+    """
+
+    def __init__(self, url: str, *, size: int, peers: HttpClient) -> None:
+        self.url, self.size = url, size
+        self.postings: list[bytes] = []
+        self._to: dict[bytes, list[int]] = {}
+        self._peers = peers
+        self._busy = asyncio.Lock()
+
+    async def update(self) -> None:
+        """Fetch what is new, page by page; an empty page is the last."""
+        asked = len(self.postings)
+        async with self._busy:
+            if len(self.postings) > asked:
+                return  # somebody else has just fetched
+            while raw := await self._peers.get(f"{self.url}?since={len(self.postings)}"):
+                for at in range(0, len(raw), self.size):
+                    posting = raw[at : at + self.size]
+                    self._to.setdefault(posting[36:52], []).append(len(self.postings))
+                    self.postings.append(posting)
+                if len(self.postings) * self.size > BULK:
+                    raise Refused(
+                        f"{self.url} does not end: more letters than {BULK} bytes are not read"
+                    )
+
+    def to(self, addresses: Iterable[bytes], *, since: int) -> list[bytes]:
+        """Give the letters to these addresses from a place on, in the order of the board."""
+        found = (at for address in addresses for at in self._to.get(address, ()) if at >= since)
+        return [self.postings[at] for at in sorted(found)]

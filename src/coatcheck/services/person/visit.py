@@ -11,6 +11,7 @@ same bytes; whatever fails, no other and no less private way is tried. SPEC sect
 import asyncio
 import contextlib
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Self
@@ -28,7 +29,7 @@ from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
 from coatcheck.services.http.client import BULK, Absent, HttpClient, NotTaken, patiently
-from coatcheck.services.person.board import BoardView
+from coatcheck.services.person.board import BoardView, LettersFeed
 from coatcheck.services.person.tickets import TicketFile
 
 _BYTES: Final = {"content-type": "application/octet-stream"}
@@ -74,6 +75,7 @@ class Visit:
         self._offer = offer
         self._accepted: TrustedTerms | None = None
         self._kept = Path(f"{path}.offer")
+        self._feed: LettersFeed | None = None
         self._letters = 0
         self._maybe_sent = False
 
@@ -197,7 +199,10 @@ class Visit:
 
         The ledger is told if the round hid your report among fewer people than it promised.
         """
-        bulletin = await self.bulletin(patience=patience)
+        return self.open(await self.bulletin(patience=patience), ledger=ledger)
+
+    def open(self, bulletin: VerifiedBulletin, *, ledger: Budget | None = None) -> Answer:
+        """Open your answer on the bulletin."""
         return client.collect(self.ticket, bulletin, ledger=ledger)
 
     async def write(self, body: bytes, *, to: bytes, patience: float = 60.0) -> None:
@@ -205,9 +210,21 @@ class Visit:
         await self._know_terms()
         posting, after = client.write(self.ticket, body, to=to, round_=self.round)
         # The ticket first: a counter that was used must never be used again.
-        self._file.update(after)
-        url = f"{self._at_board}/letters"
-        raw = await patiently(lambda: self._peers.send(url, posting, headers=_BYTES), patience)
+        self.keep(after)
+        raw = await self.post([posting], patience=patience)
+        await self.check_posted(posting, raw, patience=patience)
+
+    def keep(self, ticket: Ticket) -> None:
+        """Store the ticket after letters were written or read."""
+        self._file.update(ticket)
+
+    async def post(self, postings: Sequence[bytes], *, patience: float = 60.0) -> bytes:
+        """Post letters that the stored ticket accounts for; return the board's answer."""
+        url, body = f"{self._at_board}/letters", b"".join(postings)
+        return await patiently(lambda: self._peers.send(url, body, headers=_BYTES), patience)
+
+    async def check_posted(self, posting: bytes, raw: bytes, *, patience: float = 60.0) -> None:
+        """Check by the board's answer that its log has a letter."""
         view = self._view()
         try:
             await patiently(lambda: view.check_letter(posting, raw), patience)
@@ -220,11 +237,24 @@ class Visit:
         """Fetch all letters of the round and read those to you; each is read once."""
         await self._know_terms()
         await self._view().follow()
-        postings = await self._postings()
-        inbox = client.read(self.ticket, postings, self.round)
-        self._file.update(inbox.ticket)
-        self._letters += len(postings)
+        feed = self.feed
+        await feed.update()
+        inbox = client.read(self.ticket, feed.postings[self._letters :], self.round)
+        self.keep(inbox.ticket)
+        self._letters = len(feed.postings)
         return inbox
+
+    @property
+    def feed(self) -> LettersFeed:
+        """The letters of the round; give several visits the same one to fetch them once."""
+        if self._feed is None:
+            where, size = f"{self._at_board}/letters", posting_size(self.round)
+            self._feed = LettersFeed(where, size=size, peers=self._peers)
+        return self._feed
+
+    @feed.setter
+    def feed(self, shared: LettersFeed) -> None:
+        self._feed = shared
 
     # -- what the visit knows
 
@@ -286,13 +316,3 @@ class Visit:
                 raise Refused(
                     "the round was abandoned: too few took part, nothing left the shuffler"
                 )
-
-    async def _postings(self) -> list[bytes]:
-        """Fetch the letters that are new, page by page; an empty page is the last."""
-        size, found = posting_size(self.round), list[bytes]()
-        where = f"{self._at_board}/letters"
-        while raw := await self._peers.get(f"{where}?since={self._letters + len(found)}"):
-            found += [raw[at : at + size] for at in range(0, len(raw), size)]
-            if len(found) * size > BULK:
-                raise Refused(f"{where} does not end: more letters than {BULK} bytes are not read")
-        return found

@@ -1,0 +1,155 @@
+"""How well people are served who settle by letter, beside the goals, on fresh draws.
+
+`python -m bench settling` prints for each crowd the share of the smaller side that ends with a
+partner within the radius, and the mean distance of those who are paired. The server's own single
+partner from the same reports stands beside it. Distances are in the box [-1, 1]^2, the radius is
+0.4; the demo's city is in kilometres. Letters without seals; the demo has them.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from bench import Figure, show
+from bench._crowds import check_ins, sides, spread
+from coatcheck.demo import city
+from coatcheck.domains import Box, Floats
+from coatcheck.entropy import Entropy, seeded
+from coatcheck.planning import Recommendation
+from coatcheck.protocol.steps import cell_of
+from coatcheck.simulation.quality import distances, one_partner
+from coatcheck.simulation.settling import ASKS, settle, usual_cell
+from coatcheck.simulation.trial import make_task, plan_groups
+from coatcheck.tasks import References, Task
+from coatcheck.tasks.distances import scale_of
+
+if TYPE_CHECKING:
+    from coatcheck.randomizers import Decode
+
+SEEDS = range(100, 104)
+SQUARE = Box((-1.0, -1.0), (1.0, 1.0))
+RADIUS = 0.4
+Pairs = list[tuple[int, int]]
+
+
+def main() -> int:
+    """Measure and print; return 1 if a goal is missed."""
+    figures = []
+    crowds: dict[str, tuple[list[Floats], dict[int, tuple[float, ...]]]] = {
+        "gmission": ([_square(side) for side in sides("gmission")], {1: (0.66, 0.42), 3: (0.80,)}),
+        "everysender": (
+            [_square(side) for side in sides("everysender")],
+            {1: (0.78, 0.33), 3: (0.88,)},
+        ),
+        "gowalla": ([], {1: (0.84, 0.24), 3: ()}),
+        "equal sides, uniform": ([spread(900, 5) * 2 - 1, spread(900, 6) * 2 - 1], {1: ()}),
+    }
+    for name, (places, goals) in crowds.items():
+        for epsilon, goal in goals.items():
+            found = [
+                _measure(places or _gowalla(seed), SQUARE, epsilon, seed, radius=RADIUS)
+                for seed in SEEDS
+            ]
+            figures += _figures(f"{name}, ε {epsilon}", found, goal)
+    found = [
+        _measure(
+            [city.places(180, seed=seed), city.places(220, seed=seed + 50)],
+            city.CITY,
+            1,
+            seed,
+            radius=1600.0,
+        )
+        for seed in SEEDS
+    ]
+    figures += _figures("city of 400, ε 1", found, (0.0, 1400.0, 750.0))
+    return show(figures)
+
+
+def _square(side: Floats) -> Floats:
+    return np.clip(np.asarray(side) / 2.5 - 1, -1, 1)
+
+
+def _gowalla(seed: int) -> list[Floats]:
+    places = check_ins("gowalla_sf")
+    chosen = np.random.default_rng(seed).permutation(len(places))[:1400]
+    return [places[chosen[:600]], places[chosen[600:]]]
+
+
+def _figures(name: str, found: list[tuple[float, ...]], goal: tuple[float, ...]) -> list[Figure]:
+    alone, missed, paired, mean, median = np.mean(found, axis=0)
+    error = np.std(found, axis=0, ddof=1) / math.sqrt(len(found))
+    targets = [1 - goal[0] if goal and goal[0] else None, *goal[1:], None, None][:3]
+    return [
+        Figure(what=f"{name}: not near, one partner", value=alone, unit=""),
+        Figure(what="  not near or nobody, settled", value=missed, unit="", target=targets[0]),
+        Figure(what="  standard error", value=error[1], unit=""),
+        Figure(what="  nobody", value=1 - paired, unit=""),
+        Figure(what="  mean distance", value=mean, unit="", target=targets[1]),
+        Figure(what="  median distance", value=median, unit="", target=targets[2]),
+    ]
+
+
+def _measure(
+    values: Sequence[Floats], box: Box, epsilon: float, seed: int, *, radius: float
+) -> tuple[float, ...]:
+    """Plan, report, list and settle once: shares and distances of the smaller side."""
+    few, many = sorted(values, key=len)
+    task = make_task("least-cost-matching", names=("few", "many"), box=box, candidates=5)
+    plans = plan_groups([len(few), len(many)], task=task, domain=box, epsilon=epsilon)
+    draws = seeded(seed)
+    reports = [_read(plan, side, draws) for plan, side in zip(plans, (few, many), strict=True)]
+    alone = _near(_named(one_partner(task), reports), few, many, box, radius)
+    lists = _lists(task, reports)
+    scale, side = scale_of(box), usual_cell(box)
+    cells = ([cell_of(one, scale=scale, side=side) for one in group] for group in (few, many))
+    first, second = cells
+    found = settle(*lists, cells=(first, second), asks=ASKS, seed=seed)
+    pairs = [(one, other) for one, other in enumerate(found) if other >= 0]
+    apart = _apart(pairs, few, many, box)
+    return (
+        1 - alone,
+        1 - _near(pairs, few, many, box, radius),
+        len(pairs) / len(few),
+        float(apart.mean()),
+        float(np.median(apart)),
+    )
+
+
+def _read(plan: Recommendation, side: Floats, draws: Entropy) -> Floats:
+    reports = plan.randomizer.randomize(side, draws, clamp=True)
+    return np.asarray(plan.randomizer.estimate(reports, cast("Decode", plan.decode)))
+
+
+def _references(task: Task, reports: Sequence[Floats]) -> References:
+    first = task(reports)[0]
+    if not isinstance(first, References):
+        raise TypeError(task.name)
+    return first
+
+
+def _named(task: Task, reports: Sequence[Floats]) -> Pairs:
+    first = _references(task, reports)
+    return list(zip(first.owners().tolist(), first.indices.tolist(), strict=True))
+
+
+def _lists(task: Task, reports: Sequence[Floats]) -> list[list[list[int]]]:
+    """The first list of everybody of the smaller side, and the second."""
+    first = _references(task, reports)
+    over = first.second if first.second is not None else np.zeros(len(first), dtype=np.int64)
+    named = [first.of(row).tolist() for row in range(len(first))]
+    cut = [len(row) - int(rest) for row, rest in zip(named, over, strict=True)]
+    return [
+        [row[:at] for row, at in zip(named, cut, strict=True)],
+        [row[at:] for row, at in zip(named, cut, strict=True)],
+    ]
+
+
+def _apart(pairs: Pairs, few: Floats, many: Floats, box: Box) -> Floats:
+    one, other = np.array(pairs).T
+    return distances(few[one], many[other], box)
+
+
+def _near(pairs: Pairs, few: Floats, many: Floats, box: Box, radius: float) -> float:
+    return float((_apart(pairs, few, many, box) <= radius).sum() / len(few))

@@ -1,0 +1,106 @@
+"""Letters between two people: written, sealed, read, each once; and notices that all can read.
+
+A person's side, from the ticket. A letter that begins with a zero byte belongs to settling and is
+read by nothing else. SPEC sections 8, 12 and 15.
+"""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from coatcheck.errors import Error, Misuse
+from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
+from coatcheck.protocol.keys import Contact
+from coatcheck.protocol.messages import Letter, decode_letter, encode_letter
+from coatcheck.protocol.notices import Posting
+from coatcheck.protocol.steps import MARK
+from coatcheck.protocol.terms import Round
+from coatcheck.protocol.ticket import Ticket
+
+
+def write(ticket: Ticket, body: bytes, *, to: bytes, round_: Round) -> tuple[bytes, Ticket]:
+    """Write a letter to a partner's contact: the posting for the board, and the ticket after it.
+
+    The caller stores the ticket before posting, so that no counter is used twice.
+    """
+    partner = Contact.decode(round_.suite, to)
+    text = _text(ticket, body, recipient=partner.address, round_=round_)
+    bound = binding(Purpose.LETTER, digest=round_.digest, group=0)
+    posting = Posting(round_.digest, partner.address, seal(text, to=partner.sealing, bound=bound))
+    return posting.encode(), replace(ticket, written=ticket.written + 1)
+
+
+def write_notice(ticket: Ticket, body: bytes, *, round_: Round) -> tuple[bytes, Ticket]:
+    """Write a letter to oneself that is not sealed: everybody can read it, and who wrote it."""
+    mine = ticket.keys.address
+    text = _text(ticket, body, recipient=mine, round_=round_)
+    posting = Posting(round_.digest, mine, text + bytes(round_.suite.overhead))
+    return posting.encode(), replace(ticket, written=ticket.written + 1)
+
+
+def _text(ticket: Ticket, body: bytes, *, recipient: bytes, round_: Round) -> bytes:
+    same_round(ticket, round_)
+    sender, counter = ticket.keys, ticket.written
+    return encode_letter(round_, sender=sender, recipient=recipient, counter=counter, body=body)
+
+
+def read_notice(raw: bytes, round_: Round) -> Letter | None:
+    """Read a posting as a notice; None if it is none, or not signed by whom it is from."""
+    overhead = round_.suite.overhead
+    if raw[-overhead:] != bytes(overhead):
+        return None
+    try:
+        posting = Posting.decode(raw, round_)
+        letter = decode_letter(posting.sealed[:-overhead], round_, recipient=posting.recipient)
+    except Error:
+        return None
+    return letter if letter.sender.address == posting.recipient else None
+
+
+@dataclass(frozen=True)
+class Inbox:
+    """The new letters, the ticket after reading them, and how many were refused and why."""
+
+    letters: tuple[Letter, ...]
+    ticket: Ticket
+    refused: dict[str, int]
+
+
+def read(
+    ticket: Ticket, postings: Iterable[bytes], round_: Round, *, settling: bool = False
+) -> Inbox:
+    """Read the letters to your address; forged, altered and repeated ones are refused.
+
+    Those of settling are left alone, or with `settling` they are the only ones that are read.
+    """
+    same_round(ticket, round_)
+    keys = ticket.keys
+    bound = binding(Purpose.LETTER, digest=round_.digest, group=0)
+    letters, refused, seen = [], Counter[str](), set(ticket.seen)
+    for raw in postings:
+        try:
+            posting = Posting.decode(raw, round_)
+            if posting.recipient != keys.address or read_notice(raw, round_):
+                continue
+            text = unseal(posting.sealed, key=keys.opening, bound=bound)
+            letter = decode_letter(text, round_, recipient=keys.address)
+        except Error as error:
+            refused[type(error).__name__] += 1
+            continue
+        if letter.body.startswith(bytes((MARK,))) != settling:
+            continue
+        mark = (letter.sender.address, letter.counter)
+        if mark in seen:
+            refused["Replayed"] += 1
+            continue
+        seen.add(mark)
+        letters.append(letter)
+    return Inbox(tuple(letters), replace(ticket, seen=tuple(sorted(seen))), dict(refused))
+
+
+def same_round(ticket: Ticket, round_: Round) -> None:
+    """Refuse a ticket of other terms."""
+    if ticket.digest != round_.digest:
+        raise Misuse("this ticket is of another round: use the terms you joined with")

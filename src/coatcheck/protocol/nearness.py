@@ -1,0 +1,166 @@
+"""Nearness: candidates find out by letters whether they are near each other, and nothing else.
+
+Each is told whether the own cell is among the cells around the other's. Points are blinded twice,
+so a letter shows neither a place nor a guess to check offline; whoever cheats gets one guess per
+letter. The same interface as `settling`. SPEC section 16.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from itertools import product
+from typing import Final
+
+from coatcheck.errors import BadKey, Misuse
+from coatcheck.protocol.blinding import POINT_SIZE, Blind, hash_to_point
+from coatcheck.protocol.steps import MARK, Cell, Kind, Progress, Step, prf
+
+STEPS: Final = (Step(Kind.BLIND, 0), Step(Kind.REPLY, 0), Step(Kind.WORDS, 0))
+_SHARE: Final = 0.9  # of the radius: most pairs of cells this far apart are within it
+
+
+def offsets(radius: float, *, side: float, axes: int) -> list[Cell]:
+    """Give the cells that count as near, as seen from one: by the distance of their middles."""
+    reach = int(_SHARE * radius / side)
+    around = product(range(-reach, reach + 1), repeat=axes)
+    return [o for o in around if sum(n * n for n in o) * side * side <= (_SHARE * radius) ** 2]
+
+
+def reply_size(radius: float, *, side: float, axes: int) -> int:
+    """Bytes of the body of a reply, the longest of all."""
+    return 2 + POINT_SIZE * (1 + len(offsets(radius, side=side, axes=axes)))
+
+
+class Nearness:
+    """One person's side of the test with every candidate of one mutual list.
+
+    Attributes:
+        address: the person's own address.
+        lists: one list, the addresses of the candidates.
+        secret: 32 bytes that only this person has, and has again after a crash.
+        around: the offsets of the cells that count as near.
+        digest: of the round; points of another round are others.
+    """
+
+    steps = STEPS
+
+    def __init__(
+        self,
+        progress: Progress,
+        *,
+        address: bytes,
+        candidates: Sequence[bytes],
+        secret: bytes,
+        around: Sequence[Cell],
+        digest: bytes,
+    ) -> None:
+        if not around:
+            raise Misuse("no cell counts as near: make cells smaller than the radius")
+        self.progress, self.address = progress, address
+        self.lists = (tuple(candidates),)
+        self._secret, self._around, self._digest = secret, around, digest
+        self._first = Blind(prf(secret, b"first"))
+        self._second = Blind(prf(secret, b"second"))
+
+    @property
+    def done(self) -> bool:
+        """Whether the person has nothing more to write."""
+        return self.progress.step >= len(STEPS)
+
+    def ready(self, *, late: bool = False) -> bool:
+        """Tell whether the next step may begin: all have written, or it is late."""
+        before = self.progress.step - 1
+        return late or before < 0 or all(who.hex() in self._heard[before] for who in self.lists[0])
+
+    def speak(self, words: bytes = b"") -> list[tuple[bytes, bytes]]:
+        """Write the letters of the next step and go on; `words` go to those who are near."""
+        index = self.progress.step
+        self.progress.step += 1
+        head, near = bytes((MARK, index)), self.near if index == 2 else ()
+        if index == 0:
+            body = self._first.put(self._hashed(self.progress.cell))
+            return [(who, head + body) for who in self.lists[0]]
+        if index == 1:
+            return [(who, head + self._answered(who) + self._set) for who in self.lists[0]]
+        return [(who, head + (words if who in near else b"")) for who in self.lists[0]]
+
+    def _answered(self, who: bytes) -> bytes:
+        """Blind a candidate's point once more; a random one for who sent none."""
+        point = self.progress.points.get(who.hex())
+        return self._second.put(point or hash_to_point(prf(self._secret, b"nobody", who)))
+
+    @cached_property
+    def _set(self) -> bytes:
+        """The blinded cells around the person's, in an order that says nothing."""
+        mine = self.progress.cell
+        cells = (tuple(a + b for a, b in zip(mine, o, strict=True)) for o in self._around)
+        return b"".join(sorted(self._second.put(self._hashed(cell)) for cell in cells))
+
+    def _hashed(self, cell: Cell) -> bytes:
+        return hash_to_point(
+            self._digest + b"".join(n.to_bytes(4, "big", signed=True) for n in cell)
+        )
+
+    @property
+    def _heard(self) -> tuple[dict[str, bytes], ...]:
+        return self.progress.points, self.progress.replies, self.progress.words
+
+    def receive(self, sender: bytes, body: bytes) -> bool:
+        """Take in a candidate's letter; drop and count it if it does not belong here."""
+        reason = self._wrong(sender, body)
+        if reason:
+            self.progress.dropped[reason] = self.progress.dropped.get(reason, 0) + 1
+            return False
+        self._heard[body[1]][sender.hex()] = body[2:]
+        return True
+
+    def _wrong(self, sender: bytes, body: bytes) -> str:
+        """Say why these bytes are no letter that counts now."""
+        if sender not in self.lists[0]:
+            return "sender"
+        if len(body) < 2 or body[0] != MARK:
+            return "size"
+        return self._stale(sender, body[1], body[2:]) if body[1] < len(STEPS) else "step"
+
+    def _stale(self, sender: bytes, index: int, content: bytes) -> str:
+        if sender.hex() in self._heard[index]:
+            return "repeated"
+        if self.steps[index].kind is Kind.WORDS:
+            return ""
+        if len(content) != POINT_SIZE * (1 if index == 0 else 1 + len(self._around)):
+            return "size"
+        if self.progress.step > index + 1:
+            return "late"
+        return "" if self._on_curve(content[:POINT_SIZE]) else "point"
+
+    def _on_curve(self, x: bytes) -> bool:
+        try:
+            self._first.put(x)
+        except BadKey:
+            return False
+        return True
+
+    def notice(self, sender: bytes, body: bytes) -> bool:  # noqa: ARG002 - there are none here
+        """Drop a public notice: nothing is settled by them here."""
+        self.progress.dropped["step"] = self.progress.dropped.get("step", 0) + 1
+        return False
+
+    @property
+    def partners(self) -> tuple[bytes, ...]:
+        """Who is near, as far as it is known."""
+        return self.near
+
+    @property
+    def near(self) -> tuple[bytes, ...]:
+        """The candidates among whose cells the person's own is."""
+        found = []
+        for who in self.lists[0]:
+            reply = self.progress.replies.get(who.hex(), b"")
+            if not reply:
+                continue
+            mine = self._first.take_off(reply[:POINT_SIZE])
+            points = (
+                reply[at : at + POINT_SIZE] for at in range(POINT_SIZE, len(reply), POINT_SIZE)
+            )
+            if mine in points:
+                found.append(who)
+        return tuple(found)

@@ -1,0 +1,96 @@
+"""Settling over the network: a person's candidates, the board's letters, and the clock.
+
+Every step is stored in the ticket before it is posted, so that a crash sends the same letters
+again. Nobody is waited for longer than the terms say. SPEC section 15.
+"""
+
+import asyncio
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+from coatcheck.errors import Misuse, Unavailable
+from coatcheck.protocol import candidates
+from coatcheck.protocol.candidates import Candidates
+from coatcheck.protocol.steps import NOTICES
+
+if TYPE_CHECKING:  # types only: whoever settles has a visit already
+    from coatcheck.services.person.visit import Visit
+
+_LOOKS: Final = 20  # so many times per pause a person looks for letters
+
+
+async def settle(
+    visit: "Visit",
+    place: Sequence[float],
+    *,
+    words: str = "",
+    patience: float = 600.0,
+    look: float = 1.0,
+) -> Candidates:
+    """Settle with the candidates of one's answer, or go on after a crash.
+
+    Args:
+        visit: a person's part in a round; the answer may be still to come.
+        place: where the person is; candidates are told the cell, and only the partner more.
+        words: what the partner is told at the end, the exact place say.
+        patience: for how many seconds to wait for the bulletin, and for a board that is away.
+        look: after how many seconds to look for letters again; at least twenty times per pause.
+    """
+    bulletin = await visit.bulletin(patience=patience)
+    round_, text = bulletin.round, words.encode()
+    pause = candidates.settle_terms(round_).pause
+    if len(text) + 2 > round_.terms.letter_size:
+        room = round_.terms.letter_size - 2
+        raise Misuse(f"words of this round have at most {room} bytes, these have {len(text)}")
+    answer = visit.open(bulletin)
+    ticket = candidates.begin(visit.ticket, place, round_=round_, now=time.time())
+    visit.keep(ticket)
+    side = Candidates(ticket, answer, round_=round_, sizes=bulletin.heading.sizes)
+    progress, look = side.machine.progress, min(look, pause / _LOOKS)
+    await _post(visit, side, patience)  # what a crash may have kept from leaving
+    while not side.machine.done:
+        await _wait(visit, side, pause=pause, look=look, patience=patience)
+        if side.speak(text):
+            visit.keep(side.ticket)
+            await _post(visit, side, patience)
+    end = progress.begun + (len(side.machine.steps) + 1) * pause
+    while len(side.words) < len(side.partners) and time.time() < end:
+        await asyncio.sleep(look)
+        await _hear(visit, side)
+    visit.keep(side.ticket)
+    return side
+
+
+async def _wait(
+    visit: "Visit", side: Candidates, *, pause: float, look: float, patience: float
+) -> None:
+    """Wait until the next step may begin; a board that is away is asked again for a while."""
+    progress = side.machine.progress
+    end, away = progress.begun + progress.step * pause, time.time() + patience
+    while True:
+        try:
+            await _hear(visit, side)
+            away = time.time() + patience
+        except Unavailable:
+            if time.time() > away:
+                raise
+        if side.machine.ready(late=time.time() >= end):
+            return
+        await asyncio.sleep(look)
+
+
+async def _hear(visit: "Visit", side: Candidates) -> None:
+    await visit.feed.update()
+    since = side.machine.progress.read
+    side.hear(visit.feed.to(side.addresses, since=since), read=len(visit.feed.postings))
+
+
+async def _post(visit: "Visit", side: Candidates, patience: float) -> None:
+    """Post the letters of the step; that a notice is in the log is proven, for it decides."""
+    progress = side.machine.progress
+    if not progress.outbox:
+        return
+    raw = await visit.post(progress.outbox, patience=patience)
+    if side.machine.steps[progress.step - 1].kind in NOTICES:
+        await visit.check_posted(progress.outbox[0], raw, patience=patience)

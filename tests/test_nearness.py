@@ -1,0 +1,161 @@
+"""The nearness test by letter: the right bit for both, and letters that tell nothing else."""
+
+import numpy as np
+import pytest
+
+from coatcheck.errors import BadKey, Misuse
+from coatcheck.protocol.blinding import POINT_SIZE, Blind, hash_to_point
+from coatcheck.protocol.nearness import Nearness, offsets, reply_size
+from coatcheck.protocol.steps import Cell, Progress, prf
+from coatcheck.simulation.settling import run_together
+
+AROUND = offsets(2.0, side=1.0, axes=2)
+DIGEST = bytes(32)
+
+
+def person(number: int, cell: Cell, candidates: list[int], *, seed: int = 0) -> Nearness:
+    """Somebody in a cell, with candidates by number."""
+    return Nearness(
+        Progress(cell=cell),
+        address=bytes(15) + bytes((number,)),
+        candidates=[bytes(15) + bytes((one,)) for one in candidates],
+        secret=prf(seed.to_bytes(32, "big"), b"person", bytes((number,))),
+        around=AROUND,
+        digest=DIGEST,
+    )
+
+
+def test_both_learn_whether_they_are_near() -> None:
+    """Of everybody in a row each finds those at most one cell away, and both agree."""
+    cells = [(n, n % 2) for n in range(6)]
+    people = [person(n, cell, [m for m in range(6) if m != n]) for n, cell in enumerate(cells)]
+    run_together(people)
+    for n, one in enumerate(people):
+        near = {m for m in range(6) if abs(m - n) == 1}
+        assert {who[-1] for who in one.near} == near
+        assert one.progress.dropped == {}
+
+
+def test_which_cells_count_as_near() -> None:
+    """The middles are within nine tenths of the radius; a reply has room for all of them."""
+    assert len(offsets(600.0, side=120.0, axes=2)) == 69
+    assert all(x * x + y * y <= 1.8**2 for x, y in AROUND)
+    assert reply_size(600.0, side=120.0, axes=2) == 2 + 32 * 70
+    with pytest.raises(Misuse, match="smaller than the radius"):
+        Nearness(
+            Progress(cell=(0, 0)),
+            address=b"",
+            candidates=[],
+            secret=b"",
+            around=[],
+            digest=DIGEST,
+        )
+
+
+def test_blinds_commute_and_come_off() -> None:
+    """Two blinds give one point in either order, and each comes off."""
+    a, b, x = Blind(b"a"), Blind(b"b"), hash_to_point(b"here")
+    assert a.put(b.put(x)) == b.put(a.put(x)) != hash_to_point(b"there")
+    assert b.take_off(a.put(b.put(x))) == a.put(x)
+    assert len({a.put(x), b.put(x), x}) == 3
+    with pytest.raises(BadKey):
+        a.put(b"\xff" * 32)
+
+
+def letters(cells: tuple[Cell, Cell], seed: int) -> list[bytes]:
+    """Everything that two candidates write to each other before the words."""
+    one, other = person(0, cells[0], [1], seed=seed), person(1, cells[1], [0], seed=seed)
+    written = []
+    for _ in range(2):
+        spoken = [(one, other, one.speak()), (other, one, other.speak())]
+        for sender, reader, bodies in spoken:
+            for _, body in bodies:
+                reader.receive(sender.address, body)
+                written.append(body)
+    assert one.near == other.near == ()
+    return written
+
+
+def test_letters_of_two_far_candidates_do_not_depend_on_their_places() -> None:
+    """For two pairs of far places the letters have the same numbers, sizes and distribution.
+
+    No point occurs twice, in one exchange or over places and keys, so an onlooker who holds both
+    replies can match none; under one person's keys all cells give different points; and all bits
+    are even. 2 x 60 exchanges with 13 * 8 or more bytes each: a bit of the first four bytes of the
+    first point deviates by more than 5 sigma with a chance below 64 * 6e-7.
+    """
+    here, there = ((0, 0), (50, 50)), ((-7, 900), (31, -4))
+    runs = {place: [letters(place, seed) for seed in range(60)] for place in (here, there)}
+    shapes = {tuple(len(body) for body in run) for one in runs.values() for run in one}
+    assert len(shapes) == 1
+    for one in runs.values():
+        points = [p for run in one for body in run for p in cut(body[2:])]
+        assert len(set(points)) == len(points)
+        first = np.array([list(run[0][2:6]) for run in one], dtype=np.uint8)
+        share = np.unpackbits(first, axis=1).mean(axis=0)
+        assert np.all(np.abs(share - 0.5) < 5 * 0.5 / np.sqrt(len(one)))
+
+
+def cut(points: bytes) -> list[bytes]:
+    """Cut bytes into points."""
+    return [points[at : at + POINT_SIZE] for at in range(0, len(points), POINT_SIZE)]
+
+
+def test_every_place_explains_every_first_letter() -> None:
+    """For whatever place, some blind gives the same letter: it hides the place perfectly.
+
+    Shown by the blind that does it: the one that takes the other place's point to this letter
+    exists because the group has prime order; here with a known ratio between two points.
+    """
+    x = hash_to_point(b"place")
+    ratio, own = Blind(b"ratio"), Blind(b"own")
+    other = ratio.put(x)
+    letter = own.put(other)  # a letter of somebody at `other` under the blind `own`
+    # Under the blind own * ratio, somebody at `x` writes the very same letter.
+    assert own.put(ratio.put(x)) == letter
+
+
+def test_what_does_not_belong_here_is_dropped_and_counted() -> None:
+    """A wrong sender, size, step or point, a second or late letter: dropped, never fatal."""
+    one, other = person(0, (0, 0), [1]), person(1, (1, 0), [0])
+    ((_, good),) = other.speak()
+    bad = [
+        (b"?" * 16, good, "sender"),
+        (other.address, b"", "size"),
+        (other.address, good[:-1], "size"),
+        (other.address, good[:1] + b"\x07" + good[2:], "step"),
+        (other.address, good[:2] + b"\xff" * 32, "point"),
+    ]
+    for sender, body, reason in bad:
+        before = one.progress.dropped.get(reason, 0)
+        assert not one.receive(sender, body)
+        assert one.progress.dropped[reason] == before + 1
+    assert not one.notice(other.address, good)
+    assert one.ready()
+    one.speak()
+    assert not one.ready()
+    assert one.ready(late=True)
+    assert one.receive(other.address, good)
+    assert not one.receive(other.address, good)
+    assert one.ready()
+    one.speak()
+    fresh = person(1, (1, 0), [0], seed=3)
+    one.progress.points.clear()
+    ((_, late),) = fresh.speak()
+    assert not one.receive(other.address, late)
+    assert one.progress.dropped["late"] == 1
+
+
+def test_a_cheat_has_one_guess_per_letter() -> None:
+    """Somebody who asks from a cell of their choice learns that cell's bit, by one letter."""
+    honest = person(0, (5, 5), [1])
+    bits = []
+    for cell in ((5, 6), (9, 9)):
+        cheat = person(1, cell, [0])
+        again = person(0, (5, 5), [1])
+        for _ in range(2):
+            for sender, reader in ((again, cheat), (cheat, again)):
+                for _, body in sender.speak():
+                    reader.receive(sender.address, body)
+        bits.append(cheat.near == (honest.address,))
+    assert bits == [True, False]
