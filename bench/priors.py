@@ -1,7 +1,7 @@
 """What knowing where people are is worth: real check-ins, read plainly and by what reports show.
 
 `median` and `learned` read the same reports of Bounded response; `learned` knows nothing but the
-batch. `prior` is the mechanism that `choose` finds for a public prior, read from that prior on. The
+batch. `prior` is the codebook that `choose` finds for a public prior. The
 people who are read are never among those who made the prior. The report-free answer is one place
 for everybody: the middle of the box, or the prior's median. Set COATCHECK_DATA to the directory of
 the files; without them a made-up crowd stands in. `--json` prints rows.
@@ -21,7 +21,7 @@ from bench._crowds import CHECK_INS, geographic
 from coatcheck.domains import Box
 from coatcheck.entropy import seeded
 from coatcheck.randomizers import BoundedResponse, Prior, Randomizer, choose, tuned
-from coatcheck.randomizers.informed import misses
+from coatcheck.randomizers.choice import misses
 
 Floats = NDArray[np.float64]
 
@@ -89,7 +89,7 @@ def _row(
     for seed in SEEDS:
         values = places[np.random.default_rng(seed).permutation(len(places))[:people]]
         reports = made.randomize(values, seeded(seed))
-        errors.append(misses(box, made.estimate(reports, how, prior=prior), values).mean())
+        errors.append(misses(box, made.estimate(reports, how), values).mean())
         middle = box.from_unit(np.zeros((1, 2))) if prior is None else np.array([_median(prior)])
         free.append(misses(box, middle, values).mean())
     return Row(

@@ -1,8 +1,8 @@
-"""How long a report takes: the exact path beside naive floats and beside other libraries.
+"""How long a report takes, beside floats and other libraries, and how near the best errors are.
 
 Two-dimensional reports at ε = 3. The exact path takes values in the user's units, checks and
 snaps them, and draws from ChaCha20; the naive one adds floats from a numpy generator to values it
-trusts. All times are of one run.
+trusts. All times are of one run. `bench/optimum.py` has the errors.
 """
 
 import importlib
@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from bench import Figure, quickest, show
+from bench import Figure, optimum, quickest, show
 from coatcheck.domains import Box
 from coatcheck.entropy import system
 from coatcheck.randomizers import GridResponse, MinkowskiResponse, tuned
@@ -33,7 +33,8 @@ FEW: Final = 2_000  # reports of a peer that draws one at a time
 
 def main() -> int:
     """Measure and print; return 1 if a target is missed."""
-    return show([*_in_bulk(), *_one_point(), *_peers(), *_memory(), *_import()])
+    times = [*_in_bulk(), *_one_point(), *_peers(), *_memory(), *_import()]
+    return show([*times, *optimum.figures()])
 
 
 def _in_bulk() -> list[Figure]:

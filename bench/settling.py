@@ -3,12 +3,15 @@
 `python -m bench settling` prints for each crowd the share of the smaller side that ends with a
 partner within the radius, and the mean distance of those who are paired. The server's own single
 partner from the same reports stands beside it. Distances are in the box [-1, 1]^2, the radius is
-0.4; the demo's city is in kilometres. Letters without seals; the demo has them.
+0.4; the demo's city is in metres. Letters without seals; the demo has them. `--steps` instead
+measures quality against the number of candidates and of steps.
 """
 
 import math
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from itertools import product
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -36,6 +39,8 @@ Pairs = list[tuple[int, int]]
 
 def main() -> int:
     """Measure and print; return 1 if a goal is missed."""
+    if "--steps" in sys.argv:
+        return show(_steps())
     figures = []
     crowds: dict[str, tuple[list[Floats], dict[int, tuple[float, ...]]]] = {
         "gmission": ([_square(side) for side in sides("gmission")], {1: (0.66, 0.42), 3: (0.80,)}),
@@ -67,6 +72,16 @@ def main() -> int:
     return show(figures)
 
 
+def _steps() -> list[Figure]:
+    """Quality against the number of candidates and of steps."""
+    places, figures = [_square(side) for side in sides("gmission")], []
+    for candidates, asks in product((3, 5, 10), ((1,), (2,), (3,), (3, 2), (4, 2))):
+        options: dict[str, Any] = {"candidates": candidates, "asks": asks}
+        found = [_measure(places, SQUARE, 1, seed, radius=RADIUS, **options) for seed in SEEDS[:2]]
+        figures += _figures(f"gmission, ε 1, {candidates} candidates, asks {asks}", found, ())
+    return figures
+
+
 def _square(side: Floats) -> Floats:
     return np.clip(np.asarray(side) / 2.5 - 1, -1, 1)
 
@@ -92,11 +107,18 @@ def _figures(name: str, found: list[tuple[float, ...]], goal: tuple[float, ...])
 
 
 def _measure(
-    values: Sequence[Floats], box: Box, epsilon: float, seed: int, *, radius: float
+    values: Sequence[Floats],
+    box: Box,
+    epsilon: float,
+    seed: int,
+    *,
+    radius: float,
+    candidates: int = 5,
+    asks: Sequence[int] = ASKS,
 ) -> tuple[float, ...]:
     """Plan, report, list and settle once: shares and distances of the smaller side."""
     few, many = sorted(values, key=len)
-    task = make_task("least-cost-matching", names=("few", "many"), box=box, candidates=5)
+    task = make_task("least-cost-matching", names=("few", "many"), box=box, candidates=candidates)
     plans = plan_groups([len(few), len(many)], task=task, domain=box, epsilon=epsilon)
     draws = seeded(seed)
     reports = [_read(plan, side, draws) for plan, side in zip(plans, (few, many), strict=True)]
@@ -105,7 +127,7 @@ def _measure(
     scale, side = scale_of(box), usual_cell(box)
     cells = ([cell_of(one, scale=scale, side=side) for one in group] for group in (few, many))
     first, second = cells
-    found = settle(*lists, cells=(first, second), asks=ASKS, seed=seed)
+    found = settle(*lists[: len(asks)], cells=(first, second), asks=asks, seed=seed)
     pairs = [(one, other) for one, other in enumerate(found) if other >= 0]
     apart = _apart(pairs, few, many, box)
     return (
@@ -153,3 +175,7 @@ def _apart(pairs: Pairs, few: Floats, many: Floats, box: Box) -> Floats:
 
 def _near(pairs: Pairs, few: Floats, many: Floats, box: Box, radius: float) -> float:
     return float((_apart(pairs, few, many, box) <= radius).sum() / len(few))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

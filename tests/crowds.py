@@ -16,12 +16,15 @@ from coatcheck.accounting.laws import (
     Fieldwise,
     Law,
     OwnCoin,
+    Ratios,
     TwoLevel,
     bounded,
     grid,
     minkowski,
 )
+from coatcheck.accounting.noise import laplace
 from coatcheck.accounting.pairs import Pair
+from coatcheck.accounting.planar import planar_laplace
 
 Array = NDArray[np.float64]
 NORMS = st.sampled_from([1.0, 2.0, 3.0, math.inf])
@@ -163,7 +166,8 @@ def any_promise(seed: int) -> tuple[Law, int, float]:
     fields = int(rng.integers(2, 4))
     cells = [int(k) for k in rng.integers(2, 50, fields)]
     table = rng.dirichlet(np.ones(3), size=int(rng.integers(2, 4))) + 1e-3
-    known: list[AnyLdp | TwoLevel | Fieldwise | Channel] = [
+    axes = int(rng.integers(1, 4))
+    known: list[AnyLdp | TwoLevel | Fieldwise | Ratios | Channel] = [
         AnyLdp(epsilon=epsilon),
         grid(epsilon, cells=int(math.exp(rng.uniform(math.log(2), math.log(1e5))))),
         minkowski(epsilon, radius=math.exp(rng.uniform(-3, 1.5)), dimension=dimension, norm=norm),
@@ -171,6 +175,8 @@ def any_promise(seed: int) -> tuple[Law, int, float]:
         Fieldwise(laws=tuple(grid(epsilon / fields, cells=k) for k in cells)),
         Channel((table / table.sum(axis=1, keepdims=True)).tolist()),
     ]
+    if rng.uniform() < 0.1:  # they have many ratios, and take longer
+        known = [laplace(epsilon, dimension=axes), planar_laplace(epsilon, dimension=axes)]
     law = known[int(rng.integers(len(known)))]
     delta = float(10 ** -rng.uniform(1, 15))
     if rng.uniform() < 0.2:

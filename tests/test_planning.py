@@ -150,9 +150,12 @@ def test_saturation_is_warned_of() -> None:
 
 
 def test_a_plan_that_tells_nothing_says_so() -> None:
-    """Where the error is no less than that of a constant answer, the plan warns."""
-    found = plan({"all": Group(SQUARE, 50)}, epsilon=0.05, delta=1e-6, goal="worst")
-    assert any("middle of the domain" in warning for warning in found["all"].warnings)
+    """Where no report beats a constant answer, the plan is that answer, and costs nothing."""
+    found = plan({"all": Group(SQUARE, 50)}, epsilon=0.05, delta=1e-6, goal="worst")["all"]
+    assert not found.best.worth_a_report
+    assert found.best.guarantee.epsilon == 0
+    assert found.best.error == found.blind == pytest.approx(math.sqrt(2))
+    assert "No report is worth asking for" in " ".join(found.sentences)
 
 
 def test_categories_products_and_balls_can_be_planned() -> None:

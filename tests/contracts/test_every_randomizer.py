@@ -289,4 +289,4 @@ def test_candidates_are_sorted_and_can_be_kept_exact() -> None:
     assert [c.error for c in found] == sorted(c.error for c in found)
     assert all(c.randomizer.exact for c in candidates(epsilon=2.0, domain=SQUARE, exact=True))
     with pytest.raises(Misuse, match="no exact mechanism"):
-        candidates(epsilon=2.0, domain=ODD, exact=True)
+        candidates(epsilon=2.0, domain=ODD, goal="worst", exact=True)

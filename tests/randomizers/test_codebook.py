@@ -83,8 +83,9 @@ def test_the_largest_lattice_does_not_overflow() -> None:
     made = CodebookResponse(domain=box, epsilon=60.0, points=points)
     for index, point in enumerate(points):
         assert made.respond_one(point, seeded(1)) == (index,)
+    wide = Box((0.0,) * 17, (1.0,) * 17)
     with pytest.raises(Misuse, match="at most 16 dimensions"):
-        CodebookResponse(domain=Box((0.0,) * 17, (1.0,) * 17), epsilon=1.0, points=((0,) * 17,))
+        CodebookResponse(domain=wide, epsilon=1.0, points=((0,) * 17, (1,) * 17))
 
 
 def test_draws_follow_the_masses() -> None:

@@ -17,6 +17,7 @@ from coatcheck.randomizers import (
     FieldwiseResponse,
     GridResponse,
     MinkowskiResponse,
+    Prior,
     Randomizer,
     from_params,
 )
@@ -255,3 +256,13 @@ def test_the_geometric_median() -> None:
     table = np.linalg.norm(tries[:, None] - places, axis=-1) @ weights.T
     ours = (np.linalg.norm(found[:, None] - places, axis=-1) * weights).sum(axis=1)
     assert (ours <= 1.005 * table.min(axis=0)).all()
+
+
+def test_a_grid_of_a_few_large_cells_is_read_plainly() -> None:
+    """Its reports tell too little of where people are, whatever the crowd; a prior still helps."""
+    made = GridResponse(domain=SQUARE, epsilon=3.0, cells=(2, 2))
+    values = clustered(SQUARE, 4_000)
+    reports = made.randomize(values, seeded(8))
+    assert "cells" in read(made, reports).words
+    assert (made.estimate(reports, "learned") == made.estimate(reports, "median")).all()
+    assert read(made, reports, prior=Prior.from_points(values)).places is not None

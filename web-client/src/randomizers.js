@@ -1,4 +1,4 @@
-// Minkowski, bounded and grid response on a box, drawn in integers on the lattice.
+// Minkowski, bounded, grid and codebook response on a box, drawn in integers on the lattice.
 //
 // The same mechanisms as coatcheck/randomizers, bit for bit in their parameters; whatever else
 // terms may name is refused here. No float carries a private value to the wire.
@@ -8,6 +8,9 @@ import { TOSSES, headsFor } from "./mixing.js";
 
 const MAX_REACH = 2 ** 30;
 const MAX_STEPS = 2 ** 24;
+const MAX_POINTS = 4096;
+const MAX_AXES = 16;
+const MAX_WEIGHT = 256;
 
 /** Round half to even, as Python does. */
 export function roundEven(value) {
@@ -100,7 +103,17 @@ function capLaw({ d, reach, whole, heads, apart }) {
   const cap = (1 - mixing) * share;
   const deep = reach - apart;
   const kernel = deep >= 0 ? cap * ((2 * deep + 1) / (2 * reach + 1)) ** d : 0;
-  return { epsilon: Math.log1p(mixing / (1 - mixing) / share), cap, apart: cap - kernel, kernel };
+  const epsilon = reach === whole ? 0 : Math.log1p(mixing / (1 - mixing) / share);
+  return { epsilon, cap, apart: cap - kernel, kernel };
+}
+
+/** The law of caps of so many of all reports, told apart as well as that allows. */
+function countedLaw(heads, cap, whole) {
+  if (cap === whole) return { epsilon: 0, cap: 1, apart: 0, kernel: 1 };
+  const mixing = Number(heads) / Number(TOSSES);
+  const one = (1 - mixing) / whole;
+  const epsilon = Math.log1p(((mixing / (1 - mixing)) * whole) / cap);
+  return { epsilon, cap: cap * one, apart: Math.min(cap, whole - cap) * one, kernel: 0 };
 }
 
 /** The true cell with probability heads / 2^64, else any cell. */
@@ -123,16 +136,50 @@ function grid(params, box) {
       const far = cells.map((count) => Number(entropy.integer(BigInt(count))));
       return entropy.coin(heads) ? near : far;
     },
-    law() {
-      const mixing = Number(heads) / Number(TOSSES);
-      const cap = (1 - mixing) / Number(total);
-      if (total === 1n) return { epsilon: 0, cap: 1, apart: 0, kernel: 1 };
-      return { epsilon: Math.log1p((mixing / (1 - mixing)) * Number(total)), cap, apart: cap, kernel: 0 };
-    },
+    law: () => countedLaw(heads, 1, Number(total)),
     place: (report) => report.map((y, axis) => {
       const [a, b] = [box.lo[axis], box.hi[axis]];
       return a + ((y + 0.5) / cells[axis]) * (b - a);
     }),
+  };
+}
+
+/** One of the closest points of a codebook with probability heads / 2^64, else any point. */
+function codebook(params, box) {
+  const { points, weights, closest } = params;
+  const whole = (row, low, high) => Array.isArray(row) && row.length === box.dimension
+    && row.every((i) => Number.isInteger(i) && low <= i && i <= high);
+  const size = Array.isArray(points) ? points.length : 0;
+  const good = size >= 1 && size <= MAX_POINTS && (size === 1 || box.dimension <= MAX_AXES)
+    && points.every((point) => whole(point, -box.half, box.half)) && whole(weights, 1, MAX_WEIGHT)
+    && new Set(points.map(String)).size === size
+    && Number.isInteger(closest) && closest >= 1 && closest <= Math.max(1, size - 1);
+  if (!good) throw new Refused("the terms give no codebook: different points of the lattice, and how many are close");
+  const heads = headsFor(params.epsilon, BigInt(closest), BigInt(size));
+  // Squared distances can exceed what a float holds, so they are whole numbers of any size.
+  const squares = (point) => points.map((other) => other.reduce(
+    (sum, i, axis) => sum + BigInt(weights[axis]) * BigInt(point[axis] - i) ** 2n,
+    0n,
+  ));
+  const nearest = (point) => {
+    const far = squares(point);
+    const order = far.map((_, index) => index);
+    order.sort((a, b) => (far[a] < far[b] ? -1 : far[a] > far[b] ? 1 : a - b));
+    return order.slice(0, closest);
+  };
+  return {
+    heads,
+    low: [0],
+    high: [size - 1],
+    center: nearest,
+    respond(point, entropy) {
+      // All are made every time, so that the work does not tell how the coin fell.
+      const near = nearest(point)[Number(entropy.integer(BigInt(closest)))];
+      const far = Number(entropy.integer(BigInt(size)));
+      return [entropy.coin(heads) ? near : far];
+    },
+    law: () => countedLaw(heads, closest, size),
+    place: ([named]) => points[named].map((i, axis) => unsnap(box, i, axis)),
   };
 }
 
@@ -148,6 +195,7 @@ const KINDS = {
     stated: ["radius"],
   },
   grid: { make: grid, decodes: ["median", "raw", "learned", "learned-mean"], stated: ["cells"] },
+  codebook: { make: codebook, decodes: ["raw"], stated: ["points", "weights", "closest"] },
 };
 
 /** Make the mechanism that terms describe, or say why this page cannot. */

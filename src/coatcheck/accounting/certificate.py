@@ -71,7 +71,9 @@ def _below(law: Law, size: int, epsilon: float, delta: float) -> float:
     return 0.0
 
 
-def delta_interval(law: Law, *, size: int, epsilon: float, decide: float) -> tuple[float, float]:
+def delta_interval(
+    law: Law, *, size: int, epsilon: float, decide: float, both: bool = True
+) -> tuple[float, float]:
     """Enclose the right-hand side of (*) at ε_c for a law, the worst pair of its values.
 
     Args:
@@ -79,13 +81,15 @@ def delta_interval(law: Law, *, size: int, epsilon: float, decide: float) -> tup
         size: n, the honest people who are still anonymous.
         epsilon: ε_c.
         decide: stop once it is known on which side of this number the result is.
+        both: give both ends with care; else the lower one only if the upper one is above.
     """
     if epsilon >= law.epsilon:
         return 0.0, 0.0
     with ctx.workprec(_DIGITS):
         e = arb(epsilon).exp()
         found = [
-            enclose([(x - e * y, m) for x, y, m in atoms], size, decide) for atoms in _pairs(law)
+            enclose([(x - e * y, m) for x, y, m in atoms], size, decide, both=both)
+            for atoms in _pairs(law)
         ]
     return max(low for low, _ in found), min(1.0, max(high for _, high in found))
 

@@ -1,7 +1,7 @@
 """Expectations of positive parts, enclosed by Arb: E[(G_1 + ... + G_n)_+]/n between two numbers.
 
 Sums over all outcomes where these are few, over the numbers of clones where a law has nothing but
-its two sides, and else the integral of `inversion`: noise of width h makes it U(h), and the truth
+its two sides, and else the sum of `inversion`: noise of width h makes it U(h), and the truth
 lies between 2 U(h) - U(2h) and U(h). Proofs: docs/explanation/amplification.md, section 7b. Needs
 python-flint.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from flint import acb, arb
+from flint import acb, acb_mat, arb
 
 from coatcheck.accounting import inversion
 from coatcheck.accounting.inversion import END, UNIFORMS
@@ -21,8 +21,10 @@ Ball: TypeAlias = Any  # a real ball of Arb
 Draws: TypeAlias = list[tuple[Ball, Ball]]  # values of G and their chances; else it is zero
 
 # Widths of the noise over 1/c, one after the other until the promise is decided.
-_WIDTHS: Final = (0.02, 0.004, 0.001, 0.0002)
-_EVALUATIONS: Final = 200_000
+_WIDTHS: Final = (0.008, 0.002, 0.0005)
+# Standard deviations of the sum between images, and at which multiples of c these are bounded.
+_APART: Final = 13.0
+_RATIOS: Final = (0.1, 0.4, 0.8, 1.2, 1.6, 2.5)
 # Clones on either side up to which their numbers are summed one by one.
 _ROWS: Final = 50_000
 # Ways to draw a few values up to which all outcomes are listed.
@@ -35,8 +37,11 @@ _TERMS: Final = 300_000
 _TAIL: Final = 90.0
 
 
-def enclose(draws: Draws, size: int, decide: float) -> tuple[float, float]:
-    """Enclose E[(G_1 + ... + G_n)_+]/n for a G with these values and chances, else zero."""
+def enclose(draws: Draws, size: int, decide: float, *, both: bool = True) -> tuple[float, float]:
+    """Enclose E[(G_1 + ... + G_n)_+]/n for a G with these values and chances, else zero.
+
+    Without `both` the lower end may be zero once the upper one is known to be small enough.
+    """
     draws = [(value, mass) for value, mass in draws if not mass == 0]  # noqa: SIM201 - balls
     if all(value <= 0 for value, _ in draws):
         return 0.0, 0.0
@@ -50,7 +55,7 @@ def enclose(draws: Draws, size: int, decide: float) -> tuple[float, float]:
     return (
         _by_counts(draws, [], size, decide)
         or _by_counts(*_split(draws, size), size, decide)
-        or _by_integral(draws, size, decide)
+        or _by_integral(draws, size, decide, both=both)
     )
 
 
@@ -59,20 +64,20 @@ def _split(draws: Draws, size: int) -> tuple[Draws, Draws]:
     return rare, [draw for draw in draws if not size * draw[1] < _RARE]
 
 
-def _by_integral(draws: Draws, size: int, decide: float) -> tuple[float, float]:
+def _by_integral(draws: Draws, size: int, decide: float, *, both: bool) -> tuple[float, float]:
     values = np.array([float(value.mid()) for value, _ in draws])
     masses = np.array([float(mass.mid()) for _, mass in draws])
     c = inversion.saddle(values, masses, size=size)
     none = (1 - _whole(draws)) ** size
     low, high = 0.0, math.inf
     for width in _WIDTHS:
-        one, two = (
-            _smoothed(draws, size, c=c, width=times * width, close=1e-9 * decide)
-            for times in (1, 2)
-        )
+        one, more = _smoothed(draws, size, c=c, width=width)
         # Where no draw adds anything the sum is zero, and so is its positive part.
-        low = max(low, _ends(2 * one - two)[0])
         high = min(high, _ends(one - none * _noise() * width / c / size)[1])
+        if high <= decide and not both:
+            break
+        two, _ = _smoothed(draws, size, c=c, width=2 * width)
+        low = max(low, _ends(2 * one - two - 2 * more)[0])
         if not low <= decide < high:
             break
     return low, max(low, high)
@@ -265,41 +270,56 @@ def _tail(draws: int, k: int) -> tuple[int, Ball, Ball]:
     return k, at_k, total
 
 
-def _smoothed(draws: Draws, size: int, *, c: float, width: float, close: float) -> Ball:
-    """Enclose E[(S + hX)_+]/n; X is a sum of 16 uniform variables, h = width/c."""
+def _smoothed(draws: Draws, size: int, *, c: float, width: float) -> tuple[Ball, Ball]:
+    """Enclose E[(S + hX)_+]/n with its images, and bound these, which are at least zero.
+
+    X is a sum of 16 uniform variables, h = width/c. Both are a sum over points (Statement 28).
+    """
     grown = [mass * (c * value).exp() for value, mass in draws]
-    whole = 1 - sum((mass for _, mass in draws), arb(0)) + sum(grown, arb(0))  # M(c)
+    whole = 1 - _whole(draws) + sum(grown, arb(0))  # M(c)
     turns = [c * value for value, _ in draws]
     shares = [one / whole for one in grown]
-    none = 1 - sum(shares, arb(0))
-    half, unit = arb(width) / 2, acb(0, 1)
-
-    def ratio(s: Any) -> Any:
-        """Enclose M(c + ics)/M(c); over a wide ball by the mean value theorem."""
-        waves = [share * (unit * s * turn).exp() for turn, share in zip(turns, shares, strict=True)]
-        plain = sum(waves, acb(none))
-        if s.rad() < 1e-20:
-            return plain
-        slope = unit * sum((turn * wave for turn, wave in zip(turns, waves, strict=True)), acb(0))
-        middle = s.mid()
-        return ratio(middle) + slope * (s - middle)
-
-    def integrand(s: Any, _: Any) -> Any:
-        z = 1 + unit * s
-        noise = (z * half).sinh() / (z * half)
-        return ratio(s) ** size * noise**UNIFORMS / (z * z)
-
-    end = END / width
-    scale = whole**size / (arb.pi() * c * size)
-    close = min(1e-11, float(close / scale.mid()))
-    found = acb.integral(
-        integrand,
-        acb(0),
-        acb(end),
-        rel_tol=arb(1e-12),
-        abs_tol=arb(close),
-        eval_limit=_EVALUATIONS,
-        depth_limit=_EVALUATIONS,
-    ).real
+    spread = sum(float(x * t * t) for x, t in zip(shares, turns, strict=True))
+    spread -= sum(float(x * t) for x, t in zip(shares, turns, strict=True)) ** 2
+    reach = _APART * math.sqrt(max(0.0, size * spread) + UNIFORMS / 12 * width**2) + 8
+    step, end = 2 * math.pi / reach, END / width
+    half, found = arb(width) / 2, arb(0)
+    far = arb(0, half.cosh() ** UNIFORMS * math.exp(-_TAIL))
+    for k, ratio in enumerate(_ratios(turns, shares, step, math.ceil(end / step) + 1)):
+        if size * math.log(float(abs(ratio).upper()) + 1e-300) < -_TAIL:
+            found += far  # |sinh(x + iy)/(x + iy)| ≤ cosh x
+            continue
+        z = acb(1, k * arb(step))
+        kernel = ((z * half).sinh() / (z * half)) ** UNIFORMS / (z * z)
+        term = (ratio**size * kernel).real
+        found += term if k else term / 2
     past = (half.cosh() / (half * end)) ** UNIFORMS / ((UNIFORMS + 1) * end)
-    return scale * (found + arb(0, 1) * past)
+    total = step * found + arb(0, past)
+    images = [_image(draws, size, c=c, width=width, ratio=x, at=step) for x in _RATIOS]
+    sides = (images[: len(images) // 2], images[len(images) // 2 :])
+    least = (min(side, key=lambda x: float(x.upper())) for side in sides)
+    return whole**size / (arb.pi() * c * size) * total, sum(least, arb(0))
+
+
+def _ratios(turns: list[Ball], shares: list[Ball], step: float, points: int) -> Iterator[Any]:
+    """Give M(c + ick)/M(c) at multiples of a step, by a product of two matrices."""
+    row = math.isqrt(points) + 1
+    none, unit = 1 - sum(shares, arb(0)), acb(0, arb(step))
+    first = [[(unit * k * turn).exp() for turn in turns] for k in range(row)]
+    rows = math.ceil(points / row)
+    both = list(zip(turns, shares, strict=True))
+    start = [[share * (unit * row * k * turn).exp() for k in range(rows)] for turn, share in both]
+    found = acb_mat(first) * acb_mat(start)
+    return (found[k % row, k // row] + none for k in range(points))
+
+
+def _image(draws: Draws, size: int, *, c: float, width: float, ratio: float, at: float) -> Ball:
+    """Bound what all images on one side add to the sum: e^(cx) E[(S + hX - x)_+] at 2πk/(c step).
+
+    E[(Y - x)_+] ≤ e^(-lx) E[e^(lY)]/(el) for every l > 0, here l = ratio c.
+    """
+    grown = sum((mass * ((ratio * c * value).exp() - 1) for value, mass in draws), arb(1))
+    half = arb(width) * ratio / 2
+    noise = (half.sinh() / half) ** UNIFORMS
+    falls = (-abs(arb(ratio) - 1) * 2 * arb.pi() / arb(at)).exp()
+    return grown**size * noise * falls / (1 - falls) / (arb(1).exp() * ratio * c * size)

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Final
 
 import numpy as np
-from scipy.special import gammaln, xlogy
+from scipy.special import gammaln
 
 from coatcheck.accounting import inversion
 from coatcheck.accounting.binomials import (
@@ -87,7 +87,7 @@ def upper(
     side = pair.scale * (p1 + 2) / 2
     best = e * math.expm1(pair.epsilon - epsilon)
     share = best / (p1 * (1 + e))
-    if _small(pair, size):
+    if fine and _small(pair, size):
         draws, hidden, mass = _every(pair, size)
         room = share * draws * (1 + _ROUNDING) - unit * hidden * (1 - _ROUNDING)
         some = room > 0
@@ -122,17 +122,26 @@ def _small(pair: Pair, size: int) -> bool:
 @lru_cache(maxsize=64)
 def _every(pair: Pair, size: int) -> tuple[Array, Array, Array]:
     """List the draws on the sides and the weight of the rest in all ways, with their chances."""
-    last = np.arange(size + 1.0)
-    flat, deep = (last if chance > 0 else np.zeros(1) for chance in (pair.flat, pair.deep))
-    counts = np.stack(np.meshgrid(last, flat, deep), axis=-1).reshape(-1, 3)
+    counts, log = _ways(size, pair.flat > 0, pair.deep > 0)
+    chances = np.array([2 * pair.side, pair.flat, pair.deep, 0.0])
+    chances[3] = max(0.0, 1 - chances.sum())
+    none = chances <= 0
+    log = log + counts @ np.log(np.where(none, 1.0, chances))
+    weight = counts[:, 1] + math.exp(pair.epsilon) * counts[:, 2]
+    some = ~counts[:, none].any(axis=1)
+    return counts[some, 0], weight[some], np.exp(log[some])
+
+
+@lru_cache(maxsize=32)
+def _ways(size: int, flat: bool, deep: bool) -> tuple[Array, Array]:  # noqa: FBT001 - a key
+    """List all counts of draws on the sides, flat, deep and zero, with the logs of their ways."""
+    last = np.arange(size + 1)
+    some = [last, *(last if there else np.zeros(1, np.int64) for there in (flat, deep))]
+    counts = np.stack(np.meshgrid(*some), axis=-1).reshape(-1, 3)
     counts = counts[counts.sum(axis=1) <= size]
     counts = np.column_stack([counts, size - counts.sum(axis=1)])
-    chances = [2 * pair.side, pair.flat, pair.deep]
-    chances.append(max(0.0, 1 - sum(chances)))
-    log = gammaln(size + 1) - gammaln(counts + 1).sum(axis=1) + xlogy(counts, chances).sum(axis=1)
-    weight = counts[:, 1] + math.exp(pair.epsilon) * counts[:, 2]
-    some = log > -math.inf
-    return counts[some, 0], weight[some], np.exp(log[some])
+    factorials = gammaln(np.arange(1.0, size + 2))
+    return counts.astype(np.float64), factorials[size] - factorials[counts].sum(axis=1)
 
 
 def _fine(clones: float) -> int:

@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from numbers import Real
 from typing import Final
 
@@ -187,6 +188,7 @@ def _product(law: Fieldwise) -> Pair | Atoms:
     return Atoms(epsilon=law.epsilon, pairs=(tuple(whole),))
 
 
+@lru_cache(maxsize=64)
 def _ratios(law: Ratios, p: float) -> Atoms:
     """Take the ratios as they are stated, if some mechanism can have them."""
     blanket = math.fsum(m for *_, m in law.atoms)

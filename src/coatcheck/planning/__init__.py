@@ -29,8 +29,8 @@ from coatcheck.planning.tuning import designs_for
 from coatcheck.planning.words import GOALS, Aim, described, told_assumption, told_error
 from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.randomizers import Prior
+from coatcheck.randomizers.choice import report_free
 from coatcheck.randomizers.contract import check_goal
-from coatcheck.randomizers.informed import report_free
 from coatcheck.tasks import Task, exposure
 
 __all__ = ["Design", "Group", "GroupPlan", "Plan", "Promise", "Recommendation", "plan"]
@@ -145,7 +145,7 @@ class Recommendation(GroupPlan):
         lost = self.fading.items()
         fading = ", ".join(f"{left:.4g} with {share:.0%} of them lost" for share, left in lost)
         honest = f"{best.crowd:,} people, {best.anonymous:,} honest and anonymous"
-        told = told_assumption(self.best, self.prior)
+        told = told_assumption(self.best)
         season = self.season
         if season is None:
             told.append(f"At least {honest}: ε = {best.epsilon:.4g}; {fading}.")
@@ -177,12 +177,11 @@ class Recommendation(GroupPlan):
                 "terms cannot say yet that people toss coins: a round drafted from this plan "
                 f"promises ε = {each:.4g}, which it costs if everybody reports"
             )
-        if self.blind is not None and self.best.error >= _USELESS * self.blind:
+        if self.best.worth_a_report and self.blind and self.best.error >= _USELESS * self.blind:
             where = "the middle of the domain" if self.prior is None else "the median of the prior"
-            more = "hardly more" if self.best.error < self.blind else "no more"
             found.append(
                 f"answering {where} for everybody, without any report, has an error of "
-                f"{self.blind:.3g}, {more} than this; ask for a larger ε or a larger crowd"
+                f"{self.blind:.3g}, hardly more than this; ask for a larger ε or a larger crowd"
             )
         return tuple(found)
 

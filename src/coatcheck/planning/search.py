@@ -26,12 +26,11 @@ from coatcheck.accounting.laws import Law, OwnCoin
 from coatcheck.accounting.limits import check_rounds, check_share
 from coatcheck.domains import Domain
 from coatcheck.errors import Misuse
-from coatcheck.randomizers.choice import Choice, by_error
+from coatcheck.randomizers.choice import Choice, by_worth, enough_to_learn, goal_error
 from coatcheck.randomizers.contract import Goal
 from coatcheck.randomizers.fieldwise import FieldwiseResponse
-from coatcheck.randomizers.informed import enough_to_learn, errors_under
 from coatcheck.randomizers.prior import Prior
-from coatcheck.randomizers.search import goal_error, ranked
+from coatcheck.randomizers.search import ranked
 
 Sampling: TypeAlias = Literal["coins", "secret"]
 Curves: TypeAlias = dict[str, list[tuple[float, float]]]
@@ -187,7 +186,7 @@ class Design(Choice):
             "decode": self.how,
             "error": self.error,
             "standard_error": self.standard_error,
-            "under_prior": asdict(self.under_prior) if self.under_prior else None,
+            "errors": asdict(self.errors) if self.errors else None,
             "parameters": self.randomizer.params(),
         }
 
@@ -209,7 +208,7 @@ def designs(
     near = promise.one
     found = ranked(domain, budget=near.budget, goal=goal, exact=True, quick=quick, prior=prior)
     if near is not promise and not quick:
-        found = sorted((_calibrated(promise, one, goal, prior) for one in found), key=by_error)
+        found = sorted((_calibrated(promise, one, goal) for one in found), key=by_worth)
     if goal == "mean":
         found = [
             replace(choice, how="learned")
@@ -220,10 +219,12 @@ def designs(
     return [designed(promise, choice) for choice in found]
 
 
-def _calibrated(promise: Promise, choice: Choice, goal: Goal, prior: Prior | None) -> Choice:
+def _calibrated(promise: Promise, choice: Choice, goal: Goal) -> Choice:
     """Give a shape the local ε that keeps the promise over all rounds."""
     made: Any = choice.randomizer
     several = isinstance(made, FieldwiseResponse)
+    if not choice.worth_a_report:
+        return choice
 
     def at(epsilon: float) -> Any:
         return made.at(epsilon) if several else replace(made, epsilon=epsilon)
@@ -231,10 +232,8 @@ def _calibrated(promise: Promise, choice: Choice, goal: Goal, prior: Prior | Non
     fitted = at(promise.budget(lambda epsilon: at(epsilon).law))
     if several:
         return replace(choice, randomizer=fitted)
-    if prior is not None and choice.under_prior is not None:
-        errors = errors_under(fitted, choice.how, prior)
-        return replace(choice, randomizer=fitted, error=errors.mean, under_prior=errors)
-    return replace(choice, randomizer=fitted, error=goal_error(fitted, goal, choice.how))
+    error = goal_error(fitted, goal, choice.how, prior=choice.prior)
+    return replace(choice, randomizer=fitted, error=error)
 
 
 def designed(promise: Promise, choice: Choice) -> Design:
@@ -244,8 +243,9 @@ def designed(promise: Promise, choice: Choice) -> Design:
         randomizer=choice.randomizer,
         how=choice.how,
         error=choice.error,
+        goal=choice.goal,
         report_free=choice.report_free,
-        under_prior=choice.under_prior,
+        prior=choice.prior,
         standard_error=choice.standard_error,
         guarantee=guarantee,
     )

@@ -20,7 +20,13 @@ from coatcheck.domains import Ball, Box, Domain
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.planning.search import Design, Promise, designed, designs
-from coatcheck.randomizers import BoundedResponse, GridResponse, MinkowskiResponse, Prior
+from coatcheck.randomizers import (
+    BoundedResponse,
+    CodebookResponse,
+    GridResponse,
+    MinkowskiResponse,
+    Prior,
+)
 from coatcheck.randomizers.choice import Budget, Candidate, Choice, Shape, any_ldp, constant, fit
 from coatcheck.tasks import Floats, Score, Scored, Task
 
@@ -73,7 +79,8 @@ def tune(
     """
     if not candidates or rounds < 1:
         raise Misuse("tuning needs at least one candidate and one round")
-    truth = [np.asarray(group, dtype=np.float64) for group in prior]
+    # In an order of chance, as in a round: where estimates tie, the order must not tell the truth.
+    truth = [_shuffled(np.asarray(group, dtype=np.float64), entropy) for group in prior]
     teams = [one if isinstance(one, tuple) else (one,) * len(truth) for one in candidates]
     return _tried(task, teams, crowds=[truth] * rounds, entropy=entropy)
 
@@ -103,6 +110,10 @@ def _tried(
         tried.append(Tried(team=team, score=mean, standard_error=error, values=values))
     sign = -1.0 if tried[0].score.higher_is_better else 1.0
     return sorted(tried, key=lambda one: sign * one.score.value)
+
+
+def _shuffled(people: Floats, entropy: Entropy) -> Floats:
+    return people[np.argsort(entropy.uniforms(len(people)), kind="stable")]
 
 
 def spread(*, epsilon: float, domain: Box | Ball) -> list[Candidate]:
@@ -149,7 +160,7 @@ def designs_for(
         return [
             (own or Prior.even(domain)).draw(domain, count, entropy)
             if own is None or isinstance(own, Prior)
-            else np.asarray(own, dtype=np.float64)
+            else _shuffled(np.asarray(own, dtype=np.float64), entropy)
             for own, domain, count in zip(known, plain, sizes, strict=True)
         ]
 
@@ -157,11 +168,10 @@ def designs_for(
         return _tried(task, teams, crowds=[crowd() for _ in range(count)], entropy=entropy)
 
     teams = [tuple(team) for team in _spread(plain, budgets=[p.budget for p in promises])]
+    public = [own if isinstance(own, Prior) else None for own in known]
     usual = tuple(
-        designs(promise, domain=domain, goal="mean", prior=own if isinstance(own, Prior) else None)[
-            0
-        ]
-        for promise, domain, own in zip(promises, plain, known, strict=True)
+        designs(promise, domain=domain, goal="mean", prior=own)[0]
+        for promise, domain, own in zip(promises, plain, public, strict=True)
     )
     finalists = _finalists(rounds(teams, 2))
     again = rounds([*finalists, usual], _AGAIN)
@@ -197,6 +207,7 @@ def _lost(candidate: Candidate, tried: Tried) -> Choice:
     return Choice(
         randomizer=candidate.randomizer,
         how=candidate.how,
+        goal="task",
         error=1 - value if tried.score.higher_is_better else value,
         standard_error=tried.standard_error,
     )
@@ -227,6 +238,8 @@ def _shapes(domain: Box | Ball, sides: Sequence[int]) -> list[Shape]:
         for radius in _RADII
         for family in (MinkowskiResponse, BoundedResponse)
     ]
+    middle = (0,) * domain.dimension
+    shapes.append(partial(CodebookResponse, domain=domain, points=(middle,)))  # without reports
     if isinstance(domain, Box):
         cells = [(side,) * domain.dimension for side in sides]
         shapes += [partial(GridResponse, domain=domain, cells=each) for each in cells]

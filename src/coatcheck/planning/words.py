@@ -4,13 +4,16 @@ from typing import Final, Literal
 
 from coatcheck.domains import Ball, Box, Categories, Domain
 from coatcheck.planning.search import Design
-from coatcheck.randomizers import FieldwiseResponse, Goal, Prior, Randomizer
+from coatcheck.randomizers import FieldwiseResponse, Goal, Randomizer
+from coatcheck.randomizers.choice import AVERAGES, EVENLY
 from coatcheck.randomizers.reading import LEARNED
 
 Aim = Goal | Literal["task"]
 
 GOALS: Final[dict[Aim, str]] = {
-    "mean": "mean distance, values uniform on the domain",
+    "mean": "mean distance",
+    "squared": "root mean squared distance",
+    "median": "distance within which half of all people are read",
     "worst": "mean distance at the worst value",
     "unbiased": "root mean squared error at the worst value, unbiased",
     "task": "what a round of the task loses, tried on a prior",
@@ -22,12 +25,16 @@ def shape(made: Randomizer) -> str:
     given = made.params()
     if "radius" in given:
         return f"radius {given['radius']:.4g}"
+    if "points" in given:
+        return f"{len(given['points'])} points"
     return f"cells {' x '.join(map(str, given['cells']))}" if "cells" in given else ""
 
 
 def described(design: Design) -> str:
     """Name a mechanism with its parameters."""
     made = design.randomizer
+    if not design.worth_a_report:
+        return "no report, the same place for everybody"
     told = (f"{made.name} with local ε = {made.epsilon:.4g}", shape(made), f"read by {design.how}")
     return ", ".join(part for part in told if part)
 
@@ -45,22 +52,23 @@ def told_error(design: Design, goal: Aim = "mean") -> str:
     return _size(design.error, made)
 
 
-def told_assumption(design: Design, prior: Prior | None) -> list[str]:
-    """Say under which assumption the error holds, where that is not the goal's own."""
+def told_assumption(design: Design) -> list[str]:
+    """Say for whom the error holds, and within which distance most people are read."""
+    if not design.worth_a_report:
+        told = f"everybody is answered the same place, with this error for {design.people}"
+        return [f"No report is worth asking for: {told}. Ask for a larger ε or a larger crowd."]
     found = []
-    errors = design.under_prior
-    if errors is not None and prior is not None:
+    errors = design.errors if design.goal in GOALS and design.goal != "task" else None
+    if errors is not None and not isinstance(design.randomizer.domain, Categories):
         near, far = (
             _size(x, design.randomizer) for x in (errors.percentile_90, errors.percentile_99)
         )
+        whom = design.people if design.goal in AVERAGES else EVENLY
+        found.append(f"For {whom}: 90 % are read within {near}, 99 % within {far}.")
+    if design.how in LEARNED and design.prior is None:
         found.append(
-            f"The error is for people as the prior says ({prior.source}): 90 % of them are read "
-            f"within {near}, 99 % within {far}."
-        )
-    if design.how in LEARNED and errors is None:
-        found.append(
-            "The error is for people spread evenly. Reports are read by where the batch shows "
-            "people to be, so it is less where people crowd together."
+            "Reports are read by where the batch shows people to be, so the error is less where "
+            "people crowd together."
         )
     return found
 
@@ -79,5 +87,11 @@ def told_unit(domain: Domain, goal: Aim) -> str:
     if isinstance(domain, Categories):
         return "share of wrong labels"
     unit = domain.unit if isinstance(domain, Box | Ball) else ""
-    name = {"mean": "mean error", "worst": "worst mean error", "unbiased": "worst rms error"}
+    name = {
+        "mean": "mean error",
+        "squared": "rms error",
+        "median": "median error",
+        "worst": "worst mean error",
+        "unbiased": "worst rms error",
+    }
     return name[goal] + (f" ({unit})" if unit else "")

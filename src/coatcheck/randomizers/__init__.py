@@ -3,17 +3,18 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from coatcheck.domains import domain_from_params
+from coatcheck.domains import Domain, Product, domain_from_params
 from coatcheck.errors import SHAPELESS, Misuse
 from coatcheck.randomizers.caps import BoundedResponse, MinkowskiResponse
-from coatcheck.randomizers.choice import Candidate, Choice
+from coatcheck.randomizers.choice import Candidate, Choice, Errors, constant, errors_under
 from coatcheck.randomizers.codebook import CodebookResponse
 from coatcheck.randomizers.contract import Decode, Goal, Randomizer, Reports
 from coatcheck.randomizers.fieldwise import FieldwiseResponse
 from coatcheck.randomizers.grid import GridResponse
+from coatcheck.randomizers.own import installed
 from coatcheck.randomizers.posterior import posterior_mean
 from coatcheck.randomizers.prior import Prior
-from coatcheck.randomizers.search import candidates, choose, fieldwise, tuned
+from coatcheck.randomizers.search import fieldwise, ranked, tuned
 from coatcheck.randomizers.sphere import SphereResponse
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Choice",
     "CodebookResponse",
     "Decode",
+    "Errors",
     "FieldwiseResponse",
     "Goal",
     "GridResponse",
@@ -33,6 +35,7 @@ __all__ = [
     "SphereResponse",
     "candidates",
     "choose",
+    "errors_under",
     "fieldwise",
     "from_draft",
     "from_params",
@@ -54,6 +57,46 @@ REGISTRY: Final[dict[str, type[Randomizer]]] = {
 _SEARCHED: Final[dict[str, Any]] = {
     kind.name: kind for kind in (MinkowskiResponse, BoundedResponse, GridResponse)
 }
+
+
+def choose(
+    *,
+    epsilon: float,
+    domain: Domain,
+    goal: Goal = "mean",
+    exact: bool = False,
+    prior: Prior | None = None,
+) -> Choice:
+    """Return the mechanism and decode with the least predicted error for a goal.
+
+    Goals: `mean`, the expected distance for a value uniform on the domain; `squared`, the root of
+    its mean square; `median`, the distance within which half of all values are read; `worst`, the
+    largest expected distance over values; `unbiased`, the root of the largest mean squared error
+    of an estimate that is right on average. With `exact` only mechanisms that services accept are
+    considered. With a public prior the first three goals are for people as the prior says.
+
+    The best answer without any report is a candidate too: a codebook of one point. If it wins,
+    `worth_a_report` is false and `words` says so.
+
+    >>> choose(epsilon=5.0, domain=Box((-1, -1), (1, 1))).randomizer.name
+    'grid'
+    """
+    found = candidates(epsilon=epsilon, domain=domain, goal=goal, exact=exact, prior=prior)
+    return found[0]
+
+
+def candidates(
+    *,
+    epsilon: float,
+    domain: Domain,
+    goal: Goal = "mean",
+    exact: bool = False,
+    prior: Prior | None = None,
+) -> list[Choice]:
+    """Return every mechanism that fits, each at its best, the least predicted error first."""
+    if isinstance(domain, Product):
+        raise Misuse("fields have different units: choose for each field, or call fieldwise()")
+    return ranked(domain, budget=constant(epsilon), goal=goal, exact=exact, prior=prior)
 
 
 def from_params(params: Mapping[str, Any]) -> Randomizer:
@@ -78,9 +121,15 @@ def from_params(params: Mapping[str, Any]) -> Randomizer:
 def from_draft(params: Mapping[str, Any]) -> Randomizer:
     """Return the randomizer of an organizer's draft.
 
-    As `from_params`, but a radius or grid that the draft leaves open is searched for its `goal`.
+    As `from_params`, but a radius or grid that the draft leaves open is searched for its `goal`,
+    and a codebook may be given public `places` instead of its points, which are then placed.
     """
     given = dict(params)
+    if given.get("name") == CodebookResponse.name and "places" in given:
+        given.pop("name")
+        domain: Any = domain_from_params(given.pop("domain"))
+        prior = Prior.from_points(given.pop("places"))
+        return CodebookResponse.placed(domain=domain, points=prior, **given)
     kind = _SEARCHED.get(given.pop("name", None))
     if kind is None or {"radius", "cells"} & given.keys():
         return _made(params)
@@ -91,7 +140,8 @@ def from_draft(params: Mapping[str, Any]) -> Randomizer:
 def _made(params: Mapping[str, Any]) -> Randomizer:
     given = dict(params)
     name = given.pop("name", None)
-    if name not in REGISTRY:
+    kind = REGISTRY.get(name) or installed().get(name)
+    if kind is None:
         raise Misuse(f"a randomizer is one of {sorted(REGISTRY)}, got {name!r}")
     if "domain" not in given:
         raise Misuse(f"the parameters of {name} lack a domain")
@@ -101,6 +151,6 @@ def _made(params: Mapping[str, Any]) -> Randomizer:
     if "parts" in given:
         given["parts"] = {field: from_params(part) for field, part in given["parts"].items()}
     try:
-        return REGISTRY[name](**given)
+        return kind(**given)
     except TypeError as error:
         raise Misuse(f"{name} cannot be made of {sorted(given)}: {error}") from error

@@ -20,16 +20,16 @@ from coatcheck.domains import Ball, Box, Floats, Points, lattice_norm_within
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.balls import LatticeBall
-from coatcheck.randomizers.contract import Decode, Randomizer, check_epsilon, is_number
+from coatcheck.randomizers.contract import Decode, check_epsilon, is_number
 from coatcheck.randomizers.density import Near
-from coatcheck.randomizers.mixing import TOSSES, above, heads_for, spent
+from coatcheck.randomizers.mixing import TOSSES, MixedResponse, above
 from coatcheck.randomizers.prediction import box_median, evenly_twice
 
 _MAX_REACH: Final = 2**30  # 2 reach + 1 stays a bound that bulk draws take
 
 
 @dataclass(frozen=True, kw_only=True)
-class CapResponse(Randomizer):
+class CapResponse(MixedResponse):
     """A mechanism with caps of one size.
 
     `radius` is the cap's, where the domain has radius 1; it is rounded to the lattice.
@@ -87,29 +87,12 @@ class CapResponse(Randomizer):
     def _counts(self) -> tuple[int, int]:
         return self._ball.counts(self.reach, self._whole)
 
-    @cached_property
-    def heads(self) -> int:
-        """Return how many of 2^64 tosses of the coin choose the cap."""
-        cap, whole = self._counts
-        return heads_for(self.epsilon, cap=cap, whole=whole)
-
-    @property
-    def mixing(self) -> float:
-        """Return β, the probability of an answer from the cap."""
-        return self.heads / TOSSES
-
     # -- the promise
 
     @property
     def exact(self) -> bool:
         """Return whether draws are made in integers: not for odd norms, nor l2 above d = 8."""
         return self._ball.exact
-
-    @property
-    def epsilon_spent(self) -> float:
-        """Return an upper bound on the ε that the mechanism really costs."""
-        cap, whole = self._counts
-        return min(spent(self.heads, cap=cap, whole=whole), self.epsilon)
 
     @cached_property
     def law(self) -> TwoLevel:
@@ -132,11 +115,6 @@ class CapResponse(Randomizer):
             # whether three caps can be disjoint; said of boxes only, where it is plain
             third=self._boxes and self._apart > self.reach * (1 + (self.domain.dimension == 1)),
         )
-
-    @property
-    def total_variation(self) -> float:
-        """Return the total variation distance of the two values whose caps overlap least."""
-        return self.mixing * self.law.apart / self.law.cap
 
     def density(self, reports: Points, points: Points) -> Floats:
         """Return the probability of each report from each point."""

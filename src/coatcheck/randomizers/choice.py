@@ -1,16 +1,41 @@
-"""A mechanism with the way its reports are read, and what is expected of it."""
+"""A mechanism with the way its reports are read, and what is expected of it.
 
+`errors_under` predicts how far people are from where they are read, if they are spread evenly or
+as a prior says. `report_free` is the best answer that needs no report at all: one place for
+everybody. A mechanism that loses to it is not worth its noise.
+"""
+
+import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, TypeAlias
+
+import numpy as np
 
 from coatcheck.accounting.laws import AnyLdp, Law
-from coatcheck.randomizers.contract import Decode, Randomizer, check_epsilon
+from coatcheck.domains import Ball, Box, Categories, Domain, Floats, Product
+from coatcheck.entropy import seeded
+from coatcheck.randomizers.cells import Cells
+from coatcheck.randomizers.contract import Decode, Goal, Randomizer, check_epsilon
+from coatcheck.randomizers.fieldwise import FieldwiseResponse
+from coatcheck.randomizers.prediction import evenly, extremes
+from coatcheck.randomizers.prior import Prior
+from coatcheck.randomizers.reading import LEARNED, geometric_median, read, too_coarse
 
 Shape: TypeAlias = Callable[..., Randomizer]
 """Makes a mechanism of an `epsilon` and, if one is given, a `decode`."""
 Budget: TypeAlias = Callable[[Callable[[float], Law]], float]
 """Returns the local ε that a shape may spend, given its law as a function of ε."""
+
+AVERAGES: Final = ("mean", "squared", "median")
+"""Goals that depend on where people are; the others look at the worst value."""
+
+_FINE: Final = 2_304
+_PEOPLE: Final = 20_000
+_NOISE: Final = 0.003
+_ENOUGH: Final = 200
+_KNOWN: Final = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,11 +44,15 @@ class Errors:
 
     Attributes:
         mean: over people and over the noise; on categories the share of wrong labels.
-        percentile_90: nine of ten people are read nearer than this.
+        squared: the root of the mean square.
+        median: half of the people are read nearer than this.
+        percentile_90: nine of ten are.
         percentile_99: 99 of 100 are.
     """
 
     mean: float
+    squared: float
+    median: float
     percentile_90: float
     percentile_99: float
 
@@ -40,45 +69,76 @@ class Candidate:
         """How its reports are read, by the name that terms use."""
         return self.how
 
+    @property
+    def worth_a_report(self) -> bool:
+        """Whether a report says anything: not if everybody is answered the same place."""
+        return self.randomizer.epsilon_spent > 0
+
 
 @dataclass(frozen=True, kw_only=True)
 class Choice(Candidate):
     """A candidate and what is expected of it.
 
     Attributes:
-        error: what a goal makes small: under the prior if one was given, else for values uniform
-            on the domain; not a number for several fields.
+        error: what the goal makes small: for the worst value, for people as the prior says, or
+            else for values uniform on the domain; not a number for several fields.
+        goal: what that is.
         report_free: the same for the best answer that needs no report; none if there is no such.
-        under_prior: mean and percentiles if people are as the prior says; none without a prior.
+        prior: where people are thought to be; none if anywhere alike.
         standard_error: of the error, if it was measured in trial rounds.
     """
 
     error: float
+    goal: str = "mean"
     report_free: float | None = None
-    under_prior: Errors | None = None
+    prior: Prior | None = field(default=None, compare=False, repr=False)
     standard_error: float | None = None
 
+    @cached_property
+    def errors(self) -> Errors | None:
+        """Mean and percentiles, drawn when they are first asked for; none for several fields."""
+        if isinstance(self.randomizer.domain, Product):
+            return None
+        return errors_under(self.randomizer, self.how, self.prior)
+
     @property
-    def worth_a_report(self) -> bool:
-        """Whether asking for reports beats answering everybody the same without any."""
-        return self.report_free is None or not self.error >= self.report_free
+    def people(self) -> str:
+        """Whom the error is for."""
+        if self.goal == "task":
+            return "a round of the task"
+        if self.goal not in AVERAGES:
+            return "the value that is read worst"
+        known = self.prior is not None and not self.prior.is_even
+        return f"people as the prior says ({self.prior.source})" if known else EVENLY  # type: ignore[union-attr] # known
 
     @property
     def words(self) -> str:
-        """Say what the error is, under which assumption, and what no report would give."""
-        people = "values uniform on the domain"
-        if self.under_prior is not None:
-            people = "people as the prior says"
-        told = f"mean error {self.error:.4g} for {people}"
-        if self.under_prior is not None:
+        """Say what the error is, for whom, and what no report would give."""
+        told = f"{_NAMES.get(self.goal, self.goal)} {self.error:.4g} for {self.people}"
+        if not self.worth_a_report:
+            return f"{told}, all answered the same place: do not ask for reports at this ε"
+        if self.errors is not None and not isinstance(self.randomizer.domain, Categories):
+            given = "of them" if self.goal in AVERAGES else f"of {EVENLY}"
             told += (
-                f" (90 % within {self.under_prior.percentile_90:.4g}, 99 % within "
-                f"{self.under_prior.percentile_99:.4g})"
+                f"; 90 % {given} are read within {self.errors.percentile_90:.4g}, 99 % within "
+                f"{self.errors.percentile_99:.4g}"
             )
         if self.report_free is None:
             return told
-        told += f"; the best answer without any report has {self.report_free:.4g}"
-        return told if self.worth_a_report else f"{told}: do not ask for reports at this ε"
+        return f"{told}; the best answer without any report has {self.report_free:.4g}"
+
+
+EVENLY: Final = "people spread evenly over the domain"
+_NAMES: Final = {
+    "mean": "mean error",
+    "squared": "root mean squared error",
+    "median": "median error",
+    "worst": "mean error",
+    "unbiased": "root mean squared error",
+}
+
+
+# -- budgets
 
 
 def constant(epsilon: float) -> Budget:
@@ -88,8 +148,11 @@ def constant(epsilon: float) -> Budget:
 
 
 def fit(shape: Shape, budget: Budget, how: Decode | None = None) -> Randomizer:
-    """Return the mechanism of a shape with the ε that its budget gives it."""
-    epsilon = budget(lambda x: shape(epsilon=x).law)
+    """Return the mechanism of a shape with the ε that its budget gives it.
+
+    A shape that says nothing earns nothing; any ε will do for it.
+    """
+    epsilon = budget(lambda x: shape(epsilon=x).law) or budget(any_ldp)
     return shape(epsilon=epsilon, decode=how) if how else shape(epsilon=epsilon)
 
 
@@ -99,5 +162,130 @@ def any_ldp(epsilon: float) -> Law:
 
 
 def by_error(choice: Choice) -> float:
-    """Return what choices are sorted by."""
+    """Return what the choices of a search are sorted by."""
     return choice.error
+
+
+def by_worth(choice: Choice) -> float:
+    """Return the same, but by less than the noise of a prediction no report is worth asking for."""
+    return choice.error * (1 if choice.worth_a_report else 1 - _NOISE)
+
+
+# -- errors
+
+
+def misses(domain: Domain, estimates: Any, values: Any) -> Floats:
+    """Return how far each estimate is from its value, in the unit of the domain."""
+    if isinstance(domain, Categories):
+        return np.asarray(np.asarray(estimates) != np.asarray(values), dtype=np.float64)
+    if isinstance(domain, Product):
+        raise TypeError("fields have errors of their own; this is a bug in coatcheck")
+    unit = domain.from_unit(np.ones((1, domain.dimension)))
+    unit = unit - domain.from_unit(np.zeros((1, domain.dimension)))
+    return np.asarray(np.linalg.norm((estimates - values) / unit * domain.scale, axis=1))
+
+
+def crowd_of(domain: Domain, prior: Prior | None, size: int) -> Any:
+    """Return values of made-up people: as a prior says, or spread evenly."""
+    if isinstance(domain, Box | Ball) and (prior is None or prior.is_even):
+        return domain.from_unit(evenly(size, dimension=domain.dimension, p=domain.p, extra=1)[0])
+    return (prior or Prior.even(domain)).draw(domain, size, seeded(0))
+
+
+def errors_under(
+    made: Randomizer, how: Decode, prior: Prior | None = None, *, people: int = _PEOPLE
+) -> Errors:
+    """Return the errors if people are as a prior says, else evenly, from a fixed draw of them.
+
+    A learned decode is given the prior, as if it had learned it: a large batch comes close.
+    """
+    domain = made.domain
+    values = crowd_of(domain, prior, people)
+    reports = made.randomize(values, seeded(1), clamp=True)
+    if how in LEARNED and prior is not None and not isinstance(domain, Product):
+        places = read(made, reports, mean=how == LEARNED[1], prior=prior, known=True).places
+        estimates = _in_units(domain, np.asarray(places))
+    else:
+        estimates = made.estimate(reports, made.plainly(how))
+    found = misses(domain, estimates, values)
+    half, most, nearly = np.quantile(found, (0.5, 0.9, 0.99)).tolist()
+    return Errors(
+        mean=float(found.mean()),
+        squared=math.sqrt(float((found * found).mean())),
+        median=half,
+        percentile_90=most,
+        percentile_99=nearly,
+    )
+
+
+def goal_error(
+    made: Randomizer, goal: Goal, how: Decode, *, prior: Prior | None = None, people: int = _PEOPLE
+) -> float:
+    """Return the figure that a goal makes small.
+
+    mean: the expected distance; squared: the root of its mean square; median: the distance of half
+    of the people; worst: the largest expected distance; unbiased: the root of the largest mean
+    squared error.
+    """
+    if goal in AVERAGES and (prior is not None or goal == "median"):
+        return float(getattr(errors_under(made, how, prior, people=people), goal))
+    if goal == "mean":
+        return made.expected_error(how)
+    if goal == "squared":
+        return math.sqrt(made.expected_error(how, power=2))
+    if goal == "worst":
+        return made.worst_error(how)
+    return math.sqrt(made.worst_error(how, power=2))
+
+
+def one_place(domain: Box | Ball, goal: Goal, prior: Prior | None) -> Floats:
+    """Return the best answer that is the same for everybody, (1, d) in the user's units."""
+    if prior is None or prior.is_even or goal not in AVERAGES:
+        return domain.from_unit(np.zeros((1, domain.dimension)))
+    cells = Cells.of(domain, most=_FINE)
+    density, places = prior.on(cells)[None], cells.places * domain.scale
+    found = density @ places if goal == "squared" else geometric_median(density, places)
+    return domain.from_unit(found / domain.scale)
+
+
+def report_free(
+    domain: Domain, *, goal: str = "mean", prior: Prior | None = None, people: int = _PEOPLE
+) -> float | None:
+    """Return the error of the best answer that is the same for everybody, without any report.
+
+    Under a prior, of its median or likeliest label; else of the middle. None where there is no
+    such answer: for unbiased estimates, for tasks and for several fields.
+    """
+    if isinstance(domain, Product) or goal not in {*AVERAGES, "worst"}:
+        return None
+    if isinstance(domain, Categories):
+        even = 1 - 1 / len(domain.labels)
+        if prior is None or prior.is_even or goal == "worst":
+            return even
+        return 1 - float(prior.on(Cells.of(domain, most=_FINE)).max())
+    if goal == "worst":
+        ends = extremes(domain.dimension, domain.p)
+        return max(float(np.linalg.norm(place * domain.scale)) for place in ends)
+    found = misses(domain, one_place(domain, goal, prior), crowd_of(domain, prior, people))  # type: ignore[arg-type] # a goal
+    if goal == "median":
+        return float(np.median(found))
+    return float(found.mean()) if goal == "mean" else math.sqrt(float((found * found).mean()))
+
+
+def enough_to_learn(made: Randomizer, people: int) -> bool:
+    """Return whether a batch of so many reports is likely to show where people are.
+
+    Two hundred reports are enough at a local ε of 3; below, information shrinks with its square.
+    A grid with a few large cells tells too little, whatever the crowd.
+    """
+    if isinstance(made, FieldwiseResponse):
+        return all(enough_to_learn(part, people) for part in made.parts.values())
+    if "learned" not in made.decodes or isinstance(made.domain, Categories):
+        return False  # labels are read as told, so that they can be counted
+    return not too_coarse(made) and people >= _ENOUGH * max(1.0, (_KNOWN / made.epsilon) ** 2)
+
+
+def _in_units(domain: Domain, places: Floats) -> Any:
+    if isinstance(domain, Box | Ball):
+        return domain.from_unit(places)
+    return domain.values(places.astype(np.int64))

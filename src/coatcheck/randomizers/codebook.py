@@ -1,31 +1,31 @@
 """Codebook response: tell the nearest of a few public places, or any of them.
 
 The places are put where people are expected, by public data, so they are many in a city's middle
-and few outside. A value's cell is that of its nearest point, in integers. The cell goes through
-k-ary response, as in Grid response, and a report is read as the point itself. SPEC section 13.
+and few outside. A report names one of the `closest` points to the value, in integers, or any of
+them, and is read as the point itself. With one closest point this is k-ary response on the cells
+of the points; with one point in all it is the answer without any report. SPEC section 13.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, ClassVar, Final
 
 import numpy as np
 
-from coatcheck.accounting.laws import TwoLevel
 from coatcheck.domains import Ball, Box, Floats, Points
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse
-from coatcheck.randomizers.contract import Decode, Randomizer, check_epsilon
-from coatcheck.randomizers.mixing import TOSSES, above, heads_for, spent
-from coatcheck.randomizers.placement import best_places
+from coatcheck.randomizers.contract import Decode, Goal, check_epsilon
+from coatcheck.randomizers.mixing import TOSSES, MixedResponse
+from coatcheck.randomizers.placement import best_places, evenest_line
 from coatcheck.randomizers.prediction import evenly
 from coatcheck.randomizers.prior import Prior
 from coatcheck.randomizers.voronoi import cell_corners
 
 MOST_POINTS: Final = 4096
-_MOST_DIMENSIONS: Final = 16  # so that squared distances fit 64 bits
+MOST_DIMENSIONS: Final = 16  # so that squared distances fit 64 bits
 _LARGEST_WEIGHT: Final = 256
 _PAIRS: Final = 1 << 19  # distances at a time
 _NODES: Final = 1 << 13
@@ -33,12 +33,13 @@ _PEOPLE: Final = 20_000  # drawn from a prior
 
 
 @dataclass(frozen=True, kw_only=True)
-class CodebookResponse(Randomizer):
-    """k-ary randomized response on the cells of points of the lattice.
+class CodebookResponse(MixedResponse):
+    """One of the public points nearest to the value, or any of them.
 
-    `points` are the codebook. `weights` says how much a squared step along each axis counts when
-    the nearest point is sought: whole numbers in the ratio of the axes' squared lengths, unless
-    they are given. `placed` finds points for public places.
+    `points` are the codebook, on the lattice. `weights` says how much a squared step along each
+    axis counts when the nearest points are sought: whole numbers in the ratio of the axes' squared
+    lengths, unless they are given. A report names one of the `closest`, or any. `placed` finds
+    points for public places.
     """
 
     name: ClassVar[str] = "codebook"
@@ -48,14 +49,15 @@ class CodebookResponse(Randomizer):
     epsilon: float
     points: tuple[tuple[int, ...], ...]
     weights: tuple[int, ...] = ()
+    closest: int = 1
     decode: Decode = "raw"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", check_epsilon(self.epsilon))
         if not isinstance(self.domain, Box | Ball):
             raise Misuse(f"codebook response works on a Box or a Ball, not on {self.domain}")
-        if self.domain.dimension > _MOST_DIMENSIONS:
-            raise Misuse(f"a codebook has at most {_MOST_DIMENSIONS} dimensions")
+        if self.domain.dimension > MOST_DIMENSIONS and len(self.points) > 1:
+            raise Misuse(f"a codebook has at most {MOST_DIMENSIONS} dimensions, or one point")
         if not 1 <= len(self.points) <= MOST_POINTS:
             raise Misuse(f"a codebook has 1 to {MOST_POINTS} points, got {len(self.points)}")
         object.__setattr__(self, "points", _whole_rows(self.points, self.domain.dimension))
@@ -63,6 +65,8 @@ class CodebookResponse(Randomizer):
             raise Misuse("a point stands twice in the codebook")
         if not self.domain.holds(self._array):
             raise Misuse("a point of the codebook is not on the lattice of the domain")
+        if type(self.closest) is not int or not 1 <= self.closest <= max(1, self.size - 1):
+            raise Misuse(f"the closest are some of {self.size} points, got {self.closest!r}")
         self._check_weights()
         self._check_decode(self.decode)
 
@@ -78,13 +82,22 @@ class CodebookResponse(Randomizer):
 
     @classmethod
     def placed(
-        cls, *, domain: Box | Ball, epsilon: float, points: Any, size: int | None = None
+        cls,
+        *,
+        domain: Box | Ball,
+        epsilon: float | Callable[[int], float],
+        points: Any,
+        size: int | None = None,
+        goal: Goal = "mean",
+        quick: bool = False,
     ) -> "CodebookResponse":
         """Return the codebook with the least expected error for people spread as these places.
 
         `points` are public places in the user's units, such as venues or a census, and never the
         values to protect; or a `Prior`, from which made-up people are drawn. Without a `size` the
-        best one is searched for; fewer points are used where two would be the same.
+        best one is searched for; fewer points are used where two would be the same. An `epsilon`
+        may depend on the size, as it does in a crowd. The goal `squared` makes the mean squared
+        distance small, every other the mean distance.
         """
         if not isinstance(domain, Box | Ball):
             raise Misuse(f"codebook response works on a Box or a Ball, not on {domain}")
@@ -95,12 +108,32 @@ class CodebookResponse(Randomizer):
         public = domain.snap(points, clamp=True)
         if len(np.unique(public, axis=0)) < 2:
             raise Misuse("a codebook is placed for at least two different public places")
+        budget = epsilon if callable(epsilon) else partial(_same, check_epsilon(epsilon))
         length = domain.scale / (domain.steps // 2)  # of a lattice step
-        budget = check_epsilon(epsilon)
-        found = best_places(public * length, epsilon=budget, size=size, most=MOST_POINTS)
-        snapped = domain.snap(domain.from_unit(found / domain.scale), clamp=True)
-        kept = sorted({tuple(point) for point in snapped.tolist()})
-        return cls(domain=domain, epsilon=epsilon, points=tuple(kept))
+        found = best_places(
+            public * length,
+            budget=budget,
+            size=size,
+            most=MOST_POINTS,
+            squared=goal == "squared",
+            quick=quick,
+        )
+        kept = _on_lattice(domain, found / domain.scale)
+        return cls(domain=domain, epsilon=budget(len(kept)), points=kept)
+
+    @classmethod
+    def evenest(
+        cls, *, domain: Box | Ball, budget: Callable[[int, int], float]
+    ) -> "CodebookResponse":
+        """Return the codebook on a line whose error at the worst value is least.
+
+        `budget` gives its ε by the number of close points and of all.
+        """
+        places, closest = evenest_line(budget, MOST_POINTS)
+        points = _on_lattice(domain, places[:, None])
+        closest = min(closest, max(1, len(points) - 1))
+        epsilon = budget(closest, len(points))
+        return cls(domain=domain, epsilon=epsilon, points=points, closest=closest)
 
     @cached_property
     def _array(self) -> Points:
@@ -118,42 +151,17 @@ class CodebookResponse(Randomizer):
         """Return K, the number of points."""
         return len(self.points)
 
-    @cached_property
-    def heads(self) -> int:
-        """Return how many of 2^64 tosses of the coin choose the true cell."""
-        return heads_for(self.epsilon, cap=1, whole=self.size)
-
     @property
-    def mixing(self) -> float:
-        """Return β, the probability of an answer that is meant."""
-        return self.heads / TOSSES
-
-    @property
-    def epsilon_spent(self) -> float:
-        """Return an upper bound on the ε that the mechanism really costs."""
-        if self.size == 1:
-            return 0.0
-        return min(spent(self.heads, cap=1, whole=self.size), self.epsilon)
-
-    @property
-    def law(self) -> TwoLevel:
-        """Return the law of k-ary response: caps of one cell, never overlapping."""
-        if self.size == 1:
-            return TwoLevel(epsilon=0.0, cap=1.0, apart=0.0, kernel=1.0)
-        cap = above(Fraction(TOSSES - self.heads, TOSSES * self.size))
-        return TwoLevel(epsilon=self.epsilon_spent, cap=cap, apart=cap, reached=True)
-
-    @property
-    def total_variation(self) -> float:
-        """Return the total variation distance of two cells."""
-        return self.mixing if self.size > 1 else 0.0
+    def _counts(self) -> tuple[int, int]:
+        return self.closest, self.size
 
     def density(self, reports: Points, points: Points) -> Floats:
         """Return the probability of each report from each point."""
         named = np.asarray(reports)[:, 0]
         possible = (named >= 0) & (named < self.size)
-        same = np.where(named == self._cells(points), self.mixing, 0.0)
-        return possible * (same + (1 - self.mixing) / self.size)
+        is_near = (named[:, None] == self._nearest(points)).any(axis=1)
+        near = np.where(is_near, self.mixing / self.closest, 0.0)
+        return possible * (near + (1 - self.mixing) / self.size)
 
     def mass(self, report: Sequence[int], point: Sequence[int]) -> Fraction:
         """Return the exact probability of one report from one point."""
@@ -162,7 +170,8 @@ class CodebookResponse(Randomizer):
             return Fraction(0)
         heads = Fraction(self.heads, TOSSES)
         far = (1 - heads) / self.size
-        return far + heads if named == self._cell(point) else far
+        is_near = named in self._nearest(np.array([point], dtype=np.int64))
+        return far + heads / self.closest if is_near else far
 
     @property
     def width(self) -> int:
@@ -182,14 +191,16 @@ class CodebookResponse(Randomizer):
     # -- drawing
 
     def _respond(self, points: Points, entropy: Entropy) -> Points:
-        # Both are made every time, so that the work does not tell how the coin fell.
+        # All are made every time, so that the work does not tell how the coin fell.
         is_near = entropy.coins(self.heads, len(points))
+        ranks = entropy.below(self.closest, len(points))
         anywhere = entropy.below(self.size, len(points))
-        return np.where(is_near, self._cells(points), anywhere)[:, None]
+        near = np.take_along_axis(self._nearest(points), ranks[:, None], axis=1)
+        return np.where(is_near[:, None], near, anywhere[:, None])
 
-    def _cells(self, points: Points) -> Points:
-        """Return the index of the nearest point, the first among equals, in integers."""
-        cells = np.empty(len(points), dtype=np.int64)
+    def _nearest(self, points: Points) -> Points:
+        """Return the indices of the closest points, the first among equals, in integers."""
+        found = np.empty((len(points), self.closest), dtype=np.int64)
         step = max(1, _PAIRS // self.size)
         for start in range(0, len(points), step):
             some = points[start : start + step]
@@ -199,11 +210,12 @@ class CodebookResponse(Randomizer):
                 apart *= apart
                 apart *= weight
                 squares += apart
-            cells[start : start + step] = squares.argmin(axis=1)
-        return cells
-
-    def _cell(self, point: Sequence[int]) -> int:
-        return int(self._cells(np.array([point], dtype=np.int64))[0])
+            if self.closest == 1:
+                found[start : start + step, 0] = squares.argmin(axis=1)
+            else:
+                ordered = squares.argsort(axis=1, kind="stable")
+                found[start : start + step] = ordered[:, : self.closest]
+        return found
 
     # -- reading and predicting
 
@@ -234,12 +246,13 @@ class CodebookResponse(Randomizer):
     def worst_error(self, how: Decode | None = None, *, power: int = 1) -> float:
         """Return the largest mean of |estimate - value|^power over values of the domain.
 
-        The error is convex in each cell, so it is largest at a corner of one. On boxes of up to
-        three axes these are computed; elsewhere the worst of many places is taken.
+        The error is convex where the closest points are the same, so it is largest at a corner of
+        such a cell. On a line, and for one closest point on boxes of two and three axes, these
+        are computed; elsewhere the worst of many places is taken.
         """
         self._check_decode(how)
         scale, ball = self.domain.scale, self.domain
-        corners = cell_corners(self._places * scale, scale, ball.p)
+        corners = cell_corners(self._places * scale, scale, ball.p, self.closest)
         if corners is None:
             inner, _ = evenly(_NODES, dimension=ball.dimension, p=ball.p, extra=1)
             norms = np.linalg.norm(inner, ord=ball.p, axis=1, keepdims=True)
@@ -251,21 +264,42 @@ class CodebookResponse(Randomizer):
     def _errors(self, places: Floats, power: int) -> Floats:
         """Return the mean error at each of these places of the unit ball."""
         scale, found = self.domain.scale, np.empty(len(places))
-        cells = self._cells(np.rint(places * (self.domain.steps // 2)).astype(np.int64))
+        cells = self._nearest(np.rint(places * (self.domain.steps // 2)).astype(np.int64))
         step = max(1, _PAIRS // self.size)
         for start in range(0, len(places), step):
             rows = slice(start, start + step)
             apart = (places[rows, None, :] - self._places) * scale
             misses = np.sqrt(np.einsum("ijk,ijk->ij", apart, apart)) ** power
-            own = np.take_along_axis(misses, cells[rows, None], axis=1)[:, 0]
+            own = np.take_along_axis(misses, cells[rows], axis=1).mean(axis=1)
             found[rows] = self.mixing * own + (1 - self.mixing) * misses.mean(axis=1)
         return found
 
 
+def _same(epsilon: float, _size: int) -> float:
+    return epsilon
+
+
+def _on_lattice(domain: Box | Ball, places: Floats) -> tuple[tuple[int, ...], ...]:
+    """Return places of the unit ball as different lattice points, in order.
+
+    On a line, points that fall on one another are moved to the next free one inwards.
+    """
+    half = domain.steps // 2
+    snapped = domain.snap(domain.from_unit(places), clamp=True)
+    if domain.dimension == 1 and len(places) <= half:
+        line = np.sort(snapped[:, 0])
+        steps = np.arange(len(line))
+        line = np.maximum.accumulate(line - steps) + steps
+        line = np.minimum.accumulate((line - steps)[::-1])[::-1] + steps
+        line = np.minimum(line, half - steps[::-1])
+        return tuple((int(i),) for i in line)
+    return tuple(sorted({tuple(point) for point in snapped.tolist()}))
+
+
 def _whole_rows(rows: Any, dimension: int) -> tuple[tuple[int, ...], ...]:
     """Return rows of whole numbers as tuples, or say what they must be."""
-    found = tuple(tuple(row) for row in rows)
-    whole = all(len(row) == dimension and all(type(i) is int for i in row) for row in found)
-    if not whole or any(abs(i) >> 32 for row in found for i in row):
-        raise Misuse(f"points and weights have {dimension} whole numbers each, of the lattice")
-    return found
+    for row in rows:  # none is copied before all are known to be short
+        whole = len(row) == dimension and all(type(i) is int and not abs(i) >> 32 for i in row)
+        if not whole:
+            raise Misuse(f"points and weights have {dimension} whole numbers each, of the lattice")
+    return tuple(tuple(row) for row in rows)

@@ -10,7 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from fractions import Fraction
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +25,10 @@ from coatcheck.randomizers.prediction import corners, evenly, extremes
 from coatcheck.randomizers.reading import DIMENSIONS, LEARNED, Weights, read
 
 Decode = Literal["unbiased", "project", "raw", "median", "learned", "learned-mean"]
-Goal = Literal["mean", "worst", "unbiased"]
+Goal = Literal["mean", "squared", "median", "worst", "unbiased"]
 Reports = NDArray[Any]  # int64 from an exact mechanism, float64 from a baseline
 
-GOALS: Final = ("mean", "worst", "unbiased")
+GOALS: Final = get_args(Goal)
 CHUNK: Final = 1 << 15  # reports at a time: what they need fits a core's cache
 LARGEST_EPSILON: Final = 64.0
 _NODES: Final = 1 << 13

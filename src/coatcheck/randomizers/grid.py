@@ -9,19 +9,17 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import ClassVar, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coatcheck.accounting.laws import TwoLevel
 from coatcheck.domains import Box, Categories, Floats, Points
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
-from coatcheck.randomizers.contract import Decode, Randomizer, check_epsilon
+from coatcheck.randomizers.contract import Decode, check_epsilon
 from coatcheck.randomizers.density import Near
-from coatcheck.randomizers.mixing import TOSSES, above, heads_for, spent
+from coatcheck.randomizers.mixing import TOSSES, MixedResponse
 from coatcheck.randomizers.prediction import box_median
 from coatcheck.randomizers.reading import LEARNED, Weights, read
 
@@ -29,7 +27,7 @@ _MOST_CELLS: Final = 1 << 32
 
 
 @dataclass(frozen=True, kw_only=True)
-class GridResponse(Randomizer):
+class GridResponse(MixedResponse):
     """k-ary randomized response on the cells of a box, or on categories.
 
     `cells` says how many there are along each axis of a box; categories are their own cells.
@@ -71,36 +69,9 @@ class GridResponse(Randomizer):
         """Return m, the number of cells."""
         return math.prod(self.cells)
 
-    @cached_property
-    def heads(self) -> int:
-        """Return how many of 2^64 tosses of the coin choose the true cell."""
-        return heads_for(self.epsilon, cap=1, whole=self.total)
-
     @property
-    def mixing(self) -> float:
-        """Return β, the probability of an answer that is meant."""
-        return self.heads / TOSSES
-
-    @property
-    def epsilon_spent(self) -> float:
-        """Return an upper bound on the ε that the mechanism really costs."""
-        if self.total == 1:
-            return 0.0
-        return min(spent(self.heads, cap=1, whole=self.total), self.epsilon)
-
-    @property
-    def law(self) -> TwoLevel:
-        """Return the law of k-ary response: caps of one cell, never overlapping."""
-        blanket = Fraction(TOSSES - self.heads, TOSSES * self.total)
-        if self.total == 1:
-            return TwoLevel(epsilon=0.0, cap=1.0, apart=0.0, kernel=1.0)
-        cap = above(blanket)
-        return TwoLevel(epsilon=self.epsilon_spent, cap=cap, apart=cap, reached=True)
-
-    @property
-    def total_variation(self) -> float:
-        """Return the total variation distance of two cells."""
-        return self.mixing if self.total > 1 else 0.0
+    def _counts(self) -> tuple[int, int]:
+        return 1, self.total
 
     def density(self, reports: Points, points: Points) -> Floats:
         """Return the probability of each report from each point."""

@@ -3,7 +3,7 @@
 Each report is read as the median (or the mean) of where its value can have been, if people are
 spread as all reports together say. It is an estimator of the batch: permuted reports get permuted
 estimates, and the same batch always gets the same ones. A batch that is too small to learn from
-is read plainly, and `Reading.words` says so.
+is read plainly, and so is a grid of a few large cells; `Reading.words` says so.
 """
 
 from collections.abc import Callable
@@ -29,6 +29,7 @@ LEARNED: Final = ("learned", "learned-mean")
 """Ways to read that look at the whole batch: by the median, which makes the mean distance small,
 and by the mean, which makes the mean squared distance small."""
 DIMENSIONS: Final = 3  # beyond, cells are too coarse to say anything
+_PARTS: Final = 9  # of a grid: with fewer, a learned reading can be worse than a plain one
 _ENOUGH: Final = 2.0  # nats by which half of a batch must explain the other better
 _ROUNDS: Final = 8  # of Weiszfeld's iteration
 _CHUNK: Final = 1 << 18  # pairs of a bin and a cell at a time
@@ -71,7 +72,7 @@ class Reading:
             return "read by the density of people that the reports themselves show"
         if self.given:
             return "too few reports to learn where people are; read by the prior alone"
-        return "too few reports to learn where people are; each was read by itself"
+        return "too few reports, or cells, to learn where people are; each was read by itself"
 
 
 def read(
@@ -92,7 +93,7 @@ def read(
         return Reading(None, start, cells, gain=-np.inf, learned=False, given=given)
     channel, bins = binned(made, reports, cells)
     gain = -np.inf if known else gained(channel, bins, cells, start)
-    learned = gain > _ENOUGH
+    learned = gain > _ENOUGH and (given or not too_coarse(made))
     density, places = start, None
     if learned:
         size = len(channel.forward(start))
@@ -102,6 +103,13 @@ def read(
         distinct, where = np.unique(bins, return_inverse=True)
         places = posterior(channel, distinct, cells, density, mean=mean)[where]
     return Reading(places, density, cells, gain=gain, learned=learned, given=given)
+
+
+def too_coarse(made: Mechanism) -> bool:
+    """Return whether reports name one of a few large cells, which tells too little of people."""
+    if isinstance(made.domain, Categories) or made.near is None or made.near.reach:
+        return False
+    return bool(np.prod(made.high - made.low + 1.0) < _PARTS)
 
 
 def posterior(

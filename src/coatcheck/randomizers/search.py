@@ -1,15 +1,17 @@
-"""One search over mechanisms: which family, with which radius or grid, read in which way.
+"""One search over mechanisms: which family, with which radius, grid or points, read in which way.
 
 A shape is a mechanism but for its ε. A budget gives each shape the local ε that it may spend: the
 same for all, or as much as keeps a promise in a crowd, where a smaller cap hides better and earns
-more. `ranked` finds every family at its best by predicted error.
+more. `ranked` finds every family at its best by predicted error, beside the answer that needs no
+report.
 """
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,23 +20,29 @@ from coatcheck.errors import Misuse
 from coatcheck.randomizers.baselines.privunit import PrivUnit
 from coatcheck.randomizers.caps import BoundedResponse, MinkowskiResponse
 from coatcheck.randomizers.choice import (
+    AVERAGES,
     Budget,
     Choice,
     Shape,
     any_ldp,
     by_error,
+    by_worth,
     constant,
+    crowd_of,
     fit,
+    goal_error,
+    one_place,
+    report_free,
 )
+from coatcheck.randomizers.codebook import MOST_DIMENSIONS, CodebookResponse
 from coatcheck.randomizers.contract import Decode, Goal, Randomizer, check_epsilon, check_goal
 from coatcheck.randomizers.fieldwise import FieldwiseResponse
 from coatcheck.randomizers.grid import GridResponse, finer_grids
-from coatcheck.randomizers.informed import ranked_under, report_free
+from coatcheck.randomizers.mixing import counted_law
+from coatcheck.randomizers.own import installed
 from coatcheck.randomizers.prediction import Floats, least
 from coatcheck.randomizers.prior import Prior
 from coatcheck.randomizers.sphere import SphereResponse, has_sphere
-
-Family = TypeVar("Family", MinkowskiResponse, BoundedResponse, GridResponse)
 
 # Between two looks at log radii, for a search and for a quick one, and how far beyond the guesses.
 _STEP: Final = 0.25
@@ -42,65 +50,8 @@ _QUICK: Final = 0.5
 _BELOW: Final = 1.7
 _ABOVE: Final = 1.5
 _MOST_GRIDS: Final = 1 << 14
-
-
-# -- what people call
-
-
-def choose(
-    *,
-    epsilon: float,
-    domain: Domain,
-    goal: Goal = "mean",
-    exact: bool = False,
-    prior: Prior | None = None,
-) -> Choice:
-    """Return the mechanism and decode with the least predicted error for a goal.
-
-    Goals: `mean`, the expected distance for a value uniform on the domain; `worst`, the largest
-    expected distance over values; `unbiased`, the root of the largest mean squared error of an
-    estimate that is right on average. With `exact` only mechanisms that services accept are
-    considered. With a public prior the goal `mean` is the expected distance for people as the
-    prior says, read by it. The choice also says what the best answer without any report has.
-
-    >>> choose(epsilon=5.0, domain=Box((-1, -1), (1, 1))).randomizer.name
-    'grid'
-    """
-    found = candidates(epsilon=epsilon, domain=domain, goal=goal, exact=exact, prior=prior)
-    return found[0]
-
-
-def candidates(
-    *,
-    epsilon: float,
-    domain: Domain,
-    goal: Goal = "mean",
-    exact: bool = False,
-    prior: Prior | None = None,
-) -> list[Choice]:
-    """Return every mechanism that fits, each at its best, the least predicted error first."""
-    if isinstance(domain, Product):
-        raise Misuse("fields have different units: choose for each field, or call fieldwise()")
-    return ranked(domain, budget=constant(epsilon), goal=goal, exact=exact, prior=prior)
-
-
-def tuned(
-    family: type[Family],
-    *,
-    domain: Domain,
-    epsilon: float,
-    goal: Goal = "mean",
-    decode: Decode | None = None,
-) -> Family:
-    """Return a family's mechanism with the radius or grid of the least predicted error.
-
-    It is read by `decode`, or by what serves the goal best if none is given.
-    """
-    check_goal(goal)
-    found = _Search(domain, constant(epsilon), goal, _STEP).best(family, decode).randomizer
-    if not isinstance(found, family):
-        raise TypeError(f"a search for {family} found {found}; this is a bug in coatcheck")
-    return found
+_PEOPLE: Final = 20_000
+_EVEN: Final = 8_192  # for whom a codebook is placed without a prior
 
 
 def fieldwise(*, epsilon: float, domain: Product, goal: Goal = "mean") -> FieldwiseResponse:
@@ -108,11 +59,9 @@ def fieldwise(*, epsilon: float, domain: Product, goal: Goal = "mean") -> Fieldw
     parts: dict[str, Randomizer] = {}
     for name, share in domain.split(check_epsilon(epsilon)).items():
         field_ = domain.fields[name]
-        parts[name] = choose(epsilon=share, domain=field_, goal=goal, exact=True).randomizer
+        found = ranked(field_, budget=constant(share), goal=goal, exact=True)
+        parts[name] = found[0].randomizer
     return FieldwiseResponse(domain=domain, parts=parts)
-
-
-# -- the search
 
 
 def ranked(
@@ -131,34 +80,33 @@ def ranked(
     check_goal(goal)
     if isinstance(domain, Product):
         made = _fitted_fields(domain, budget, goal)
-        return [Choice(randomizer=made, how=made.decode, error=math.nan)]
-    if prior is not None and not prior.is_even and goal == "mean":
-        return ranked_under(prior, domain=domain, budget=budget, quick=quick)
-    search = _Search(domain, budget, goal, _QUICK if quick else _STEP)
-    found = [search.best(family) for family in _families(domain, goal)]
-    if goal == "unbiased" and not exact and isinstance(domain, Box | Ball):
-        # Better than any cap from about four dimensions up, unless ε is large.
-        found.append(search.choice(partial(PrivUnit, domain=domain), "unbiased"))
-    if goal == "unbiased" and isinstance(domain, Ball) and has_sphere(domain):
-        found.append(search.choice(partial(SphereResponse, domain=domain), "unbiased"))
-    found = [choice for choice in found if choice.randomizer.exact or not exact]
+        return [Choice(randomizer=made, how=made.decode, goal=goal, error=math.nan)]
+    known = prior if prior is not None and not prior.is_even and goal in AVERAGES else None
+    search = _Search(domain, budget, goal, _QUICK if quick else _STEP, known)
+    found = [choice for choice in search.every() if choice.randomizer.exact or not exact]
     if not found:
         raise Misuse(f"no exact mechanism serves the goal {goal!r} on {domain}")
-    free = report_free(domain, goal=goal)
-    return sorted((replace(choice, report_free=free) for choice in found), key=by_error)
+    free = report_free(domain, goal=goal, prior=known)
+    if isinstance(domain, Box | Ball) and free is not None:
+        found = [choice for choice in found if choice.worth_a_report]
+        found.append(search.without_reports(domain, free))
+    return sorted((replace(choice, report_free=free) for choice in found), key=by_worth)
 
 
-def goal_error(randomizer: Randomizer, goal: Goal, how: Decode) -> float:
-    """Return the figure that a goal makes small.
+def tuned(
+    family: type[Any],
+    *,
+    domain: Domain,
+    epsilon: float,
+    goal: Goal = "mean",
+    decode: Decode | None = None,
+) -> Any:
+    """Return a family's mechanism with the radius or grid of the least predicted error.
 
-    mean: the expected distance; worst: the largest expected distance; unbiased: the root of the
-    largest mean squared error.
+    It is read by `decode`, or by what serves the goal best if none is given.
     """
-    if goal == "mean":
-        return randomizer.expected_error(how)
-    if goal == "worst":
-        return randomizer.worst_error(how)
-    return math.sqrt(randomizer.worst_error(how, power=2))
+    check_goal(goal)
+    return _Search(domain, constant(epsilon), goal, _STEP).best(family, decode).randomizer
 
 
 def _fitted_fields(domain: Product, budget: Budget, goal: Goal) -> FieldwiseResponse:
@@ -170,23 +118,21 @@ def _fitted_fields(domain: Product, budget: Budget, goal: Goal) -> FieldwiseResp
     epsilon = budget(any_ldp)
     for _ in range(2):
         made = fieldwise(epsilon=epsilon, domain=domain, goal=goal)
+        if not made.epsilon_spent:
+            return made
         epsilon = budget(lambda x, made=made: made.at(x).law)  # type: ignore[misc] # a plain lambda
     return made.at(epsilon)
 
 
-def _families(domain: Domain, goal: Goal) -> list[Any]:
-    if isinstance(domain, Categories):
-        return [GridResponse]
-    if goal == "unbiased":
-        return [MinkowskiResponse]
-    grids = [GridResponse] if isinstance(domain, Box) else []
-    return [MinkowskiResponse, BoundedResponse, *grids]
-
-
 def _readings(decodes: tuple[Decode, ...], goal: Goal) -> list[Decode]:
     """Return the ways to read that can serve a goal."""
-    best: dict[Goal, Decode] = {"mean": "median", "worst": "project", "unbiased": "unbiased"}
-    if best[goal] in decodes or goal == "unbiased":
+    best: dict[Goal, Decode] = {
+        "mean": "median",
+        "median": "median",
+        "worst": "project",
+        "unbiased": "unbiased",
+    }
+    if best.get(goal) in decodes or goal == "unbiased":
         return [how for how in decodes if how == best[goal]]
     # Projecting never hurts a raw report.
     useless = {"unbiased", "raw"} if "project" in decodes else {"unbiased"}
@@ -195,19 +141,48 @@ def _readings(decodes: tuple[Decode, ...], goal: Goal) -> list[Decode]:
 
 @dataclass(frozen=True)
 class _Search:
-    """The search for one domain, budget and goal; remembers what each cap earned."""
+    """The search for one domain, budget, goal and prior; remembers what each cap earned."""
 
     domain: Domain
     budget: Budget
     goal: Goal
     step: float
+    prior: Prior | None = None
     earned: dict[tuple[type, float], float] = field(default_factory=dict)
+
+    def every(self) -> Iterator[Choice]:
+        """Yield each family at its best."""
+        domain, goal = self.domain, self.goal
+        if isinstance(domain, Categories):
+            yield self._labels(domain)
+        elif isinstance(domain, Box | Ball):
+            yield from self._unbiased(domain) if goal == "unbiased" else self._near(domain)
+        for kind in (kind for kind in installed().values() if hasattr(kind, "fitted")):
+            try:
+                made = fit(partial(kind.fitted, domain=domain, goal=goal), self.budget)
+            except Misuse:  # it does not serve this domain or this goal
+                continue
+            yield self._judged(made, made.decode)
+
+    def _unbiased(self, domain: Box | Ball) -> Iterator[Choice]:
+        yield self.best(MinkowskiResponse)
+        # Better than any cap from about four dimensions up, unless ε is large.
+        yield self.choice(partial(PrivUnit, domain=domain), "unbiased")
+        if has_sphere(domain):
+            yield self.choice(partial(SphereResponse, domain=domain), "unbiased")
+
+    def _near(self, domain: Box | Ball) -> Iterator[Choice]:
+        if self.prior is None:
+            grids = [GridResponse] if isinstance(domain, Box) else []
+            yield from (self.best(one) for one in (MinkowskiResponse, BoundedResponse, *grids))
+        yield from self._codebooks(domain)
+        if domain.dimension > MOST_DIMENSIONS and has_sphere(domain):
+            yield self.choice(partial(SphereResponse, domain=domain), "project")
 
     def best(self, family: Any, how: Decode | None = None) -> Choice:
         """Return a family's best candidate, read one way or any way that serves the goal."""
         if isinstance(self.domain, Categories) and family is GridResponse:
-            made = fit(partial(GridResponse, domain=self.domain), self.budget)
-            return Choice(randomizer=made, how="raw", error=made.expected_error())
+            return self._labels(self.domain)
         one_cell = {"cells": (1,) * self.domain.dimension}
         given: Any = one_cell if family is GridResponse else {"radius": 0.5}
         sample = family(domain=self.domain, epsilon=1.0, decode=how, **given)
@@ -221,8 +196,50 @@ class _Search:
         """Return a shape at its budget with its error."""
         return self._judged(fit(shape, self.budget, how), how)
 
+    def without_reports(self, domain: Box | Ball, error: float) -> Choice:
+        """Return the answer that is the same for everybody, as a codebook of one point."""
+        place = domain.snap(one_place(domain, self.goal, self.prior), clamp=True)
+        epsilon = self.budget(any_ldp)
+        made = CodebookResponse(domain=domain, epsilon=epsilon, points=(tuple(place[0].tolist()),))
+        return Choice(randomizer=made, how="raw", goal=self.goal, error=error, prior=self.prior)
+
     def _judged(self, made: Randomizer, how: Decode) -> Choice:
-        return Choice(randomizer=made, how=how, error=goal_error(made, self.goal, how))
+        error = goal_error(made, self.goal, how, prior=self.prior)
+        return Choice(randomizer=made, how=how, goal=self.goal, error=error, prior=self.prior)
+
+    def _labels(self, domain: Categories) -> Choice:
+        made = fit(partial(GridResponse, domain=domain), self.budget)
+        if self.prior is None:
+            return Choice(randomizer=made, how="raw", goal=self.goal, error=made.expected_error())
+        return self._judged(made, "learned")
+
+    # -- codebooks: under a prior, and wherever caps and grids do not reach the optimum
+
+    def _codebooks(self, domain: Box | Ball) -> Iterator[Choice]:
+        if domain.dimension > MOST_DIMENSIONS:
+            return
+        line = domain.dimension == 1
+        if self.goal == "worst" and line:
+            yield self._judged(
+                CodebookResponse.evenest(domain=domain, budget=self._budget_of), "raw"
+            )
+        round_ = domain.p != math.inf and not line
+        if self.goal in AVERAGES and (self.prior is not None or round_ or self.goal == "squared"):
+            size = _EVEN if self.prior is None else _PEOPLE
+            made = CodebookResponse.placed(
+                domain=domain,
+                epsilon=partial(self._budget_of, 1),
+                points=crowd_of(domain, self.prior, size),
+                goal=self.goal,
+                quick=self.step >= _QUICK,
+            )
+            yield self._judged(made, "raw")
+
+    def _budget_of(self, closest: int, size: int) -> float:
+        """Return the ε of a report that names one of the closest points."""
+        if size == 1:
+            return self.budget(any_ldp)
+        return self.budget(partial(counted_law, cap=closest, whole=size))
 
     # -- caps: over the log of the radius
 
@@ -230,7 +247,9 @@ class _Search:
         shape = partial(family, domain=self.domain, radius=math.exp(log_radius))
         key = family, log_radius
         if key not in self.earned:
-            self.earned[key] = self.budget(lambda x: shape(epsilon=x).law)
+            # A cap as large as the domain says nothing and earns nothing; any ε will do.
+            earned = self.budget(lambda x: shape(epsilon=x).law)
+            self.earned[key] = earned or self.budget(any_ldp)
         made = shape(epsilon=self.earned[key], decode=how, **more)
         return self._judged(made, how)
 
@@ -284,8 +303,7 @@ class _Search:
         every = itertools.islice(finer_grids(domain), _MOST_GRIDS)
         finer = itertools.takewhile(lambda cells: math.prod(cells) <= most, every)
         shapes = [partial(GridResponse, domain=domain, cells=cells) for cells in finer]
-        if not self.budget(lambda x: shapes[0](epsilon=x).law):
-            del shapes[0]  # one cell, which says nothing, earns nothing in a crowd
+        del shapes[0]  # one cell says nothing
         known: dict[int, Choice] = {}
 
         def error(index: int) -> float:

@@ -11,19 +11,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeGuard
 
 import numpy as np
 from scipy import special
 
-from coatcheck.accounting.laws import TwoLevel
-from coatcheck.domains import Ball, Floats, Points
+from coatcheck.domains import Ball, Box, Floats, Points
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.balls import LatticeBall
 from coatcheck.randomizers.codewords import Codewords
-from coatcheck.randomizers.contract import Decode, Randomizer, check_epsilon
-from coatcheck.randomizers.mixing import TOSSES, above, heads_for, spent
+from coatcheck.randomizers.contract import Decode, check_epsilon
+from coatcheck.randomizers.mixing import TOSSES, MixedResponse
 from coatcheck.randomizers.prediction import evenly
 
 _MOST_DIMENSIONS: Final = 5000
@@ -38,7 +37,7 @@ _NODES: Final = 1 << 14
 
 
 @dataclass(frozen=True, kw_only=True)
-class SphereResponse(Randomizer):
+class SphereResponse(MixedResponse):
     """One of the codewords nearest to the value, or any codeword.
 
     Each report also names one of `turns` public turns of the codebook, drawn without looking at
@@ -53,6 +52,7 @@ class SphereResponse(Randomizer):
     name: ClassVar[str] = "sphere"
     exact: ClassVar[bool] = True
     decodes: ClassVar[tuple[Decode, ...]] = ("unbiased", "project")
+    _disjoint: ClassVar[bool] = False
     domain: Ball
     epsilon: float
     size: int = 0
@@ -119,37 +119,9 @@ class SphereResponse(Randomizer):
 
     # -- the promise
 
-    @cached_property
-    def heads(self) -> int:
-        """Return how many of 2^64 tosses of the coin choose a near codeword."""
-        return heads_for(self.epsilon, cap=self.closest, whole=self.size)
-
     @property
-    def mixing(self) -> float:
-        """Return β, the probability of an answer that is meant."""
-        return self.heads / TOSSES
-
-    @property
-    def epsilon_spent(self) -> float:
-        """Return an upper bound on the ε that the mechanism really costs."""
-        return min(spent(self.heads, cap=self.closest, whole=self.size), self.epsilon)
-
-    @property
-    def law(self) -> TwoLevel:
-        """Return the two-level law: a cap has `closest` codewords of each turn.
-
-        Two caps miss each other in at most all of one, or all that the other leaves.
-        """
-        one = Fraction(TOSSES - self.heads, TOSSES * self.size)
-        apart = min(self.closest, self.size - self.closest)
-        return TwoLevel(
-            epsilon=self.epsilon_spent, cap=above(self.closest * one), apart=above(apart * one)
-        )
-
-    @property
-    def total_variation(self) -> float:
-        """Return the distance of two values whose near codewords overlap least."""
-        return self.mixing * self.law.apart / self.law.cap
+    def _counts(self) -> tuple[int, int]:
+        return self.closest, self.size
 
     def density(self, reports: Points, points: Points) -> Floats:
         """Return the probability of each report from each point."""
@@ -312,9 +284,9 @@ class SphereResponse(Randomizer):
         return [(self.mixing, near), (1 - self.mixing, _component(uniforms, self._width))]
 
 
-def has_sphere(domain: Ball) -> bool:
-    """Return whether sphere response works on a ball."""
-    return domain.p == 2 and domain.dimension <= _MOST_DIMENSIONS
+def has_sphere(domain: Box | Ball) -> TypeGuard[Ball]:
+    """Return whether sphere response works on a domain."""
+    return isinstance(domain, Ball) and domain.p == 2 and domain.dimension <= _MOST_DIMENSIONS
 
 
 def _component(shares: Any, width: int) -> Floats:

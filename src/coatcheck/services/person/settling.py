@@ -45,20 +45,20 @@ async def settle(
         raise Misuse(f"words of this round have at most {room} bytes, these have {len(text)}")
     answer = visit.open(bulletin)
     ticket = candidates.begin(visit.ticket, place, round_=round_, now=time.time())
-    visit.keep(ticket)
+    await asyncio.to_thread(visit.keep, ticket)
     side = Candidates(ticket, answer, round_=round_, sizes=bulletin.heading.sizes)
     progress, look = side.machine.progress, min(look, pause / _LOOKS)
     await _post(visit, side, patience)  # what a crash may have kept from leaving
     while not side.machine.done:
         await _wait(visit, side, pause=pause, look=look, patience=patience)
         if side.speak(text):
-            visit.keep(side.ticket)
+            await asyncio.to_thread(visit.keep, side.ticket)  # the disk must not stop others
             await _post(visit, side, patience)
     end = progress.begun + (len(side.machine.steps) + 1) * pause
     while len(side.words) < len(side.partners) and time.time() < end:
         await asyncio.sleep(look)
         await _hear(visit, side)
-    visit.keep(side.ticket)
+    await asyncio.to_thread(visit.keep, side.ticket)
     return side
 
 
