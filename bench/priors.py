@@ -28,7 +28,7 @@ Floats = NDArray[np.float64]
 BUDGETS: Final = (1.0, 3.0, 5.0, 8.0)
 CROWDS: Final = (1_000, 10_000)
 _PUBLIC: Final = 40_000  # check-ins that make the prior; nobody among them is read
-_WIDEST: Final = 0.4  # of a cap to learn from: a wider one says little about where the crowd is
+WIDEST: Final = 0.4  # of a cap to learn from: a wider one says little about where the crowd is
 SEEDS: Final = (101, 102, 103)
 """Of the people and of their noise. The smoothing, the cells and the widest cap were set on other
 draws from the same two data sets."""
@@ -65,7 +65,7 @@ def measured() -> Iterator[Row]:
         order = np.random.default_rng(SEEDS[0]).permutation(len(places))
         prior, rest = Prior.from_points(places[order[:_PUBLIC]]), places[order[_PUBLIC:]]
         for epsilon in BUDGETS:
-            narrow = min(_WIDEST, tuned(BoundedResponse, domain=box, epsilon=epsilon).radius)
+            narrow = min(WIDEST, tuned(BoundedResponse, domain=box, epsilon=epsilon).radius)
             made = BoundedResponse(domain=box, epsilon=epsilon, radius=narrow)
             for people in CROWDS:
                 for how in ("median", "learned"):

@@ -1,8 +1,10 @@
 """When a round closes: by time and crowd, once, whatever the system's clock does."""
 
 import asyncio
+import time
 from pathlib import Path
 
+from coatcheck.errors import Unavailable
 from shufflers import lone_shuffler
 
 
@@ -76,5 +78,25 @@ def test_reports_that_do_not_open_do_not_make_a_crowd(tmp_path: Path) -> None:
             assert await lone.wait(1) == "open"
             assert set(await lone.upload(1)) == {201}
             assert await lone.wait(1) == "released"
+
+    asyncio.run(whole())
+
+
+def test_a_step_that_fails_is_tried_again_after_a_pause(tmp_path: Path) -> None:
+    """A release that fails is not tried at every look."""
+
+    async def broken(*_: object) -> bool:
+        raise Unavailable("no worker is free")
+
+    async def whole() -> None:
+        async with lone_shuffler(tmp_path) as lone:
+            await lone.upload(3)
+            real, before = lone.service.work, time.monotonic()
+            lone.service.work = broken  # type: ignore[method-assign, assignment]
+            assert await lone.wait(100) == "closed"
+            assert lone.live.again >= before + 2 * lone.service.settings.tick
+            assert lone.live.failed == 1
+            lone.service.work = real  # type: ignore[method-assign]
+            assert await lone.wait(0) == "released"
 
     asyncio.run(whole())

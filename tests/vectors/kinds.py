@@ -28,6 +28,7 @@ from coatcheck.protocol.parcels import Batch, Receipt, Upload
 from coatcheck.protocol.shuffler import Shuffler, ShufflerState
 from coatcheck.protocol.suites import CLASSICAL, SUITES
 from coatcheck.protocol.terms import Round
+from coatcheck.randomizers import GridResponse, from_params
 
 HERE = Path(__file__).parent
 OUTCOMES: dict[type[Exception], str] = {
@@ -251,12 +252,34 @@ def _oblivious(case: Case) -> Case:
     return {"text": opened.text.hex(), "answer": opened.answer(b"answer", salt=salt).hex()}
 
 
+def _mechanism(case: Case) -> Case:
+    """Make a mechanism of its parameters, and say which reports are near each point."""
+    made: Any = from_params(case["input"]["params"])
+    points = np.array(case["input"]["points"], dtype=np.int64)
+    near = made._cells_of(points) if isinstance(made, GridResponse) else made._nearest(points)
+    low, high = made.low.tolist(), made.high.tolist()
+    return {"heads": str(made.heads), "low": low, "high": high, "near": near.tolist()}
+
+
+def _directions(case: Case) -> Case:
+    """Say which codewords are near each point in some turns, the nearest first."""
+    made: Any = from_params(case["input"]["params"])
+    points = np.array(case["input"]["points"], dtype=np.int64)
+    near = []
+    for turn in case["input"]["turns"]:
+        found = made._codewords.nearest(points, np.full(len(points), turn), made.closest)
+        near.append([sorted(row) for _, rows in found for row in rows.tolist()])
+    return {"heads": str(made.heads), "high": made.high.tolist(), "near": near}
+
+
 KINDS: dict[str, Callable[[Case], Case]] = {
     "terms": _terms,
     "keys": _keys,
     "contact": _contact,
     "binding": _binding,
     "payload": _payload,
+    "mechanism": _mechanism,
+    "directions": _directions,
     "upload": _upload,
     "receipt": _receipt,
     "batch": _batch,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from vectors import basics, records, relayed
+from vectors import basics, mechanisms, records, relayed
 from vectors.kinds import ALICE, BOARD, BOB, HERE, SERVER, SHUFFLER
 
 PARTS = {
@@ -18,6 +18,7 @@ PARTS = {
     "keys": basics.keys,
     "bindings": basics.bindings,
     "payloads": basics.payloads,
+    "mechanisms": mechanisms.mechanisms,
     "merkle": basics.merkle,
     "uploads": records.uploads,
     "batches": records.batches,

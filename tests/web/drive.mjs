@@ -31,6 +31,10 @@ const kinds = {
   binding({ input: { purpose, digest, group, hop, upload } }) {
     return { info: c.hex(c.binding(purpose.toLowerCase(), { digest: c.unhex(digest), group, hop, upload: c.unhex(upload) })) };
   },
+  mechanism: ({ input }) => {
+    const r = c.randomizerOf(input.params);
+    return { heads: String(r.heads), low: r.low, high: r.high, near: input.points.map((point) => r.center(point)) };
+  },
   payload: ({ input, low, high }) => ({ report: c.messages.decodePayload({ low, high }, c.unhex(input)) }),
   async upload({ input }, round) {
     const { suite, digest } = round;

@@ -165,12 +165,7 @@ class Cluster:
                 start_new_session=True,
             )
         if wait:
-            self.wait(name)
-
-    def wait(self, name: str) -> str:
-        """Wait until a service answers, and give its address."""
-        self._wait(name, (self.folder / f"{name}.address").exists)
-        return self.url(name)
+            self._wait(name, (self.folder / f"{name}.address").exists)
 
     def wait_until_leads(self, name: str) -> None:
         """Wait until a service is ready for requests."""

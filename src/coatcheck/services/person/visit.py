@@ -171,10 +171,8 @@ class Visit:
         async def once() -> bytes:
             try:
                 return await self._peers.send(url, ticket.upload, headers=headers)
-            except NotTaken:
-                raise
-            except Unavailable:
-                self._maybe_sent = True
+            except Unavailable as away:
+                self._maybe_sent |= not isinstance(away, NotTaken)
                 raise
 
         try:

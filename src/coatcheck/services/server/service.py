@@ -38,11 +38,9 @@ class Proposal(Struct, frozen=True, forbid_unknown_fields=True):
 
     def times(self, now: int) -> tuple[int, int, int]:
         """Give the times in seconds since 1970."""
-
-        def at(time: int) -> int:
-            return time if time >= 10**9 else now + time
-
-        return at(self.opens), at(self.closes), at(self.expires)
+        asked = (self.opens, self.closes, self.expires)
+        opens, closes, expires = (at if at >= 10**9 else now + at for at in asked)
+        return opens, closes, expires
 
 
 class RoundStatus(Struct, frozen=True):
