@@ -27,7 +27,8 @@ from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.visit import Offer, Visit
+from coatcheck.services.person.offer import Offer
+from coatcheck.services.person.visit import Visit
 
 _CLIENTS = 32
 

@@ -137,7 +137,7 @@ def _servers(
             command = [sys.executable, "-m", "bench._ingest", kind, str(place / "shuffler-1.toml")]
             process = subprocess.Popen([*command, str(port)])  # noqa: S603 - our own command
             processes.append(process)
-            signed, round_, digest = _terms(local)
+            signed, round_, digest = terms_of(local)
             if kind != "bare":
                 _open(port, digest, signed)
             head = bytes((1, 1, 0, 0)) + bytes.fromhex(digest)
@@ -152,7 +152,7 @@ def _servers(
             process.wait()
 
 
-def _terms(local: Cluster) -> tuple[bytes, Any, str]:
+def terms_of(local: Cluster) -> tuple[bytes, Any, str]:
     """Sign terms without a server's process: only the shuffler is measured."""
     config = local.folder / "server.toml"
     settings = read_settings(config, role="server", kind=ServerSettings)

@@ -23,6 +23,7 @@ from coatcheck.cli import main  # noqa: E402 - after the path
 from coatcheck.services.board.service import BoardService  # noqa: E402 - after the path
 from coatcheck.services.http.app import COMMON  # noqa: E402 - after the path
 from coatcheck.services.http.routes import Route  # noqa: E402 - after the path
+from coatcheck.services.relay.service import RelayService  # noqa: E402 - after the path
 from coatcheck.services.server.service import ServerService  # noqa: E402 - after the path
 from coatcheck.services.shuffler.service import ShufflerService  # noqa: E402 - after the path
 
@@ -114,6 +115,7 @@ def _http() -> str:
         "shuffler": ShufflerService.table,
         "server": ServerService.table,
         "board": BoardService.table,
+        "relay": RelayService.table,
         "every service": COMMON,
     }
     for role, routes in tables.items():

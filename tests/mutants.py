@@ -48,7 +48,8 @@ MODULES = {
     "accounting/ledger": "tests/test_ledger.py",
     "accounting/budget": "tests/test_budget.py tests/test_ledger.py",
     "services/shuffler/intake": "tests/services/test_intake.py tests/services/test_times.py",
-    "accounting/amplification": "tests/test_amplification.py -k 'not fuzz'",
+    "accounting/amplification": "tests/test_amplification.py tests/test_certificate.py"
+    " -k 'not fuzz'",
     "randomizers/mixing": CAPS,
     "randomizers/caps": CAPS,
 }

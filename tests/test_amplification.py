@@ -1,5 +1,6 @@
 """What a crowd buys: reference values, order, inverses, extremes, and sentences for mistakes."""
 
+import decimal
 import json
 import math
 from collections.abc import Callable
@@ -265,17 +266,46 @@ def test_a_local_epsilon_is_found_in_few_steps(
         assert len(looks) <= steps + 1
 
 
-def counted(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """List every ε at which the bound is looked at from now on."""
-    looks: list[float] = []
+@pytest.mark.parametrize(
+    ("law", "crowd", "laws"),
+    [
+        (grid(4.0, cells=16), 50_000, 1),  # any law of this ε has a quarter more noise
+        (grid(4.0, cells=4), 50_000, 2),  # a twentieth more
+        (grid(4.0, cells=16), 1000, 3),
+    ],
+)
+def test_coarser_laws_are_asked_where_they_may_win(
+    law: Law, crowd: int, laws: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a large crowd only if they are about as close, in a small one always."""
+    looks = counted(monkeypatch)
+    amplify(law, crowd=crowd, delta=1e-7)
+    assert len(set(looks)) == laws
+
+
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """List the law at every look at a bound from now on."""
+    looks: list[object] = []
     real = hockeystick.upper
 
     def upper(one: Any, **asked: Any) -> float:
-        looks.append(asked["epsilon"])
+        looks.append(one)
         return real(one, **asked)
 
     monkeypatch.setattr(hockeystick, "upper", upper)
     return looks
+
+
+@pytest.mark.parametrize(("local", "crowd"), [(0.3, 1000), (1.0, 10_000), (3.0, 10**6)])
+def test_the_printed_equation_is_rounded_up(local: float, crowd: int) -> None:
+    """Against 50 digits of ln(1 + tanh(ε/2) (√(64 e^ε ln(4/δ)/n) + 8 e^ε/n)); never below it."""
+    delta = 2.0**-20
+    found = amplify(AnyLdp(epsilon=local), crowd=crowd, delta=delta, method="closed-form").epsilon
+    with decimal.localcontext(prec=50):
+        p, n = decimal.Decimal(local).exp(), decimal.Decimal(crowd)
+        clones = (64 * p * (4 / decimal.Decimal(delta)).ln() / n).sqrt() + 8 * p / n
+        true = (1 + (p - 1) / (p + 1) * clones).ln()
+        assert true <= decimal.Decimal(found) <= true * (1 + decimal.Decimal("3e-14"))
 
 
 def test_a_crowd_of_one_hides_nobody() -> None:

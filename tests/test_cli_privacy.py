@@ -76,6 +76,29 @@ def test_amplify_can_be_certified() -> None:
     assert refused.exit_code != 0
 
 
+@pytest.mark.parametrize(
+    ("asked", "known"),
+    [
+        (("laplace", "--dimension", "1", "--local-epsilon", "6"), 1.05),
+        (("planar-laplace", "--norm", "2", "--local-epsilon", "6"), 0.81),
+        (("minkowski", "--norm", "2", "--radius", "1.5", "--local-epsilon", "3"), 0.1945),
+        (("staircase", "--local-epsilon", "4"), 0.335),
+        (("privunit", "--local-epsilon", "4"), 0.387),
+        (("sphere", "--norm", "2", "--dimension", "8", "--local-epsilon", "4"), 0.4),
+    ],
+)
+def test_every_mechanism_has_its_own_law(asked: tuple[str, ...], known: float) -> None:
+    """A command names each of them; none costs as much as the worst mechanism of its budget."""
+    crowd = ("--crowd", "1e4", "--delta", "1e-6", "--json")
+    found = json.loads(run("amplify", "--mechanism", *asked, *crowd).stdout)
+    assert found["mechanism"] == asked[0]
+    assert 0.9 * known < found["epsilon"] <= known
+    back = json.loads(
+        run("calibrate", "--mechanism", *asked[:-2], "--epsilon", str(known), *crowd).stdout
+    )
+    assert back["local_epsilon"] >= float(asked[-1])
+
+
 def test_calibrate_is_the_inverse() -> None:
     """The local budget that calibrate gives keeps the promise when amplified."""
     asked = ("calibrate", "--epsilon", "1", "--crowd", "1e4", "--delta", "1e-6")

@@ -177,6 +177,11 @@ def test_seeded_randomness_is_for_simulations() -> None:
     invitation = look()
     with pytest.raises(Refused, match="simulations"):
         invitation.join((0.5, 0.5), ledger=None, entropy=seeded(1))
+    unsaid = client.Invitation(
+        invitation.round, invitation.group, invitation.randomizer, invitation.guarantee
+    )
+    with pytest.raises(Refused, match="simulations"):
+        unsaid.join((0.5, 0.5), ledger=None, entropy=seeded(1))
     assert invitation.join((0.5, 0.5), ledger=None).upload
     assert invitation.join((0.5, 0.5), ledger=None, entropy=system()).upload
 

@@ -18,6 +18,7 @@ from coatcheck.cli import COMMANDS
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.settings import (
     BoardSettings,
+    RelaySettings,
     ServerSettings,
     Settings,
     ShufflerSettings,
@@ -65,11 +66,20 @@ def test_the_roles_find_each_other(services: dict[str, dict[str, Any]]) -> None:
     """Every address that a role is told is a service of the file, on the port it listens on."""
     tables = tomllib.loads(SETTINGS.read_text(encoding="utf-8"))
     told = [tables["shuffler"]["next"], tables["shuffler"]["board"], tables["server"]["board"]]
-    told += tables["server"]["shufflers"]
+    told += [*tables["server"]["shufflers"], *tables["relay"]["gateways"]]
+    told += [services["people"]["environment"]["RELAY"]]
     for address in told:
         parts = urlsplit(address)
         assert parts.hostname in services
         assert tables[str(parts.hostname)]["listen"].endswith(f":{parts.port}")
+
+
+def test_the_relay_has_no_keys_and_no_database(services: dict[str, dict[str, Any]]) -> None:
+    """It runs the command with its settings, and nothing of a role is mounted."""
+    settings = read_settings(SETTINGS, role="relay", kind=RelaySettings)
+    assert services["relay"]["command"] == ["serve", "relay", "--config", "/deploy/coatcheck.toml"]
+    assert services["relay"]["ports"] == [f"127.0.0.1:{urlsplit(settings.url).port}:8004"]
+    assert services["relay"]["volumes"] == ["./deploy:/deploy:ro"]
 
 
 def test_the_people_of_compose_take_part_in_the_draft_beside_it(
@@ -84,12 +94,13 @@ def test_the_people_of_compose_take_part_in_the_draft_beside_it(
         group["minimum"] = 2
     homes = tmp_path / "homes"
     homes.mkdir()
-    with Cluster(tmp_path / "roles") as local:
-        for name in local.names:
-            shutil.copy(local.folder / f"{name}.public", tmp_path / f"{local.role(name)}.pub")
+    with Cluster(tmp_path / "roles", relay=True) as local:
+        for path in local.folder.glob("*.public"):
+            shutil.copy(path, tmp_path / f"{local.role(path.stem)}.pub")
         told = {
             "ROUND": local.open_round(draft, closes=1, expires=300),
             "PEOPLE": "2",
+            "RELAY": local.url("relay"),
             "KEYS": str(tmp_path),
             "HOMES": str(homes),
         }

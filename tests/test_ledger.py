@@ -8,12 +8,14 @@ import resource
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import cast
 
 import pytest
 
+from coatcheck.accounting import ledger as of_ledger
 from coatcheck.accounting.amplification import Guarantee, amplify, calibrate
 from coatcheck.accounting.composition import compose
 from coatcheck.accounting.laws import AnyLdp, Channel, Fieldwise, OwnCoin, grid, minkowski
@@ -359,6 +361,24 @@ except Refused:
 """
 
 
+def test_two_programs_cannot_begin_the_same_ledger(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who comes second does not write over what the first has begun."""
+    path, alone = tmp_path / "mine", of_ledger._alone
+
+    @contextlib.contextmanager
+    def after_another(where: Path) -> Iterator[None]:
+        with alone(where):
+            path.write_bytes(b"another program's")
+            yield
+
+    monkeypatch.setattr(of_ledger, "_alone", after_another)
+    with pytest.raises(Refused, match="just begun"):
+        Ledger.open(path, epsilon=1.0)
+    assert path.read_bytes() == b"another program's"
+
+
 def test_two_programs_cannot_spend_the_same_budget(tmp_path: Path) -> None:
     """Of many processes at once just as many succeed as the limit has room for."""
     alone = Ledger.open(tmp_path / "alone", epsilon=0.7)
@@ -407,6 +427,18 @@ def test_a_damaged_file_is_refused(tmp_path: Path, change: dict[str, object]) ->
     (tmp_path / "mine").write_text(json.dumps(plain | change))
     with pytest.raises(Refused, match="restore a copy"):
         Ledger.open(tmp_path / "mine")
+
+
+def test_what_an_entry_leaves_out_is_the_safe_choice(tmp_path: Path) -> None:
+    """Nobody else reuses keys, nobody is missing, and everybody reports."""
+    spent = []
+    for name, more in (("short", {}), ("long", {"together": 1, "missing": 0, "rate": 1.0})):
+        path = tmp_path / name
+        Ledger.open(path, epsilon=9.0)
+        entries = [ENTRY | {"round": one, "key": "aa", "crowd": 5000} | more for one in "ab"]
+        path.write_text(json.dumps(json.loads(path.read_text()) | {"entries": entries}))
+        spent.append(Ledger.open(path).spent)
+    assert spent[0] == spent[1] == 2.0
 
 
 def test_mistakes_get_a_sentence(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from coatcheck.accounting.ledger import Ledger
-from coatcheck.domains import Ball
+from coatcheck.domains import Ball, Box, Categories
 from coatcheck.entropy import seeded
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused
 from coatcheck.protocol import client
@@ -18,12 +18,20 @@ from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.messages import PayloadFormat, encode_report
 from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin
 from coatcheck.protocol.parcels import REASONS, Upload
-from coatcheck.protocol.server import MOVES, Phase, Server, ServerState, _possible, refusal
+from coatcheck.protocol.server import (
+    MOVES,
+    Phase,
+    Server,
+    ServerState,
+    _possible,
+    numbers,
+    refusal,
+)
 from coatcheck.protocol.suites import CLASSICAL
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.verification import verify_bulletin
-from coatcheck.randomizers import MinkowskiResponse
+from coatcheck.randomizers import GridResponse, MinkowskiResponse
 from coatcheck.tasks import Answers, Floats
 from rounds import SQUARE, Echo, SmallRound, released
 
@@ -260,3 +268,14 @@ def test_sizes_are_those_of_the_paper_or_below() -> None:
     assert len(HONEST[0].upload) == SMALL.round.upload_sizes[0] <= 300
     assert SMALL.round.entry_size(0) <= 200
     assert Upload.decode(HONEST[0].upload, SMALL.round).group == 0
+
+
+def test_a_grid_is_read_as_places_and_a_label_by_its_place_in_the_list() -> None:
+    """A cell of a map is no label, though the same mechanism serves both."""
+    cells = GridResponse(domain=Box((0, 0), (6, 4)), epsilon=3.0, cells=(3, 2))
+    reports = cells.randomize([(1.0, 1.0), (5.0, 3.0), (3.0, 1.0)], seeded(1))
+    assert numbers(cells, reports).tolist() == np.asarray(cells.estimate(reports)).tolist()
+    assert numbers(cells, reports).shape == (3, 2)
+    labels = GridResponse(domain=Categories(("tea", "milk")), epsilon=30.0)
+    drinks = labels.randomize(["milk", "tea", "milk"], seeded(1))
+    assert numbers(labels, drinks).tolist() == [[1.0], [0.0], [1.0]]

@@ -11,7 +11,10 @@ from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import main
 from coatcheck.errors import Refused
 from coatcheck.protocol.keyfiles import document
+from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
+from coatcheck.services.person.board import BoardView
+from coatcheck.services.person.offer import Offer
 from coatcheck.services.person.tickets import TicketFile
 from coatcheck.services.person.visit import Visit
 from test_server import HONEST, LOW_ORDER, SMALL, report, ticket, upload
@@ -53,20 +56,19 @@ def test_collect_tells_the_ledger(tmp_path: Path) -> None:
     assert Ledger.open(tmp_path / "ledger").spent > before
 
 
-def test_a_visit_tells_the_ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_visit_tells_the_ledger(tmp_path: Path) -> None:
     """Whoever collects over the network is charged in the same way."""
     book = joined(tmp_path)
 
-    async def bulletin(_visit: Visit, *, patience: float) -> VerifiedBulletin:
-        del patience
+    async def refused(view: BoardView, ticket: Ticket) -> VerifiedBulletin:
+        del view, ticket
         return verify_bulletin(refused_round(), SMALL.round)
-
-    monkeypatch.setattr(Visit, "bulletin", bulletin)
 
     async def whole() -> None:
         path, trusted = tmp_path / "ticket", SMALL.roles.trusted
-        async with Visit("http://shuffler.example/rounds/1", path=path, trusted=trusted) as visit:
-            await visit.collect(ledger=book)
+        url, offer = "http://shuffler.example/rounds/1", Offer(SMALL.signed, "http://board", {})
+        async with Visit(url, path=path, trusted=trusted, offer=offer) as visit:
+            await visit.collect(ledger=book, retrieval=refused)
 
     with pytest.raises(Refused, match="too few"):
         asyncio.run(whole())

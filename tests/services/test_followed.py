@@ -18,7 +18,8 @@ from coatcheck.protocol.ticket import write_ticket
 from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.services.http.client import Absent, HttpClient
 from coatcheck.services.person.board import BoardView
-from coatcheck.services.person.visit import Offer, Visit
+from coatcheck.services.person.offer import Offer
+from coatcheck.services.person.visit import Visit
 from rounds import SmallRound
 
 BOARD = "http://board.example"

@@ -278,6 +278,13 @@ def test_nothing_of_anybody_is_written_down(local: Cluster, url: str, ticket: Ti
     assert 'coatcheck_problems_total{type="malformed"}' in written
 
 
+@schemathesis.serializer("message/ohttp-req")
+def sealed(_: object, value: object) -> bytes:
+    """Send whatever was made up for a gateway as the bytes that it is."""
+    data = getattr(value, "data", value)
+    return data if isinstance(data, bytes) else str(data).encode()
+
+
 @pytest.mark.parametrize("name", ["shuffler-1", "server", "board"])
 def test_the_documents_tell_the_truth(name: str, local: Cluster, url: str) -> None:
     """Generated requests get only answers that the OpenAPI document describes."""
@@ -286,7 +293,7 @@ def test_the_documents_tell_the_truth(name: str, local: Cluster, url: str) -> No
 
     operations = [found.ok() for found in schema.get_all_operations() if isinstance(found, Ok)]
     # All but the document itself, which schemathesis leaves out.
-    assert len(operations) == {"shuffler-1": 11, "server": 8, "board": 15}[name]
+    assert len(operations) == {"shuffler-1": 13, "server": 8, "board": 19}[name]
     for operation in operations:
 
         @settings(

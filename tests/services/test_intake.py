@@ -16,7 +16,8 @@ from coatcheck.protocol.parcels import Receipt, Upload
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import verify_batch
 from coatcheck.services.http.client import HttpClient, NotTaken
-from coatcheck.services.person.visit import Offer, Visit
+from coatcheck.services.person.offer import Offer
+from coatcheck.services.person.visit import Visit
 from coatcheck.services.shuffler import service as of_shuffler
 from coatcheck.services.shuffler.intake import _tokens as enrolled
 from coatcheck.services.shuffler.jobs import release

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.app import Service
+from coatcheck.services.http.app import App
 from coatcheck.services.http.problems import KINDS, MEDIA
 from coatcheck.services.run import ROLES, build
 
@@ -22,6 +22,8 @@ EXPECTED = {
         "POST /rounds/{digest}/batch",
         "POST /rounds/{digest}/closing",
         "POST /rounds/{digest}/abandonment",
+        "GET /.well-known/ohttp-gateway",
+        "POST /.well-known/ohttp-gateway",
     },
     "server": {
         "GET /key",
@@ -42,10 +44,15 @@ EXPECTED = {
         "GET /rounds/{digest}/letters",
         "POST /rounds/{digest}/letters",
         "GET /rounds/{digest}/place",
+        "GET /rounds/{digest}/heading",
+        "GET /rounds/{digest}/letters/{address}",
         "GET /checkpoint",
         "GET /proofs/inclusion",
         "GET /proofs/consistency",
+        "GET /.well-known/ohttp-gateway",
+        "POST /.well-known/ohttp-gateway",
     },
+    "relay": {"GET /gateways/{authority}", "POST /gateways/{authority}"},
 }
 COMMON = {"GET /healthz", "GET /metrics", "GET /openapi.json"}
 PARTS = {
@@ -57,14 +64,14 @@ PARTS = {
 
 
 @pytest.fixture(params=ROLES)
-def app(request: pytest.FixtureRequest, tmp_path: Path) -> Service[Any, Any]:
+def app(request: pytest.FixtureRequest, tmp_path: Path) -> App[Any]:
     """The application of a role, without a socket."""
-    local = Cluster(tmp_path)
+    local = Cluster(tmp_path, relay=True)
     name = next(name for name in local.names if local.role(name) == request.param)
     return build(request.param, tmp_path / f"{name}.toml")
 
 
-def operations(app: Service[Any, Any]) -> dict[str, dict[str, Any]]:
+def operations(app: App[Any]) -> dict[str, dict[str, Any]]:
     """List what the document says of each route."""
     document = json.loads(json.dumps(app.document))
     return {
@@ -74,13 +81,13 @@ def operations(app: Service[Any, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def test_every_route_is_in_the_document(app: Service[Any, Any]) -> None:
+def test_every_route_is_in_the_document(app: App[Any]) -> None:
     """What the application answers to and what the document lists is the same, and complete."""
     served = {f"{route.method} {route.path}" for route in app.routes}
     assert served == set(operations(app)) == EXPECTED[app.role] | COMMON
 
 
-def test_each_route_is_described_in_full(app: Service[Any, Any]) -> None:
+def test_each_route_is_described_in_full(app: App[Any]) -> None:
     """Each has a summary, a name, its parameters, and media types for all that goes in and out."""
     found = operations(app)
     assert len({one["operationId"] for one in found.values()}) == len(found)
@@ -105,7 +112,7 @@ def test_each_route_is_described_in_full(app: Service[Any, Any]) -> None:
         assert ("security" in one) == wanted, name
 
 
-def test_every_reference_leads_somewhere(app: Service[Any, Any]) -> None:
+def test_every_reference_leads_somewhere(app: App[Any]) -> None:
     """No schema is named that is not there, and patterns are those of ECMAScript."""
     text = json.dumps(app.document)
     named = set(app.document["components"]["schemas"])

@@ -144,6 +144,7 @@ Terms = Annotated[Path, "--terms", "The signed terms."]
 Ticket = Annotated[Path, "Your ticket."]
 To = Annotated[bytes, _CONTACT, "A partner's contact, as `collect` and `take-part` print it."]
 Ca = Annotated[str, "A PEM file of certificates to trust instead of the system's."]
+Relay = Annotated[str, "A relay's address: everything goes through it, nothing directly."]
 Trust = Annotated[
     tuple[str, ...],
     "Public keys that you know: server=FILE, shuffler=FILE or board=FILE.",

@@ -11,14 +11,18 @@ from coatcheck.accounting import laws
 from coatcheck.accounting.amplification import METHODS, Guarantee, any_ldp
 from coatcheck.accounting.amplification import amplify as amplified
 from coatcheck.accounting.amplification import calibrate as calibrated
-from coatcheck.accounting.laws import AnyLdp, Fieldwise, Law, OwnCoin, TwoLevel
+from coatcheck.accounting.laws import AnyLdp, Fieldwise, Law, OwnCoin, Ratios, TwoLevel
 from coatcheck.cli.options import WHOLE, Json, Reader, command, one_of
 from coatcheck.cli.output import show
 from coatcheck.domains import Ball
 from coatcheck.errors import Misuse
-from coatcheck.randomizers import BoundedResponse, MinkowskiResponse
+from coatcheck.randomizers import BoundedResponse, MinkowskiResponse, SphereResponse
+from coatcheck.randomizers.baselines import BASELINES
 
-MECHANISMS: Final = ("any", "minkowski", "bounded", "grid")
+_WITHOUT_SHAPE: Final[dict[str, Any]] = {SphereResponse.name: SphereResponse} | {
+    kind.name: kind for kind in BASELINES
+}
+MECHANISMS: Final = ("any", "minkowski", "bounded", "grid", *_WITHOUT_SHAPE)
 _COUNTS: Final = ("delta", "method", "crowd", "local_epsilon", "corrupted", "exposed", "lost")
 _TOLD: Final = ("anonymous", "amplified", "least", "adjacency", "assumptions", "caveat")
 
@@ -58,23 +62,26 @@ class Mechanism:
         """Return the law of a report with this local ε."""
         return self.thinned(self._make()(epsilon))
 
-    def thinned(self, law: AnyLdp | TwoLevel | Fieldwise) -> Law:
+    def thinned(self, law: AnyLdp | TwoLevel | Fieldwise | Ratios) -> Law:
         """Return the law of people of whom each reports with a chance."""
         return law if self.rate is None else OwnCoin(law=law, rate=self.rate)
 
-    def _make(self) -> Callable[[float], AnyLdp | TwoLevel]:
+    def _make(self) -> Callable[[float], AnyLdp | TwoLevel | Fieldwise | Ratios]:
         if self.mechanism == "any":
             return any_ldp
         if self.mechanism == "grid":
             if self.cells is None:
                 raise Misuse("grid needs --cells; `coatcheck plan` finds how many")
             return partial(laws.grid, cells=self.cells)
+        domain = Ball(radius=1.0, p=self.norm, dimension=self.dimension)
+        if self.mechanism in _WITHOUT_SHAPE:
+            plain = _WITHOUT_SHAPE[self.mechanism]
+            return lambda epsilon: plain(domain=domain, epsilon=epsilon).law
         radius = self.radius
         if radius is None:
             raise Misuse(f"{self.mechanism} needs --radius; `coatcheck plan` finds the best one")
         if self.mechanism == "bounded" and radius > 1:
             raise Misuse(f"a cap inside the domain has a radius of at most 1, not {radius}")
-        domain = Ball(radius=1.0, p=self.norm, dimension=self.dimension)
         kind = MinkowskiResponse if self.mechanism == "minkowski" else BoundedResponse
         # The law of the randomizer that a round would use: on its lattice caps are a little larger.
         return lambda epsilon: kind(domain=domain, epsilon=epsilon, radius=radius).law

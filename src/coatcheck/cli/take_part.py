@@ -8,14 +8,16 @@ import click
 
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli.files import read_trust
-from coatcheck.cli.options import Ca, Json, TakingPart, Ticket, To, Trust, command
+from coatcheck.cli.options import Ca, Json, Relay, TakingPart, Ticket, To, Trust, command, one_of
 from coatcheck.cli.output import hint, show
 from coatcheck.cli.person import hint_caveat, letters_of, told, value_of
 from coatcheck.protocol.candidates import Candidates, settle_terms
 from coatcheck.protocol.client import Limit
+from coatcheck.services.person.retrieval import MOST, RETRIEVALS
 from coatcheck.services.person.settling import settle as settle_by_letter
 from coatcheck.services.person.visit import Visit
 
+_RETRIEVAL = f"whole | entry (with a relay) | by-size: one entry above {MOST:,} of them."
 _Url = Annotated[str, "--round", "The round's address."]
 
 
@@ -27,6 +29,8 @@ def take_part(
     ticket: Annotated[Path, "Where to keep your ticket; if it exists already, it is used again."],
     token: Annotated[str, "An enrolment token, if the shuffler asks for one."] = "",
     wait: Annotated[float, "Seconds to wait for the answer."] = 600.0,
+    relay: Relay = "",
+    retrieval: Annotated[str, one_of(tuple(RETRIEVALS)), _RETRIEVAL] = "by-size",
     settle: Annotated[bool, "Settle by letter with the candidates you get."] = False,
     words: Annotated[str, "For the partner you settle with; else the exact value."] = "",
     ca: Ca = "",
@@ -41,7 +45,8 @@ def take_part(
     stored = ticket.exists()
 
     async def whole() -> dict[str, Any]:
-        async with Visit(url, path=ticket, trusted=read_trust(asked.trust), ca=ca) as visit:
+        trusted = read_trust(asked.trust)
+        async with Visit(url, path=ticket, trusted=trusted, relay=relay, ca=ca) as visit:
             limit = Limit(asked.epsilon, asked.delta)
             invitation = await visit.invitation(group=asked.group, limit=limit)
             promise = invitation.guarantee
@@ -54,7 +59,8 @@ def take_part(
             kept = await visit.hand_in(invitation.round, token=token)
             signed = "has signed for" if kept.receipt else "has closed, and may or may not have"
             hint(f"the shuffler {signed} your report; waiting for the crowd")
-            answer = await visit.collect(ledger=book, patience=wait)
+            way = RETRIEVALS[retrieval]
+            answer = await visit.collect(ledger=book, patience=wait, retrieval=way)
             document = told(answer, invitation.round)
             if settle:
                 hint("candidates settle by letter; nobody but your partner learns the exact place")
@@ -87,12 +93,14 @@ def write(
     ticket: Ticket,
     to: To,
     message: Annotated[str, "The text."],
+    relay: Relay = "",
     ca: Ca = "",
 ) -> None:
     """Write a sealed letter to a partner and post it on the board."""
 
     async def whole() -> None:
-        async with Visit(url, path=ticket, trusted=read_trust(trust), ca=ca) as visit:
+        trusted = read_trust(trust)
+        async with Visit(url, path=ticket, trusted=trusted, relay=relay, ca=ca) as visit:
             await visit.write(message.encode(), to=to)
 
     asyncio.run(whole())
@@ -100,11 +108,20 @@ def write(
 
 
 @command(letters)
-def read(*, url: _Url, trust: Trust, ticket: Ticket, ca: Ca = "", as_json: Json = False) -> None:
+def read(
+    *,
+    url: _Url,
+    trust: Trust,
+    ticket: Ticket,
+    relay: Relay = "",
+    ca: Ca = "",
+    as_json: Json = False,
+) -> None:
     """Read the new letters to you."""
 
     async def whole() -> dict[str, Any]:
-        async with Visit(url, path=ticket, trusted=read_trust(trust), ca=ca) as visit:
+        trusted = read_trust(trust)
+        async with Visit(url, path=ticket, trusted=trusted, relay=relay, ca=ca) as visit:
             return letters_of(await visit.read())
 
     show(asyncio.run(whole()), as_json=as_json)

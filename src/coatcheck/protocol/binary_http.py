@@ -1,7 +1,7 @@
 """Binary HTTP (RFC 9292), known length: requests and responses as bytes, read strictly.
 
 Knows neither what a message is about nor how it travels. Informational responses are read and left
-out; messages of indeterminate length are refused. Padding is zeros at the end. SPEC section 15.
+out; messages of indeterminate length are refused. Padding is zeros at the end. SPEC section 17.
 """
 
 import re
@@ -93,10 +93,15 @@ class _Reader:
             raise Malformed("this is no Binary HTTP message of the kind and known length asked for")
 
     def varint(self) -> int:
-        """Read an integer of QUIC (RFC 9000, section 16); longer forms than needed are allowed."""
-        first = self._take(1)[0]
+        """Read an integer of QUIC (RFC 9000, section 17); longer forms than needed are allowed."""
+        if self._at >= len(self._raw):
+            raise Malformed(_SHORT)
+        first = self._raw[self._at]
+        self._at += 1
+        if first < 64:
+            return first
         rest = self._take((1 << (first >> 6)) - 1)
-        return int.from_bytes(bytes((first & 0x3F,)) + rest, "big")
+        return (first & 0x3F) << 8 * len(rest) | int.from_bytes(rest, "big")
 
     def sized(self) -> bytes:
         """Read bytes after their length."""
@@ -136,6 +141,8 @@ class _Reader:
 
 
 def _varint(number: int) -> bytes:
+    if number < 64:
+        return bytes((number,))
     power = next((power for power in range(4) if number < 1 << (8 << power) - 2), None)
     if power is None:
         raise Misuse(f"{number} is too large for a Binary HTTP message")

@@ -5,7 +5,7 @@ import one. Everything it ever showed is a leaf of one log; its checkpoints and 
 anybody find out if it shows different things to different people. SPEC section 9.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -25,13 +25,13 @@ class Crowded(Refused):
 
 @dataclass
 class _Shown:
-    """What the board has of one round; `received` counts the letters to each address."""
+    """What the board has of one round; `received` has the letters to each address."""
 
     raw: bytes
     bulletin: Bulletin
     place: int
     letters: list[bytes] = field(default_factory=list)
-    received: Counter[bytes] = field(default_factory=Counter)
+    received: dict[bytes, list[bytes]] = field(default_factory=lambda: defaultdict(list))
 
 
 class Board:
@@ -88,10 +88,11 @@ class Board:
         groups = range(len(round_.terms.groups))
         if all(shown.bulletin.find(posting.recipient, group) is None for group in groups):
             raise Refused("nobody has this address in this round: letters go to partners")
-        if self.letters_each is not None and shown.received[posting.recipient] >= self.letters_each:
+        received = shown.received[posting.recipient]
+        if self.letters_each is not None and len(received) >= self.letters_each:
             raise Crowded("this address has all the letters that a round allows it")
         shown.letters.append(raw)
-        shown.received[posting.recipient] += 1
+        received.append(raw)
         self._places[raw] = self._log.append(LETTER_LEAF + raw)
         return self._places[raw]
 
@@ -116,9 +117,18 @@ class Board:
     def letters(self, digest: bytes, *, since: int = 0) -> list[bytes]:
         """Return the letters of a round in the order of posting, the first `since` left out.
 
-        Everyone fetches all of them: asking for one address would tell whose it is.
+        Who asks for those to one address directly shows whose it is; `letters_to` is for relays.
         """
         return self._shown(digest).letters[since:]
+
+    def letters_to(self, address: bytes, digest: bytes, *, size: int) -> list[bytes]:
+        """Return the letters to one address among the first `size` things of the log."""
+        found = self._shown(digest).received.get(address, [])
+        return [raw for raw in found if self._places[raw] < size]
+
+    def heading(self, digest: bytes) -> bytes:
+        """Return the signed head of a round's bulletin."""
+        return self._shown(digest).bulletin.heading.encode()
 
     def checkpoint(self) -> bytes:
         """Sign what was shown so far: how many leaves, and the root over them."""

@@ -1,9 +1,8 @@
 """The client: a person's side, which trusts nobody's arithmetic but its own.
 
 Examine the terms, join with one randomized report, keep the ticket, collect your answer, exchange
-letters with partners. The value itself is used when a ticket is made and nowhere else. No input or
-output happens here. SPEC section 12, paper sections "A Concrete Protocol" and
-"Post-computation Communication" (whose letters are signed outside the seal; ours inside).
+letters with partners. The value itself is used when a ticket is made and nowhere else. No I/O.
+SPEC section 12, paper sections "A Concrete Protocol" and "Post-computation Communication".
 """
 
 import hashlib
@@ -40,7 +39,7 @@ from coatcheck.protocol.suites import ADDRESS_SIZE
 from coatcheck.protocol.terms import GroupTerms, Round
 from coatcheck.protocol.ticket import Ticket, TicketStore
 from coatcheck.protocol.trust import Trust
-from coatcheck.protocol.verification import VerifiedBulletin, VerifiedEntry
+from coatcheck.protocol.verification import SignedOutcome, VerifiedBulletin, VerifiedEntry
 from coatcheck.randomizers import Randomizer, from_params
 
 __all__ = [
@@ -235,8 +234,7 @@ def _check_exposure(round_: Round, number: int) -> None:
     corrupted = [group.promise.corrupted for group in groups]
     if not any(corrupted):
         return  # answers to honest people are read by nobody else
-    work = round_.terms.task
-    sizes = [group.minimum for group in groups]
+    work, sizes = round_.terms.task, [group.minimum for group in groups]
     try:
         task = tasks.from_params({**work.params, "name": work.name})
         told = tasks.exposure(task, sizes=sizes, corrupted=corrupted)[number]
@@ -263,11 +261,7 @@ def keep_receipt(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
 
 def collect(ticket: Ticket, bulletin: VerifiedBulletin, *, ledger: Budget | None = None) -> Answer:
     """Find and open your answer; tell the ledger if fewer reports were kept than promised."""
-    same_round(ticket, bulletin.round)
-    if ledger and (missing := bulletin.missing(ticket.group)):
-        ledger.settle(bulletin.round.name, missing=missing)
-    if bulletin.heading.outcome == REFUSED:
-        raise Refused("the server refused the round: too few good reports were left to hide among")
+    settle(ticket, bulletin, ledger=ledger)
     mine = ticket.keys.address
     place = bulletin.find(mine, ticket.group)
     if place is None:
@@ -277,6 +271,15 @@ def collect(ticket: Ticket, bulletin: VerifiedBulletin, *, ledger: Budget | None
             " report: show the upload and the receipt, never the ticket, to whoever runs the round"
         )
     return _open(ticket, bulletin.entries[ticket.group][place], bulletin.round)
+
+
+def settle(ticket: Ticket, shown: SignedOutcome, *, ledger: Budget | None = None) -> None:
+    """Charge the ledger for a crowd that fell short; refuse a round that has no answers."""
+    same_round(ticket, shown.round)
+    if ledger and (missing := shown.missing(ticket.group)):
+        ledger.settle(shown.round.name, missing=missing)
+    if shown.heading.outcome == REFUSED:
+        raise Refused("the server refused the round: too few good reports were left to hide among")
 
 
 def open_entry(ticket: Ticket, entry: VerifiedEntry) -> Answer:
@@ -289,8 +292,7 @@ def open_entry(ticket: Ticket, entry: VerifiedEntry) -> Answer:
 
 def _open(ticket: Ticket, entry: bytes, round_: Round) -> Answer:
     bound = binding(Purpose.ANSWER, digest=round_.digest, group=ticket.group)
-    text = unseal(entry[ADDRESS_SIZE:], key=ticket.keys.opening, bound=bound)
-    return decode_answer(text, round_)
+    return decode_answer(unseal(entry[ADDRESS_SIZE:], key=ticket.keys.opening, bound=bound), round_)
 
 
 def address(partner: Partner, round_: Round) -> bytes:

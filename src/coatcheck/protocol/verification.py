@@ -22,8 +22,20 @@ class VerifiedCheckpoint(Checkpoint):
     """A checkpoint that the board signed, and that continues the one seen before."""
 
 
+class SignedOutcome:
+    """The outcome of a round as its server signed it."""
+
+    heading: Heading
+    round: SettledTerms
+
+    def missing(self, group: int) -> int:
+        """How many people fewer than promised hid each other in a group."""
+        kept = self.heading.tallies[group].kept
+        return max(0, self.round.terms.groups[group].minimum - kept)
+
+
 @dataclass(frozen=True)
-class VerifiedHeading:
+class VerifiedHeading(SignedOutcome):
     """A heading that the server signed and that the board's log shows to everybody."""
 
     heading: Heading
@@ -31,15 +43,10 @@ class VerifiedHeading:
 
 
 @dataclass(frozen=True, kw_only=True)
-class VerifiedBulletin(Bulletin):
+class VerifiedBulletin(Bulletin, SignedOutcome):
     """A whole bulletin: sorted, with the right root, signed by the server of the round."""
 
     round: SettledTerms
-
-    def missing(self, group: int) -> int:
-        """How many people fewer than promised hid each other in a group."""
-        kept = self.heading.tallies[group].kept
-        return max(0, self.round.terms.groups[group].minimum - kept)
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,13 @@ def follow(
     return verified
 
 
+def check_heading(heading: Heading, round_: SettledTerms) -> None:
+    """Check that the server signed a heading of this round."""
+    check_signed(heading, round_.terms.server.verifying)
+    if heading.digest != round_.digest or len(heading.tallies) != len(round_.terms.groups):
+        raise TwoFaces("this heading is for other terms than this round's")
+
+
 def verify_heading(
     heading: Heading,
     round_: SettledTerms,
@@ -80,9 +94,7 @@ def verify_heading(
     path: Sequence[bytes],
 ) -> VerifiedHeading:
     """Check that the server signed a heading and that the board's log shows it to everybody."""
-    check_signed(heading, round_.terms.server.verifying)
-    if heading.digest != round_.digest:
-        raise TwoFaces("this heading is for other terms than this round's")
+    check_heading(heading, round_)
     check_inclusion(
         ROUND_LEAF + heading.encode(), place=place, size=point.size, root=point.root, path=path
     )

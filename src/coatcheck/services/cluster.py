@@ -40,7 +40,7 @@ def make_keys(path: Path, *, name: str, suite: str = "x25519") -> None:
 class Cluster:
     """Shufflers, server and board in one folder; as a context, they run inside it.
 
-    A service goes by its name: `shuffler-1`, `server`, `board`.
+    A service goes by its name: `shuffler-1`, `server`, `board`, and `relay` if there is one.
 
     Attributes:
         stores: the address of a service's store by its name; SQLite in the folder by default.
@@ -53,6 +53,7 @@ class Cluster:
         folder: Path,
         *,
         shufflers: int = 1,
+        relay: bool = False,
         suite: str = "x25519",
         stores: Mapping[str, str] | None = None,
         extra: Mapping[str, Any] | None = None,
@@ -60,7 +61,7 @@ class Cluster:
     ) -> None:
         self.folder = folder
         self.shufflers = tuple(f"shuffler-{n}" for n in range(1, shufflers + 1))
-        self.names = (*self.shufflers, "server", "board")
+        self.names = (*self.shufflers, "server", "board", *(("relay",) if relay else ()))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._stores = dict(stores or {})
         self._places: dict[str, str] = {}
@@ -68,13 +69,18 @@ class Cluster:
         self._role_extra = dict(role_extra or {})
         folder.mkdir(parents=True, exist_ok=True)
         if not (folder / "server.key").exists():
-            for name in self.names:
+            for name in self._signers:
                 make_keys(folder / name, name=name, suite=suite)
             write_bytes(folder / "admin.token", system().token(16).hex().encode(), secret=True)
         for name in self.names:
             write_bytes(folder / f"{name}.toml", self._settings(name).encode(), replace=True)
 
     # -- settings
+
+    @property
+    def _signers(self) -> tuple[str, ...]:
+        """Everybody with keys: a relay has none."""
+        return tuple(name for name in self.names if name != "relay")
 
     def role(self, name: str) -> str:
         """Give the role of a service."""
@@ -86,7 +92,9 @@ class Cluster:
         return [*later, name]
 
     def _settings(self, name: str) -> str:
-        others = [key for other in self.names if other != name for key in self._keys(other)]
+        if name == "relay":
+            return self._relay_settings()
+        others = [key for other in self._signers if other != name for key in self._keys(other)]
         values: dict[str, Any] = {
             "name": name,
             "store": self._stores.get(name, f"sqlite:{name}.db"),
@@ -101,7 +109,16 @@ class Cluster:
         if name == "server":
             shufflers = [f"@{one}.address" for one in self.shufflers]
             values |= {"shufflers": shufflers, "board": "@board.address"}
-        values |= {**self._extra, **self._role_extra.get(self.role(name), {})}
+        return self._table(name, {**values, **self._extra})
+
+    def _relay_settings(self) -> str:
+        gateways = [f"@{name}.address" for name in (*self.shufflers, "board")]
+        shared = {key: value for key, value in self._extra.items() if key == "ca"}
+        values = {"name": "relay", "address_file": "relay.address", "gateways": gateways}
+        return self._table("relay", {**values, **shared})
+
+    def _table(self, name: str, values: dict[str, Any]) -> str:
+        values = {**values, **self._role_extra.get(self.role(name), {})}
         # JSON's texts, numbers and lists are TOML's as well.
         lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
         return "\n".join([f"[{self.role(name)}]", *lines, ""])
@@ -109,7 +126,7 @@ class Cluster:
     @property
     def trusted(self) -> Trust:
         """The verifying keys that a person would know from elsewhere."""
-        return Trust.of((self.role(name), self._known(name)) for name in self.names)
+        return Trust.of((self.role(name), self._known(name)) for name in self._signers)
 
     def _known(self, name: str) -> list[bytes]:
         listed = [read_public(self.folder / f"{key}.public") for key in self._keys(name)]

@@ -25,6 +25,10 @@ class Keyring:
         """The keys for new rounds."""
         return self._pairs[self.public.verifying]
 
+    def sign_by_all(self, message: bytes) -> list[bytes]:
+        """Sign with every key, for whoever knows one of them."""
+        return [pairs.signing.sign(message) for pairs in self._pairs.values()]
+
     def of(self, *named: str) -> KeyPairs:
         """Find the keys that terms name for this role, in one of these places."""
         for verifying in named:

@@ -20,22 +20,27 @@ import uvicorn
 
 from coatcheck.errors import Error, Misuse
 from coatcheck.protocol.keyfiles import write_bytes
-from coatcheck.services.http.app import Service
+from coatcheck.services.http.app import App
 from coatcheck.services.http.connections import protocol
-from coatcheck.services.settings import Settings, read_settings
+from coatcheck.services.settings import ProcessSettings, read_settings
 
-ROLES: Final = {"shuffler": "ShufflerService", "server": "ServerService", "board": "BoardService"}
+ROLES: Final = {
+    "shuffler": "ShufflerService",
+    "server": "ServerService",
+    "board": "BoardService",
+    "relay": "RelayService",
+}
 """The class of each role's service."""
 
 
-def build(role: str, config: Path) -> Service[Any, Any]:
+def build(role: str, config: Path) -> App[Any]:
     """Make the service of a role from its settings."""
     if role not in ROLES:
         raise Misuse(f"a service is one of {', '.join(ROLES)}, not {role!r}")
     # Each role is loaded alone: a shuffler's process never imports what decodes a report.
     module = import_module(f"coatcheck.services.{role}.service")
     kind = getattr(module, ROLES[role])
-    service: Service[Any, Any] = kind(read_settings(config, role=role, kind=kind.settings_type))
+    service: App[Any] = kind(read_settings(config, role=role, kind=kind.settings_type))
     return service
 
 
@@ -94,7 +99,7 @@ def serve(
     return 0 if server.started else 1
 
 
-def _announce(settings: Settings, url: str) -> None:
+def _announce(settings: ProcessSettings, url: str) -> None:
     """Say where the service is; whoever comes at once waits in the socket's queue."""
     if settings.address_file:
         path = settings.path(settings.address_file)

@@ -19,26 +19,17 @@ Seconds = Annotated[float, Meta(gt=0)]
 _STORES: Final = "sqlite:"
 
 
-class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What every service needs to know.
+class ProcessSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What every process that listens needs to know.
 
     Attributes:
         listen: host and port; port 0 takes a free one.
         address_file: where the address is written once the service answers.
         url: how others reach the service; what it listens on by default.
-        store: `memory:`, `sqlite:FILE` or `postgresql://...`.
-        keys: key files; the first is for new rounds, the others for rounds still open.
-        trusted: files with the public keys of the other roles.
-        admin_token: a file with the operator's token; without it nobody is the operator.
-        queue: how many uploads or letters may wait for the disk; more are told to come later.
         connections: how many connections are held at once.
         deadline: seconds for a request to arrive in full and for an answer to be read; large
             deliveries and answers get more time, by their length.
-        lease: seconds after which another process may take over from one that died.
-        tick: seconds between two looks at what is to be done.
-        workers: how many processes open and seal; 0 takes one per core.
         peer_timeout: seconds after which another role counts as away.
-        batch_limit: the most bytes of one batch or bulletin; give every role of a round the same.
         ca: a file with the certificates to trust for the other roles, if not the system's.
     """
 
@@ -46,26 +37,60 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     listen: str = "127.0.0.1:0"
     address_file: str = ""
     url: str = ""
-    store: str
-    keys: Annotated[tuple[str, ...], Meta(min_length=1)]
-    trusted: tuple[str, ...] = ()
-    admin_token: str = ""
     tls_certificate: str = ""
     tls_key: str = ""
     ca: str = ""
-    queue: Some = 4096
     connections: Some = 2000
     deadline: Seconds = 15.0
-    lease: Seconds = 5.0
-    tick: Seconds = 0.5
-    workers: Annotated[int, Meta(ge=0)] = 0
     peer_timeout: Seconds = 30.0
-    batch_limit: Some = 1 << 30
     folder: str = "."
 
     def path(self, name: str) -> Path:
         """Find a file beside the settings."""
         return Path(self.folder) / name
+
+    def value(self, text: str) -> str:
+        """Give a setting's text, or what the file it points to says now."""
+        if not text.startswith("@"):
+            return text
+        try:
+            return self.path(text[1:]).read_text(encoding="utf-8").strip()
+        except OSError:
+            raise Unavailable(f"{text[1:]} is not there yet: it is read again later") from None
+
+    @property
+    def ca_file(self) -> str:
+        """The file of certificates, found; empty for the system's."""
+        return str(self.path(self.ca)) if self.ca else ""
+
+
+class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """What every role with a store and keys needs to know.
+
+    Attributes:
+        store: `memory:`, `sqlite:FILE` or `postgresql://...`.
+        keys: key files; the first is for new rounds, the others for rounds still open.
+        trusted: files with the public keys of the other roles.
+        admin_token: a file with the operator's token; without it nobody is the operator.
+        queue: how many uploads or letters may wait for the disk; more are told to come later.
+        lease: seconds after which another process may take over from one that died.
+        tick: seconds between two looks at what is to be done.
+        workers: how many processes open and seal; 0 takes one per core.
+        batch_limit: the most bytes of one batch or bulletin; give every role of a round the same.
+        gateway_period: seconds after which the gateway for relays takes a new key; the one before
+            serves as long again.
+    """
+
+    store: str
+    keys: Annotated[tuple[str, ...], Meta(min_length=1)]
+    trusted: tuple[str, ...] = ()
+    admin_token: str = ""
+    queue: Some = 4096
+    lease: Seconds = 5.0
+    tick: Seconds = 0.5
+    workers: Annotated[int, Meta(ge=0)] = 0
+    batch_limit: Some = 1 << 30
+    gateway_period: Seconds = 86_400.0
 
     @property
     def store_url(self) -> str:
@@ -79,24 +104,10 @@ class Settings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         """The key files, found."""
         return tuple(self.path(name) for name in self.keys)
 
-    def value(self, text: str) -> str:
-        """Give a setting's text, or what the file it points to says now."""
-        if not text.startswith("@"):
-            return text
-        try:
-            return self.path(text[1:]).read_text(encoding="utf-8").strip()
-        except OSError:
-            raise Unavailable(f"{text[1:]} is not there yet: it is read again later") from None
-
     def trusted_keys(self) -> frozenset[bytes]:
         """Read the verifying keys that this service knows."""
         listed = [read_public(self.path(name)) for name in self.trusted]
         return frozenset(bytes.fromhex(public.verifying) for public in listed)
-
-    @property
-    def ca_file(self) -> str:
-        """The file of certificates, found; empty for the system's."""
-        return str(self.path(self.ca)) if self.ca else ""
 
     def token(self) -> bytes:
         """Read the operator's token; empty if there is none."""
@@ -144,7 +155,21 @@ class BoardSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=T
     letters_for: Seconds = 30 * 86_400.0
 
 
-_S = TypeVar("_S", bound=Settings)
+class RelaySettings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A relay knows which gateways it serves, and nothing else.
+
+    Attributes:
+        gateways: the addresses of the roles that it passes requests on to, as people know them.
+        waiting: how many requests may be under way at once; more are told to come later.
+        keys_for: for how many seconds everybody gets the same list of a gateway's keys.
+    """
+
+    gateways: Annotated[tuple[str, ...], Meta(min_length=1)]
+    waiting: Some = 1000
+    keys_for: Seconds = 600.0
+
+
+_S = TypeVar("_S", bound=ProcessSettings)
 
 
 def read_settings(path: Path, *, role: str, kind: type[_S]) -> _S:

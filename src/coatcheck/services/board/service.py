@@ -7,10 +7,7 @@ back. Opens nothing. SPEC section 9.
 import asyncio
 import threading
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Annotated, Final
-
-from msgspec import Meta, Struct
+from typing import Final
 
 from coatcheck.errors import Refused
 from coatcheck.protocol.agreement import SignedTerms, read_signed, settle, write_signed
@@ -19,21 +16,31 @@ from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.notices import posting_size
 from coatcheck.protocol.terms import Round
 from coatcheck.services import faults
+from coatcheck.services.board.documents import (
+    Address,
+    Entry,
+    Group,
+    Number,
+    Posted,
+    Proof,
+    RoundStatus,
+    Seen,
+)
 from coatcheck.services.commit import GroupCommit
 from coatcheck.services.http.app import Service
 from coatcheck.services.http.connections import Wire, read_body
 from coatcheck.services.http.deliveries import delivery, read_delivery
+from coatcheck.services.http.gateway import GATEWAY, Gateway
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.http.routes import ROUND, Digest, Header, Nothing, Reply, Route
 from coatcheck.services.log import log
 from coatcheck.services.settings import BoardSettings
 from coatcheck.stores.board import BoardStore, LogEntry
 
-Group = Annotated[int, Meta(ge=0, lt=16)]
-Address = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
-Number = Annotated[int, Meta(ge=0, le=2**40)]
 PAGE: Final = 1 << 18
 """The most bytes of a page of letters: a copy is held for each reader."""
+OWN_PAGE: Final = 3800
+"""The same for letters to one address, so that sealed by the gateway it has its least size."""
 AT_ONCE: Final = 64
 """How many letters one request may bring."""
 _KEPT: Final = Header("cache-control", "A bulletin never changes.")
@@ -41,50 +48,6 @@ _NEXT: Final = Header("coatcheck-next", "The place to ask for next.", "^[0-9]+$"
 Item = tuple[Round, bytes, bool]
 Placed = tuple[int, bool]
 """A place in the log, and whether something new stands there."""
-
-
-class RoundStatus(Struct, frozen=True):
-    """What the board has of a round."""
-
-    round: str
-    digest: str
-    shown: bool
-    letters: int
-
-
-class Entry(Struct, frozen=True):
-    """One entry of a bulletin with the path to its root, and the bulletin's place in the log."""
-
-    entry: str
-    place: int
-    path: list[str]
-
-
-class Proof(Struct, frozen=True):
-    """Hashes that prove something about the log."""
-
-    path: list[str]
-
-
-class Posted(Struct, frozen=True):
-    """Where in the log a letter is shown; of several letters, the first."""
-
-    place: int
-
-
-@dataclass(frozen=True)
-class Seen:
-    """What may be seen: everything on the disk.
-
-    Attributes:
-        size: how many things were shown.
-        checkpoint: the board's signature over them.
-        letters: how many letters each round has, for those with a bulletin.
-    """
-
-    size: int
-    checkpoint: bytes
-    letters: dict[bytes, int]
 
 
 class BoardService(Service[BoardSettings, BoardStore]):
@@ -99,6 +62,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         self.rounds: dict[bytes, Round] = {}
         self.lock = threading.Lock()
         self._begin([])
+        self.gateway = Gateway(self.keyring, clock=self.clock, period=settings.gateway_period)
         self.commits = GroupCommit(self._commit, queue=settings.queue, group=200)
         self.loops += [self.commits.run]
 
@@ -158,16 +122,29 @@ class BoardService(Service[BoardSettings, BoardStore]):
         raw = self.log.bulletin(self._shown(digest).digest)
         return Reply(raw, {"cache-control": "public, max-age=31536000, immutable"})
 
+    async def heading(self, digest: Digest) -> Reply:
+        """Give the signed head of a bulletin: the outcome of the round in numbers."""
+        return Reply(self.log.heading(self._shown(digest).digest))
+
     async def entry(self, digest: Digest, group: Group, address: Address) -> Entry:
         """Give one entry with its proof; asking shows which one you want: ask through a relay."""
-        round_, wanted = self._shown(digest), bytes.fromhex(address)
+        round_, seen, wanted = self._shown(digest), self.seen, bytes.fromhex(address)
         try:
-            found, place, path = await asyncio.to_thread(
-                self.log.entry, round_.digest, group=group, address=wanted
-            )
+            found, place, path = self.log.entry(round_.digest, group=group, address=wanted)
         except Refused as refused:
             raise Problem("not-found", str(refused)) from None
-        return Entry(entry=found.hex(), place=place, path=[step.hex() for step in path])
+        log_place = self.log.place(round_.digest)
+        with self.lock:
+            log_path = self.log.inclusion(log_place, size=seen.size)
+        return Entry(
+            entry=found,
+            place=place,
+            path=b"".join(path),
+            heading=self.log.heading(round_.digest),
+            log_place=log_place,
+            log_path=b"".join(log_path),
+            checkpoint=seen.checkpoint,
+        )
 
     async def post(self, digest: Digest, wire: Wire) -> Posted:
         """Show a sealed letter, or several one after the other; again, nothing changes."""
@@ -193,6 +170,16 @@ class BoardService(Service[BoardSettings, BoardStore]):
         many = min(page, max(0, self.seen.letters[round_.digest] - since))
         found = self.log.letters(round_.digest, since=since)[:many]
         return Reply(b"".join(found), {"coatcheck-next": str(since + len(found))})
+
+    async def own_letters(self, digest: Digest, address: Address, since: Number = 0) -> Reply:
+        """Give a page of the letters to one address; ask through a relay.
+
+        An empty page is the last.
+        """
+        round_, size = self._shown(digest), self.seen.size
+        page = max(1, OWN_PAGE // posting_size(round_))
+        found = self.log.letters_to(bytes.fromhex(address), round_.digest, size=size)
+        return Reply(b"".join(found[since : since + page]))
 
     # -- the log
 
@@ -314,15 +301,23 @@ class BoardService(Service[BoardSettings, BoardStore]):
         Route("GET", "/rounds", list_rounds),
         Route("GET", ROUND, round_status),
         Route("PUT", ROUND, admit, problems=(403, 409, 507)),
-        Route("GET", f"{ROUND}/bulletin", bulletin, sends=(_KEPT,)),
+        Route("GET", f"{ROUND}/bulletin", bulletin, sends=(_KEPT,), relayed=True),
         delivery(f"{ROUND}/bulletin", publish),
-        Route("GET", f"{ROUND}/entries/{{group}}/{{address}}", entry),
-        Route("GET", f"{ROUND}/letters", letters, sends=(_NEXT,)),
-        Route("POST", f"{ROUND}/letters", post, status=201, problems=(409, 429, 507)),
-        Route("GET", f"{ROUND}/place", place),
-        Route("GET", "/checkpoint", checkpoint, problems=(503,)),
-        Route("GET", "/proofs/inclusion", inclusion, problems=(404, 503)),
-        Route("GET", "/proofs/consistency", consistency, problems=(404, 503)),
+        Route("GET", f"{ROUND}/heading", heading, relayed=True),
+        Route("GET", f"{ROUND}/letters/{{address}}", own_letters, relayed=True),
+        Route("GET", f"{ROUND}/entries/{{group}}/{{address}}", entry, relayed=True),
+        Route("GET", f"{ROUND}/letters", letters, sends=(_NEXT,), relayed=True),
+        Route(
+            *("POST", f"{ROUND}/letters", post),
+            status=201,
+            problems=(409, 429, 507),
+            relayed=True,
+        ),
+        Route("GET", f"{ROUND}/place", place, relayed=True),
+        Route("GET", "/checkpoint", checkpoint, problems=(503,), relayed=True),
+        Route("GET", "/proofs/inclusion", inclusion, problems=(404, 503), relayed=True),
+        Route("GET", "/proofs/consistency", consistency, problems=(404, 503), relayed=True),
+        *GATEWAY,
     )
 
 

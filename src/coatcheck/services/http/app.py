@@ -34,26 +34,27 @@ from coatcheck.services.leadership import Leadership
 from coatcheck.services.log import log, place_of
 from coatcheck.services.metrics import MEDIA as METRICS
 from coatcheck.services.metrics import Metrics
-from coatcheck.services.settings import Settings
+from coatcheck.services.settings import ProcessSettings, Settings
 from coatcheck.stores.store import Store
 
 _CONTROL_LIMIT: Final = 1 << 18
 
 Step = Callable[[], Coroutine[Any, Any, None]]
+P = TypeVar("P", bound=ProcessSettings)
 S = TypeVar("S", bound=Settings)
 T = TypeVar("T", bound=Store)
 R = TypeVar("R")
 
 
-class Service(Generic[S, T]):
-    """A role as a process: everything around the role itself. A role adds its steps.
+class App(Generic[P]):
+    """A process that answers requests: its life, its routes, its counts and its problems.
 
     Attributes:
         role: the role's name.
         table: the role's own routes.
+        common: what it serves besides.
         routes: all that are served.
         settings_type: the role's settings.
-        store_type: the role's store, which is opened at its URL.
         loops: what runs beside the requests, as long as the service does.
         started: called once when the service begins to answer.
         document: the OpenAPI document of the table.
@@ -61,40 +62,35 @@ class Service(Generic[S, T]):
 
     role: ClassVar[str]
     table: ClassVar[Sequence[Route]]
-    settings_type: ClassVar[type[Settings]]
-    store_type: ClassVar[type[Any]]
+    common: ClassVar[Sequence[Route]]
+    settings_type: ClassVar[type[ProcessSettings]]
 
-    def __init__(self, settings: S, store: T | None = None) -> None:
+    def __init__(self, settings: P) -> None:
         self.settings = settings
-        self.store: T = store or self.store_type(settings.store_url)
-        self.clock = Clock()
-        self.keyring = Keyring(settings.key_files)
-        self.trusted = settings.trusted_keys()
         self.metrics = Metrics(self.role)
-        self.leadership = Leadership(self.store, seconds=settings.lease, gained=self.load)
-        self.loops: list[Step] = [self.leadership.run, self._keep_stepping]
+        self.loops: list[Step] = []
         self.started: Callable[[], None] = lambda: None
-        self._token = settings.token()
+        self._token = b""
         self._tasks: set[asyncio.Task[bool]] = set()
-        self.routes = [*self.table, *COMMON]
+        self.routes = [*self.table, *self.common]
+        self.route = lru_cache(maxsize=256)(self._route)
         self._find = lru_cache(maxsize=256)(self._search)
         self.document = describe(self.role, self.routes)
 
-    async def load(self) -> None:
-        """Read the store when this process begins to lead."""
+    async def begin(self) -> None:
+        """Do what comes before the first answer."""
 
-    async def step(self) -> None:
-        """Look once at what is to be done."""
+    async def leave(self) -> None:
+        """Do what comes after the last answer."""
 
     async def end(self) -> None:
-        """Let go of what the service holds."""
-        self.store.close()
+        """Let go of what the process holds."""
 
     # -- the service's life
 
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
-        await self.leadership.renew()
+        await self.begin()
         running: list[asyncio.Task[Any]] = [asyncio.create_task(loop()) for loop in self.loops]
         try:
             self.started()
@@ -105,15 +101,9 @@ class Service(Generic[S, T]):
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-            await self.leadership.end()
+            await self.leave()
             await self.end()
         await send({"type": "lifespan.shutdown.complete"})
-
-    async def _keep_stepping(self) -> None:
-        while True:
-            if self.leadership.leads:
-                await self.attempt("look", self.step)
-            await asyncio.sleep(self.settings.tick)
 
     def spawn(self, step: Step) -> None:
         """Let a step of one round run beside those of the others."""
@@ -134,17 +124,7 @@ class Service(Generic[S, T]):
         self.metrics.failures.labels(name).inc()
         return False
 
-    async def write(self, call: Callable[..., R], *given: Any) -> R:
-        """Have the store write something, under the token of this process, off the event loop."""
-        return await asyncio.to_thread(call, *given, fence=self.leadership.fence)
-
     # -- requests
-
-    def absent(self, what: str) -> Problem:
-        """Say that something is not here; a process that stands by cannot know."""
-        if not self.leadership.leads:
-            return Problem("unavailable", "this process stands by, and does not know")
-        return Problem("not-found", what)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request; whatever goes wrong is told as a problem."""
@@ -163,13 +143,18 @@ class Service(Generic[S, T]):
 
     def _search(self, method: str, path: str) -> Callable[[Wire], Awaitable[None]]:
         """Find what answers requests for a path."""
+        route, found = self.route(method, path)
+        if route.gives is None:
+            return partial(self._reply, route, found)
+        return partial(route.handler, self, *route.read(found).values())
+
+    def _route(self, method: str, path: str) -> tuple[Route, dict[str, str]]:
+        """Find the route of a path, and the parameters in it."""
         others: list[str] = []
         for route in self.routes:
             found = route.pattern.fullmatch(path)
             if found and route.method == method:
-                if route.gives is None:
-                    return partial(self._reply, route, found.groupdict())
-                return partial(route.handler, self, *route.read(found.groupdict()).values())
+                return route, found.groupdict()
             others += [route.method] if found else []
         if others:
             allowed = ", ".join(others)
@@ -209,25 +194,25 @@ class Health(Struct, frozen=True):
     leads: bool
 
 
-async def healthz(service: Service[Any, Any]) -> Health:
+async def healthz(service: "Service[Any, Any]") -> Health:
     """Say whether the service leads and its store answers."""
     if not service.leadership.answers:
         raise Problem("unavailable", "the store does not answer")
     return Health(service.role, service.leadership.leads)
 
 
-async def key(service: Service[Any, Any]) -> PublicKeys:
+async def key(service: "Service[Any, Any]") -> PublicKeys:
     """Give the public keys for new rounds."""
     return service.keyring.public
 
 
-async def metrics(service: Service[Any, Any]) -> Reply:
+async def metrics(service: "Service[Any, Any]") -> Reply:
     """Give the counts as Prometheus reads them."""
     service.metrics.leads.set(service.leadership.leads)
     return Reply(service.metrics.page())
 
 
-async def openapi(service: Service[Any, Any]) -> dict[str, Any]:
+async def openapi(service: App[Any]) -> dict[str, Any]:
     """Give this document."""
     return service.document
 
@@ -238,4 +223,59 @@ COMMON: Final = (
     Route("GET", "/metrics", metrics, media=METRICS),
     Route("GET", "/openapi.json", openapi),
 )
-"""What every service serves."""
+"""What every role with a store serves."""
+
+
+class Service(App[S], Generic[S, T]):
+    """A role with a store and keys: everything around the role itself. A role adds its steps.
+
+    Attributes:
+        store_type: the role's store, which is opened at its URL.
+    """
+
+    common = COMMON
+    store_type: ClassVar[type[Any]]
+
+    def __init__(self, settings: S, store: T | None = None) -> None:
+        super().__init__(settings)
+        self.store: T = store or self.store_type(settings.store_url)
+        self.clock = Clock()
+        self.keyring = Keyring(settings.key_files)
+        self.trusted = settings.trusted_keys()
+        self.leadership = Leadership(self.store, seconds=settings.lease, gained=self.load)
+        self.loops += [self.leadership.run, self._keep_stepping]
+        self._token = settings.token()
+
+    async def load(self) -> None:
+        """Read the store when this process begins to lead."""
+
+    async def step(self) -> None:
+        """Look once at what is to be done."""
+
+    async def begin(self) -> None:
+        """Ask for the lease."""
+        await self.leadership.renew()
+
+    async def leave(self) -> None:
+        """Hand the lease back."""
+        await self.leadership.end()
+
+    async def end(self) -> None:
+        """Let go of what the service holds."""
+        self.store.close()
+
+    async def _keep_stepping(self) -> None:
+        while True:
+            if self.leadership.leads:
+                await self.attempt("look", self.step)
+            await asyncio.sleep(self.settings.tick)
+
+    async def write(self, call: Callable[..., R], *given: Any) -> R:
+        """Have the store write something, under the token of this process, off the event loop."""
+        return await asyncio.to_thread(call, *given, fence=self.leadership.fence)
+
+    def absent(self, what: str) -> Problem:
+        """Say that something is not here; a process that stands by cannot know."""
+        if not self.leadership.leads:
+            return Problem("unavailable", "this process stands by, and does not know")
+        return Problem("not-found", what)

@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any, Final, Self, TypeVar
 
 import httpx2
@@ -36,6 +37,15 @@ _LONGEST: Final = 5.0
 _T = TypeVar("_T")
 
 
+@dataclass(frozen=True)
+class Answered:
+    """An answer as it came: any status, headers in lower case, the whole body."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
 class Absent(Refused):
     """There is nothing at this address, or not yet."""
 
@@ -57,7 +67,7 @@ class HttpClient:
 
     def __init__(self, *, ca: str = "", timeout: float = 30.0) -> None:
         self._timeout = timeout
-        verify = _trusted(ca) if ca else True
+        verify = trusted(ca) if ca else True
         self._http = httpx2.AsyncClient(verify=verify, timeout=timeout, mounts=dict.fromkeys(_HERE))
 
     async def __aenter__(self) -> Self:
@@ -68,7 +78,7 @@ class HttpClient:
 
     async def get(self, url: str, *, most: int = DOCUMENT) -> bytes:
         """Fetch a document of at most so many bytes."""
-        return await self._ask("GET", url, b"", {}, most=most)
+        return taken(url, await self.exchange("GET", url, most=most))
 
     async def send(
         self,
@@ -79,16 +89,24 @@ class HttpClient:
         method: str = "POST",
     ) -> bytes:
         """Send a body, JSON unless the headers say otherwise, and return the answer."""
-        return await self._ask(method, url, body, headers or {"content-type": JSON}, most=DOCUMENT)
+        headers = headers or {"content-type": JSON}
+        return taken(url, await self.exchange(method, url, body, headers=headers))
 
     async def close(self) -> None:
         """Close the connections."""
         await self._http.aclose()
 
-    async def _ask(
-        self, method: str, url: str, body: bytes, headers: Mapping[str, str], *, most: int
-    ) -> bytes:
-        plain = {**headers, "accept-encoding": "identity"}
+    async def exchange(
+        self,
+        method: str,
+        url: str,
+        body: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        most: int = DOCUMENT,
+    ) -> Answered:
+        """Ask once; a refusal is an answer, too."""
+        plain = {**(headers or {}), "accept-encoding": "identity"}
         # The timeout holds between two pieces; this one keeps a peer from trickling for ever.
         longest = 4 * self._timeout + (most + len(body)) / _SLOWEST
         try:
@@ -101,9 +119,14 @@ class HttpClient:
             raise Unavailable(f"{url} takes too long to answer") from None
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise Unavailable(f"{url} {_why_not(error)}") from None
-        if answer.is_success:
-            return raw
-        raise _refusal(url, answer.status_code, raw)
+        return Answered(answer.status_code, dict(answer.headers.items()), raw)
+
+
+def taken(url: str, answer: Answered) -> bytes:
+    """Give the body of an answer that is no refusal; tell a refusal in its own words."""
+    if 200 <= answer.status < 300:
+        return answer.body
+    raise _refusal(url, answer.status, answer.body)
 
 
 async def _held(answer: httpx2.Response, url: str, most: int) -> bytes:
@@ -142,9 +165,10 @@ def _refusal(url: str, status: int, raw: bytes) -> Refused | Unavailable:
     return {404: Absent, 422: Wrong}.get(status, Refused)(f"{url} refused: {text}")
 
 
-def _trusted(ca: str) -> ssl.SSLContext:
+def trusted(ca: str) -> ssl.SSLContext:
+    """Trust the certificates of a file, or the system's if none is named."""
     try:
-        return ssl.create_default_context(cafile=ca)
+        return ssl.create_default_context(cafile=ca or None)
     except (OSError, ssl.SSLError) as error:
         raise Misuse(f"{ca} is no file of certificates (PEM): {error}") from None
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from coatcheck.services.http.problems import KINDS, MEDIA, ProblemDocument
-from coatcheck.services.http.routes import JSON, OCTETS, Header, Reply, Route
+from coatcheck.services.http.routes import JSON, Header, Reply, Route
 
 Part = dict[str, Any]
 
@@ -48,7 +48,7 @@ def _schemas(routes: Sequence[Route]) -> tuple[dict[Any, Part], Part]:
 
 
 def _operation(route: Route, schemas: dict[Any, Part]) -> Part:
-    content = {JSON: {"schema": schemas[route.body]}} if route.body else _octets(OCTETS)
+    content = {JSON: {"schema": schemas[route.body]}} if route.body else _octets(route.takes)
     made: Part = {
         "operationId": f"{route.handler.__name__.rstrip('_')}_{route.method.lower()}",
         "summary": route.summary,
@@ -63,7 +63,7 @@ def _operation(route: Route, schemas: dict[Any, Part]) -> Part:
 
 
 def _octets(media: str) -> Part:
-    return {media: {"schema": _BINARY if media == OCTETS else {"type": "string"}}}
+    return {media: {"schema": {"type": "string"} if media.startswith("text/") else _BINARY}}
 
 
 def _parameters(route: Route, schemas: dict[Any, Part]) -> list[Part]:

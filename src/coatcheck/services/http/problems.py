@@ -22,22 +22,28 @@ from coatcheck.errors import (
 )
 
 MEDIA: Final = "application/problem+json"
+OHTTP_KEY: Final = "https://iana.org/assignments/http-problem-types#ohttp-key"
 _PREFIX: Final = "https://coatcheck.example/problems/"
 
 
 class Kind(NamedTuple):
-    """One type of problem; `pause` is after how many seconds to come back, 0 for never."""
+    """One type of problem; `pause` is after how many seconds to come back, 0 for never.
+
+    `type` is its address, for a type that is not our own.
+    """
 
     name: str
     status: int
     title: str
     pause: int = 0
+    type: str = ""
 
 
 KINDS: Final = {
     kind.name: kind
     for kind in (
         Kind("malformed", 400, "The bytes are not what this address takes"),
+        Kind("ohttp-key", 400, "The gateway has no such key", type=OHTTP_KEY),
         Kind("forbidden", 403, "This is for the operator, or for a key that is known here"),
         Kind("not-found", 404, "There is nothing at this address"),
         Kind("method", 405, "This address does not take this method"),
@@ -94,8 +100,9 @@ class Problem(Exception):
 
     def document(self) -> bytes:
         """Write the problem."""
-        name, status, title, _ = self.kind
-        return msgspec.json.encode(ProblemDocument(_PREFIX + name, title, status, self.detail))
+        kind = self.kind
+        type_ = kind.type or _PREFIX + kind.name
+        return msgspec.json.encode(ProblemDocument(type_, kind.title, kind.status, self.detail))
 
 
 def told(error: Error) -> Problem:

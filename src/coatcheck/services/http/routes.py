@@ -57,8 +57,10 @@ class Route:
             those of the path, `body` for a JSON document, the others from the query.
         problems: statuses of problems beyond those that follow from what the route takes.
         operator: whether only the operator may ask.
+        relayed: whether people may ask through the gateway.
         reads: request headers that the handler reads.
         sends: headers of the answer.
+        takes: the media type of the bytes that a handler with a `wire` reads.
         media: the answer's media type if it is a `Reply`.
         gives: what a handler gives that also answers by itself, which saves time.
     """
@@ -69,8 +71,10 @@ class Route:
     status: int = 200
     problems: tuple[int, ...] = ()
     operator: bool = False
+    relayed: bool = False
     reads: tuple[Header, ...] = ()
     sends: tuple[Header, ...] = ()
+    takes: str = OCTETS
     media: str = OCTETS
     gives: Any = None
 

@@ -12,17 +12,25 @@ from typing import Any, Final
 from coatcheck.errors import Refused, TwoFaces
 from coatcheck.protocol.agreement import SettledTerms
 from coatcheck.protocol.keyfiles import write_bytes
-from coatcheck.protocol.merkle import check_inclusion
-from coatcheck.protocol.notices import LETTER_LEAF, Checkpoint
+from coatcheck.protocol.merkle import HASH_SIZE, check_inclusion
+from coatcheck.protocol.notices import LETTER_LEAF, Checkpoint, Heading
 from coatcheck.protocol.records import read_document
 from coatcheck.protocol.verification import (
     VerifiedBulletin,
     VerifiedCheckpoint,
+    VerifiedEntry,
+    VerifiedHeading,
+    check_heading,
     follow,
+    verify_bulletin,
+    verify_entry,
     verify_heading,
 )
+from coatcheck.services.board.documents import Entry
 from coatcheck.services.http.client import BULK, HttpClient
+from coatcheck.services.person.relayed import RelayedClient
 
+Peers = HttpClient | RelayedClient
 _STRANGE: Final = "the board's answer is not what its documents say: ask its operator"
 
 
@@ -33,18 +41,22 @@ class BoardView:
         url: the board's address.
         path: the ticket; checkpoints are kept beside it, as `.checkpoint` and, if the board shows
             two faces, the one that does not continue it as `.forked`.
+        relayed: whether the board sees a relay instead of this person.
     """
 
-    def __init__(self, url: str, *, round_: SettledTerms, path: Path, peers: HttpClient) -> None:
+    def __init__(self, url: str, *, round_: SettledTerms, path: Path, peers: Peers) -> None:
         self.url = url
         self.round = round_
+        self.relayed = isinstance(peers, RelayedClient)
         self._kept = Path(f"{path}.checkpoint")
         self._forked = Path(f"{path}.forked")
         self._peers = peers
 
     async def follow(self) -> VerifiedCheckpoint:
         """Fetch the board's checkpoint, check that it continues the last one, and keep it."""
-        raw = await self._peers.get(f"{self.url}/checkpoint")
+        return await self._continue(await self._peers.get(f"{self.url}/checkpoint"))
+
+    async def _continue(self, raw: bytes) -> VerifiedCheckpoint:
         board = self.round.terms.board.verifying
         point = follow(raw, board=board, before=None)  # the signature, before anything else
         before = Checkpoint.decode(self._kept.read_bytes()) if self._kept.exists() else None
@@ -61,11 +73,38 @@ class BoardView:
             write_bytes(self._kept, raw, secret=True, replace=True)
         return point
 
+    async def bulletin(self) -> VerifiedBulletin:
+        """Fetch the whole bulletin, and check that the board shows the same to everybody."""
+        raw = await self._peers.get(f"{self._at}/bulletin", most=BULK)
+        bulletin = await asyncio.to_thread(verify_bulletin, raw, self.round)
+        await self.check_bulletin(bulletin)
+        return bulletin
+
+    async def heading(self) -> Heading:
+        """Fetch the head of the bulletin, which the server signed; the log is not asked."""
+        heading = Heading.decode(await self._peers.get(f"{self._at}/heading"))
+        check_heading(heading, self.round)
+        return heading
+
+    async def entry(self, group: int, address: bytes) -> tuple[VerifiedHeading, VerifiedEntry]:
+        """Fetch one entry, with the proof that it is the one that everybody can see."""
+        raw = await self._peers.get(f"{self._at}/entries/{group}/{address.hex()}")
+        found = read_document(raw, Entry, _STRANGE)
+        heading = verify_heading(
+            Heading.decode(found.heading),
+            self.round,
+            point=await self._continue(found.checkpoint),
+            place=found.log_place,
+            path=_steps(found.log_path),
+        )
+        place, path = found.place, _steps(found.path)
+        entry = verify_entry(found.entry, group=group, heading=heading, place=place, path=path)
+        return heading, entry
+
     async def check_bulletin(self, bulletin: VerifiedBulletin) -> None:
         """Check that a bulletin is in the log that the board signs for everybody."""
         point = await self.follow()
-        url = f"{self.url}/rounds/{self.round.digest.hex()}/place"
-        place = read_document(await self._peers.get(url), int, _STRANGE)
+        place = read_document(await self._peers.get(f"{self._at}/place"), int, _STRANGE)
         path = await self._included(place, point)
         verify_heading(bulletin.heading, self.round, point=point, place=place, path=path)
 
@@ -78,6 +117,10 @@ class BoardView:
         path = await self._included(place, point)
         leaf = LETTER_LEAF + posting
         check_inclusion(leaf, place=place, size=point.size, root=point.root, path=path)
+
+    @property
+    def _at(self) -> str:
+        return f"{self.url}/rounds/{self.round.digest.hex()}"
 
     async def _grown(self, before: Checkpoint, point: Checkpoint) -> list[bytes]:
         if not 0 < before.size < point.size:
@@ -99,6 +142,10 @@ class BoardView:
             ) from None
 
 
+def _steps(raw: bytes) -> list[bytes]:
+    return [raw[at : at + HASH_SIZE] for at in range(0, len(raw), HASH_SIZE)]
+
+
 class LettersFeed:
     """The letters of a round as the board shows them, each fetched once.
 
@@ -106,7 +153,7 @@ class LettersFeed:
     machine may share a feed.
     """
 
-    def __init__(self, url: str, *, size: int, peers: HttpClient) -> None:
+    def __init__(self, url: str, *, size: int, peers: Peers) -> None:
         self.url, self.size = url, size
         self.postings: list[bytes] = []
         self._to: dict[bytes, list[int]] = {}

@@ -11,14 +11,15 @@ same bytes; whatever fails, no other and no less private way is tried. SPEC sect
 import asyncio
 import contextlib
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
+
+import msgspec
 
 from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
-from coatcheck.protocol.agreement import SignedTerms, TrustedTerms, accept
+from coatcheck.protocol.agreement import TrustedTerms, accept
 from coatcheck.protocol.client import Budget, Inbox, Invitation, Limit, examine
 from coatcheck.protocol.keyfiles import document, write_bytes
 from coatcheck.protocol.messages import Answer
@@ -27,21 +28,16 @@ from coatcheck.protocol.records import read_document
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
-from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
-from coatcheck.services.http.client import BULK, Absent, HttpClient, NotTaken, patiently
-from coatcheck.services.person.board import BoardView, LettersFeed
+from coatcheck.protocol.verification import VerifiedBulletin
+from coatcheck.services.http.client import Absent, HttpClient, NotTaken, patiently
+from coatcheck.services.person.board import BoardView, LettersFeed, Peers
+from coatcheck.services.person.offer import Offer
+from coatcheck.services.person.relayed import RelayedClient, kept_relay
+from coatcheck.services.person.retrieval import Retrieval, by_size
 from coatcheck.services.person.tickets import TicketFile
 
+_T = TypeVar("_T")
 _BYTES: Final = {"content-type": "application/octet-stream"}
-
-
-@dataclass(frozen=True)
-class Offer:
-    """What the shuffler tells of a round: the terms, where the board is, how many are there."""
-
-    signed: SignedTerms
-    board: str
-    status: dict[str, Any]
 
 
 class Visit:
@@ -53,6 +49,8 @@ class Visit:
         url: the round's address at the first shuffler, `http://HOST/rounds/DIGEST`.
         path: where the ticket is kept; if it is there already, the visit goes on from it. The
             terms, the board's address and its last checkpoint are kept beside it.
+        relay: the address of a relay; then nothing ever goes another way. It is kept beside the
+            ticket, and used again when none is named.
         ca: a file of certificates to trust instead of the system's.
     """
 
@@ -62,8 +60,9 @@ class Visit:
         *,
         path: Path,
         trusted: Trust,
-        peers: HttpClient | None = None,
+        peers: Peers | None = None,
         offer: Offer | None = None,
+        relay: str = "",
         ca: str = "",
     ) -> None:
         self.url = url.rstrip("/")
@@ -71,7 +70,11 @@ class Visit:
         self._file = TicketFile(path)
         self._trusted = trusted
         self._own = peers is None
-        self._peers = peers or HttpClient(ca=ca)
+        self._relay = Path(f"{path}.relay")
+        relay = relay or kept_relay(self._relay)
+        self._peers: Peers = peers or HttpClient(ca=ca)
+        if relay and peers is None:
+            self._peers = RelayedClient(relay, first=self.url, trusted=trusted, ca=ca)
         self._offer = offer
         self._accepted: TrustedTerms | None = None
         self._kept = Path(f"{path}.offer")
@@ -102,6 +105,7 @@ class Visit:
         if found.signed.document != first.signed.document:
             raise TwoFaces("the shuffler shows other terms now than before: keep both as proof")
         self._offer = Offer(found.signed, first.board.rstrip("/"), found.status)
+        self._level()
         return self._offer
 
     async def invitation(self, *, group: str, limit: Limit, patience: float = 30.0) -> Invitation:
@@ -151,6 +155,8 @@ class Visit:
             if phase != "open":
                 raise Refused(f"the round takes no reports now, it is {phase}: nothing was spent")
             write_bytes(self._kept, document(self._known_offer), secret=True, replace=True)
+            if isinstance(self._peers, RelayedClient):
+                write_bytes(self._relay, self._peers.relay.encode(), secret=True, replace=True)
         try:
             return invitation.join(value, ledger=ledger, store=self._file, note=note, clamp=clamp)
         finally:
@@ -190,14 +196,29 @@ class Visit:
     async def bulletin(self, *, patience: float) -> VerifiedBulletin:
         """Wait for the bulletin, and check that the board shows the same to everybody."""
         await self._know_terms()
-        return await patiently(self._bulletin, patience, growth=1.3)
+        view = self._view()
+        return await patiently(lambda: self._shown(view.bulletin), patience, growth=1.3)
 
-    async def collect(self, *, ledger: Budget | None = None, patience: float = 600.0) -> Answer:
+    async def collect(
+        self,
+        *,
+        ledger: Budget | None = None,
+        patience: float = 600.0,
+        retrieval: Retrieval = by_size,
+    ) -> Answer:
         """Wait for the round's answers and open yours.
 
         The ledger is told if the round hid your report among fewer people than it promised.
         """
-        return self.open(await self.bulletin(patience=patience), ledger=ledger)
+        await self._know_terms()
+        view, ticket = self._view(), self.ticket
+        shown = await patiently(
+            lambda: self._shown(lambda: retrieval(view, ticket)), patience, growth=1.3
+        )
+        if isinstance(shown, VerifiedBulletin):
+            return self.open(shown, ledger=ledger)
+        client.settle(ticket, shown.heading, ledger=ledger)
+        return client.open_entry(ticket, shown.entry)
 
     def open(self, bulletin: VerifiedBulletin, *, ledger: Budget | None = None) -> Answer:
         """Open your answer on the bulletin."""
@@ -232,10 +253,12 @@ class Visit:
             ) from None
 
     async def read(self) -> Inbox:
-        """Fetch all letters of the round and read those to you; each is read once."""
+        """Fetch the letters, all of the round or through a relay yours, and read those to you."""
         await self._know_terms()
         await self._view().follow()
         feed = self.feed
+        if isinstance(self._peers, RelayedClient):  # it hides whose letters are asked for
+            feed = self._letters_at(f"/letters/{self.ticket.keys.address.hex()}")
         await feed.update()
         inbox = client.read(self.ticket, feed.postings[self._letters :], self.round)
         self.keep(inbox.ticket)
@@ -246,13 +269,16 @@ class Visit:
     def feed(self) -> LettersFeed:
         """The letters of the round; give several visits the same one to fetch them once."""
         if self._feed is None:
-            where, size = f"{self._at_board}/letters", posting_size(self.round)
-            self._feed = LettersFeed(where, size=size, peers=self._peers)
+            self._feed = self._letters_at("/letters")
         return self._feed
 
     @feed.setter
     def feed(self, shared: LettersFeed) -> None:
         self._feed = shared
+
+    def _letters_at(self, path: str) -> LettersFeed:
+        size = posting_size(self.round)
+        return LettersFeed(self._at_board + path, size=size, peers=self._peers)
 
     # -- what the visit knows
 
@@ -281,6 +307,12 @@ class Visit:
         self._offer = self._offer or self._stored_offer()
         if self._offer is None:
             await self.offer(patience=30.0)
+        self._level()
+
+    def _level(self) -> None:
+        """Have all messages of the round through a relay at the size that its terms need."""
+        if isinstance(self._peers, RelayedClient):
+            self._peers.level(len(msgspec.json.encode(self._known_offer)))
 
     def _stored_offer(self) -> Offer | None:
         """Read what was kept beside the ticket; without a ticket it is of no round."""
@@ -293,18 +325,15 @@ class Visit:
         url = self._known_offer.board
         return BoardView(url, round_=self.round, path=self.path, peers=self._peers)
 
-    async def _bulletin(self) -> VerifiedBulletin:
+    async def _shown(self, fetch: Callable[[], Awaitable[_T]]) -> _T:
+        """Fetch what the board has once the round is answered, or say that it is not."""
         away = ""
         try:
-            raw = await self._peers.get(f"{self._at_board}/bulletin", most=BULK)
-            bulletin = await asyncio.to_thread(verify_bulletin, raw, self.round)
-            await self._view().check_bulletin(bulletin)
+            return await fetch()
         except Absent:
             await self._check_alive()
         except Unavailable as error:
             away = f" ({error})"
-        else:
-            return bulletin
         raise Unavailable(f"the round is not answered yet{away}: your ticket waits, try later")
 
     async def _check_alive(self) -> None:

@@ -20,6 +20,7 @@ from coatcheck.protocol.terms import read_terms
 from coatcheck.services import faults
 from coatcheck.services.http.connections import Wire
 from coatcheck.services.http.deliveries import delivery
+from coatcheck.services.http.gateway import GATEWAY, Gateway
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.http.routes import ROUND, Digest, Header, Nothing, Reply, Route
 from coatcheck.services.rounds import RoundService
@@ -70,6 +71,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
     def __init__(self, settings: ShufflerSettings, store: ShufflerStore | None = None) -> None:
         super().__init__(settings, store)
         self._unclean = True
+        self.gateway = Gateway(self.keyring, clock=self.clock, period=settings.gateway_period)
         self.intake = Intake(self)
         self.commits = self.intake.commits
         self.loops += [self.commits.run]
@@ -248,13 +250,15 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
             gives=Reply,
             status=201,
             reads=(_TOKEN,),
+            relayed=True,
             problems=(403, 409, 425, 429, 507),
         ),
         Route("GET", "/rounds", list_rounds, problems=(503,)),
         Route("POST", "/rounds", sign, problems=(403, 409, 507)),
-        Route("GET", ROUND, offer),
+        Route("GET", ROUND, offer, relayed=True),
         Route("PUT", ROUND, open_round, problems=(403, 409, 507)),
         delivery(f"{ROUND}/batch", batch),
         Route("POST", f"{ROUND}/abandonment", abandon, operator=True, problems=(409, 507)),
         Route("POST", f"{ROUND}/closing", close, operator=True, problems=(409, 507)),
+        *GATEWAY,
     )

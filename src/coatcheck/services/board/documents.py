@@ -1,0 +1,67 @@
+"""What the board's routes take and give, and what of the log may be seen."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from msgspec import Meta, Struct
+
+Group = Annotated[int, Meta(ge=0, lt=16)]
+Address = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
+Number = Annotated[int, Meta(ge=0, le=2**40)]
+
+
+class RoundStatus(Struct, frozen=True):
+    """What the board has of a round."""
+
+    round: str
+    digest: str
+    shown: bool
+    letters: int
+
+
+class Entry(Struct, frozen=True):
+    """One entry of a bulletin with all that proves it; bytes in base64, paths in one piece.
+
+    Attributes:
+        place: the entry's place in the bulletin's tree.
+        path: from the entry to the root in the heading.
+        heading: the bulletin's signed head.
+        log_place: the heading's place in the board's log.
+        log_path: from the heading to the root in the checkpoint.
+        checkpoint: the board's signed word.
+    """
+
+    entry: bytes
+    place: int
+    path: bytes
+    heading: bytes
+    log_place: int
+    log_path: bytes
+    checkpoint: bytes
+
+
+class Proof(Struct, frozen=True):
+    """Hashes that prove something about the log."""
+
+    path: list[str]
+
+
+class Posted(Struct, frozen=True):
+    """Where in the log a letter is shown; of several letters, the first."""
+
+    place: int
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What may be seen: everything on the disk.
+
+    Attributes:
+        size: how many things were shown.
+        checkpoint: the board's signature over them.
+        letters: how many letters each round has, for those with a bulletin.
+    """
+
+    size: int
+    checkpoint: bytes
+    letters: dict[bytes, int]

@@ -1,0 +1,192 @@
+"""Everything through a relay: requests sealed to the roles' gateways, and never one sent directly.
+
+Has the face of `HttpClient`, so that a visit cannot tell them apart, and holds a connection to the
+relay only. The relay hands out the gateways' keys; the roles' signatures on them count. SPEC
+section 17.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from coatcheck.errors import Misuse, Refused, Unavailable
+from coatcheck.protocol.binary_http import Request, Response
+from coatcheck.protocol.oblivious import (
+    KEYS_MEDIA,
+    OVERHEAD,
+    REQUEST_MEDIA,
+    SIZES,
+    GatewayConfig,
+    SealedRequest,
+    message_size,
+    read_keys,
+    seal_request,
+)
+from coatcheck.protocol.trust import Trust
+from coatcheck.services.http.client import DOCUMENT, Answered, HttpClient, taken
+from coatcheck.services.http.gateway import PADDING, SignedKeys
+from coatcheck.services.http.origins import Origin, apart, origin_of
+from coatcheck.services.http.problems import OHTTP_KEY
+from coatcheck.services.http.routes import JSON
+
+_HEADERS: Final = 256
+"""Bytes that what surrounds a content may take."""
+_LEVELS: Final = 3
+"""How many sizes messages are leveled to; longer ones have their own."""
+PIECE: Final = SIZES[3] - _HEADERS
+"""Bytes of a piece of a bulletin, so that with its headers it has one size of the ladder."""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """A gateway's keys, and when they end by this machine's clock."""
+
+    config: GatewayConfig
+    until: int
+
+
+class RelayedClient:
+    """Asks roles through a relay.
+
+    *Guarantee:* connects to the relay and to nobody else, whatever fails.
+
+    Attributes:
+        relay: the relay's address.
+        first: the address of the round, which is at a shuffler; every other role is a board.
+    """
+
+    def __init__(
+        self,
+        relay: str,
+        *,
+        first: str,
+        trusted: Trust,
+        http: HttpClient | None = None,
+        ca: str = "",
+    ) -> None:
+        self.relay = origin_of(relay).url
+        if relay.rstrip("/") != self.relay:
+            raise Misuse(f"{relay!r} is no relay: give https://HOST[:PORT] without a path")
+        self._shuffler = origin_of(first)
+        self._trusted = trusted
+        self._http = http or HttpClient(ca=ca)
+        self._known: dict[Origin, _Known] = {}
+        self._least = SIZES[0]
+
+    def level(self, size: int) -> None:
+        """Give every message from now on the size that one of so many bytes needs."""
+        fitting = [rung for rung in SIZES[:_LEVELS] if size + _HEADERS <= rung]
+        self._least = fitting[0] if fitting else SIZES[_LEVELS - 1]
+
+    async def get(self, url: str, *, most: int = DOCUMENT) -> bytes:
+        """Fetch a document of at most so many bytes; a long one comes in pieces of one size."""
+        if most <= DOCUMENT:
+            return self._taken(url, await self._exchange("GET", url))
+        return await self._whole(url, most)
+
+    async def send(
+        self,
+        url: str,
+        body: bytes,
+        *,
+        headers: Mapping[str, str] | None = None,
+        method: str = "POST",
+    ) -> bytes:
+        """Send a body, JSON unless the headers say otherwise, and return the answer."""
+        lines = headers or {"content-type": JSON}
+        return self._taken(url, await self._exchange(method, url, body, headers=lines))
+
+    async def close(self) -> None:
+        """Close the connection to the relay."""
+        await self._http.close()
+
+    async def _whole(self, url: str, most: int) -> bytes:
+        found = bytearray()
+        while True:
+            wanted = {"range": f"bytes={len(found)}-{len(found) + PIECE - 1}"}
+            answer = await self._exchange("GET", url, headers=wanted)
+            place = dict(answer.headers).get(b"content-range", b"").rpartition(b"/")[2]
+            found += self._taken(url, answer)
+            if answer.status != 206 or not place.isdigit() or len(found) >= int(place):
+                return bytes(found)
+            if int(place) > most:
+                raise Refused(f"{url} answers with more than {most} bytes: it is not read")
+
+    @staticmethod
+    def _taken(url: str, answer: Response) -> bytes:
+        return taken(url, Answered(answer.status, {}, answer.content))
+
+    async def _exchange(
+        self,
+        method: str,
+        url: str,
+        body: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        """Ask once; if the gateway has other keys by now, once more with those."""
+        origin = origin_of(url)
+        told = {**(headers or {}), PADDING: str(self._least)}
+        lines = tuple((name.encode(), value.encode()) for name, value in told.items())
+        path = url[len(origin.url) :].encode()
+        host = (origin.scheme.encode(), origin.authority.encode())
+        text = Request(method.encode(), *host, path or b"/", lines, body).encode()
+        least = self._least - OVERHEAD
+        text = text.ljust(message_size(max(len(text), least), overhead=OVERHEAD), b"\0")
+        answer, sealed = await self._passed(origin, text)
+        if _is_about_keys(answer):
+            # The gateway opened nothing, so that asking again is no repetition.
+            self._known.pop(origin, None)
+            answer, sealed = await self._passed(origin, text)
+        if _is_about_keys(answer):
+            raise Unavailable(f"the relay has no current keys of {origin.host}: try later")
+        return Response.decode(sealed.open(taken(self.relay, answer)))
+
+    async def _passed(self, origin: Origin, text: bytes) -> tuple[Answered, SealedRequest]:
+        config = await self._config(origin)
+        sealed = seal_request(text, config)
+        answer = await self._at_relay("POST", origin, sealed.raw, {"content-type": REQUEST_MEDIA})
+        return answer, sealed
+
+    async def _config(self, origin: Origin) -> GatewayConfig:
+        known = self._known.get(origin)
+        if known is None or known.until <= time.time():
+            apart(self.relay, origin.url)
+            answer = await self._at_relay("GET", origin, b"", {"accept": KEYS_MEDIA})
+            signed = SignedKeys.read(taken(self.relay, answer), answer.headers)
+            self._check(signed, origin)
+            known = self._known[origin] = _Known(read_keys(signed.keys), signed.until)
+        return known.config
+
+    def _check(self, signed: SignedKeys, origin: Origin) -> None:
+        """Refuse keys that the role did not sign, or that are of yesterday."""
+        known = frozenset[bytes]().union(
+            *(self._trusted.shufflers if origin == self._shuffler else [self._trusted.board])
+        )
+        if not any(signed.is_signed_by(key) for key in known | self._trusted.anywhere):
+            raise Refused(
+                f"the relay's keys for {origin.host} are signed by nobody you trust in that role:"
+                " nothing was sent"
+            )
+        if signed.until <= time.time():
+            raise Unavailable(f"the relay's keys for {origin.host} are of yesterday: try later")
+
+    async def _at_relay(
+        self, method: str, origin: Origin, body: bytes, headers: dict[str, str]
+    ) -> Answered:
+        url = f"{self.relay}/gateways/{origin.authority}"
+        try:
+            return await self._http.exchange(method, url, body, headers=headers, most=SIZES[-1])
+        except Unavailable as away:
+            raise Unavailable(f"{away}; nothing is sent around the relay") from None
+
+
+def _is_about_keys(answer: Answered) -> bool:
+    return answer.status == 400 and OHTTP_KEY.encode() in answer.body
+
+
+def kept_relay(path: Path) -> str:
+    """Read the relay of an earlier visit with the same ticket, if there was one."""
+    return path.read_text(encoding="ascii") if path.exists() else ""

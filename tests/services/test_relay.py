@@ -1,0 +1,432 @@
+"""The gateway and the relay one by one: keys that change, and one answer to each fault."""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coatcheck.errors import Misuse, Refused, Unavailable
+from coatcheck.protocol.binary_http import Request, Response
+from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.oblivious import (
+    GATEWAY_PATH,
+    OVERHEAD,
+    REQUEST_MEDIA,
+    RESPONSE_MEDIA,
+    SIZES,
+    SealedRequest,
+    message_size,
+    read_keys,
+    seal_request,
+)
+from coatcheck.protocol.suites import CLASSICAL
+from coatcheck.protocol.trust import Trust
+from coatcheck.services.board.service import BoardService
+from coatcheck.services.clock import Clock
+from coatcheck.services.cluster import Cluster
+from coatcheck.services.http.app import App
+from coatcheck.services.http.client import Answered
+from coatcheck.services.http.gateway import SignedKeys
+from coatcheck.services.http.origins import Origin, apart, origin_of
+from coatcheck.services.http.problems import OHTTP_KEY
+from coatcheck.services.person.relayed import RelayedClient
+from coatcheck.services.relay.service import RelayService
+from coatcheck.services.settings import BoardSettings, RelaySettings, read_settings
+
+BOARD = "http://127.0.0.1:7"
+SEALED = {"content-type": REQUEST_MEDIA}
+
+
+async def ask(
+    app: App[Any], method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+) -> Answered:
+    """Ask an application without a socket."""
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    lines = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": lines}
+    await app(scope, receive, send)
+    said = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return Answered(sent[0]["status"], said, sent[1]["body"])
+
+
+class Scene:
+    """A board, and a relay whose connections lead to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.local = Cluster(folder, relay=True, stores={"board": "memory:"})
+        self.now = 1_000_000.0
+        clock = Clock(wall=lambda: self.now, steady=lambda: self.now)
+        settings = read_settings(folder / "board.toml", role="board", kind=BoardSettings)
+        self.board = BoardService(settings)
+        self.board.clock = self.board.gateway._clock = clock
+        self.relay = RelayService(RelaySettings(name="relay", gateways=(BOARD,)))
+        self.relay._pipes = self  # type: ignore[assignment] # all that the relay asks of it
+        self.fetched: list[str] = []
+        self.away = False
+        self.answer: Answered | None = None
+
+    async def exchange(
+        self, method: str, origin: Origin, path: str, body: bytes, *, headers: dict[str, str]
+    ) -> Answered:
+        """Answer the relay as the board does."""
+        self.fetched.append(method)
+        if self.away:
+            raise Unavailable("away")
+        assert origin.url == BOARD
+        assert set(headers) <= {"content-type", "accept"}
+        return self.answer or await ask(self.board, method, path, body, headers)
+
+    async def close(self) -> None:
+        """Hold nothing."""
+
+    async def keys(self) -> SignedKeys:
+        """Fetch the board's keys directly."""
+        found = await ask(self.board, "GET", GATEWAY_PATH)
+        return SignedKeys.read(found.body, found.headers)
+
+    async def sealed(self, request: Request) -> SealedRequest:
+        """Seal a request to the board."""
+        text = request.encode(message_size(len(request.encode()), overhead=OVERHEAD))
+        return seal_request(text, read_keys((await self.keys()).keys))
+
+    async def inside(self, request: Request) -> Response:
+        """Ask the board through its gateway."""
+        sealed = await self.sealed(request)
+        found = await ask(self.board, "POST", GATEWAY_PATH, sealed.raw, SEALED)
+        assert (found.status, found.headers["content-type"]) == (200, RESPONSE_MEDIA)
+        assert len(found.body) in SIZES
+        return Response.decode(sealed.open(found.body))
+
+
+@pytest.fixture
+def scene(tmp_path: Path) -> Iterator[Scene]:
+    """A fresh scene."""
+    made = Scene(tmp_path)
+    yield made
+    made.board.store.close()
+
+
+def get(path: bytes, *headers: tuple[bytes, bytes]) -> Request:
+    """Write a request."""
+    return Request(b"GET", b"https", b"board.example", path, headers)
+
+
+def run(work: Callable[[], Awaitable[None]]) -> None:
+    """Run to the end."""
+
+    async def whole() -> None:
+        await work()
+
+    asyncio.run(whole())
+
+
+def test_what_is_wrong_inside_is_told_inside(scene: Scene) -> None:
+    """Unknown and private addresses, no HTTP, Expect: all are sealed answers with their status."""
+    token = (scene.local.folder / "admin.token").read_bytes()
+    digest = b"0" * 64
+    cases = [
+        (get(b"/nowhere"), 404),
+        (get(b"/metrics"), 404),
+        (get(b"/rounds", (b"authorization", b"Bearer " + token)), 404),
+        (Request(b"PUT", b"https", b"x", b"/rounds/" + digest, (), b"{}"), 404),
+        (Request(b"POST", b"https", b"x", b"/rounds/" + digest + b"/bulletin"), 404),
+        (Request(b"DELETE", b"https", b"x", b"/checkpoint"), 405),
+        (get(b"/checkpoint"), 503),  # nobody leads here
+        (get(b"/checkpoint", (b"expect", b"100-continue")), 400),
+        (get(b"/rounds/" + digest + b"/heading"), 503),
+        (get(GATEWAY_PATH.encode()), 404),
+    ]
+
+    async def whole() -> None:
+        for request, status in cases:
+            found = await scene.inside(request)
+            assert found.status == status, request
+            assert json.loads(found.content)["status"] == status
+        text = seal_request(
+            b"\x07 no request".ljust(4000, b"\0"), read_keys((await scene.keys()).keys)
+        )
+        answer = await ask(scene.board, "POST", GATEWAY_PATH, text.raw, SEALED)
+        assert Response.decode(text.open(answer.body)).status == 400
+
+    run(whole)
+
+
+def test_what_does_not_open_has_one_answer(scene: Scene) -> None:
+    """An unknown key, altered bytes: the same problem; too short or long: bare refusals."""
+
+    async def whole() -> None:
+        good = (await scene.sealed(get(b"/checkpoint"))).raw
+        wrong = [
+            bytes((good[0] ^ 1,)) + good[1:],
+            good[:-1] + bytes((good[-1] ^ 1,)),
+            good[:6] + b"\x03" + good[7:],
+            good[:7] + bytes(32) + good[39:],
+        ]
+        told = [await ask(scene.board, "POST", GATEWAY_PATH, raw, SEALED) for raw in wrong]
+        assert {one.status for one in told} == {400}
+        assert {json.loads(one.body)["type"] for one in told} == {OHTTP_KEY}
+        assert len({one.body for one in told}) == 1
+        for raw, status in ((good[:50], 400), (b"", 400), (bytes(SIZES[-1] + 1), 413)):
+            found = await ask(scene.board, "POST", GATEWAY_PATH, raw, SEALED)
+            assert found.status == status
+        plain = await ask(scene.board, "POST", GATEWAY_PATH, good, {"content-type": "text/plain"})
+        assert plain.status == 400
+
+    run(whole)
+
+
+def test_keys_change_and_the_one_before_serves_as_long_again(scene: Scene) -> None:
+    """After a period a new key is shown; after two the old one opens nothing."""
+    period = scene.board.settings.gateway_period
+
+    async def status(sealed: SealedRequest) -> int:
+        return (await ask(scene.board, "POST", GATEWAY_PATH, sealed.raw, SEALED)).status
+
+    async def whole() -> None:
+        first = await scene.keys()
+        assert await scene.keys() == first
+        old = await scene.sealed(get(b"/checkpoint"))
+        scene.now += period
+        second = await scene.keys()
+        assert second.keys != first.keys
+        assert first.until <= second.until
+        new = await scene.sealed(get(b"/checkpoint"))
+        assert [await status(one) for one in (old, new)] == [200, 200]
+        scene.now += period
+        assert [await status(one) for one in (old, new)] == [400, 200]
+        scene.now += 5 * period
+        assert [await status(one) for one in (old, new)] == [400, 400]
+
+    run(whole)
+
+
+def test_the_role_signs_its_keys_with_every_key_it_has(scene: Scene) -> None:
+    """Whoever knows one of the role's keys can check them; altered ones are signed by nobody."""
+
+    async def whole() -> None:
+        signed = await scene.keys()
+        mine = scene.board.keyring.current.signing.public_raw
+        assert signed.is_signed_by(mine)
+        assert not SignedKeys(signed.keys, signed.until + 1, signed.signatures).is_signed_by(mine)
+        stranger = KeyPairs(CLASSICAL, bytes(32)).signing.public_raw
+        assert not signed.is_signed_by(stranger)
+
+    run(whole)
+
+
+def test_a_long_answer_is_asked_for_in_parts(scene: Scene) -> None:
+    """A range of an answer comes back as such; one outside is refused."""
+
+    async def whole() -> None:
+        await scene.board.leadership.renew()
+        path = b"/checkpoint"
+        complete = (await scene.inside(get(path))).content
+        part = await scene.inside(get(path, (b"range", b"bytes=10-19")))
+        assert (part.status, part.content) == (206, complete[10:20])
+        assert dict(part.headers)[b"content-range"] == b"bytes 10-19/%d" % len(complete)
+        rest = await scene.inside(get(path, (b"range", b"bytes=100-999")))
+        assert rest.content == complete[100:]
+        assert (await scene.inside(get(path, (b"range", b"bytes=500-600")))).status == 422
+        await scene.board.leadership.end()
+
+    run(whole)
+
+
+def test_a_client_levels_the_sizes_of_a_round(scene: Scene) -> None:
+    """Requests and answers have the size that the longest document of the round needs."""
+    sizes: list[tuple[int, int]] = []
+
+    class Measured(Relayed):
+        async def exchange(self, method: str, url: str, body: bytes = b"", **more: Any) -> Answered:
+            answer = await super().exchange(method, url, body, **more)
+            sizes.append((len(body), len(answer.body)))
+            return answer
+
+    async def whole() -> None:
+        await scene.board.leadership.renew()
+        key = scene.board.keyring.current.signing.public_raw
+        person = Measured(scene, Trust(board=frozenset((key,))))
+        scene.now = time.time()
+        for size in (100, 3_000, 4_000, 10_000, 500_000):
+            person.client.level(size)
+            await person.client.get(f"{BOARD}/checkpoint")
+        await scene.board.leadership.end()
+
+    run(whole)
+    assert sizes[1:] == [(SIZES[n], SIZES[n]) for n in (0, 0, 1, 1, 2)]
+
+
+def test_the_relay_has_one_answer_for_each_fault(scene: Scene) -> None:
+    """Unknown gateways, other media, bodies too long, gateways away or strange: nothing is told."""
+    where = "/gateways/127.0.0.1:7"
+
+    async def whole() -> None:
+        good = (await scene.sealed(get(b"/checkpoint"))).raw
+        assert (await ask(scene.relay, "POST", where, good, SEALED)).status == 200
+        cases = [
+            ("/gateways/127.0.0.1:8", good, SEALED, 404),
+            ("/gateways/UPPER", good, SEALED, 422),
+            (where, good, {"content-type": "text/plain"}, 400),
+            (where, bytes(SIZES[-1] + 1), SEALED, 413),
+            (where, b"short", SEALED, 400),
+            (where, good[:-1], SEALED, 400),
+        ]
+        for path, body, headers, status in cases:
+            found = await ask(scene.relay, "POST", path, body, headers)
+            assert found.status == status, path
+        for strange in (
+            Answered(200, {"content-type": "text/html"}, b"hello"),
+            Answered(302, {"location": "http://elsewhere"}, b""),
+            Answered(500, {}, b"secret words"),
+        ):
+            scene.answer = strange
+            found = await ask(scene.relay, "POST", where, good, SEALED)
+            assert found.status == 503
+            assert strange.body not in found.body or not strange.body
+        scene.away = True
+        assert (await ask(scene.relay, "POST", where, good, SEALED)).status == 503
+        scene.relay.settings = RelaySettings(name="relay", gateways=(BOARD,), waiting=1)
+        scene.relay._under_way = 1
+        assert (await ask(scene.relay, "POST", where, good, SEALED)).status == 429
+
+    run(whole)
+
+
+def test_the_relay_gives_everybody_the_same_keys(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It fetches them once, and again when the gateway says that it has others."""
+    now = [50.0]
+    monkeypatch.setattr("coatcheck.services.relay.service.time.monotonic", lambda: now[0])
+    where = "/gateways/127.0.0.1:7"
+
+    async def whole() -> None:
+        lists = [await ask(scene.relay, "GET", where) for _ in range(3)]
+        assert len({one.body for one in lists}) == 1
+        assert scene.fetched == ["GET"]
+        old = await scene.sealed(get(b"/checkpoint"))
+        scene.now += 3 * scene.board.settings.gateway_period
+        now[0] += 30
+        assert (await ask(scene.relay, "GET", where)).body == lists[0].body
+        assert (await ask(scene.relay, "POST", where, old.raw, SEALED)).status == 400
+        assert (await ask(scene.relay, "GET", where)).body != lists[0].body
+        scene.away = True
+        now[0] += 1_000
+        assert (await ask(scene.relay, "GET", where)).status == 503
+
+    run(whole)
+
+
+class Relayed:
+    """A person's client whose relay is the scene's."""
+
+    def __init__(self, scene: Scene, trusted: Trust) -> None:
+        self.scene = scene
+        self.asked: list[str] = []
+        self.client = RelayedClient(
+            "http://127.0.0.1:9",
+            first="http://127.0.0.1:6/rounds/0",
+            trusted=trusted,
+            http=self,  # type: ignore[arg-type] # all that the client asks of it
+        )
+
+    async def exchange(self, method: str, url: str, body: bytes = b"", **more: Any) -> Answered:
+        """Pass on to the relay."""
+        self.asked.append(url)
+        path = url.removeprefix("http://127.0.0.1:9")
+        return await ask(self.scene.relay, method, path, body, more["headers"])
+
+
+def test_a_client_takes_keys_of_the_right_role_only(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that nobody trusted signed, or the wrong role, are refused before anything is sent."""
+    monkeypatch.setattr("coatcheck.services.person.relayed.time.time", lambda: scene.now)
+    key = scene.board.keyring.current.signing.public_raw
+    url = f"{BOARD}/checkpoint"
+
+    async def whole() -> None:
+        await scene.board.leadership.renew()
+        person = Relayed(scene, Trust(board=frozenset((key,))))
+        assert await person.client.get(url) == scene.board.seen.checkpoint
+        for trusted in (
+            Trust(),
+            Trust(server=frozenset((key,))),
+            Trust(shufflers=(frozenset((key,)),)),
+        ):
+            person = Relayed(scene, trusted)
+            with pytest.raises(Refused, match="nothing was sent"):
+                await person.client.get(url)
+            assert len(person.asked) == 1
+        # Keys change under a client: it fetches them again, and asks once more.
+        person = Relayed(scene, Trust(board=frozenset((key,))))
+        assert await person.client.get(url)
+        scene.now += 1.5 * scene.board.settings.gateway_period
+        scene.relay._kept.clear()
+        scene.board.gateway._keys.clear()
+        assert await person.client.get(url)
+        # A relay that hands out yesterday's keys for ever is told as such.
+        scene.now += 5 * scene.board.settings.gateway_period
+        with pytest.raises(Unavailable, match="yesterday"):
+            await person.client.get(url)
+        assert all(one.startswith("http://127.0.0.1:9/gateways/") for one in person.asked)
+        await scene.board.leadership.end()
+
+    run(whole)
+
+
+@pytest.mark.parametrize(
+    ("relay", "role", "together"),
+    [
+        ("https://relay.a.org", "https://board.a.org", True),
+        ("https://a.org", "https://board.a.org:8443", True),
+        ("https://relay.a.co.uk", "https://board.a.co.uk", True),
+        ("https://a.co.uk", "https://b.co.uk", False),
+        ("https://relay.org", "https://board.org", False),
+        ("https://relay.b.org", "https://board.a.org", False),
+        ("https://10.0.0.1", "https://10.0.0.1:8443", True),
+        ("https://10.0.0.1", "https://10.0.0.2", False),
+        ("http://127.0.0.1:1", "http://127.0.0.1:2", False),
+        ("http://localhost", "http://localhost", False),
+    ],
+)
+def test_a_relay_serves_no_role_of_its_own_operator(
+    relay: str, role: str, *, together: bool
+) -> None:
+    """By domain, at the relay's start and at the client."""
+    if not together:
+        apart(relay, role)
+        RelayService(RelaySettings(name="relay", url=relay, gateways=(role,)))
+        return
+    with pytest.raises(Misuse, match="one operator"):
+        RelayService(RelaySettings(name="relay", url=relay, gateways=(role,)))
+
+    async def whole() -> None:
+        client = RelayedClient(relay, first=role, trusted=Trust())
+        with pytest.raises(Misuse, match="one operator"):
+            await client.get(f"{role}/checkpoint")
+        await client.close()
+
+    run(whole)
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "ftp://a", "http://", "http://a:b", "http://u@a"])
+def test_an_address_that_is_none_gets_a_sentence(url: str) -> None:
+    """One sentence says what to give."""
+    with pytest.raises(Misuse, match="give https://HOST"):
+        origin_of(url)
+    with pytest.raises(Misuse, match="give https://HOST"):
+        RelayedClient(url, first=BOARD, trusted=Trust())
+    with pytest.raises(Misuse, match="without a path"):
+        RelayedClient("https://a/b", first=BOARD, trusted=Trust())
