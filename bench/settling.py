@@ -22,7 +22,8 @@ from coatcheck.domains import Box, Floats
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.planning import Recommendation
 from coatcheck.protocol.steps import cell_of
-from coatcheck.simulation.quality import distances, one_partner
+from coatcheck.randomizers.choice import misses
+from coatcheck.simulation.quality import one_partner
 from coatcheck.simulation.settling import ASKS, settle, usual_cell
 from coatcheck.simulation.trial import make_task, plan_groups
 from coatcheck.tasks import References, Task
@@ -170,7 +171,7 @@ def _lists(task: Task, reports: Sequence[Floats]) -> list[list[list[int]]]:
 
 def _apart(pairs: Pairs, few: Floats, many: Floats, box: Box) -> Floats:
     one, other = np.array(pairs).T
-    return distances(few[one], many[other], box)
+    return misses(box, few[one], many[other])
 
 
 def _near(pairs: Pairs, few: Floats, many: Floats, box: Box, radius: float) -> float:

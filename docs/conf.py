@@ -26,6 +26,7 @@ from coatcheck.services.http.routes import Route  # noqa: E402 - after the path
 from coatcheck.services.relay.service import RelayService  # noqa: E402 - after the path
 from coatcheck.services.server.service import ServerService  # noqa: E402 - after the path
 from coatcheck.services.shuffler.service import ShufflerService  # noqa: E402 - after the path
+from coatcheck.services.witness.service import WitnessService  # noqa: E402 - after the path
 
 project = "coatcheck"
 author = "The coatcheck authors"
@@ -116,6 +117,7 @@ def _http() -> str:
         "server": ServerService.table,
         "board": BoardService.table,
         "relay": RelayService.table,
+        "witness": WitnessService.table,
         "every service": COMMON,
     }
     for role, routes in tables.items():

@@ -231,10 +231,10 @@ def test_fuzz_of_six_hundred_cases() -> None:
 
 
 STEPS: dict[str, tuple[Law, list[int]]] = {
-    "any": (AnyLdp(epsilon=4.0), [20, 9, 8, 9]),
-    "square": (minkowski(4.0, radius=0.37, dimension=2), [17, 10, 8, 9]),
-    "grid": (grid(3.0, cells=16), [12, 9, 7, 9]),
-    "coin": (OwnCoin(law=minkowski(4.0, radius=0.37, dimension=2), rate=0.3), [12, 9, 7, 9]),
+    "any": (AnyLdp(epsilon=4.0), [9, 8, 9]),
+    "square": (minkowski(4.0, radius=0.37, dimension=2), [10, 8, 9]),
+    "grid": (grid(3.0, cells=16), [9, 7, 9]),
+    "coin": (OwnCoin(law=minkowski(4.0, radius=0.37, dimension=2), rate=0.3), [9, 7, 9]),
 }
 
 
@@ -246,21 +246,21 @@ def test_an_epsilon_is_found_in_few_steps(name: str, monkeypatch: pytest.MonkeyP
     """
     looks = counted(monkeypatch)
     law, most = STEPS[name]
-    for crowd, steps in zip((20, 1000, 1001, 100_000), most, strict=True):
+    for crowd, steps in zip((1000, 1001, 100_000), most, strict=True):
         looks.clear()
         amplify(law, crowd=crowd, delta=0.01 / crowd)
         assert len(looks) <= steps + 1
 
 
 @pytest.mark.parametrize(
-    ("name", "most"), [("any", [12, 10, 9]), ("minkowski", [12, 12, 11]), ("grid", [14, 12, 11])]
+    ("name", "most"), [("any", [10, 9]), ("minkowski", [12, 11]), ("grid", [12, 11])]
 )
 def test_a_local_epsilon_is_found_in_few_steps(
     name: str, most: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same of the search in the other direction."""
     looks = counted(monkeypatch)
-    for crowd, steps in zip((20, 1000, 100_000), most, strict=True):
+    for crowd, steps in zip((1000, 100_000), most, strict=True):
         looks.clear()
         calibrate(MAKERS[name], epsilon=1.0, crowd=crowd, delta=0.01 / crowd)
         assert len(looks) <= steps + 1

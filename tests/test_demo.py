@@ -15,7 +15,7 @@ import pytest
 
 from coatcheck.demo import city, gradients
 from coatcheck.demo.scenarios import make_scenario
-from coatcheck.simulation.quality import distances
+from coatcheck.randomizers.choice import misses
 
 SOURCE = Path(__file__).parents[1] / "src"
 PATIENCE = 600.0
@@ -116,7 +116,7 @@ def test_both_heroes_of_the_taxi_demo_say_the_same(tmp_path: Path) -> None:
     assert ada["partners"] == [bo["address"]]
     assert bo["partners"] == [ada["address"]]
     assert ada["distances_m"] == bo["distances_m"]
-    apart = distances(np.array([ada["kept"]]), np.array([bo["kept"]]), city.CITY)
+    apart = misses(city.CITY, np.array([ada["kept"]]), np.array([bo["kept"]]))
     assert ada["distances_m"] == pytest.approx(apart.tolist())
     assert ada["wrote_letters"] == bo["got_letters"] == ["by the blue door"]
     assert bo["wrote_letters"] == ada["got_letters"] == ["two minutes, a green car"]

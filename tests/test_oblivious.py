@@ -1,10 +1,6 @@
 """Binary HTTP and Oblivious HTTP: the RFCs' bytes, round trips, sizes, and broken messages."""
 
 import contextlib
-import json
-import os
-from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -22,9 +18,8 @@ from coatcheck.protocol.oblivious import (
     seal_request,
     write_keys,
 )
+from published import published
 
-BESIDE = Path(__file__).parents[2] / "shared/data"
-OFFICIAL = Path(os.environ.get("COATCHECK_DATA", BESIDE)).parent / "research/vectors"
 FIELDS = st.lists(
     st.tuples(
         st.from_regex(rb"\A[!#$%&'*+.^_`|~0-9a-z-]{1,20}\Z"),
@@ -34,18 +29,9 @@ FIELDS = st.lists(
 ).map(tuple)
 
 
-def official(name: str) -> Any:
-    """Read published vectors, which lie beside the repository."""
-    path = OFFICIAL / name
-    if path.exists():
-        return json.loads(path.read_text(encoding="utf-8"))
-    message = f"no published vectors at {path}"
-    return (pytest.fail if os.environ.get("CI") else pytest.skip)(message)
-
-
 def test_the_exchange_of_rfc_9458_is_the_same_to_the_byte() -> None:
     """Appendix A: keys, request and response, sealed and opened."""
-    given_ = official("rfc9458-appendix-a.json")
+    given_ = published("rfc9458-appendix-a.json")
     raw = {
         name: bytes.fromhex(v)
         for name, v in given_.items()
@@ -65,7 +51,7 @@ def test_the_exchange_of_rfc_9458_is_the_same_to_the_byte() -> None:
 
 def test_the_examples_of_rfc_9292_read_as_they_say() -> None:
     """Known length reads and writes to the same bytes; indeterminate length is refused."""
-    for one in official("rfc9292-examples.json")["vectors"]:
+    for one in published("rfc9292-examples.json")["vectors"]:
         raw = bytes.fromhex(one["hex"])
         kind = Request if "method" in one else Response
         if raw[0] > 1:

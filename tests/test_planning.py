@@ -154,7 +154,7 @@ def test_a_plan_that_tells_nothing_says_so() -> None:
     found = plan({"all": Group(SQUARE, 50)}, epsilon=0.05, delta=1e-6, goal="worst")["all"]
     assert not found.best.worth_a_report
     assert found.best.guarantee.epsilon == 0
-    assert found.best.error == found.blind == pytest.approx(math.sqrt(2))
+    assert found.best.error == found.best.report_free == pytest.approx(math.sqrt(2))
     assert "No report is worth asking for" in " ".join(found.sentences)
 
 

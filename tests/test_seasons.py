@@ -16,12 +16,15 @@ from coatcheck.planning.seasons import epsilon_for, people_for
 from coatcheck.tasks.neighbours import Neighbours
 
 LINE = Box((-1,), (1,))
+LABELS = Categories(("a", "b", "c"))  # one mechanism only, so that a plan is quick
 
 
 def test_all_rounds_together_keep_the_promise() -> None:
     """The local ε is the largest that composition allows, for every mechanism of the plan."""
     found = plan({"all": Group(LINE, 3_000)}, epsilon=1.0, delta=1e-6, rounds=12)["all"]
     for design in found.designs:
+        if not design.worth_a_report:  # it says nothing, so there is nothing to calibrate
+            continue
         law = design.randomizer.law
         assert compose(law, crowd=3_000, delta=1e-6, rounds=12) <= 1.002
         more = replace(design.randomizer, epsilon=1.02 * law.epsilon).law  # type: ignore[type-var]
@@ -36,7 +39,7 @@ def test_all_rounds_together_keep_the_promise() -> None:
 
 def test_fewer_reports_per_round_allow_a_larger_local_epsilon() -> None:
     """Coins among as many people, and secret samples, both earn more than reports in each round."""
-    group = {"all": Group(LINE, 3_000)}
+    group = {"all": Group(LABELS, 3_000)}
     every = plan(group, epsilon=1.0, delta=1e-6, rounds=12)["all"]
     coins = plan(group, epsilon=1.0, delta=1e-6, rounds=12, rate=0.25)["all"]
     secret = plan(group, epsilon=1.0, delta=1e-6, rounds=12, rate=0.25, sampling="secret")["all"]
@@ -49,13 +52,14 @@ def test_fewer_reports_per_round_allow_a_larger_local_epsilon() -> None:
     assert any("with chance 0.25" in one for one in coins.best.guarantee.assumptions)
     assert (coins.season.skipped, secret.season.population) == (9.0, 12_000)  # type: ignore[union-attr]
     assert "silence" in str(coins.season)
-    assert "must stay secret" in str(secret.season)
+    assert any("learns who was drawn" in one for one in secret.assumptions)
+    assert not any("learns who was drawn" in one for one in coins.assumptions)
     assert "may skip any" in str(every.season)
 
 
 def test_a_ledger_takes_as_many_rounds_as_the_plan_says(tmp_path: Path) -> None:
     """A little fewer than planned, because a ledger allows for terms that change."""
-    found = plan({"all": Group(LINE, 3_000)}, epsilon=1.0, delta=1e-6, rounds=12)["all"]
+    found = plan({"all": Group(LABELS, 3_000)}, epsilon=1.0, delta=1e-6, rounds=12)["all"]
     season = found.season
     assert season is not None
     book = Ledger.open(tmp_path / "mine", epsilon=1.0, delta=1e-6)
@@ -69,9 +73,8 @@ def test_a_ledger_takes_as_many_rounds_as_the_plan_says(tmp_path: Path) -> None:
 
 def test_products_and_labels_can_be_planned_for_many_rounds() -> None:
     """Their local ε is calibrated for all rounds as well."""
-    labels = Categories(("a", "b", "c"))
-    both = Product({"place": LINE, "kind": labels})
-    for domain in (labels, both):
+    both = Product({"place": LINE, "kind": LABELS})
+    for domain in (LABELS, both):
         found = plan({"all": Group(domain, 3_000)}, epsilon=1.0, delta=1e-6, rounds=5)["all"]
         assert found.total <= 1.002
 
@@ -100,9 +103,9 @@ def test_an_error_out_of_reach_is_told() -> None:
     """No crowd and no ε help against an error that is too small."""
     tiny = Promise(epsilon=0.01, delta=1e-6, crowd=10)
     with pytest.raises(Misuse, match="no crowd"):
-        people_for(1e-6, lambda crowd: replace(tiny, crowd=crowd), domain=LINE, goal="mean")
+        people_for(1e-6, lambda crowd: replace(tiny, crowd=crowd), domain=LABELS, goal="mean")
     with pytest.raises(Misuse, match="no ε"):
-        epsilon_for(1e-9, tiny, domain=LINE, goal="mean")
+        epsilon_for(1e-9, tiny, domain=LABELS, goal="mean")
 
 
 def test_mistakes_get_a_sentence() -> None:

@@ -13,7 +13,7 @@ from coatcheck.cli import main
 from coatcheck.domains import Floats
 from coatcheck.errors import Misuse, OutsideDomain
 from coatcheck.planning.search import usual_delta
-from coatcheck.simulation.quality import distances
+from coatcheck.randomizers.choice import misses
 from coatcheck.simulation.trial import (
     Trial,
     box_around,
@@ -52,8 +52,8 @@ def test_distances_are_metres() -> None:
     box = box_around({"a": np.array([[59.5, 10.0], [60.5, 12.0]])}, degrees=True)
     here, north = np.array([[60.0, 11.0]]), np.array([[60.0 + 1 / 60, 11.0]])
     east = np.array([[60.0, 11.0 + 1 / 60]])
-    assert distances(here, north, box)[0] == pytest.approx(1_852, rel=2e-3)
-    assert distances(here, east, box)[0] == pytest.approx(926, rel=2e-3)
+    assert misses(box, here, north)[0] == pytest.approx(1_852, rel=2e-3)
+    assert misses(box, here, east)[0] == pytest.approx(926, rel=2e-3)
 
 
 def test_the_service_is_that_of_the_answers(evening: Trial) -> None:
@@ -61,7 +61,7 @@ def test_the_service_is_that_of_the_answers(evening: Trial) -> None:
     told = [partners for partners in evening.outcome.partners(0) if partners]
     assert evening.service.private.served == evening.service.private.pairs == len(told) == 80
     apart = [
-        distances(GROUPS["riders"][[row]], GROUPS["drivers"][[other]], BOX)[0]
+        misses(BOX, GROUPS["riders"][[row]], GROUPS["drivers"][[other]])[0]
         for row, partners in enumerate(evening.outcome.partners(0))
         for _, other in partners
     ]

@@ -47,12 +47,14 @@ EXPECTED = {
         "GET /rounds/{digest}/heading",
         "GET /rounds/{digest}/letters/{address}",
         "GET /checkpoint",
+        "GET /log/checkpoint",
         "GET /proofs/inclusion",
         "GET /proofs/consistency",
         "GET /.well-known/ohttp-gateway",
         "POST /.well-known/ohttp-gateway",
     },
     "relay": {"GET /gateways/{authority}", "POST /gateways/{authority}"},
+    "witness": {"POST /add-checkpoint", "GET /{log}/checkpoint", "GET /key"},
 }
 COMMON = {"GET /healthz", "GET /metrics", "GET /openapi.json"}
 PARTS = {
@@ -66,7 +68,7 @@ PARTS = {
 @pytest.fixture(params=ROLES)
 def app(request: pytest.FixtureRequest, tmp_path: Path) -> App[Any]:
     """The application of a role, without a socket."""
-    local = Cluster(tmp_path, relay=True)
+    local = Cluster(tmp_path, relay=True, witnesses=1)
     name = next(name for name in local.names if local.role(name) == request.param)
     return build(request.param, tmp_path / f"{name}.toml")
 

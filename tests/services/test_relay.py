@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from asking import ask
 from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.protocol.binary_http import Request, Response
 from coatcheck.protocol.keys import KeyPairs
@@ -28,7 +29,6 @@ from coatcheck.protocol.trust import Trust
 from coatcheck.services.board.service import BoardService
 from coatcheck.services.clock import Clock
 from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.app import App
 from coatcheck.services.http.client import Answered
 from coatcheck.services.http.gateway import SignedKeys
 from coatcheck.services.http.origins import Origin, apart, origin_of
@@ -39,25 +39,6 @@ from coatcheck.services.settings import BoardSettings, RelaySettings, read_setti
 
 BOARD = "http://127.0.0.1:7"
 SEALED = {"content-type": REQUEST_MEDIA}
-
-
-async def ask(
-    app: App[Any], method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
-) -> Answered:
-    """Ask an application without a socket."""
-    sent: list[Any] = []
-
-    async def receive() -> Any:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    lines = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
-    scope = {"type": "http", "method": method, "path": path, "query_string": b"", "headers": lines}
-    await app(scope, receive, send)
-    said = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
-    return Answered(sent[0]["status"], said, sent[1]["body"])
 
 
 class Scene:

@@ -45,7 +45,7 @@ class Tapped:
 
 @pytest.fixture(scope="module")
 def tapped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tapped]:
-    """Hold a round in which everybody does everything through the relay."""
+    """Hold a round in which everybody does everything through the relay, and demands a witness."""
     folder = tmp_path_factory.mktemp("tapped")
     with ExitStack() as stack:
         taps = {
@@ -53,7 +53,7 @@ def tapped(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tapped]:
             for name in ("shuffler-1", "server", "board", "relay")
         }
         extra = {name.partition("-")[0]: tap.settings for name, tap in taps.items()}
-        local = Cluster(folder, relay=True, extra=QUICK, role_extra=extra)
+        local = Cluster(folder, relay=True, witnesses=1, extra=QUICK, role_extra=extra)
         stack.enter_context(local)
         url = local.open_round(draft("tapped", minimum=PEOPLE), closes=1, expires=3600)
         made = Tapped(local, taps, url, [], [])

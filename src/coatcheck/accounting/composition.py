@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from numbers import Real
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,6 +39,8 @@ if TYPE_CHECKING:
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
 Array = NDArray[np.float64]
+Kinds: TypeAlias = Sequence[tuple[Law, int, int]]
+"""Rounds of different kinds: the law, the crowd, and how many of each kind."""
 
 # Mass that may be moved to an infinite loss whenever a distribution is cut; far below any δ.
 _CUT: Final = 1e-18
@@ -227,41 +229,44 @@ def compose(law: Law, *, crowd: int, delta: float, rounds: int, sampled: float =
 
     *Assumes:* the rounds are fixed in advance, and nobody in a sampled population is corrupted.
     """
-    check_rounds(rounds)
-    check_share(sampled, "a sampled share")
-    one = max(1e-9, amplify(law, crowd=crowd, delta=delta).epsilon)
-    one = math.log1p(sampled * math.expm1(one))
-    # A thousandth of the sum, and well below what one round adds to it, if that is not nothing.
-    step = min(one * math.sqrt(max(1, rounds)) / 1000, one / 40)
-    step = max(step, pair(law).epsilon / 40_000, 1e-12)
-    joint = losses(law, crowd=crowd, step=step, sampled=sampled).times(rounds).epsilon(delta)
-    part = central(law, size=crowd, delta=min(0.5, delta / (rounds * sampled)))
-    return min(joint, rounds * math.log1p(sampled * math.expm1(part)) * (1 + 1e-14))
+    return compose_all([(law, crowd, rounds)], delta=delta, sampled=sampled)
 
 
-def compose_all(rounds: Sequence[tuple[Law, int, int]], *, delta: float) -> float:
+def compose_all(rounds: Kinds, *, delta: float, sampled: float = 1.0) -> float:
     """Bound the ε of different rounds at a total δ: the law, the crowd and how many of each kind.
 
     It is never above the plain sum, in which each round takes an equal part of δ.
 
-    *Assumes:* the rounds are fixed in advance.
+    *Assumes:* the same as `compose`.
     """
-    if not rounds:
-        raise Misuse("there is at least 1 round")
+    joint = all_losses(rounds, delta=delta, sampled=sampled)
+    share = min(0.5, delta / (sampled * sum(count for _, _, count in rounds)))
+    plain = sum(
+        count * math.log1p(sampled * math.expm1(central(law, size=crowd, delta=share)))
+        for law, crowd, count in rounds
+    )
+    return min(joint.epsilon(delta), plain * (1 + 1e-14))
+
+
+def all_losses(rounds: Kinds, *, delta: float, sampled: float = 1.0) -> Losses:
+    """Give the privacy loss of different rounds together, on a grid that is fine enough for a δ."""
     check_delta(delta)
+    check_share(sampled, "a sampled share")
     for _, _, count in rounds:
         check_rounds(count)
-    parts = [max(1e-9, amplify(law, crowd=n, delta=delta).epsilon) for law, n, _ in rounds]
+    parts = [amplify(law, crowd=n, delta=delta).epsilon for law, n, _ in rounds]
+    parts = [math.log1p(sampled * math.expm1(max(1e-9, one))) for one in parts]
     whole = math.sqrt(sum(k * one * one for one, (_, _, k) in zip(parts, rounds, strict=True)))
-    step = max(min(whole / 1000, min(parts) / 40), whole / 40_000)
+    # A thousandth of the sum, and well below what one round adds to it, if that is not nothing.
+    step = min(whole / 1000, min(parts, default=1.0) / 40)
+    step = max(step, 1e-12, *(pair(law).epsilon / 40_000 for law, _, _ in rounds))
     joint: Losses | None = None
     for law, crowd, count in rounds:
-        some = losses(law, crowd=crowd, step=step).times(count)
+        some = losses(law, crowd=crowd, step=step, sampled=sampled).times(count)
         joint = some if joint is None else joint.then(some)
-    total = sum(count for _, _, count in rounds)
-    share = min(0.5, delta / total)
-    plain = sum(count * central(law, size=crowd, delta=share) for law, crowd, count in rounds)
-    return min(joint.epsilon(delta) if joint else math.inf, plain * (1 + 1e-14))
+    if joint is None:
+        raise Misuse("there is at least 1 round")
+    return joint
 
 
 def calibrate_rounds(

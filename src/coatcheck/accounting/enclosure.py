@@ -284,7 +284,7 @@ def _smoothed(draws: Draws, size: int, *, c: float, width: float) -> tuple[Ball,
     reach = _APART * math.sqrt(max(0.0, size * spread) + UNIFORMS / 12 * width**2) + 8
     step, end = 2 * math.pi / reach, END / width
     half, found = arb(width) / 2, arb(0)
-    far = arb(0, half.cosh() ** UNIFORMS * math.exp(-_TAIL))
+    far = arb(0, half.cosh() ** UNIFORMS * math.exp(1 - _TAIL))
     for k, ratio in enumerate(_ratios(turns, shares, step, math.ceil(end / step) + 1)):
         if size * math.log(float(abs(ratio).upper()) + 1e-300) < -_TAIL:
             found += far  # |sinh(x + iy)/(x + iy)| ≤ cosh x

@@ -1,14 +1,12 @@
 """`coatcheck curve` and `compose`: δ against ε, and what many rounds cost together."""
 
-import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from coatcheck.accounting.amplification import anonymous, central, delta_curve
 from coatcheck.accounting.attainable import known
-from coatcheck.accounting.composition import compose as composed
-from coatcheck.accounting.composition import compose_all, losses
+from coatcheck.accounting.composition import all_losses, compose_all
 from coatcheck.accounting.exchange import renyi
 from coatcheck.accounting.guarantee import ADJACENCY
 from coatcheck.accounting.laws import Law
@@ -116,14 +114,12 @@ def _curve(
     law: Law, crowd: int, rounds: int, sampled: float, count: int
 ) -> tuple[list[float], list[float]]:
     """Return ε from 0 to where δ is below anything that one promises, and each δ."""
-    one = max(1e-6, central(law, size=crowd, delta=_END))
     if rounds == 1 and sampled == 1:
-        at = [one * k / (count - 1) for k in range(count)]
+        end = max(1e-6, central(law, size=crowd, delta=_END))
+        at = [end * k / (count - 1) for k in range(count)]
         return at, [float(x) for x in delta_curve(law, epsilons=at, crowd=crowd)]
-    end = max(1e-6, composed(law, crowd=crowd, delta=_END, rounds=rounds, sampled=sampled))
-    drawn = math.log1p(sampled * math.expm1(one))
-    step = max(min(end / 1000, drawn / 60), law.epsilon / 40_000)
-    joint = losses(law, crowd=crowd, step=step, sampled=sampled).times(rounds)
+    joint = all_losses([(law, crowd, rounds)], delta=_END, sampled=sampled)
+    end = max(1e-6, joint.epsilon(_END))
     at = [end * k / (count - 1) for k in range(count)]
     return at, [joint.delta(x) for x in at]
 
@@ -172,11 +168,9 @@ def compose(
         if (crowd, report, rounds, sampled) != (None, Report(), 1, 1.0):
             raise Misuse("describe rounds that are alike by options, or all by --round: not both")
         listed = [(one.law(), people, count) for count, one, people in kinds]
-        total = compose_all(listed, delta=delta)
     else:
         listed = [(report.law(), _people(crowd), rounds)]
-        law, people, _ = listed[0]
-        total = composed(law, crowd=people, delta=delta, rounds=rounds, sampled=sampled)
+    total = compose_all(listed, delta=delta, sampled=sampled)
     document: dict[str, Any] = {
         "epsilon": total,
         "delta": delta,

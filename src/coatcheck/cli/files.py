@@ -41,11 +41,11 @@ def read_terms_file(path: Path) -> SignedTerms:
     return read_signed(read(path))
 
 
-def read_trust(listed: Sequence[str]) -> Trust:
+def read_trust(listed: Sequence[str], *, witnesses: int = 0) -> Trust:
     """Read the public keys that a person knows, as ROLE=FILE; a FILE without a role is for any.
 
     Every shuffler that is named must be in the cascade. While a shuffler changes its keys, give
-    both files at once: shuffler=NEW,OLD.
+    both files at once: shuffler=NEW,OLD. `witnesses` is how many of the witnesses are demanded.
     """
     known = []
     for text in listed:
@@ -55,7 +55,8 @@ def read_trust(listed: Sequence[str]) -> Trust:
         known.append((role if role in ROLES else "", keys))
     if any(not role for role, _ in known):
         hint("a key without a role is trusted in every role: --trust shuffler=FILE says which")
-    return Trust.of(known)
+    trusted = Trust.of(known)
+    return trusted.demanding(witnesses) if witnesses else trusted
 
 
 def now() -> int:

@@ -144,10 +144,11 @@ Terms = Annotated[Path, "--terms", "The signed terms."]
 Ticket = Annotated[Path, "Your ticket."]
 To = Annotated[bytes, _CONTACT, "A partner's contact, as `collect` and `take-part` print it."]
 Ca = Annotated[str, "A PEM file of certificates to trust instead of the system's."]
+Witnesses = Annotated[int, "How many of your witnesses must have cosigned; all by default."]
 Relay = Annotated[str, "A relay's address: everything goes through it, nothing directly."]
 Trust = Annotated[
     tuple[str, ...],
-    "Public keys that you know: server=FILE, shuffler=FILE or board=FILE.",
+    "Public keys that you know: server=FILE, shuffler=FILE, board=FILE or witness=FILE.",
     {"metavar": "ROLE=FILE"},
 ]
 

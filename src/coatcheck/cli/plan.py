@@ -231,7 +231,7 @@ def _document(found: Plan) -> dict[str, Any]:
             "alternatives": [other.plain() for other in group.designs[1:]],
             "unit": told_unit(group.group.domain, found.goal),
             "prior": group.prior.source if group.prior else None,
-            "report_free": group.blind,
+            "report_free": group.best.report_free,
             "guarantee": plain(group.best.guarantee),
             "expected": plain(group.expected) if group.group.expected else None,
             "assumptions": group.assumptions,

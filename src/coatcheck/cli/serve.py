@@ -1,4 +1,4 @@
-"""`coatcheck serve`: run a shuffler, a server, a board or a relay until it is told to stop."""
+"""`coatcheck serve`: run one of the services until it is told to stop."""
 
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +13,7 @@ _LEVELS = ("warning", "info", "debug")
 
 @command()
 def serve(
-    role: Annotated[str, one_of(("shuffler", "server", "board", "relay"))],
+    role: Annotated[str, one_of(("shuffler", "server", "board", "relay", "witness"))],
     *,
     config: Annotated[Path, "A TOML file."],
     listen: Annotated[str | None, "HOST:PORT, not the file's; port 0 takes a free one."] = None,

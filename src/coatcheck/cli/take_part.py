@@ -8,7 +8,18 @@ import click
 
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli.files import read_trust
-from coatcheck.cli.options import Ca, Json, Relay, TakingPart, Ticket, To, Trust, command, one_of
+from coatcheck.cli.options import (
+    Ca,
+    Json,
+    Relay,
+    TakingPart,
+    Ticket,
+    To,
+    Trust,
+    Witnesses,
+    command,
+    one_of,
+)
 from coatcheck.cli.output import hint, show
 from coatcheck.cli.person import hint_caveat, letters_of, told, value_of
 from coatcheck.protocol.candidates import Candidates, settle_terms
@@ -29,6 +40,7 @@ def take_part(
     ticket: Annotated[Path, "Where to keep your ticket; if it exists already, it is used again."],
     token: Annotated[str, "An enrolment token, if the shuffler asks for one."] = "",
     wait: Annotated[float, "Seconds to wait for the answer."] = 600.0,
+    witnesses: Witnesses = 0,
     relay: Relay = "",
     retrieval: Annotated[str, one_of(tuple(RETRIEVALS)), _RETRIEVAL] = "by-size",
     settle: Annotated[bool, "Settle by letter with the candidates you get."] = False,
@@ -45,7 +57,7 @@ def take_part(
     stored = ticket.exists()
 
     async def whole() -> dict[str, Any]:
-        trusted = read_trust(asked.trust)
+        trusted = read_trust(asked.trust, witnesses=witnesses)
         async with Visit(url, path=ticket, trusted=trusted, relay=relay, ca=ca) as visit:
             limit = Limit(asked.epsilon, asked.delta)
             invitation = await visit.invitation(group=asked.group, limit=limit)
@@ -93,13 +105,14 @@ def write(
     ticket: Ticket,
     to: To,
     message: Annotated[str, "The text."],
+    witnesses: Witnesses = 0,
     relay: Relay = "",
     ca: Ca = "",
 ) -> None:
     """Write a sealed letter to a partner and post it on the board."""
 
     async def whole() -> None:
-        trusted = read_trust(trust)
+        trusted = read_trust(trust, witnesses=witnesses)
         async with Visit(url, path=ticket, trusted=trusted, relay=relay, ca=ca) as visit:
             await visit.write(message.encode(), to=to)
 
@@ -113,6 +126,7 @@ def read(
     url: _Url,
     trust: Trust,
     ticket: Ticket,
+    witnesses: Witnesses = 0,
     relay: Relay = "",
     ca: Ca = "",
     as_json: Json = False,
@@ -120,7 +134,7 @@ def read(
     """Read the new letters to you."""
 
     async def whole() -> dict[str, Any]:
-        trusted = read_trust(trust)
+        trusted = read_trust(trust, witnesses=witnesses)
         async with Visit(url, path=ticket, trusted=trusted, relay=relay, ca=ca) as visit:
             return letters_of(await visit.read())
 

@@ -15,7 +15,8 @@ from coatcheck.demo.events import Person
 from coatcheck.domains import Box, Floats
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
-from coatcheck.simulation.quality import distances, measure, named_alone
+from coatcheck.randomizers.choice import misses
+from coatcheck.simulation.quality import measure, named_alone
 from coatcheck.simulation.trial import describe_group
 
 if TYPE_CHECKING:
@@ -87,11 +88,11 @@ def _hero(run: "Run", name: str, who: Person, estimates: Sequence[Floats]) -> di
         return {**found, "reward": answer.values[0]}
     box, partners = _box(run.scenario), run.known_partners(who)
     there = [run.scenario.values[g][r] for g, r in partners]
-    apart = [float(distances(mine[None], one[None], box)[0]) for one in there]
+    apart = [float(misses(box, mine[None], one[None])[0]) for one in there]
     return {
         **found,
         "quarter": city.quarter(mine) if box == city.CITY else None,
-        "error_m": float(distances(mine[None], thought[None], box)[0]),
+        "error_m": float(misses(box, thought[None], mine[None])[0]),
         "partners": [run.tickets[one].keys.address.hex() for one in partners],
         "distances_m": apart,
     }

@@ -29,7 +29,6 @@ from coatcheck.planning.tuning import designs_for
 from coatcheck.planning.words import GOALS, Aim, described, told_assumption, told_error
 from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.randomizers import Prior
-from coatcheck.randomizers.choice import report_free
 from coatcheck.randomizers.contract import check_goal
 from coatcheck.tasks import Task, exposure
 
@@ -111,14 +110,6 @@ class Recommendation(GroupPlan):
         law, crowd = self.best.randomizer.law, self.minimum
         return {n: self.promise.total(law, lost=math.ceil(n * crowd)) for n in LOSSES}
 
-    @cached_property
-    def blind(self) -> float | None:
-        """The error of the best answer that is the same for everybody and needs no report.
-
-        It is the middle of the domain, or the median of the prior; none for several fields.
-        """
-        return report_free(self.group.domain, goal=self.goal, prior=self.prior)
-
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the promise relies on, one clause each."""
@@ -177,11 +168,12 @@ class Recommendation(GroupPlan):
                 "terms cannot say yet that people toss coins: a round drafted from this plan "
                 f"promises ε = {each:.4g}, which it costs if everybody reports"
             )
-        if self.best.worth_a_report and self.blind and self.best.error >= _USELESS * self.blind:
+        error, free = self.best.error, self.best.report_free
+        if self.best.worth_a_report and free and error >= _USELESS * free:
             where = "the middle of the domain" if self.prior is None else "the median of the prior"
             found.append(
                 f"answering {where} for everybody, without any report, has an error of "
-                f"{self.blind:.3g}, hardly more than this; ask for a larger ε or a larger crowd"
+                f"{free:.3g}, hardly more than this; ask for a larger ε or a larger crowd"
             )
         return tuple(found)
 

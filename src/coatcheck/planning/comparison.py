@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
-
 from coatcheck.domains import Ball, Box, Floats
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
@@ -27,6 +25,7 @@ from coatcheck.randomizers import (
     tuned,
 )
 from coatcheck.randomizers.baselines import BASELINES, PrivUnit, published_minkowski
+from coatcheck.randomizers.choice import misses
 from coatcheck.randomizers.prediction import unit_ball
 
 DOMAINS: Final = {
@@ -140,20 +139,11 @@ def _measure(
             mechanism=name,
             decode=how,
             epsilon=made.epsilon,
-            mean_error=_mean_error(made, values, made.estimate(reports, how)),
+            mean_error=float(misses(made.domain, made.estimate(reports, how), values).mean()),
             paper=_paper(name, made, how),
             exact=made.exact,
             microseconds=microseconds,
         )
-
-
-def _mean_error(made: Randomizer, values: Floats, estimates: Floats) -> float:
-    domain = made.domain
-    if not isinstance(domain, Box | Ball):
-        raise Misuse(f"distances need a Box or a Ball, not {domain}")
-    unit = np.ones((1, domain.dimension))
-    length = domain.scale / (domain.from_unit(unit) - domain.from_unit(0 * unit))
-    return float(np.linalg.norm((estimates - values) * length, axis=1).mean())
 
 
 def _paper(name: str, made: Randomizer, how: Decode) -> float | None:

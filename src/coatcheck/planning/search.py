@@ -54,7 +54,6 @@ class Promise:
         crowd: the people of a round. With coins this is everybody who tosses one.
         corrupted: of these, how many help the server.
         exposed: of these, how many the answers give away.
-        lost: of these, how many do not report.
         method: how to account for a single round.
         rounds: how many rounds, fixed in advance.
         rate: the chance with which a person reports in a round.
@@ -68,7 +67,6 @@ class Promise:
     crowd: int
     corrupted: int = 0
     exposed: int = 0
-    lost: int = 0
     method: str = "mechanism"
     rounds: int = 1
     rate: float = 1.0
@@ -165,7 +163,7 @@ class Promise:
         return min(self.rounds, max(plain, int(limit.whole / stretch) if stretch else self.rounds))
 
     def _people(self, crowd: int | None = None, lost: int = 0) -> dict[str, Any]:
-        gone = {"corrupted": self.corrupted, "exposed": self.exposed, "lost": self.lost + lost}
+        gone = {"corrupted": self.corrupted, "exposed": self.exposed, "lost": lost}
         return {"crowd": crowd or self.crowd, **gone}
 
     def _hidden(self, crowd: int | None = None, lost: int = 0) -> int:
@@ -239,16 +237,7 @@ def _calibrated(promise: Promise, choice: Choice, goal: Goal) -> Choice:
 def designed(promise: Promise, choice: Choice) -> Design:
     """Say what a choice guarantees under a promise."""
     guarantee = promise.kept_by(choice.randomizer.law)
-    return Design(
-        randomizer=choice.randomizer,
-        how=choice.how,
-        error=choice.error,
-        goal=choice.goal,
-        report_free=choice.report_free,
-        prior=choice.prior,
-        standard_error=choice.standard_error,
-        guarantee=guarantee,
-    )
+    return Design(**vars(choice), guarantee=guarantee)
 
 
 # -- how the error would change, for charts
@@ -256,7 +245,7 @@ def designed(promise: Promise, choice: Choice) -> Design:
 
 def against_crowd(promise: Promise, *, domain: Domain, goal: Goal) -> Curves:
     """Give each mechanism's least error for a tenth to ten times the crowd."""
-    gone = promise.corrupted + promise.exposed + promise.lost
+    gone = promise.corrupted + promise.exposed
     crowds = sorted({max(gone + 2, round(promise.crowd * factor)) for factor in _CROWDS})
     return _curves(((n, replace(promise, crowd=n)) for n in crowds), domain, goal)
 

@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Final
+from typing import Final
 
 from coatcheck.accounting.laws import Law
 from coatcheck.accounting.limits import CROWD
@@ -18,7 +18,7 @@ from coatcheck.randomizers.prior import Prior
 _CLOSE: Final = 0.005
 _LEAST: Final = 0.01
 _MOST: Final = 16.0
-# How far one looks at a time from a guess, in logs.
+# How far one looks from a guess at first, in logs; then twice as far each time.
 _STRIDE: Final = 1.2
 
 
@@ -91,22 +91,17 @@ def people_for(
     `promise` gives it for a crowd. The answer is at most a percent too large.
     """
 
-    @cache
-    def log_error(log: float) -> float:
-        made = promise(math.ceil(math.exp(log)))
-        return math.log(_error(made, domain=domain, goal=goal, prior=prior, quick=True))
+    def predicted(crowd: float, *, quick: bool) -> float:
+        made = promise(_whole(crowd))
+        return designs(made, domain=domain, goal=goal, prior=prior, quick=quick)[0].error
 
     least = promise(CROWD).corrupted + 2
-    low, start, high = math.log(least), math.log(1_000), math.log(CROWD)
-    found = _crossing(log_error, math.log(error), low=low, start=start, high=high)
+    found = _smallest(predicted, error, range_=(least, 1_000, CROWD), rounded=_whole)
     if found is None:
         raise Misuse(
             f"no crowd of up to {CROWD:,} people has an error of {error:g} at this ε: ask for more"
         )
-    people = max(least, math.floor(math.exp(found)))
-    while _error(promise(people), domain=domain, goal=goal, prior=prior) > error:
-        people = math.ceil(people * (1 + _CLOSE))
-    return people
+    return int(found)
 
 
 def epsilon_for(
@@ -114,43 +109,54 @@ def epsilon_for(
 ) -> float:
     """Find the least ε, to three digits and rounded up, at which a crowd has this error."""
 
-    @cache
-    def log_error(log: float) -> float:
-        made = replace(promise, epsilon=math.exp(log))
-        return math.log(_error(made, domain=domain, goal=goal, prior=prior, quick=True))
+    def predicted(epsilon: float, *, quick: bool) -> float:
+        made = replace(promise, epsilon=epsilon)
+        return designs(made, domain=domain, goal=goal, prior=prior, quick=quick)[0].error
 
-    low, high = math.log(_LEAST), math.log(_MOST)
-    found = _crossing(log_error, math.log(error), low=low, start=0.0, high=high)
+    found = _smallest(predicted, error, range_=(_LEAST, 1.0, _MOST), rounded=_rounded_up)
     if found is None:
         raise Misuse(f"no ε up to {_MOST:g} makes the error as small as {error:g}: ask for more")
-    epsilon = _rounded_up(math.exp(found))
-    while _error(replace(promise, epsilon=epsilon), domain=domain, goal=goal, prior=prior) > error:
-        epsilon = _rounded_up(epsilon * (1 + _CLOSE))
-    return epsilon
+    return found
 
 
-def _error(promise: Promise, **search: Any) -> float:
-    return designs(promise, **search)[0].error
-
-
-def _crossing(
-    falling: Callable[[float], float], target: float, *, low: float, start: float, high: float
+def _smallest(
+    predicted: Callable[..., float],
+    error: float,
+    *,
+    range_: tuple[float, float, float],
+    rounded: Callable[[float], float],
 ) -> float | None:
-    """Find about where a function falls to a target, from a guess on; none if it never does."""
-    left = right = min(max(start, low), high)
-    if falling(left) <= target:
-        while falling(left) <= target:
-            if left == low:
-                return low
-            left, right = max(low, left - _STRIDE), left
-    else:
-        while falling(right) > target:
-            if right == high:
-                return None
-            left, right = right, min(high, right + _STRIDE)
-    from scipy.optimize import brentq  # noqa: PLC0415 - slow to import, and seldom needed
+    """Find about where a falling error gets as small as asked; none if it never does.
 
-    return float(brentq(lambda x: falling(x) - target, left, right, xtol=_CLOSE / 2, rtol=1e-6))
+    The range is the least value, a guess and the most. A quick prediction finds the place, and a
+    whole one confirms it.
+    """
+
+    @cache
+    def excess(log: float) -> float:
+        return math.log(predicted(math.exp(log), quick=True) / error)
+
+    low, left, high = map(math.log, range_)
+    left = right = max(low, left)
+    stride = _STRIDE
+    while excess(left) <= 0 and left > low:
+        left, right, stride = max(low, left - stride), left, 2 * stride
+    while excess(right) > 0:
+        if right == high:
+            return None
+        left, right, stride = right, min(high, right + stride), 2 * stride
+    if excess(left) > 0:
+        from scipy.optimize import brentq  # noqa: PLC0415 - slow to import, and seldom needed
+
+        left = float(brentq(excess, left, right, xtol=_CLOSE / 2, rtol=1e-6))
+    value = rounded(math.exp(left))
+    while predicted(value, quick=False) > error:
+        value = rounded(value * (1 + _CLOSE))
+    return value
+
+
+def _whole(value: float) -> int:
+    return math.ceil(value * (1 - 1e-12))
 
 
 def _rounded_up(value: float) -> float:

@@ -45,10 +45,8 @@ def told_error(design: Design, goal: Aim = "mean") -> str:
     if goal == "task":
         return f"{design.error:.4g} ± {2 * (design.standard_error or 0):.2g}"
     if isinstance(made, FieldwiseResponse):
-        fields = (
-            f"{name} {_size(part.expected_error(), part)}" for name, part in made.parts.items()
-        )
-        return f"error {', '.join(fields)}"
+        parts = made.parts.items()
+        return ", ".join(f"{name} {_size(part.expected_error(), part)}" for name, part in parts)
     return _size(design.error, made)
 
 

@@ -5,13 +5,13 @@ or leave out the one shuffler that would not help it. SPEC section 6.
 """
 
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.terms import Notary, Terms
 
-ROLES: Final = ("server", "shuffler", "board")
+ROLES: Final = ("server", "shuffler", "board", "witness")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +25,8 @@ class Trust:
         server: keys of servers that may run the round.
         shufflers: for each shuffler that is relied on its keys, more than one while they change.
         board: keys of boards that may show the answers.
+        witnesses: for each witness whose word on the board's log counts its keys.
+        demanded: how many of them must have cosigned it.
         anywhere: keys that may stand in any role, and that no cascade needs: weaker, because
             whoever holds two of them may stand where the other should.
     """
@@ -32,6 +34,8 @@ class Trust:
     server: frozenset[bytes] = frozenset()
     shufflers: tuple[frozenset[bytes], ...] = ()
     board: frozenset[bytes] = frozenset()
+    witnesses: tuple[frozenset[bytes], ...] = ()
+    demanded: int = 0
     anywhere: frozenset[bytes] = frozenset()
 
     @classmethod
@@ -49,8 +53,19 @@ class Trust:
             server=_together(by_role["server"]),
             shufflers=tuple(by_role["shuffler"]),
             board=_together(by_role["board"]),
+            witnesses=tuple(by_role["witness"]),
+            demanded=len(by_role["witness"]),
             anywhere=_together(by_role[""]),
         )
+
+    def demanding(self, witnesses: int) -> "Trust":
+        """Demand the word of so many witnesses instead of all that are named."""
+        if not 1 <= witnesses <= len(self.witnesses):
+            raise Misuse(
+                f"you name {len(self.witnesses)} witnesses (--trust witness=FILE): of these,"
+                f" {witnesses} cannot be demanded"
+            )
+        return replace(self, demanded=witnesses)
 
     def plain(self) -> dict[str, list[Any]]:
         """Spell the keys in hex by role, as JSON and the browser's client take them."""

@@ -8,10 +8,11 @@ makes these types. SPEC section 9.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coatcheck.errors import Malformed, TwoFaces
+from coatcheck.errors import BadSignature, Malformed, TwoFaces, Unavailable
 from coatcheck.protocol.agreement import SettledTerms
 from coatcheck.protocol.keys import check_signed
 from coatcheck.protocol.merkle import check_consistency, check_inclusion
+from coatcheck.protocol.notes import COSIGNATURE, LogCheckpoint, Note, NoteKey
 from coatcheck.protocol.notices import ROUND_LEAF, Bulletin, Checkpoint, Heading
 from coatcheck.protocol.parcels import Batch
 from coatcheck.protocol.terms import Round
@@ -83,6 +84,48 @@ def check_heading(heading: Heading, round_: SettledTerms) -> None:
     check_signed(heading, round_.terms.server.verifying)
     if heading.digest != round_.digest or len(heading.tallies) != len(round_.terms.groups):
         raise TwoFaces("this heading is for other terms than this round's")
+
+
+def board_note_key(verifying: str) -> NoteKey:
+    """Give the key, and with it the origin, of a board's checkpoints as notes."""
+    return NoteKey(f"coatcheck.example/board/{verifying}", bytes.fromhex(verifying))
+
+
+def follow_watched(
+    raw: bytes,
+    *,
+    board: str,
+    witnesses: Sequence[frozenset[bytes]],
+    demanded: int,
+    before: LogCheckpoint | None,
+    path: Sequence[bytes] = (),
+) -> VerifiedCheckpoint:
+    """Check a checkpoint that is a note: the board signed it, and enough witnesses cosigned it.
+
+    `witnesses` has the keys of each, more than one while they change. Whoever has a word of one
+    honest witness sees the log that this witness has seen grow, also at the first visit.
+    """
+    note, key = Note.read(raw), board_note_key(board)
+    point = LogCheckpoint.read(note.text)
+    if point.origin != key.name or not note.signers([key]):
+        raise BadSignature("this checkpoint is not of the board that the terms name")
+    names = {name for name, _, _ in note.signatures}
+    known = [
+        [NoteKey(name, one, COSIGNATURE) for name in names for one in keys] for keys in witnesses
+    ]
+    word = sum(bool(note.signers(keys)) for keys in known)
+    if word < demanded:
+        raise Unavailable(
+            f"{word} of your witnesses have cosigned the board's log, you demand {demanded}:"
+            " wait, and do not rely on it before"
+        )
+    if before is not None:
+        if point.size < before.size:
+            raise TwoFaces("the board shows less than before: keep both checkpoints as proof")
+        check_consistency(
+            old=before.size, old_root=before.root, new=point.size, new_root=point.root, path=path
+        )
+    return VerifiedCheckpoint(point.size, point.root)
 
 
 def verify_heading(

@@ -54,6 +54,7 @@ class Cluster:
         *,
         shufflers: int = 1,
         relay: bool = False,
+        witnesses: int = 0,
         suite: str = "x25519",
         stores: Mapping[str, str] | None = None,
         extra: Mapping[str, Any] | None = None,
@@ -61,7 +62,9 @@ class Cluster:
     ) -> None:
         self.folder = folder
         self.shufflers = tuple(f"shuffler-{n}" for n in range(1, shufflers + 1))
-        self.names = (*self.shufflers, "server", "board", *(("relay",) if relay else ()))
+        self.names = (*self.shufflers, "server", "board")
+        self.witnesses = tuple(f"witness-{n}" for n in range(1, witnesses + 1))
+        self.names += (*self.witnesses, *(("relay",) if relay else ()))
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._stores = dict(stores or {})
         self._places: dict[str, str] = {}
@@ -93,15 +96,18 @@ class Cluster:
 
     def _settings(self, name: str) -> str:
         if name == "relay":
-            return self._relay_settings()
-        others = [key for other in self._signers if other != name for key in self._keys(other)]
+            gateways = [f"@{one}.address" for one in (*self.shufflers, "board")]
+            return self._table(name, {"gateways": gateways})
+        if name in self.witnesses:
+            boards, key = [f"{key}.public" for key in self._keys("board")], f"{name}.key"
+            return self._table(name, {"key": key, "boards": boards, "checkpoints": name})
+        roles = [one for one in self._signers if one not in self.witnesses]
+        others = [key for other in roles if other != name for key in self._keys(other)]
         values: dict[str, Any] = {
-            "name": name,
             "store": self._stores.get(name, f"sqlite:{name}.db"),
             "keys": [f"{key}.key" for key in self._keys(name)],
             "trusted": [f"{key}.public" for key in others],
             "admin_token": "admin.token",
-            "address_file": f"{name}.address",
         }
         if name in self.shufflers:
             after = [*self.shufflers, "server"][self.shufflers.index(name) + 1]
@@ -109,16 +115,14 @@ class Cluster:
         if name == "server":
             shufflers = [f"@{one}.address" for one in self.shufflers]
             values |= {"shufflers": shufflers, "board": "@board.address"}
+        if name == "board":
+            values |= {"witnesses": [f"@{one}.address" for one in self.witnesses]}
         return self._table(name, {**values, **self._extra})
 
-    def _relay_settings(self) -> str:
-        gateways = [f"@{name}.address" for name in (*self.shufflers, "board")]
-        shared = {key: value for key, value in self._extra.items() if key == "ca"}
-        values = {"name": "relay", "address_file": "relay.address", "gateways": gateways}
-        return self._table("relay", {**values, **shared})
-
     def _table(self, name: str, values: dict[str, Any]) -> str:
-        values = {**values, **self._role_extra.get(self.role(name), {})}
+        shared = {key: value for key, value in self._extra.items() if key == "ca"}
+        own = {"name": name, "address_file": f"{name}.address"}
+        values = {**own, **shared, **values, **self._role_extra.get(self.role(name), {})}
         # JSON's texts, numbers and lists are TOML's as well.
         lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
         return "\n".join([f"[{self.role(name)}]", *lines, ""])

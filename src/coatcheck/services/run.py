@@ -29,6 +29,7 @@ ROLES: Final = {
     "server": "ServerService",
     "board": "BoardService",
     "relay": "RelayService",
+    "witness": "WitnessService",
 }
 """The class of each role's service."""
 

@@ -147,10 +147,12 @@ class BoardSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=T
     """A board also bounds letters, which anybody may post.
 
     Attributes:
+        witnesses: addresses of witnesses that every new checkpoint is handed to.
         letters_each: how many letters an address may get per round; more are refused.
         letters_for: for how many seconds after a round expires its letters are taken.
     """
 
+    witnesses: tuple[str, ...] = ()
     letters_each: Some = 256
     letters_for: Seconds = 30 * 86_400.0
 
@@ -167,6 +169,20 @@ class RelaySettings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw
     gateways: Annotated[tuple[str, ...], Meta(min_length=1)]
     waiting: Some = 1000
     keys_for: Seconds = 600.0
+
+
+class WitnessSettings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A witness knows the boards that it follows; its name stands in its cosignatures.
+
+    Attributes:
+        key: its key file.
+        boards: files with the boards' public keys.
+        checkpoints: a folder for the last checkpoint of each; it must never be lost.
+    """
+
+    key: str
+    boards: Annotated[tuple[str, ...], Meta(min_length=1)]
+    checkpoints: str
 
 
 _S = TypeVar("_S", bound=ProcessSettings)

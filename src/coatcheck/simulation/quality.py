@@ -14,6 +14,7 @@ from coatcheck import tasks
 from coatcheck.domains import Box, Floats
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
+from coatcheck.randomizers.choice import misses
 from coatcheck.tasks.distances import scale_of
 
 
@@ -82,12 +83,6 @@ def shorter_side(box: Box) -> float:
     return min((hi - lo) * f for lo, hi, f in zip(box.lo, box.hi, factors, strict=True))
 
 
-def distances(here: Floats, there: Floats, box: Box) -> Floats:
-    """Return how far rows are apart, in the box's unit."""
-    scale = np.array(scale_of(box) or (1.0,) * box.dimension)
-    return np.asarray(np.linalg.norm((here - there) * scale, axis=1))
-
-
 def measure(
     told: Sequence[tuple[int, int]],
     values: Sequence[Floats],
@@ -105,7 +100,7 @@ def measure(
     radius = getattr(task, "radius", shorter_side(box) / 5 if names_many(task) else None)
 
     def quality(one: NDArray[np.int64], other: NDArray[np.int64]) -> Quality:
-        apart = distances(values[0][one], values[-1][other], box)
+        apart = misses(box, values[0][one], values[-1][other])
         some = len(apart) > 0
         return Quality(
             served=len(np.unique(one)),

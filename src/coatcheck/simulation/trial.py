@@ -30,8 +30,9 @@ from coatcheck.planning import Group, GroupPlan, Recommendation, plan
 from coatcheck.planning.search import usual_delta
 from coatcheck.protocol.server import numbers
 from coatcheck.randomizers import Decode, Goal, Prior
+from coatcheck.randomizers.choice import misses
 from coatcheck.randomizers.reading import LEARNED, read
-from coatcheck.simulation.quality import Service, distances, measure, named_alone, names_many
+from coatcheck.simulation.quality import Service, measure, named_alone, names_many
 from coatcheck.simulation.round import Outcome, simulate, view
 from coatcheck.simulation.settling import settle_round, usual_cell
 from coatcheck.tasks.distances import scale_of
@@ -199,25 +200,25 @@ def run_trial(
     entropy = seeded(seed)
     outcome = simulate(plans, values, task=task, entropy=entropy, name="trial", prior=prior)
     found = settle_round(outcome, values, side=usual_cell(box)) if settle else None
+    seen, terms = view(outcome, "server"), outcome.round.terms.groups
+    owners = [[outcome.whose[address][1] for address in group] for group in seen.addresses]
+    estimates, unlearned = [], []
+    for made, of, reports in zip(outcome.groups, terms, seen.reports, strict=True):
+        how = cast("Decode", of.decode)
+        estimates.append(numbers(made.randomizer, reports, how, prior=prior))
+        if how in LEARNED and not read(made.randomizer, reports, prior=prior).learned:
+            unlearned.append(of.name)
+    read_as = zip(estimates, values, owners, strict=True)
+    told = [(row, other) for row, others in enumerate(outcome.partners(0)) for _, other in others]
+    if names_many(task):  # of one partner each
+        told = named_alone(task, estimates, owners)
     return Trial(
         outcome=outcome,
         box=box,
-        errors=_errors(outcome, values, box=box, prior=prior),
-        service=measure(
-            _told(outcome, prior), values, task=task, box=box, entropy=entropy, settled=found
-        ),
-        unlearned=_unlearned(outcome, prior),
+        errors=tuple(misses(box, one, rows[who]) for one, rows, who in read_as),
+        service=measure(told, values, task=task, box=box, entropy=entropy, settled=found),
+        unlearned=tuple(unlearned),
     )
-
-
-def _told(outcome: Outcome, prior: Prior | None) -> Sequence[tuple[int, int]]:
-    """Who of the first group was told of whom, or would be, of one partner each."""
-    if not names_many(outcome.task):
-        told = enumerate(outcome.partners(0))
-        return [(row, other) for row, others in told for _, other in others]
-    seen = view(outcome, "server")
-    owners = [[outcome.whose[address][1] for address in group] for group in seen.addresses]
-    return named_alone(outcome.task, _estimates(outcome, prior), owners)
 
 
 def _check_inside(rows: Floats, name: str, *, box: Box, clamp: bool) -> None:
@@ -225,33 +226,3 @@ def _check_inside(rows: Floats, name: str, *, box: Box, clamp: bool) -> None:
         box.snap(rows, clamp=clamp)
     except OutsideDomain as error:
         raise OutsideDomain(f"group {name!r}, {error}") from None
-
-
-def _unlearned(outcome: Outcome, prior: Prior | None) -> tuple[str, ...]:
-    reports = view(outcome, "server").reports
-    terms = outcome.round.terms.groups
-    return tuple(
-        of.name
-        for of, made, seen in zip(terms, outcome.groups, reports, strict=True)
-        if of.decode in LEARNED and not read(made.randomizer, seen, prior=prior).learned
-    )
-
-
-def _estimates(outcome: Outcome, prior: Prior | None) -> list[Floats]:
-    """Return what the server makes of each group's reports, in the order in which it sees them."""
-    reports, terms = view(outcome, "server").reports, outcome.round.terms.groups
-    return [
-        numbers(made.randomizer, rows, cast("Decode", of.decode), prior=prior)
-        for made, rows, of in zip(outcome.groups, reports, terms, strict=True)
-    ]
-
-
-def _errors(
-    outcome: Outcome, values: Sequence[Floats], *, box: Box, prior: Prior | None
-) -> tuple[Floats, ...]:
-    seen = view(outcome, "server")
-    found = []
-    for group, (rows, read_as) in enumerate(zip(values, _estimates(outcome, prior), strict=True)):
-        owners = [outcome.whose[address][1] for address in seen.addresses[group]]
-        found.append(distances(rows[owners], read_as, box))
-    return tuple(found)

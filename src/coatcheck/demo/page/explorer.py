@@ -50,7 +50,7 @@ def answer(*, crowd: int, epsilon: float, share: float) -> dict[str, Any]:
         "corrupted": corrupted,
         "epsilon": epsilon,
         "delta": DELTA,
-        "blind": people.blind,
+        "blind": people.best.report_free,
         "designs": [design.plain() for design in people.designs],
         "plan": str(found),
         "promise": str(people.best.guarantee),

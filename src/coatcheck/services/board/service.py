@@ -26,8 +26,10 @@ from coatcheck.services.board.documents import (
     RoundStatus,
     Seen,
 )
+from coatcheck.services.board.watched import WATCHED, Watched
 from coatcheck.services.commit import GroupCommit
 from coatcheck.services.http.app import Service
+from coatcheck.services.http.client import HttpClient
 from coatcheck.services.http.connections import Wire, read_body
 from coatcheck.services.http.deliveries import delivery, read_delivery
 from coatcheck.services.http.gateway import GATEWAY, Gateway
@@ -63,6 +65,8 @@ class BoardService(Service[BoardSettings, BoardStore]):
         self.lock = threading.Lock()
         self._begin([])
         self.gateway = Gateway(self.keyring, clock=self.clock, period=settings.gateway_period)
+        self.watched = Watched(self, settings)
+        self._peers = HttpClient(ca=settings.ca_file, timeout=settings.peer_timeout)
         self.commits = GroupCommit(self._commit, queue=settings.queue, group=200)
         self.loops += [self.commits.run]
 
@@ -126,16 +130,24 @@ class BoardService(Service[BoardSettings, BoardStore]):
         """Give the signed head of a bulletin: the outcome of the round in numbers."""
         return Reply(self.log.heading(self._shown(digest).digest))
 
-    async def entry(self, digest: Digest, group: Group, address: Address) -> Entry:
-        """Give one entry with its proof; asking shows which one you want: ask through a relay."""
+    async def entry(
+        self, digest: Digest, group: Group, address: Address, size: Number = 0
+    ) -> Entry:
+        """Give one entry with its proof; asking shows which one you want: ask through a relay.
+
+        The proof is under the log's first `size` places, or under all of them.
+        """
         round_, seen, wanted = self._shown(digest), self.seen, bytes.fromhex(address)
         try:
             found, place, path = self.log.entry(round_.digest, group=group, address=wanted)
         except Refused as refused:
             raise Problem("not-found", str(refused)) from None
         log_place = self.log.place(round_.digest)
+        self._check_size(size)
+        if size and log_place >= size:
+            raise Problem("unavailable", "the round is not under that checkpoint yet")
         with self.lock:
-            log_path = self.log.inclusion(log_place, size=seen.size)
+            log_path = self.log.inclusion(log_place, size=size or seen.size)
         return Entry(
             entry=found,
             place=place,
@@ -233,12 +245,18 @@ class BoardService(Service[BoardSettings, BoardStore]):
         self.metrics.taken.labels(kind if fresh else "known").inc()
         return place
 
+    async def end(self) -> None:
+        """Let go of what the service holds."""
+        await self._peers.close()
+        await super().end()
+
     async def load(self) -> None:
         """Build the board again from its disk, when this process begins to lead."""
         await asyncio.to_thread(self._restore)
 
     async def step(self) -> None:
-        """Count what is here; a board does nothing by itself."""
+        """Hand what is new to the witnesses, and count what is here."""
+        await self.watched.look(self._peers)
         self.metrics.waiting.set(self.commits.waiting)
         self.metrics.rounds.labels("admitted").set(len(self.rounds))
         self.metrics.rounds.labels("shown").set(len(self.seen.letters))
@@ -317,6 +335,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         Route("GET", "/checkpoint", checkpoint, problems=(503,), relayed=True),
         Route("GET", "/proofs/inclusion", inclusion, problems=(404, 503), relayed=True),
         Route("GET", "/proofs/consistency", consistency, problems=(404, 503), relayed=True),
+        *WATCHED,
         *GATEWAY,
     )
 

@@ -18,6 +18,7 @@ from msgspec import Meta, Struct
 from coatcheck.services.http.problems import Problem
 
 JSON: Final = "application/json"
+TEXT: Final = "text/plain; charset=utf-8"
 OCTETS: Final = "application/octet-stream"
 ROUND: Final = "/rounds/{digest}"
 _APART: Final = frozenset({"body", "wire"})

@@ -6,15 +6,18 @@ forked is refused, and both signed checkpoints stay on the disk as the proof. SP
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from coatcheck.errors import Refused, TwoFaces
+from coatcheck.errors import Refused, TwoFaces, Unavailable
 from coatcheck.protocol.agreement import SettledTerms
 from coatcheck.protocol.keyfiles import write_bytes
 from coatcheck.protocol.merkle import HASH_SIZE, check_inclusion
+from coatcheck.protocol.notes import LogCheckpoint, Note
 from coatcheck.protocol.notices import LETTER_LEAF, Checkpoint, Heading
 from coatcheck.protocol.records import read_document
+from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import (
     VerifiedBulletin,
     VerifiedCheckpoint,
@@ -22,6 +25,7 @@ from coatcheck.protocol.verification import (
     VerifiedHeading,
     check_heading,
     follow,
+    follow_watched,
     verify_bulletin,
     verify_entry,
     verify_heading,
@@ -31,6 +35,7 @@ from coatcheck.services.http.client import BULK, HttpClient
 from coatcheck.services.person.relayed import RelayedClient
 
 Peers = HttpClient | RelayedClient
+_NOBODY: Final = Trust()
 _STRANGE: Final = "the board's answer is not what its documents say: ask its operator"
 
 
@@ -44,8 +49,11 @@ class BoardView:
         relayed: whether the board sees a relay instead of this person.
     """
 
-    def __init__(self, url: str, *, round_: SettledTerms, path: Path, peers: Peers) -> None:
+    def __init__(
+        self, url: str, *, round_: SettledTerms, path: Path, peers: Peers, trusted: Trust = _NOBODY
+    ) -> None:
         self.url = url
+        self._trusted = trusted
         self.round = round_
         self.relayed = isinstance(peers, RelayedClient)
         self._kept = Path(f"{path}.checkpoint")
@@ -54,7 +62,30 @@ class BoardView:
 
     async def follow(self) -> VerifiedCheckpoint:
         """Fetch the board's checkpoint, check that it continues the last one, and keep it."""
+        if self._trusted.demanded:
+            return await self._follow_watched()
         return await self._continue(await self._peers.get(f"{self.url}/checkpoint"))
+
+    async def _follow_watched(self) -> VerifiedCheckpoint:
+        """Do the same with the note that witnesses cosigned."""
+        raw, kept = await self._peers.get(f"{self.url}/log/checkpoint"), Path(f"{self._kept}.note")
+        check = partial(
+            follow_watched,
+            raw,
+            board=self.round.terms.board.verifying,
+            witnesses=self._trusted.witnesses,
+            demanded=self._trusted.demanded,
+        )
+        point = check(before=None)  # the signatures, before anything else
+        before = _kept_note(kept)
+        if before is not None:
+            try:
+                point = check(before=before, path=await self._grown(before, point))
+            except TwoFaces as found:
+                write_bytes(self._forked, raw, secret=True, replace=True)
+                raise TwoFaces(f"{found} (they are {kept} and {self._forked})") from None
+        write_bytes(kept, raw, secret=True, replace=True)
+        return point
 
     async def _continue(self, raw: bytes) -> VerifiedCheckpoint:
         board = self.round.terms.board.verifying
@@ -88,12 +119,15 @@ class BoardView:
 
     async def entry(self, group: int, address: bytes) -> tuple[VerifiedHeading, VerifiedEntry]:
         """Fetch one entry, with the proof that it is the one that everybody can see."""
-        raw = await self._peers.get(f"{self._at}/entries/{group}/{address.hex()}")
-        found = read_document(raw, Entry, _STRANGE)
+        url, point = f"{self._at}/entries/{group}/{address.hex()}", None
+        if self._trusted.demanded:
+            point = await self.follow()
+            url += f"?size={point.size}"
+        found = read_document(await self._peers.get(url), Entry, _STRANGE)
         heading = verify_heading(
             Heading.decode(found.heading),
             self.round,
-            point=await self._continue(found.checkpoint),
+            point=point or await self._continue(found.checkpoint),
             place=found.log_place,
             path=_steps(found.log_path),
         )
@@ -122,13 +156,15 @@ class BoardView:
     def _at(self) -> str:
         return f"{self.url}/rounds/{self.round.digest.hex()}"
 
-    async def _grown(self, before: Checkpoint, point: Checkpoint) -> list[bytes]:
+    async def _grown(self, before: Checkpoint | LogCheckpoint, point: Checkpoint) -> list[bytes]:
         if not 0 < before.size < point.size:
             return []
         url = f"{self.url}/proofs/consistency?old={before.size}&new={point.size}"
         return await self._path(url)
 
     async def _included(self, place: int, point: Checkpoint) -> list[bytes]:
+        if self._trusted.demanded and place >= point.size:
+            raise Unavailable("the witnesses have not seen this on the board yet: try later")
         return await self._path(f"{self.url}/proofs/inclusion?place={place}&size={point.size}")
 
     async def _path(self, url: str) -> list[bytes]:
@@ -140,6 +176,10 @@ class BoardView:
             raise TwoFaces(
                 "the board gives no proof that its log only grew and shows this: do not rely on it"
             ) from None
+
+
+def _kept_note(path: Path) -> LogCheckpoint | None:
+    return LogCheckpoint.read(Note.read(path.read_bytes()).text) if path.exists() else None
 
 
 def _steps(raw: bytes) -> list[bytes]:

@@ -323,7 +323,8 @@ class Visit:
     def _view(self) -> BoardView:
         """The board as it is followed from this ticket, by checkpoints kept beside it."""
         url = self._known_offer.board
-        return BoardView(url, round_=self.round, path=self.path, peers=self._peers)
+        trusted = self._trusted
+        return BoardView(url, round_=self.round, path=self.path, peers=self._peers, trusted=trusted)
 
     async def _shown(self, fetch: Callable[[], Awaitable[_T]]) -> _T:
         """Fetch what the board has once the round is answered, or say that it is not."""

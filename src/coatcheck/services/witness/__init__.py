@@ -1,0 +1,1 @@
+"""The witness as a process."""

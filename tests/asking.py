@@ -1,0 +1,32 @@
+"""Asking an application without a socket."""
+
+from typing import Any
+
+from coatcheck.services.http.app import App
+from coatcheck.services.http.client import Answered
+
+
+async def ask(
+    app: App[Any], method: str, path: str, body: bytes = b"", headers: dict[str, str] | None = None
+) -> Answered:
+    """Ask once."""
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    lines = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+    where, _, query = path.partition("?")
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": where,
+        "query_string": query.encode(),
+        "headers": lines,
+    }
+    await app(scope, receive, send)
+    said = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return Answered(sent[0]["status"], said, sent[1]["body"])

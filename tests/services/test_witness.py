@@ -1,0 +1,268 @@
+"""A watched board: witnesses cosign a log that grows, and people who demand them see no other."""
+
+import asyncio
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asking import ask
+from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
+from coatcheck.protocol import client
+from coatcheck.protocol.keyfiles import PublicKeys, document
+from coatcheck.protocol.merkle import Tree
+from coatcheck.protocol.notes import LogCheckpoint, Note, NoteKey, Submission
+from coatcheck.protocol.trust import Trust
+from coatcheck.protocol.verification import board_note_key
+from coatcheck.services.board.documents import Seen
+from coatcheck.services.board.service import BoardService
+from coatcheck.services.cluster import make_keys
+from coatcheck.services.http.client import Answered, HttpClient, taken
+from coatcheck.services.person.board import BoardView
+from coatcheck.services.settings import BoardSettings, WitnessSettings
+from coatcheck.services.witness.service import WitnessService
+from rounds import SmallRound
+
+SMALL = SmallRound()
+CROWD = SMALL.crowd(2)
+BULLETIN = SMALL.server().answer(SMALL.batch(CROWD))
+SIGNING = SMALL.roles.board.signing
+KEY = board_note_key(SIGNING.public_raw.hex())
+
+
+def letter(number: int) -> bytes:
+    """Write a letter from one person to another."""
+    to = CROWD[1].keys.contact_raw
+    return client.write(CROWD[0], bytes((65 + number,)), to=to, round_=SMALL.round)[0]
+
+
+LETTERS = [letter(number) for number in range(3)]
+
+
+class Scene:
+    """A board and its witnesses, whose connections are function calls."""
+
+    def __init__(self, folder: Path, *, witnesses: int = 2) -> None:
+        self.folder = folder
+        public = PublicKeys(
+            name="board", suite="x25519", verifying=SIGNING.public_raw.hex(), sealing="00"
+        )
+        (folder / "board.pub").write_bytes(document(public))
+        make_keys(folder / "board", name="board")
+        self.names = [f"witness-{n}.example" for n in range(witnesses)]
+        for name in self.names:
+            make_keys(folder / name, name=name)
+        self.witnesses = {name: self.witness(name) for name in self.names}
+        self.away: set[str] = set()
+        self.board: BoardService
+
+    def witness(self, name: str) -> WitnessService:
+        """Start a witness, or start it again."""
+        settings = WitnessSettings(
+            name=name,
+            key=f"{name}.key",
+            boards=("board.pub",),
+            checkpoints=f"{name}.notes",
+            folder=str(self.folder),
+        )
+        return WitnessService(settings)
+
+    async def opened(self) -> BoardService:
+        """Make a board that shows the round; another one is a fork."""
+        settings = BoardSettings(
+            name="board",
+            store="memory:",
+            keys=("board.key",),
+            folder=str(self.folder),
+            lease=10_000.0,
+            witnesses=tuple(f"http://{name}" for name in self.names),
+        )
+        service = BoardService(settings)
+        service.keyring._pairs[service.keyring.public.verifying] = SMALL.roles.board
+        service.watched._signing = SIGNING
+        await service.leadership.renew()  # which reads the store: nothing is there
+        service.rounds[SMALL.round.digest] = SMALL.round
+        service.log = SMALL.board()
+        service.log.publish(BULLETIN, SMALL.round)
+        self.show(service)
+        service._peers = self  # type: ignore[assignment] # all that the board asks of it
+        return service
+
+    def show(self, service: BoardService, *letters: bytes) -> None:
+        """Let a board show letters."""
+        for one in letters:
+            service.log.post(one, SMALL.round)
+        count = len(service.log.letters(SMALL.round.digest))
+        service.seen = Seen(1 + count, service.log.checkpoint(), {SMALL.round.digest: count})
+
+    async def exchange(self, method: str, url: str, body: bytes = b"") -> Answered:
+        """Answer the board as the witness does."""
+        name, _, path = url.removeprefix("http://").partition("/")
+        if name in self.away:
+            raise Unavailable("away")
+        return await ask(self.witnesses[name], method, f"/{path}", body)
+
+    def trusted(self, demanded: int) -> Trust:
+        """Trust both witnesses, and demand so many."""
+        keys = [frozenset((one.note_key.raw,)) for one in self.witnesses.values()]
+        return Trust(witnesses=tuple(keys), demanded=demanded)
+
+    def view(self, service: BoardService, demanded: int, *, name: str = "mine") -> BoardView:
+        """Look at a board as a person does."""
+        return BoardView(
+            "http://board",
+            round_=SMALL.round,
+            path=self.folder / name,
+            peers=Direct(service),
+            trusted=self.trusted(demanded),
+        )
+
+
+class Direct(HttpClient):
+    """A person's connection to a board without a socket."""
+
+    def __init__(self, service: BoardService) -> None:
+        self.service = service
+
+    async def get(self, url: str, *, most: int = 0) -> bytes:
+        """Ask the board."""
+        del most
+        return taken(url, await ask(self.service, "GET", url.removeprefix("http://board")))
+
+
+def run(folder: Path, work: Any, *, witnesses: int = 2) -> None:
+    """Run a scene to its end."""
+
+    async def whole() -> None:
+        scene = Scene(folder, witnesses=witnesses)
+        scene.board = await scene.opened()
+        await work(scene)
+        await scene.board.leadership.end()
+        scene.board.store.close()
+
+    asyncio.run(whole())
+
+
+def test_people_who_demand_witnesses_get_what_these_have_seen(tmp_path: Path) -> None:
+    """The log grows, the witnesses follow, and a person with them: bulletin, entry, letter."""
+
+    async def work(scene: Scene) -> None:
+        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        for demanded in (1, 2):
+            view = scene.view(scene.board, demanded, name=f"person-{demanded}")
+            await view.bulletin()
+            ticket = CROWD[0]
+            _, entry = await view.entry(ticket.group, ticket.keys.address)
+            assert client.open_entry(ticket, entry)
+        view = scene.view(scene.board, 2)
+        assert (await view.follow()).size == 1
+        scene.show(scene.board, *LETTERS[:2])
+        with pytest.raises(Unavailable, match="have not seen this"):
+            await view.check_letter(LETTERS[0], b'{"place":1}')
+        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await view.check_letter(LETTERS[0], b'{"place":1}')
+        assert (await view.follow()).size == 3
+
+    run(tmp_path, work)
+
+
+def test_a_witness_that_is_away_delays_only_those_who_demand_it(tmp_path: Path) -> None:
+    """One of two is down: who demands one is served, who demands both waits, and not for ever."""
+
+    async def work(scene: Scene) -> None:
+        scene.away = {scene.names[1]}
+        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        assert (await scene.view(scene.board, 1, name="one").follow()).size == 1
+        with pytest.raises(Unavailable, match="1 of your witnesses"):
+            await scene.view(scene.board, 2).follow()
+        assert (await scene.view(scene.board, 0, name="none").follow()).size == 1
+        scene.away = set()
+        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        assert (await scene.view(scene.board, 2).follow()).size == 1
+
+    run(tmp_path, work)
+
+
+def test_a_fork_is_refused_even_at_the_first_visit(tmp_path: Path) -> None:
+    """The witnesses saw another log: they cosign no fork, also after a restart of theirs."""
+
+    async def work(scene: Scene) -> None:
+        scene.show(scene.board, *LETTERS[:2])
+        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        # The same board with another letter: every signature but the witnesses' is there.
+        for name in scene.names:
+            scene.witnesses[name] = scene.witness(name)
+        fork = await scene.opened()
+        scene.show(fork, LETTERS[2], LETTERS[0])
+        await fork.watched.look(scene)  # type: ignore[arg-type] # a client
+        newcomer = scene.view(fork, 1, name="newcomer")
+        with pytest.raises(Unavailable, match="0 of your witnesses"):
+            await newcomer.follow()
+        assert (await scene.view(fork, 0, name="trusting").follow()).size == 3
+        # With the cosignature of the true log, the fork's text does not hold.
+        note = Note(fork.watched.note.text, scene.board.watched.note.signatures)
+        with pytest.raises(Refused):
+            note.signers([KEY])
+        # Whoever has seen the true log keeps the proof.
+        await scene.view(scene.board, 2).follow()
+        fork.watched._note = Note(fork.watched._fresh(fork.seen).text).signed(KEY, SIGNING.sign)
+        for witness in scene.witnesses.values():
+            forced = fork.watched._note.signed(witness.note_key, witness._signing.sign, time=5)
+            fork.watched._note = forced
+        with pytest.raises(TwoFaces):
+            await scene.view(fork, 2).follow()
+        await fork.leadership.end()
+        fork.store.close()
+
+    run(tmp_path, work)
+
+
+def test_a_witness_answers_as_c2sp_says(tmp_path: Path) -> None:
+    """Each wrong submission has its status; the last checkpoint can be fetched."""
+
+    def sent(old: int, tree: Tree, size: int, *path: bytes, key: NoteKey = KEY) -> bytes:
+        text = LogCheckpoint(key.name, size, tree.root(size)).write()
+        return Submission(old, path, Note(text).signed(key, SIGNING.sign)).write()
+
+    async def work(scene: Scene) -> None:
+        witness = scene.witnesses[scene.names[0]]
+        tree, other = Tree([b"a", b"b", b"c"]), Tree([b"a", b"x", b"c"])
+        unknown = NoteKey("elsewhere.example/log", KEY.raw)
+        steps = [
+            (b"nonsense", 400),
+            (sent(0, tree, 2, key=unknown), 404),
+            (sent(0, tree, 2).replace(b"\n2\n", b"\n1\n"), 403),
+            (sent(3, tree, 2), 400),
+            (sent(0, tree, 2, bytes(32)), 422),
+            (sent(0, tree, 2), 200),
+            (sent(0, tree, 3), 409),
+            (sent(2, other, 3, *other.consistency(2, 3)), 422),
+            (sent(2, tree, 3), 422),
+            (sent(2, tree, 3, *tree.consistency(2, 3)), 200),
+            (bytes(1 << 17), 413),
+        ]
+        for body, status in steps:
+            found = await ask(witness, "POST", "/add-checkpoint", body)
+            assert found.status == status, body[:80]
+            if status == 409:
+                assert (found.headers["content-type"], found.body) == ("text/x.tlog.size", b"2\n")
+        where = hashlib.sha256(KEY.name.encode()).hexdigest()
+        last = Note.read((await ask(witness, "GET", f"/{where}/checkpoint")).body)
+        assert set(last.signers([KEY, witness.note_key])) == {KEY, witness.note_key}
+        assert LogCheckpoint.read(last.text).size == 3
+        assert (await ask(witness, "GET", f"/{'0' * 64}/checkpoint")).status == 404
+        key = (await ask(witness, "GET", "/key")).body.decode()
+        assert NoteKey.read(key) == witness.note_key
+
+    run(tmp_path, work)
+
+
+def test_more_witnesses_than_are_named_cannot_be_demanded() -> None:
+    """One sentence says how many there are; all are demanded if nothing is said."""
+    some = Trust.of([("witness", [b"a" * 32]), ("witness", [b"b" * 32])])
+    assert some.demanded == 2
+    assert some.demanding(1).demanded == 1
+    for wrong in (0, 3):
+        with pytest.raises(Misuse, match="you name 2 witnesses"):
+            some.demanding(wrong)
