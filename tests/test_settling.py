@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from coatcheck.errors import Misuse
+from coatcheck.protocol.drafting import read_draft
 from coatcheck.protocol.settling import Settling
 from coatcheck.protocol.steps import HERE, YOURS, Kind, Progress, Step, cell_of, prf, schedule
 from coatcheck.simulation.settling import make_people, run_together, settle
@@ -332,6 +333,37 @@ def test_lists_must_fit_the_passes() -> None:
         Settling(Progress(cell=()), address=b"", asks=True, lists=[[]], secret=b"", steps=STEPS)
     with pytest.raises(Misuse, match="sets of lists"):
         make_people([[]], cells=([], []), asks=ASKS)
+
+
+def drafted(task: dict[str, object], settle: dict[str, object], **rest: int) -> object:
+    """Read a draft of riders and drivers, or of neighbours."""
+    box = {"kind": "box", "lo": [0, 0], "hi": [1, 1]}
+    mechanism = {"name": "bounded", "epsilon": 1.0, "domain": box}
+    group = {"minimum": 50, "delta": 1e-3, "randomizer": mechanism}
+    names = ("people",) if task["name"] == "neighbours" else ("users", "workers")
+    groups = [{"name": name, **group} for name in names]
+    return read_draft({"round": "r", "task": task, "groups": groups, "settle": settle, **rest})
+
+
+def test_drafts_that_nobody_can_settle_by_are_refused() -> None:
+    """Each is told in one sentence what to change."""
+    pairs: dict[str, object] = {"name": "least-cost-matching", "candidates": 5}
+    near: dict[str, object] = {"name": "neighbours", "radius": 0.1, "mutual": True}
+    drafted(pairs, {"cell": 0.01})
+    drafted(near, {"cell": 0.02, "asks": []}, letter_size=2242)
+    bad: list[tuple[dict[str, object], dict[str, object], dict[str, int], str]] = [
+        ({"name": "least-cost-matching"}, {"cell": 0.01}, {}, "ask it for candidates"),
+        (pairs, {"cell": 0.01, "asks": []}, {}, "ask it for candidates"),
+        (pairs, {"cell": -1}, {}, "does not fit"),
+        (pairs, {"cell": 0.01, "words": 3}, {}, "does not fit"),
+        (pairs, {"cell": 0.01}, {"letter_size": 8}, "letters need 27 bytes"),
+        ({**near, "mutual": False}, {"cell": 0.02, "asks": []}, {}, "set `mutual`"),
+        (near, {"cell": 0.02, "asks": []}, {}, "letters need 2242 bytes"),
+        (near, {"cell": 1e-6, "asks": []}, {}, "at most 6 cells"),
+    ]
+    for task, stated, rest, sentence in bad:
+        with pytest.raises(Misuse, match=sentence):
+            drafted(task, stated, **rest)
 
 
 def test_bits_are_those_of_the_specification() -> None:

@@ -17,6 +17,8 @@ from coatcheck.accounting.amplification import amplify
 from coatcheck.errors import Misuse
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.messages import least_sizes
+from coatcheck.protocol.nearness import MOST_CELLS, reply_size
+from coatcheck.protocol.steps import word_size
 from coatcheck.protocol.suites import Suite
 from coatcheck.protocol.terms import (
     GroupTerms,
@@ -175,7 +177,9 @@ def read_draft(plain: dict[str, Any]) -> Draft:
     rest = {name: plain[name] for name in ("round", "letter_size") if name in plain}
     groups = tuple(_group(group) for group in plain["groups"])
     task = tasks.from_params(plain["task"])
-    return Draft(task=task, groups=groups, settle=_settle(plain.get("settle"), task), **rest)
+    made = Draft(task=task, groups=groups, settle=_settle(plain.get("settle"), task), **rest)
+    _check_letters(made)
+    return made
 
 
 def _settle(plain: object, task: tasks.Task) -> SettleTerms | UnsetType:
@@ -196,6 +200,22 @@ def _settle(plain: object, task: tasks.Task) -> SettleTerms | UnsetType:
             " candidates, and state `asks`, or leave `settle` out"
         )
     return found
+
+
+def _check_letters(made: Draft) -> None:
+    """Refuse letters that are too small to settle by."""
+    if made.settle is UNSET:
+        return
+    axes, least = max(group.randomizer.domain.dimension for group in made.groups), 0
+    radius = getattr(made.task, "radius", 0.0)
+    if made.settle.asks:
+        least = word_size(axes)
+    elif radius > MOST_CELLS * made.settle.cell:
+        raise Misuse(f"a radius has at most {MOST_CELLS} cells: make `cell` of `settle` larger")
+    else:
+        least = reply_size(radius, side=made.settle.cell, axes=axes)
+    if least > made.letter_size:
+        raise Misuse(f"to settle, letters need {least} bytes: state a `letter_size` of as many")
 
 
 def _group(plain: dict[str, Any]) -> GroupPlan:

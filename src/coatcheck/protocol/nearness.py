@@ -15,11 +15,15 @@ from coatcheck.protocol.blinding import POINT_SIZE, Blind, hash_to_point
 from coatcheck.protocol.steps import MARK, Cell, Kind, Progress, Step, prf
 
 STEPS: Final = (Step(Kind.BLIND, 0), Step(Kind.REPLY, 0), Step(Kind.WORDS, 0))
+MOST_CELLS: Final = 6
+"""How many cells a radius may have: a reply has no room for more."""
 _SHARE: Final = 0.9  # of the radius: most pairs of cells this far apart are within it
 
 
 def offsets(radius: float, *, side: float, axes: int) -> list[Cell]:
     """Give the cells that count as near, as seen from one: by the distance of their middles."""
+    if radius > MOST_CELLS * side:
+        raise Misuse(f"a radius has at most {MOST_CELLS} cells, this one has {radius / side:.3g}")
     reach = int(_SHARE * radius / side)
     around = product(range(-reach, reach + 1), repeat=axes)
     return [o for o in around if sum(n * n for n in o) * side * side <= (_SHARE * radius) ** 2]
