@@ -32,9 +32,15 @@ from bench._crowds import (
     sides,
     spread,
 )
+from coatcheck.domains import Box
 from coatcheck.entropy import seeded
-from coatcheck.tasks import Floats, Positions
+from coatcheck.planning import Group, plan
+from coatcheck.protocol.server import belief, numbers
+from coatcheck.randomizers import BoundedResponse, Prior
+from coatcheck.tasks import Floats, Positions, answer
 from coatcheck.tasks.assignment import assign, dense
+from coatcheck.tasks.candidates import candidates
+from coatcheck.tasks.matching import LeastCostMatching, MaximumMatching
 from coatcheck.tasks.maximum import maximum
 from coatcheck.tasks.neighbours import nearest_within
 from coatcheck.tasks.pairs import agreement
@@ -45,9 +51,9 @@ def main(*, quick: bool = False) -> int:
     """Measure and print; return 1 if a target is missed."""
     _warm_up()
     figures = [*_least_cost(quick=quick), *_maximum(quick=quick)]
-    figures += [*_agreement(quick=quick), *_rewards(quick=quick)]
+    figures += [*_agreement(quick=quick), *_rewards(quick=quick), *_candidates(quick=quick)]
     if not quick:
-        figures += [*_growth(), *_memory()]
+        figures += [*_growth(), *_memory(), *_plans()]
     return show(figures)
 
 
@@ -186,6 +192,54 @@ def _shapiq(game: Game) -> Floats:
     sampler = peer.PermutationSamplingSV(n=n, random_state=1)
     found = sampler.approximate(budget=20 * n, game=utility)
     return np.array([found[(i,)] for i in range(n)])
+
+
+def _candidates(*, quick: bool) -> list[Figure]:
+    """Lists of candidates, and matchings by expected costs, on what a grid and a cap report."""
+    n, figures = 2_000 if quick else 100_000, []
+    for mechanism in REPORTED:
+        places = [reports(m, g, mechanism=mechanism) for g, m in enumerate((n * 4 // 5, n))]
+        seconds, (first, second) = _once(partial(candidates, *places, count=5))
+        what = f"five candidates {n * 4 // 5} x {n} {mechanism}"
+        figures.append(Figure(what=what, value=seconds, unit="s"))
+        loads = np.bincount(first.ravel(), minlength=n)
+        figures.append(
+            Figure(what="  loads differ by", value=float(np.ptp(loads)), unit="", target=1)
+        )
+        short = float((second < 0).mean()) * 100
+        figures.append(Figure(what="  second lists short by", value=short, unit="%", target=1.0))
+    box = Box((-1.0, -1.0), (1.0, 1.0))
+    made = BoundedResponse(domain=box, epsilon=2.0, radius=0.3)
+    told = [made.randomize(check_ins("gowalla_sf", m), seeded(m)) for m in (n * 4 // 5, n)]
+    seconds, known = _once(lambda: [belief(made, group) for group in told])
+    figures.append(Figure(what=f"beliefs about {n} reports", value=seconds, unit="s"))
+    task, seen = LeastCostMatching(cost="expected"), [numbers(made, group) for group in told]
+    seconds, _ = _once(lambda: answer(task, seen, beliefs=known))
+    what = f"least expected cost {n * 4 // 5} x {n}"
+    figures.append(Figure(what=what, value=seconds, unit="s"))
+    return figures
+
+
+def _plans() -> list[Figure]:
+    """Plans for a task: how far what they promise is from what fresh crowds measure."""
+    box, task, off = Box((-1.0, -1.0), (1.0, 1.0)), MaximumMatching(radius=0.4), []
+    for seed in range(500, 520):
+        groups = {name: Group(box, crowd=120) for name in task.groups}
+        found = plan(groups, epsilon=3.0, delta=1e-4, goal="task", task=task, entropy=seeded(seed))
+        promised, entropy, lost = found["users"].best, seeded(1000 + seed), []
+        for _ in range(40):
+            truth = [Prior.even(box).draw(box, 120, entropy) for _ in groups]
+            seen = [
+                numbers(own.randomizer, own.randomizer.randomize(places, entropy), own.best.how)
+                for own, places in zip(found, truth, strict=True)
+            ]
+            lost.append(1 - task.score(truth, estimates=seen).value)
+        error = math.hypot(promised.standard_error or 0.0, float(np.std(lost)) / math.sqrt(40))
+        off.append(abs(float(np.mean(lost)) - promised.error) / error)
+    figures = [Figure(what="20 plans for a task: worst miss", value=max(off), unit="SE")]
+    beyond = float(np.mean(np.array(off) > 2))  # one in twenty is, by chance
+    figures.append(Figure(what="  beyond two", value=beyond * 100, unit="%", target=15.0))
+    return figures
 
 
 def _growth() -> list[Figure]:

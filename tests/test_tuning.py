@@ -9,8 +9,9 @@ import pytest
 from coatcheck.domains import Ball, Box
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
+from coatcheck.planning import Group, plan
 from coatcheck.planning.tuning import even_prior, spread, tune
-from coatcheck.randomizers import Candidate, MinkowskiResponse, choose
+from coatcheck.randomizers import Candidate, MinkowskiResponse, Prior, choose
 from coatcheck.tasks import Floats
 from coatcheck.tasks.download import Download
 from coatcheck.tasks.matching import LeastCostMatching, MaximumMatching
@@ -105,3 +106,29 @@ def test_what_cannot_be_tuned_is_told() -> None:
         tune(LeastCostMatching(), offered, prior=prior, entropy=seeded(1))
     with pytest.raises(Misuse, match="candidate"):
         tune(Neighbours(radius=0.1), [], prior=prior, entropy=seeded(1))
+
+
+def test_a_plan_for_a_task_keeps_its_word() -> None:
+    """What the plan says a round loses is what fresh crowds lose, within four standard errors.
+
+    By chance this fails about once in 10,000; `python -m bench tasks` tries twenty plans.
+    """
+    task, seed = MaximumMatching(radius=0.4), 1
+    groups = {name: Group(SQUARE, crowd=120) for name in task.groups}
+    found = plan(groups, epsilon=3.0, delta=1e-4, goal="task", task=task, entropy=seeded(seed))
+    design = found["users"].best
+    assert design.standard_error is not None
+    even = Prior.even(SQUARE)
+    lost, entropy = [], seeded(100 + seed)
+    for _ in range(30):
+        truth = [even.draw(SQUARE, 120, entropy) for _ in groups]
+        seen = [
+            group.best.randomizer.estimate(
+                group.best.randomizer.randomize(places, entropy), group.best.how
+            )
+            for group, places in zip(found, truth, strict=True)
+        ]
+        lost.append(1 - task.score(truth, estimates=seen).value)
+    error = math.hypot(design.standard_error, float(np.std(lost)) / math.sqrt(len(lost)))
+    assert abs(np.mean(lost) - design.error) < 4 * error
+    assert "±" in str(found)

@@ -183,6 +183,7 @@ class Design(Choice):
             "local_epsilon": self.randomizer.epsilon,
             "decode": self.how,
             "error": self.error,
+            "standard_error": self.standard_error,
             "errors": asdict(self.errors) if self.errors else None,
             "parameters": self.randomizer.params(),
         }

@@ -43,7 +43,7 @@ def told_error(design: Design, goal: Aim = "mean") -> str:
     """Tell the error in the unit of the domain, or of the score; a product has one per field."""
     made = design.randomizer
     if goal == "task":
-        return f"{design.error:.4g}"
+        return f"{design.error:.4g} ± {2 * (design.standard_error or 0):.2g}"
     if isinstance(made, FieldwiseResponse):
         parts = made.parts.items()
         return ", ".join(f"{name} {_size(part.expected_error(), part)}" for name, part in parts)

@@ -85,12 +85,14 @@ class Choice(Candidate):
         goal: what that is.
         report_free: the same for the best answer that needs no report; none if there is no such.
         prior: where people are thought to be; none if anywhere alike.
+        standard_error: of the error, if it was measured in trial rounds.
     """
 
     error: float
     goal: str = "mean"
     report_free: float | None = None
     prior: Prior | None = field(default=None, compare=False, repr=False)
+    standard_error: float | None = None
 
     @cached_property
     def errors(self) -> Errors | None:

@@ -10,7 +10,7 @@ programming duality no matching is cheaper. Stopped early, the gap is stated.
 Knows points, not people. Paper, server-side algorithms of the crowdsourcing experiments.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -147,7 +147,11 @@ def transport(
     demand = np.minimum(demand, total)
     pairs = total * int(demand.sum())
     if pairs > _SMALL_PAIRS and available():
-        return Market(rows, columns, supply, demand).plan(gap)
+        # Neighbours side by side in memory: the auction waits less for what it looks up.
+        ours, theirs = cut(rows, size=_BLOCK).order, cut(columns, size=_BLOCK).order
+        market = Market(rows[ours], columns[theirs], supply[ours], demand[theirs])
+        plan = market.plan(gap)
+        return replace(plan, sources=ours[plan.sources], targets=theirs[plan.targets])
     if pairs > DENSE_PAIRS:
         raise needed(f"{total} x {demand.sum()} is too large for the dense method (0.8 GB)")
     owners, offered = (np.repeat(np.arange(len(side)), side) for side in (supply, demand))
