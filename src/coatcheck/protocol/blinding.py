@@ -1,7 +1,7 @@
 """Points of P-256 by their x alone: hash a text to one, multiply by a secret, and undo it.
 
 The group of the private nearness test. Its order is prime and every encoding that is accepted is
-on the curve, so nothing of small order gets in. docs/decisions/0014-blinding-on-p256.md.
+on the curve, so nothing of small order gets in. docs/decisions/0011-blinding-on-p256.md.
 """
 
 import hashlib
