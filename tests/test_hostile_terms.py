@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from bench.examination import slowest
+from coatcheck.domains import Box
 from coatcheck.errors import Refused
+from coatcheck.protocol import client
 from coatcheck.protocol.client import Invitation, Limit, examine
+from coatcheck.randomizers import CodebookResponse
 from rounds import OPENS, SQUARE, SmallRound, signed_blindly
 
 SMALL = SmallRound()
@@ -101,6 +104,27 @@ def drop(terms: dict[str, Any], path: tuple[Any, ...]) -> None:
     for step in path[:-1]:
         plain = plain[step]
     del plain[path[-1]]
+
+
+@pytest.mark.parametrize(
+    ("points", "words"),
+    [
+        ([[0, 0], [1, 1], [0, 0]], "a point stands twice"),
+        ([[0, 0], [9, 0]], "not on the lattice"),
+        ([[i, 0] for i in range(4097)], "1 to 4096 points"),
+    ],
+    ids=("repeated", "outside", "too many"),
+)
+def test_bad_codebooks_are_refused_before_any_work(
+    points: list[list[int]], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Points that repeat, leave the lattice or are too many: no coin and no law is computed."""
+    domain = Box((0.0, 0.0), (1.0, 1.0), steps=8)
+    good = CodebookResponse(domain=domain, epsilon=1.0, points=((0, 0), (1, 1))).params()
+    monkeypatch.setattr(CodebookResponse, "heads", property(lambda _: pytest.fail("computed")))
+    monkeypatch.setattr(client, "amplify", lambda *_, **__: pytest.fail("computed"))
+    with pytest.raises(Refused, match=words):
+        look(lambda plain: plain["groups"][0].update(randomizer={**good, "points": points}))
 
 
 def test_examining_costs_little_whatever_terms_say() -> None:

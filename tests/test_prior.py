@@ -120,6 +120,7 @@ def test_labels() -> None:
         ([], "at least two different places"),
         ([True, False], "a prior is made of places"),
         ([[[0.1, 0.2]], [[0.3, 0.4]]], "a prior is made of places"),
+        ([[0.1, 0.2], [0.3]], "a prior is made of places"),
     ],
 )
 def test_bad_points(points: Any, told: str) -> None:
@@ -128,8 +129,10 @@ def test_bad_points(points: Any, told: str) -> None:
         Prior.from_points(points)
 
 
-@pytest.mark.parametrize("weights", [[1, -1], [0, 0], [1, float("nan")], [1, 2, 3]])
-def test_bad_weights(weights: list[float]) -> None:
+@pytest.mark.parametrize(
+    "weights", [[1, -1], [0, 0], [1, float("nan")], [1, 2, 3], ["a", "b"], [[1], [1, 2]]]
+)
+def test_bad_weights(weights: Any) -> None:
     """Weights are finite numbers of at least 0, one per place, not all 0."""
     with pytest.raises(Misuse, match="weight"):
         Prior.from_points([(0.1, 0.2), (0.3, 0.4)], weights=weights)
@@ -137,7 +140,8 @@ def test_bad_weights(weights: list[float]) -> None:
 
 def test_bad_grids() -> None:
     """A raster has as many axes as the box and some mass."""
-    for grid in (np.zeros((3, 3)), np.array([[1.0, np.nan], [0, 0]])):
+    grids: list[Any] = [np.zeros((3, 3)), np.array([[1.0, np.nan], [0, 0]]), [[1, 2], [1]]]
+    for grid in grids:
         with pytest.raises(Misuse, match="weights"):
             Prior.from_grid(grid, domain=SQUARE)
     with pytest.raises(Misuse, match="one axis per index"):
@@ -169,6 +173,31 @@ def test_a_prior_of_another_city() -> None:
         choose(epsilon=1.0, domain=CITY, prior=far)
     with pytest.raises(Misuse, match="coordinates"):
         choose(epsilon=1.0, domain=Box((0.0,), (1.0,)), prior=far)
+    made = BoundedResponse(domain=CITY, epsilon=3.0, radius=0.35)
+    with pytest.raises(Misuse, match="none of the prior's places"):
+        made.estimate(np.zeros((9, 2), dtype=np.int64), "learned", prior=far)
+    with pytest.raises(Misuse, match="none of the prior's places"):
+        CodebookResponse.placed(domain=CITY, epsilon=1.0, points=far)
+
+
+def test_one_place_inside_the_domain_is_too_few() -> None:
+    """A prior that knows the domain by one place only gives no codebook."""
+    prior = Prior.from_points([(0.5, 0.5), (10.0, 10.0)])
+    with pytest.raises(Misuse, match="at least two different public places"):
+        choose(epsilon=1.0, domain=SQUARE, prior=prior)
+
+
+def test_a_command_uses_nothing_of_a_bad_file(tmp_path: Path) -> None:
+    """The last of many rows is bad: the command says where, and prints no plan."""
+    path = tmp_path / "prior.csv"
+    path.write_text("lat,lon\n" + "40.1,-73.9\n40.2,-73.8\n" * 50 + "40.3,nan\n")
+    asked = ["plan", "--epsilon", "1", "--delta", "1e-6", "--crowd", "5000"]
+    asked += ["--geographic", "40,-74,40.4,-73.6", "--prior", str(path)]
+    done = CliRunner().invoke(main, asked)
+    assert done.exit_code != 0
+    told = " ".join((done.output + str(done.exception)).split())
+    assert "line 102, column lon: 'nan' is no number" in told
+    assert "mean error" not in told
 
 
 def test_the_values_themselves_are_no_prior() -> None:

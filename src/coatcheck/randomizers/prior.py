@@ -61,7 +61,7 @@ class Prior:
 
         The first index runs along the first axis of the box from `lo` to `hi`, and so on.
         """
-        counts = np.asarray(grid, dtype=np.float64)
+        counts = _numbers(grid)
         if not isinstance(domain, Box) or counts.ndim != domain.dimension or counts.size < 2:
             raise Misuse(
                 f"a grid needs a Box with one axis per index, got the shape {counts.shape}"
@@ -114,7 +114,10 @@ class Prior:
 
     @classmethod
     def _checked(cls, points: Any, weights: ArrayLike | None, *, source: str) -> "Prior":
-        rows = np.asarray(points)
+        try:
+            rows = np.asarray(points)
+        except ValueError:  # rows of different lengths
+            rows = np.empty(())
         if rows.dtype.kind not in "fiuU" or rows.ndim not in {1, 2}:
             raise Misuse("a prior is made of places, one row of numbers each, or of labels")
         if rows.dtype.kind != "U":
@@ -127,7 +130,7 @@ class Prior:
                 )
         if len(rows) < 2:
             raise Misuse(_TOO_FEW)
-        share = np.ones(len(rows)) if weights is None else np.asarray(weights, dtype=np.float64)
+        share = np.ones(len(rows)) if weights is None else _numbers(weights)
         if share.shape != (len(rows),):
             raise Misuse(f"a prior needs one weight per place, {len(rows)}, got {share.shape}")
         _check_weights(share)
@@ -202,6 +205,13 @@ class Prior:
             )
         points: Any = self.points[held]
         return domain.snap(points), weights[held]
+
+
+def _numbers(weights: ArrayLike) -> Floats:
+    try:
+        return np.asarray(weights, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise Misuse("weights are numbers, one per place or cell of the prior") from None
 
 
 def _check_weights(weights: Floats) -> None:
