@@ -41,6 +41,8 @@ def figures() -> Iterator[Figure]:
         yield _figure("line, squared", line, epsilon, best, 1.05, goal="squared")
         best = line_minimax(61, epsilon)
         yield _figure("line, worst", line, epsilon, best, 1.05, goal="worst")
+        best = math.sqrt(line_unbiased(21, 121, epsilon))
+        yield _figure("line, unbiased", line, epsilon, best, None, goal="unbiased")
     for epsilon in SMALL:
         yield _figure("square, mean", square, epsilon, box_optimum(2, 15, epsilon), 1.03)
         limit = 1.03 if epsilon <= 3 else 1.06
@@ -59,11 +61,11 @@ def _figure(
     domain: Box | Ball,
     epsilon: float,
     best: float,
-    target: float,
+    target: float | None,
     *,
     goal: Goal = "mean",
 ) -> Figure:
-    power = 2 if goal == "squared" else 1
+    power = 2 if goal in {"squared", "unbiased"} else 1
     found = choose(epsilon=epsilon, domain=domain, goal=goal, exact=True)
     told = f"{what}, ε {epsilon:g}: {found.randomizer.name} : linear program ({best**power:.4g})"
     return Figure(what=told, value=(found.error / best) ** power, unit="x", target=target)
@@ -113,9 +115,27 @@ def line_minimax(size: int, epsilon: float) -> float:
     return _least(np.abs(values[:, None] - line), None, orbit.ravel(), epsilon)
 
 
-def _least(cost: Floats, weights: Floats | None, orbit: Any, epsilon: float) -> float:
+def line_unbiased(size: int, answers: int, epsilon: float) -> float:
+    """Return the least mean squared error at the worst value, if every mean is the value."""
+    widest = 1.2 / math.tanh(epsilon / 2)  # binary response answers 1 / tanh(ε/2)
+    values = np.linspace(0, 1, size)
+    line = np.linspace(-widest, widest, answers)
+    _, orbit = np.unique(np.round(np.abs(line), 9), return_inverse=True)
+    cost = (values[:, None] - line) ** 2
+    return _least(cost, None, orbit.ravel(), epsilon, means=(values, line))
+
+
+def _least(
+    cost: Floats,
+    weights: Floats | None,
+    orbit: Any,
+    epsilon: float,
+    *,
+    means: tuple[Floats, Floats] | None = None,
+) -> float:
     """Return the optimum over chances of answers; with no weights, at the worst value.
 
+    With `means`, values and answers, the mean answer from each value is the value.
     The chance of an answer lies between m and e^ε m, with one m for all answers of an orbit.
     """
     from scipy import optimize  # noqa: PLC0415 - slow to import
@@ -132,16 +152,21 @@ def _least(cost: Floats, weights: Floats | None, orbit: Any, epsilon: float) -> 
         [sparse.hstack([one, -math.exp(epsilon) * low]), sparse.hstack([-one, low])]
     )
     sums = sparse.coo_array((np.ones(pairs), (np.repeat(np.arange(kinds), answers), row)))
-    sums = sparse.hstack([sums, sparse.coo_array((kinds, orbits))])
+    totals = np.ones(kinds)
+    if means is not None:
+        place = (np.repeat(np.arange(kinds), answers), row)
+        sums = sparse.vstack([sums, sparse.coo_array((np.tile(means[1], kinds), place))])
+        totals = np.concatenate([totals, means[0]])
+    sums = sparse.hstack([sums, sparse.coo_array((len(totals), orbits))])
     limits = np.zeros(2 * pairs)
     if weights is not None:
         loss = np.concatenate([(weights[:, None] * cost).ravel(), np.zeros(orbits)])
     else:  # one more variable, the worst
         place = (np.repeat(np.arange(kinds), answers), row)
-        means = sparse.coo_array((cost.ravel(), place), (kinds, pairs + orbits))
+        errors = sparse.coo_array((cost.ravel(), place), (kinds, pairs + orbits))
         worst = sparse.vstack([sparse.coo_array((2 * pairs, 1)), -np.ones((kinds, 1))])
-        between = sparse.hstack([sparse.vstack([between, means]), worst])
-        sums = sparse.hstack([sums, sparse.coo_array((kinds, 1))])
+        between = sparse.hstack([sparse.vstack([between, errors]), worst])
+        sums = sparse.hstack([sums, sparse.coo_array((len(totals), 1))])
         limits = np.zeros(2 * pairs + kinds)
         loss = np.eye(1, pairs + orbits + 1, pairs + orbits)[0]
     found: Any = optimize.linprog(
@@ -149,7 +174,7 @@ def _least(cost: Floats, weights: Floats | None, orbit: Any, epsilon: float) -> 
         A_ub=between.tocsr(),
         b_ub=limits,
         A_eq=sums.tocsr(),
-        b_eq=np.ones(kinds),
+        b_eq=totals,
         method="highs-ipm",
     )
     return float(found.fun)
