@@ -10,7 +10,8 @@ from coatcheck.accounting.amplification import amplify, calibrate
 from coatcheck.domains import Ball, Box, Categories, Product
 from coatcheck.errors import Misuse
 from coatcheck.planning import Group, plan
-from coatcheck.randomizers import Goal, MinkowskiResponse, from_params
+from coatcheck.planning.search import Promise, designed
+from coatcheck.randomizers import Goal, MinkowskiResponse, choose, from_params
 from coatcheck.randomizers.baselines import published_minkowski
 from coatcheck.tasks.matching import LeastCostMatching
 from coatcheck.tasks.neighbours import Neighbours
@@ -181,3 +182,12 @@ def test_mistakes_get_a_sentence() -> None:
     found = plan({"all": Group(SQUARE, 100)}, epsilon=1.0, delta=1e-6, goal="unbiased")
     with pytest.raises(Misuse, match="no group"):
         found["some"]
+
+
+def test_a_choice_whose_errors_were_read_becomes_a_design() -> None:
+    """What a choice has computed on the way is no part of its design."""
+    choice = choose(epsilon=2.0, domain=Box((-1.0,), (1.0,)))
+    assert choice.errors is not None
+    design = designed(Promise(epsilon=1.0, delta=1e-6, crowd=1000), choice)
+    assert design.randomizer == choice.randomizer
+    assert design.error == choice.error

@@ -1,5 +1,6 @@
 """Runs the committed browser client in Node, and says why when it cannot."""
 
+import fcntl
 import json
 import os
 import shutil
@@ -22,6 +23,24 @@ def needed(program: str) -> str:
     if os.environ.get("CI"):
         pytest.fail(message)
     pytest.skip(message)
+
+
+def packages() -> Path:
+    """Return the packages that the lock file names; the first test that asks installs them."""
+    npm = needed("npm")
+    with (ROOT / "web-client/package-lock.json").open("rb") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # the tests run in several processes
+        made = ROOT / "web-client/node_modules"
+        written = made / ".package-lock.json"
+        if not written.exists() or written.stat().st_mtime < os.fstat(lock.fileno()).st_mtime:
+            subprocess.run(  # noqa: S603 - by the lock file
+                [npm, "ci", "--no-audit", "--no-fund"],
+                cwd=ROOT / "web-client",
+                check=True,
+                capture_output=True,
+                timeout=600,
+            )
+    return made
 
 
 class Refusal(Exception):

@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import os
 import queue
 import threading
 import time
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
 from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 from coatcheck.demo.events import Pace
@@ -24,10 +22,9 @@ from coatcheck.demo.page.app import serve_page
 from coatcheck.demo.run import Run, demo_cluster
 from coatcheck.demo.scenarios import make_scenario, with_places
 from coatcheck.protocol.verification import VerifiedBulletin
-from web.browser import ROOT, needed
+from web.browser import needed, packages
 
 PATIENCE = 300.0
-AXE = ROOT / "web-client/node_modules/axe-core/axe.min.js"
 expect.set_options(timeout=PATIENCE * 1000)
 _FLAGS = (
     "--no-sandbox",
@@ -158,11 +155,9 @@ def _served(serve: Any) -> Iterator[tuple[str, Run]]:
 
 def violations(page: Page) -> list[str]:
     """Return what axe-core finds serious or critical."""
-    if not AXE.exists():
-        message = f"{AXE.relative_to(ROOT)} is missing: run `npm ci` in web-client"
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(message)
+    axe = packages() / "axe-core/axe.min.js"
     # Playwright's own world is not bound by the page's policy, which forbids such a script.
-    page.evaluate(AXE.read_text(encoding="utf-8"))
+    page.evaluate(axe.read_text(encoding="utf-8"))
     found = page.evaluate("async () => (await axe.run()).violations")
     return [
         f"{one['id']}: {node['target']} {node['failureSummary']}"

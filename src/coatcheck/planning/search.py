@@ -8,7 +8,7 @@ what was found is then calibrated for all of them.
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
 
@@ -237,7 +237,8 @@ def _calibrated(promise: Promise, choice: Choice, goal: Goal) -> Choice:
 def designed(promise: Promise, choice: Choice) -> Design:
     """Say what a choice guarantees under a promise."""
     guarantee = promise.kept_by(choice.randomizer.law)
-    return Design(**vars(choice), guarantee=guarantee)
+    asked = {field.name: getattr(choice, field.name) for field in fields(choice)}
+    return Design(**asked, guarantee=guarantee)
 
 
 # -- how the error would change, for charts

@@ -91,7 +91,7 @@ def draft_groups(
                 raise Misuse(
                     f"group {plan.name!r} may have as few as {plan.minimum} people, but task"
                     f" {task.name} with these parameters needs {least}: raise its minimum, or ask"
-                    " for fewer candidates"
+                    " for fewer per person"
                 )
     exposed = tasks.exposure(
         task,
