@@ -162,6 +162,7 @@ def _parts(law: TwoLevel, p: float) -> tuple[float, float]:
     return flat, deep
 
 
+@lru_cache(maxsize=64)
 def _product(law: Fieldwise) -> Pair | Atoms:
     """Multiply the fields: values that differ as far as they can in every field are the worst.
 

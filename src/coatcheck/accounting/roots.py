@@ -76,13 +76,17 @@ def root(excess: Excess, *, good: float, bad: float, start: float) -> float:
     """
     if excess(bad, fine=False) <= 0:
         return bad
+    last = good + 1e-6 * (bad - good)
     near = abs(start - good) < 0.3 * abs(bad - good)
-    if near and excess(good + 1e-6 * (bad - good), fine=False) > 0:
+    if near and excess(last, fine=False) > 0:
         return good
     ends = _Bracket(good=good, bad=bad)
     start, slope, _ = _walk(
         excess, ends, fine=False, start=start, slope=0.0, goal=(-_NEARBY, _NEARBY)
     )
+    # Where the cheap bound is good nowhere, one look tells if the dear one is.
+    if start == good and excess(last, fine=True) > 0:
+        return good
     point, _, value = _walk(excess, ends, fine=True, start=start, slope=slope, goal=(-CLOSE, 0.0))
     return point if value <= 0 else good
 
