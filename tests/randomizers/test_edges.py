@@ -150,7 +150,8 @@ def test_the_law_is_the_counted_one_rounded_to_the_private_side(kind: Any, domai
         assert Fraction(law.kernel) < kernel or kernel == law.kernel == 0
         assert law.kernel == pytest.approx(float(kernel), rel=1e-12)
         assert law.epsilon <= made.epsilon_spent <= 1.5
-        assert law.epsilon == pytest.approx(1.5, abs=1e-9)
+        tells = ball.count(made.reach) < ball.count(whole)  # else every value gives the same
+        assert law.epsilon == pytest.approx(1.5 if tells else 0.0, abs=1e-9)
         assert made.total_variation == pytest.approx(made.mixing * law.apart / law.cap)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from coatcheck.domains import Points
 from coatcheck.errors import (
     BadKey,
     BadSignature,
@@ -28,7 +29,7 @@ from coatcheck.protocol.parcels import Batch, Receipt, Upload
 from coatcheck.protocol.shuffler import Shuffler, ShufflerState
 from coatcheck.protocol.suites import CLASSICAL, SUITES
 from coatcheck.protocol.terms import Round
-from coatcheck.randomizers import GridResponse, from_params
+from coatcheck.randomizers import CodebookResponse, GridResponse, from_params
 
 HERE = Path(__file__).parent
 OUTCOMES: dict[type[Exception], str] = {
@@ -256,9 +257,18 @@ def _mechanism(case: Case) -> Case:
     """Make a mechanism of its parameters, and say which reports are near each point."""
     made: Any = from_params(case["input"]["params"])
     points = np.array(case["input"]["points"], dtype=np.int64)
-    near = made._cells_of(points) if isinstance(made, GridResponse) else made._nearest(points)
-    low, high = made.low.tolist(), made.high.tolist()
-    return {"heads": str(made.heads), "low": low, "high": high, "near": near.tolist()}
+    low, high, near = made.low.tolist(), made.high.tolist(), near_reports(made, points).tolist()
+    return {"heads": str(made.heads), "low": low, "high": high, "near": near}
+
+
+def near_reports(made: Any, points: Points) -> Points:
+    """Return the cells, the closest points or the centers of the caps of lattice points."""
+    if isinstance(made, GridResponse):
+        return made._cells_of(points)
+    found: Points = (
+        made._nearest(points) if isinstance(made, CodebookResponse) else made._centers(points)
+    )
+    return found
 
 
 def _directions(case: Case) -> Case:

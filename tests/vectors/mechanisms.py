@@ -3,7 +3,13 @@
 from typing import Any
 
 from coatcheck.domains import Ball, Box
-from coatcheck.randomizers import CodebookResponse, GridResponse, SphereResponse
+from coatcheck.randomizers import (
+    BoundedResponse,
+    CodebookResponse,
+    GridResponse,
+    MinkowskiResponse,
+    SphereResponse,
+)
 from vectors.kinds import Case, outcome
 from vectors.writing import case
 
@@ -12,15 +18,17 @@ _BALL = Ball(radius=2.0, p=2, dimension=3, steps=64)
 _POINTS = ((-32, -32), (-7, 20), (0, 0), (0, 5), (31, -2), (32, 32))
 _ASKED = [[0, 0], [-32, 32], [3, 2], [-4, 10], [16, 15], [32, -32]]
 _INSIDE = [[0, 0, 0], [32, 0, 0], [-5, 20, 11]]
+_PLACES = ((0, 0, 0), (32, 0, 0), (-20, 20, 10), (0, -31, 5))
 
 
 def mechanisms() -> list[Case]:
-    """Grids, codebooks and spheres, and codebooks that no client may take."""
+    """Every exact mechanism, and codebooks that no client may take."""
     one = CodebookResponse(domain=_BOX, epsilon=1.25, points=_POINTS)
     three = CodebookResponse(domain=_BOX, epsilon=0.5, points=_POINTS, weights=(1, 9), closest=3)
     alone = CodebookResponse(domain=_BOX, epsilon=1.0, points=((4, -4),))
     grid = GridResponse(domain=_BOX, epsilon=2.0, cells=(3, 5))
     sphere = SphereResponse(domain=_BALL, epsilon=3.0, size=64, closest=5, turns=8, seed=7)
+    ball = CodebookResponse(domain=_BALL, epsilon=1.0, points=_PLACES, closest=2)
     found = [
         _case("a grid", grid.params()),
         _case("a codebook: ties go to the first point", one.params()),
@@ -34,6 +42,10 @@ def mechanisms() -> list[Case]:
             expect="misuse",
         ),
     ]
+    found += [_case("a codebook on a ball", ball.params(), points=_INSIDE), *_caps()]
+    outside = ball.params() | {"points": [*ball.params()["points"], [20, 20, 20]]}
+    name = "a codebook is refused: a point leaves the ball"
+    found.append(_case(name, outside, points=_INSIDE, expect="misuse"))
     plain = one.params()
     points = plain["points"]
     wrong: dict[str, Any] = {
@@ -51,6 +63,28 @@ def mechanisms() -> list[Case]:
     return [_filled(one) for one in found]
 
 
+def _caps() -> list[Case]:
+    """Caps on balls: counted, and in a finer lattice bounded by volumes."""
+    crossed = Ball(radius=1.0, p=1, dimension=3, steps=64)
+    fine = Ball(radius=2.0, p=2, dimension=3, steps=2**20)
+    listed = {
+        "a cap around the value, on the l2 ball": (MinkowskiResponse, _BALL, _INSIDE),
+        "a cap moved inside, on the l2 ball": (BoundedResponse, _BALL, _INSIDE),
+        "a cap moved inside, on the l1 ball": (
+            *(BoundedResponse, crossed),
+            [[0, 0, 0], [-32, 0, 0], [-5, 20, 7]],
+        ),
+        "a cap on an l2 ball that is too fine to count": (
+            *(BoundedResponse, fine),
+            [[i << 14 for i in point] for point in _INSIDE],
+        ),
+    }
+    return [
+        _case(name, kind(domain=domain, epsilon=1.5, radius=0.25).params(), points=points)
+        for name, (kind, domain, points) in listed.items()
+    ]
+
+
 def _filled(one: Case) -> Case:
     """Add the fields; `tests/test_vectors.py` and the browser compute them again."""
     word, fields = outcome(one)
@@ -63,5 +97,7 @@ def _asked(params: dict[str, Any]) -> dict[str, Any]:
     return {"params": params, "points": _INSIDE, "turns": [0, 7]}
 
 
-def _case(name: str, params: dict[str, Any], **more: str) -> Case:
-    return case(name, "mechanism", {"params": params, "points": _ASKED}, **more)
+def _case(
+    name: str, params: dict[str, Any], *, points: list[list[int]] = _ASKED, **more: str
+) -> Case:
+    return case(name, "mechanism", {"params": params, "points": points}, **more)

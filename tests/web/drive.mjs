@@ -35,6 +35,11 @@ const kinds = {
     const r = c.randomizerOf(input.params);
     return { heads: String(r.heads), low: r.low, high: r.high, near: input.points.map((point) => r.center(point)) };
   },
+  directions: ({ input }) => {
+    const r = c.randomizerOf(input.params);
+    const near = (turn) => input.points.map((point) => r.center(point, turn).sort((a, b) => a - b));
+    return { heads: String(r.heads), high: r.high, near: input.turns.map(near) };
+  },
   payload: ({ input, low, high }) => ({ report: c.messages.decodePayload({ low, high }, c.unhex(input)) }),
   async upload({ input }, round) {
     const { suite, digest } = round;

@@ -45,3 +45,12 @@ export function headsFor(epsilon, cap, whole) {
   }
   return heads;
 }
+
+/** The law of caps of so many of all reports, told apart as well as that allows. */
+export function countedLaw(heads, cap, whole) {
+  if (cap === whole) return { epsilon: 0, cap: 1, apart: 0, kernel: 1 };
+  const mixing = Number(heads) / Number(TOSSES);
+  const one = (1 - mixing) / whole;
+  const epsilon = Math.log1p(((mixing / (1 - mixing)) * whole) / cap);
+  return { epsilon, cap: cap * one, apart: Math.min(cap, whole - cap) * one, kernel: 0 };
+}

@@ -51,7 +51,7 @@ def answer(*, crowd: int, epsilon: float, share: float) -> dict[str, Any]:
         "epsilon": epsilon,
         "delta": DELTA,
         "blind": people.best.report_free,
-        "designs": [design.plain() for design in people.designs],
+        "designs": [one.plain() for one in people.designs if one.randomizer.name in MECHANISMS],
         "plan": str(found),
         "promise": str(people.best.guarantee),
         "command": _command(crowd, epsilon, corrupted),

@@ -1,0 +1,107 @@
+// Sphere response: a public codebook of directions, as coatcheck/randomizers/codewords.py, bit for bit.
+//
+// All numbers here are whole and below 2^53, so floats hold them exactly. SPEC section 13.
+
+import { chacha20 } from "@noble/ciphers/chacha.js";
+
+import { utf8 } from "./bytes.js";
+import { isWhole, isWithin } from "./domains.js";
+import { Misuse, Refused } from "./errors.js";
+import { sha256 } from "./keys.js";
+import { countedLaw, headsFor } from "./mixing.js";
+
+const MAX_DIMENSIONS = 5000;
+const MAX_CODEWORDS = 2 ** 16;
+const MAX_REPORTS = 2 ** 32;
+const MAX_ENTRIES = 2 ** 23;
+// Entry b of 128 is the mean of a Gaussian between its quantiles (128 + b)/256 and (129 + b)/256,
+// times 42.77, rounded, but at least 1.
+const UPPER = [
+  1, 1, 1, 1, 2, 2, 3, 3, 4, 4, 4, 5, 5, 6, 6, 7, 7, 7, 8, 8, 9, 9, 10, 10, 10, 11, 11, 12, 12, 13,
+  13, 13, 14, 14, 15, 15, 16, 16, 17, 17, 17, 18, 18, 19, 19, 20, 20, 21, 21, 22, 22, 23, 23, 24,
+  24, 25, 25, 26, 26, 27, 27, 28, 28, 29, 29, 30, 30, 31, 31, 32, 32, 33, 33, 34, 35, 35, 36, 36,
+  37, 38, 38, 39, 40, 40, 41, 41, 42, 43, 44, 44, 45, 46, 46, 47, 48, 49, 50, 50, 51, 52, 53, 54,
+  55, 56, 57, 58, 59, 60, 61, 62, 64, 65, 66, 68, 69, 71, 73, 74, 76, 79, 81, 84, 87, 90, 94, 100,
+  108, 127,
+];
+
+/** The first bytes of the public stream of a text, the same on every machine. */
+function stream(text, size) {
+  return chacha20(sha256(utf8(text)), new Uint8Array(12), new Uint8Array(size));
+}
+
+/** Every codeword in one row of small integers, and by how much its score is multiplied. */
+function codewords(seed, width, size) {
+  const drawn = stream(`coatcheck sphere codewords ${seed}`, size * width);
+  const entries = Int8Array.from(drawn, (byte) => (byte < 128 ? UPPER[byte] : -UPPER[byte - 128]));
+  const factors = Array.from({ length: size }, (_, k) => {
+    let square = 0;
+    for (let at = k * width; at < (k + 1) * width; at += 1) square += entries[at] * entries[at];
+    return Math.floor(2 ** 38 / root(square * 2 ** 24));
+  });
+  return { entries, factors };
+}
+
+/** The square root of a whole number below 2^53, rounded down. */
+function root(square) {
+  const near = Math.floor(Math.sqrt(square));
+  return near * near > square ? near - 1 : near;
+}
+
+/** Lift a lattice point of the ball to the sphere of one dimension more. */
+function lifted(point, half) {
+  if (!isWithin(point, 2, half)) throw new Misuse("this is not a point of the lattice: snap the value first");
+  return [...point, root(point.reduce((rest, i) => rest - i * i, half * half))];
+}
+
+/** Turn a vector by a public permutation with public signs. */
+function turned(vector, seed, turn) {
+  const view = new DataView(stream(`coatcheck sphere turn ${seed} ${turn}`, 8 * vector.length).buffer);
+  const words = vector.map((_, j) => view.getBigUint64(8 * j, true));
+  const order = words.map((_, j) => j);
+  order.sort((a, b) => (words[a] < words[b] ? -1 : words[a] > words[b] ? 1 : a - b));
+  return order.map((from, j) => (words[j] & 1n ? -vector[from] : vector[from]));
+}
+
+/** One of the codewords nearest to the value with probability heads / 2^64, else any codeword. */
+export function sphere(params, domain) {
+  const { size, closest, turns, seed } = params;
+  const { half, dimension } = domain;
+  const width = dimension + 1;
+  const good = params.domain.kind === "ball" && domain.p === 2 && dimension <= MAX_DIMENSIONS
+    && isWhole(size, 2, MAX_CODEWORDS) && size * width <= MAX_ENTRIES && isWhole(closest, 1, size - 1)
+    && isWhole(turns, 1, MAX_REPORTS / size) && isWhole(seed, 0, Number.MAX_SAFE_INTEGER);
+  if (!good) throw new Refused("the terms give no codewords for the sphere: a ball with p = 2, and sizes within their limits");
+  const heads = headsFor(params.epsilon, BigInt(closest), BigInt(size));
+  const shift = 2 ** Math.max(0, half.toString(2).length - 10);
+  let book; // derived when it is needed, and never to examine terms
+  const nearest = (point, turn) => {
+    book ??= codewords(seed, width, size);
+    const z = turned(lifted(point, half), seed, turn);
+    const keys = new Float64Array(size);
+    for (let k = 0; k < size; k += 1) {
+      let score = 0;
+      for (let j = 0; j < width; j += 1) score += book.entries[k * width + j] * z[j];
+      keys[k] = Math.floor((score * book.factors[k]) / shift);
+    }
+    const order = Array.from(keys, (_, k) => k);
+    order.sort((a, b) => keys[b] - keys[a] || a - b);
+    return order.slice(0, closest);
+  };
+  return {
+    heads,
+    low: [0],
+    high: [size * turns - 1],
+    center: nearest,
+    respond(point, entropy) {
+      // All four are drawn every time, so that the work does not tell how the coin fell.
+      const below = (bound) => Number(entropy.integer(BigInt(bound)));
+      const turn = below(turns);
+      const near = nearest(point, turn)[below(closest)];
+      const far = below(size);
+      return [turn * size + (entropy.coin(heads) ? near : far)];
+    },
+    law: () => countedLaw(heads, closest, size),
+    place: () => null, // one report is a direction; only the mean of many is a place
+  };
+}
