@@ -49,7 +49,7 @@ def test_caps_and_codebooks_on_balls_are_the_same_integers() -> None:
         values = _values(ball, seed=6, count=12)
         points = ball.snap(values)
         made: list[Any] = []
-        for radius in (draw.uniform(0.3, 1.0), draw.uniform(0.9, 1.5)):
+        for radius in (1e-6, draw.uniform(0.3, 1.0), draw.uniform(0.9, 1.5)):
             epsilon = draw.uniform(0.1, 9)
             made.append(MinkowskiResponse(domain=ball, epsilon=epsilon, radius=radius))
             made.append(BoundedResponse(domain=ball, epsilon=epsilon, radius=min(radius, 1.0)))

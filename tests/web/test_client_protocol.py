@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from coatcheck.domains import Box
+from coatcheck.domains import Ball, Box
 from coatcheck.entropy import seeded
 from coatcheck.protocol import client, verification
 from coatcheck.protocol.agreement import SignedTerms, countersign, propose, settle, write_signed
@@ -16,7 +16,7 @@ from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.merkle import Tree
 from coatcheck.protocol.suites import CLASSICAL, suite_named
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
-from coatcheck.randomizers import BoundedResponse
+from coatcheck.randomizers import BoundedResponse, MinkowskiResponse, Randomizer, SphereResponse
 from coatcheck.simulation.round import RoleKeys
 from coatcheck.tasks.matching import LeastCostMatching
 from rounds import CLOSES, OPENS, SmallRound
@@ -95,11 +95,22 @@ def test_letters_go_both_ways() -> None:
     assert read_ticket(again["ticket"].encode()).seen == ((other.keys.address, 0),)
 
 
-def test_a_match_found_in_python_is_read_in_the_browser() -> None:
+CITY = Box.geographic(south=31.0, west=121.0, north=31.5, east=122.0)
+DISK = Ball(radius=130.0, p=2, dimension=2)
+
+
+@pytest.mark.parametrize(
+    "randomizer",
+    [
+        BoundedResponse(domain=CITY, epsilon=4.0, radius=0.1),
+        MinkowskiResponse(domain=DISK, epsilon=4.0, radius=0.3),
+        SphereResponse(domain=DISK, epsilon=4.0, size=64, closest=5, turns=8),
+    ],
+    ids=["bounded", "minkowski on a ball", "sphere"],
+)
+def test_a_match_found_in_python_is_read_in_the_browser(randomizer: Randomizer) -> None:
     """A rider in the browser learns the driver's keys, which Python assigned."""
-    city = Box.geographic(south=31.0, west=121.0, north=31.5, east=122.0)
     entropy, suite = seeded(5), suite_named("x25519")
-    randomizer = BoundedResponse(domain=city, epsilon=4.0, radius=0.1)
     task = LeastCostMatching(groups=("riders", "drivers"))
     drafts = [
         GroupPlan(name=name, randomizer=randomizer, minimum=3, delta=1e-3) for name in task.groups

@@ -28,7 +28,6 @@ function caps(params, domain, { bounded }) {
   const reach = Math.max(1, Math.min(roundEven(radius * half), bounded ? half : MAX_REACH - half));
   const whole = bounded ? half : half + reach;
   const counts = ball.counts(reach, whole);
-  if (!counts[0]) throw new Refused("the cap of the terms is too small for its points to be counted");
   const heads = headsFor(params.epsilon, ...counts);
   const apart = bounded ? half - reach : half;
   const center = (point) => (bounded ? ball.shrink(point, apart) : point);
@@ -58,7 +57,7 @@ function capLaw({ ball, reach, whole, heads, apart, counts: [near, all] }) {
   const deep = reach - apart;
   const core = deep >= 0 ? ratio(...ball.counts(deep, reach)) : 0;
   const shared = Math.max(core, ball.lens(reach, apart));
-  const epsilon = near === all ? 0 : Math.log1p(ratio(heads * all, (TOSSES - heads) * near));
+  const epsilon = near === all || !heads ? 0 : Math.log1p(ratio(heads * all, (TOSSES - heads) * near));
   return { epsilon, cap, apart: cap * (1 - shared), kernel: cap * core };
 }
 

@@ -44,6 +44,8 @@ def heads_for(epsilon: float, *, cap: int, whole: int) -> int:
 
 def spent(heads: int, *, cap: int, whole: int) -> float:
     """Return an upper bound on ln(1 + heads whole / ((2^64 - heads) cap)), within a few ulp."""
+    if heads == 0:  # also where a cap is too small to count, and `cap` is 0
+        return 0.0
     excess = Fraction(heads * whole, (TOSSES - heads) * cap)
     return math.log1p(float(excess)) * (1 + 4 * 2.0**-52)
 
