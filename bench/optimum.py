@@ -42,7 +42,8 @@ def figures() -> Iterator[Figure]:
         best = line_minimax(61, epsilon)
         yield _figure("line, worst", line, epsilon, best, 1.05, goal="worst")
         best = math.sqrt(line_unbiased(21, 121, epsilon))
-        yield _figure("line, unbiased", line, epsilon, best, None, goal="unbiased")
+        limit = 1.02 if epsilon <= 1 else 1.1 if epsilon <= 3 else 1.22
+        yield _figure("line, unbiased", line, epsilon, best, limit, goal="unbiased")
     for epsilon in SMALL:
         yield _figure("square, mean", square, epsilon, box_optimum(2, 15, epsilon), 1.03)
         limit = 1.03 if epsilon <= 3 else 1.06
@@ -61,7 +62,7 @@ def _figure(
     domain: Box | Ball,
     epsilon: float,
     best: float,
-    target: float | None,
+    target: float,
     *,
     goal: Goal = "mean",
 ) -> Figure:

@@ -166,6 +166,9 @@ class _Search:
 
     def _unbiased(self, domain: Box | Ball) -> Iterator[Choice]:
         yield self.best(MinkowskiResponse)
+        if domain.dimension == 1:  # caps of which the reports are a whole number are read better
+            whole = (self._cap(MinkowskiResponse, -math.log(i), "unbiased") for i in range(1, 41))
+            yield min(whole, key=by_error)
         # Better than any cap from about four dimensions up, unless ε is large.
         yield self.choice(partial(PrivUnit, domain=domain), "unbiased")
         if has_sphere(domain):
