@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from coatcheck.accounting import certificate
+from coatcheck.accounting import certificate, enclosure
 from coatcheck.accounting.amplification import amplify, calibrate
 from coatcheck.accounting.certificate import certify, delta_interval
 from coatcheck.accounting.laws import (
@@ -21,7 +21,6 @@ from coatcheck.accounting.pairs import Pair, pair
 from coatcheck.errors import Misuse
 from crowds import any_promise, sixty_digits
 
-enclosure = pytest.importorskip("coatcheck.accounting.enclosure")
 WAYS = ["as it is", "by the integral"]
 
 

@@ -67,7 +67,6 @@ def test_amplify_in_words() -> None:
 
 def test_amplify_can_be_certified() -> None:
     """With --certify the ends of what encloses ε and δ are told, and ε is the upper one."""
-    pytest.importorskip("flint")
     found = json.loads(run("amplify", *LOCAL, "--certify", "--json").stdout)
     assert 0.999 * found["epsilon"] < found["low"] < found["epsilon"] == found["high"]
     assert found["delta_low"] <= found["delta_high"] <= found["delta"]

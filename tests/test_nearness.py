@@ -5,7 +5,7 @@ import pytest
 
 from coatcheck.errors import BadKey, Misuse
 from coatcheck.protocol.blinding import POINT_SIZE, Blind, hash_to_point
-from coatcheck.protocol.nearness import Nearness, offsets, reply_size
+from coatcheck.protocol.nearness import NAME_SIZE, Nearness, offsets, reply_size
 from coatcheck.protocol.steps import Cell, Progress, prf
 from coatcheck.simulation.settling import run_together
 
@@ -40,7 +40,7 @@ def test_which_cells_count_as_near() -> None:
     """The middles are within nine tenths of the radius; a reply has room for all of them."""
     assert len(offsets(600.0, side=120.0, axes=2)) == 69
     assert all(x * x + y * y <= 1.8**2 for x, y in AROUND)
-    assert reply_size(600.0, side=120.0, axes=2) == 2 + 32 * 70
+    assert reply_size(600.0, side=120.0, axes=2) == 2 + 32 + 16 * 69
     with pytest.raises(Misuse, match="smaller than the radius"):
         Nearness(
             Progress(cell=(0, 0)),
@@ -79,26 +79,27 @@ def letters(cells: tuple[Cell, Cell], seed: int) -> list[bytes]:
 def test_letters_of_two_far_candidates_do_not_depend_on_their_places() -> None:
     """For two pairs of far places the letters have the same numbers, sizes and distribution.
 
-    No point occurs twice, in one exchange or over places and keys, so an onlooker who holds both
-    replies can match none; under one person's keys all cells give different points; and all bits
-    are even. 2 x 60 exchanges with 13 * 8 or more bytes each: a bit of the first four bytes of the
-    first point deviates by more than 5 sigma with a chance below 64 * 6e-7.
+    No point or name occurs twice, in one exchange or over places and keys, so an onlooker who
+    holds both replies can match none; under one person's keys all cells give different points; and
+    all bits are even. 2 x 60 exchanges: one of the 32 bits of the first four bytes of the first
+    point deviates by more than 5 sigma with a chance below 64 * 6e-7.
     """
     here, there = ((0, 0), (50, 50)), ((-7, 900), (31, -4))
     runs = {place: [letters(place, seed) for seed in range(60)] for place in (here, there)}
     shapes = {tuple(len(body) for body in run) for one in runs.values() for run in one}
     assert len(shapes) == 1
     for one in runs.values():
-        points = [p for run in one for body in run for p in cut(body[2:])]
-        assert len(set(points)) == len(points)
+        parts = [part for run in one for body in run for part in cut(body[2:])]
+        assert len(set(parts)) == len(parts)
         first = np.array([list(run[0][2:6]) for run in one], dtype=np.uint8)
         share = np.unpackbits(first, axis=1).mean(axis=0)
         assert np.all(np.abs(share - 0.5) < 5 * 0.5 / np.sqrt(len(one)))
 
 
-def cut(points: bytes) -> list[bytes]:
-    """Cut bytes into points."""
-    return [points[at : at + POINT_SIZE] for at in range(0, len(points), POINT_SIZE)]
+def cut(content: bytes) -> list[bytes]:
+    """Cut the content of a letter into its point and the names of cells."""
+    names = range(POINT_SIZE, len(content), NAME_SIZE)
+    return [content[:POINT_SIZE], *(content[at : at + NAME_SIZE] for at in names)]
 
 
 def test_every_place_explains_every_first_letter() -> None:
@@ -159,3 +160,19 @@ def test_a_cheat_has_one_guess_per_letter() -> None:
                     reader.receive(sender.address, body)
         bits.append(cheat.near == (honest.address,))
     assert bits == [True, False]
+
+
+def test_nobody_appears_near_by_passing_letters_back() -> None:
+    """A cheat sends a person's own point and own reply back, alone or through a second cheat.
+
+    The person's reply to their own point has their own cell in it, blinded as their own cells are.
+    """
+    for askers in ([1], [1, 2]):  # the cheat who replies is 1, the one who asks is the last
+        victim = person(0, (5, 5), askers)
+        asked = dict(victim.speak())
+        for who in askers:
+            victim.receive(bytes(15) + bytes((who,)), asked[bytes(15) + b"\1"])
+        replies = dict(victim.speak())
+        victim.receive(bytes(15) + b"\1", replies[bytes(15) + bytes((askers[-1],))])
+        assert victim.progress.dropped == {}
+        assert victim.near == ()

@@ -268,7 +268,7 @@ def test_steps_wait_for_letters_but_not_for_the_silent() -> None:
     one.speak()
     assert one.ready()  # the other has missed a letter: no second wait
     one.speak()
-    assert not one.ready(late=True)  # the own tag must be on the board, whatever the hour
+    assert not one.ready(late=True)  # their own tag must be on the board, whatever the hour
     other.speak()
 
 
@@ -350,7 +350,7 @@ def test_drafts_that_nobody_can_settle_by_are_refused() -> None:
     pairs: dict[str, object] = {"name": "least-cost-matching", "candidates": 5}
     near: dict[str, object] = {"name": "neighbours", "radius": 0.1, "mutual": True}
     drafted(pairs, {"cell": 0.01})
-    drafted(near, {"cell": 0.02, "asks": []}, letter_size=2242)
+    drafted(near, {"cell": 0.02, "asks": []}, letter_size=1138)
     bad: list[tuple[dict[str, object], dict[str, object], dict[str, int], str]] = [
         ({"name": "least-cost-matching"}, {"cell": 0.01}, {}, "ask it for candidates"),
         (pairs, {"cell": 0.01, "asks": []}, {}, "ask it for candidates"),
@@ -358,7 +358,7 @@ def test_drafts_that_nobody_can_settle_by_are_refused() -> None:
         (pairs, {"cell": 0.01, "words": 3}, {}, "does not fit"),
         (pairs, {"cell": 0.01}, {"letter_size": 8}, "letters need 27 bytes"),
         ({**near, "mutual": False}, {"cell": 0.02, "asks": []}, {}, "set `mutual`"),
-        (near, {"cell": 0.02, "asks": []}, {}, "letters need 2242 bytes"),
+        (near, {"cell": 0.02, "asks": []}, {}, "letters need 1138 bytes"),
         (near, {"cell": 1e-6, "asks": []}, {}, "at most 6 cells"),
     ]
     for task, stated, rest, sentence in bad:

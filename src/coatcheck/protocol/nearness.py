@@ -1,10 +1,12 @@
 """Nearness: candidates find out by letters whether they are near each other, and nothing else.
 
-Each is told whether the own cell is among the cells around the other's. Points are blinded twice,
-so a letter shows neither a place nor a guess to check offline; whoever cheats gets one guess per
-letter. The same interface as `settling`. SPEC section 16.
+Each is told whether their cell is among the cells around the other's. Points are blinded twice, so
+a letter shows neither a place nor a guess to check offline; whoever cheats gets one guess per
+letter. A reply names its cells by hashes that hold for one asker and one answerer: nobody can pass
+a person's own letters back and so appear near. The same interface as `settling`. SPEC section 16.
 """
 
+import hashlib
 from collections.abc import Sequence
 from functools import cached_property
 from itertools import product
@@ -15,8 +17,11 @@ from coatcheck.protocol.blinding import POINT_SIZE, Blind, hash_to_point
 from coatcheck.protocol.steps import MARK, Cell, Kind, Progress, Step, prf
 
 STEPS: Final = (Step(Kind.BLIND, 0), Step(Kind.REPLY, 0), Step(Kind.WORDS, 0))
+NAME_SIZE: Final = 16
+"""Bytes of a cell's name in a reply."""
 MOST_CELLS: Final = 6
 """How many cells a radius may have: a reply has no room for more."""
+_LABEL: Final = b"coatcheck/v1/near/cell\0"
 _SHARE: Final = 0.9  # of the radius: most pairs of cells this far apart are within it
 
 
@@ -31,7 +36,12 @@ def offsets(radius: float, *, side: float, axes: int) -> list[Cell]:
 
 def reply_size(radius: float, *, side: float, axes: int) -> int:
     """Bytes of the body of a reply, the longest of all."""
-    return 2 + POINT_SIZE * (1 + len(offsets(radius, side=side, axes=axes)))
+    return 2 + _content(len(offsets(radius, side=side, axes=axes)))
+
+
+def _content(cells: int) -> int:
+    """Bytes of a point and the names of so many cells."""
+    return POINT_SIZE + NAME_SIZE * cells
 
 
 class Nearness:
@@ -84,20 +94,25 @@ class Nearness:
             body = self._first.put(self._hashed(self.progress.cell))
             return [(who, head + body) for who in self.lists[0]]
         if index == 1:
-            return [(who, head + self._answered(who) + self._set) for who in self.lists[0]]
+            return [(who, head + self._reply(who)) for who in self.lists[0]]
         return [(who, head + (words if who in near else b"")) for who in self.lists[0]]
 
-    def _answered(self, who: bytes) -> bytes:
-        """Blind a candidate's point once more; a random one for who sent none."""
+    def _reply(self, who: bytes) -> bytes:
+        """Blind a candidate's point once more, or a random one for who sent none; name my cells."""
         point = self.progress.points.get(who.hex())
-        return self._second.put(point or hash_to_point(prf(self._secret, b"nobody", who)))
+        back = self._second.put(point or hash_to_point(prf(self._secret, b"nobody", who)))
+        return back + b"".join(sorted(self._name(who, self.address, one) for one in self._set))
 
     @cached_property
-    def _set(self) -> bytes:
-        """The blinded cells around the person's, in an order that says nothing."""
+    def _set(self) -> list[bytes]:
+        """The blinded cells around the person's."""
         mine = self.progress.cell
         cells = (tuple(a + b for a, b in zip(mine, o, strict=True)) for o in self._around)
-        return b"".join(sorted(self._second.put(self._hashed(cell)) for cell in cells))
+        return [self._second.put(self._hashed(cell)) for cell in cells]
+
+    def _name(self, asker: bytes, answerer: bytes, point: bytes) -> bytes:
+        """Name a blinded cell in the reply of one person to one other."""
+        return hashlib.sha256(_LABEL + self._digest + asker + answerer + point).digest()[:NAME_SIZE]
 
     def _hashed(self, cell: Cell) -> bytes:
         return hash_to_point(
@@ -130,7 +145,7 @@ class Nearness:
             return "repeated"
         if self.steps[index].kind is Kind.WORDS:
             return ""
-        if len(content) != POINT_SIZE * (1 if index == 0 else 1 + len(self._around)):
+        if len(content) != _content(len(self._around) if index else 0):
             return "size"
         if self.progress.step > index + 1:
             return "late"
@@ -161,10 +176,8 @@ class Nearness:
             reply = self.progress.replies.get(who.hex(), b"")
             if not reply:
                 continue
-            mine = self._first.take_off(reply[:POINT_SIZE])
-            points = (
-                reply[at : at + POINT_SIZE] for at in range(POINT_SIZE, len(reply), POINT_SIZE)
-            )
-            if mine in points:
+            mine = self._name(self.address, who, self._first.take_off(reply[:POINT_SIZE]))
+            names = (reply[at : at + NAME_SIZE] for at in range(POINT_SIZE, len(reply), NAME_SIZE))
+            if mine in names:
                 found.append(who)
         return tuple(found)
