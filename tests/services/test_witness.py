@@ -159,9 +159,9 @@ def test_people_who_demand_witnesses_get_what_these_have_seen(tmp_path: Path) ->
         assert (await view.follow()).size == 1
         scene.show(scene.board, *LETTERS[:2])
         with pytest.raises(Unavailable, match="have not seen this"):
-            await view.check_letter(LETTERS[0], b'{"place":1}')
+            await view.check_letters([(1, LETTERS[0])])
         await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
-        await view.check_letter(LETTERS[0], b'{"place":1}')
+        await view.check_letters([(1, LETTERS[0])])
         assert (await view.follow()).size == 3
 
     run(tmp_path, work)

@@ -48,6 +48,7 @@ AT_ONCE: Final = 80
 WRITERS: Final = 200
 """How many write letters; each reader downloads all of them."""
 OCTETS: Final = {"content-type": "application/octet-stream"}
+_CONNECTIONS: Final = 8  # of everybody together: the pool looks at each of them at every request
 _FEW: Final = 4  # how many join between two pauses of a pace
 _BEAT: Final = 0.1
 _BETWEEN_STEPS: Final = 1.2
@@ -74,7 +75,7 @@ class Run:
     ) -> None:
         self.scenario, self.cluster, self.pace = scenario, cluster, pace
         self.people = list(_by_turns([len(values) for values in scenario.values]))
-        self.peers = HttpClient()
+        self.peers = HttpClient(connections=_CONNECTIONS)
         self.url = ""
         self.signed: SignedTerms
         self.round: TrustedTerms
@@ -236,7 +237,8 @@ class Run:
         invitation = await visit.invitation(group=name, limit=limit, patience=PATIENCE)
         noting = _Noting(invitation.randomizer)
         mine = replace(invitation, randomizer=cast("Randomizer", noting))
-        visit.prepare(mine, self.scenario.values[group][row].tolist(), ledger=None, clamp=True)
+        value = self.scenario.values[group][row].tolist()
+        await asyncio.to_thread(visit.prepare, mine, value, ledger=None, clamp=True)
         try:
             ticket = await visit.hand_in(invitation.round, patience=PATIENCE)
         except Refused:

@@ -13,7 +13,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar, cast
 
 import msgspec
 
@@ -23,12 +23,13 @@ from coatcheck.protocol.agreement import TrustedTerms, accept
 from coatcheck.protocol.client import Budget, Inbox, Invitation, Limit, examine
 from coatcheck.protocol.keyfiles import document, write_bytes
 from coatcheck.protocol.messages import Answer
-from coatcheck.protocol.notices import posting_size
+from coatcheck.protocol.notices import Heading, posting_size
 from coatcheck.protocol.records import read_document
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedBulletin
+from coatcheck.services.board.documents import Posted
 from coatcheck.services.http.client import Absent, HttpClient, NotTaken, patiently
 from coatcheck.services.person.board import BoardView, LettersFeed, Peers
 from coatcheck.services.person.offer import Offer
@@ -77,9 +78,11 @@ class Visit:
             self._peers = RelayedClient(relay, first=self.url, trusted=trusted, ca=ca)
         self._offer = offer
         self._accepted: TrustedTerms | None = None
+        self._matched = False
         self._kept = Path(f"{path}.offer")
         self._feed: LettersFeed | None = None
         self._letters = 0
+        self._collected: tuple[Answer, Heading] | None = None
         self._maybe_sent = False
 
     async def __aenter__(self) -> Self:
@@ -188,7 +191,7 @@ class Visit:
                 return ticket
             raise
         kept = client.keep_receipt(ticket, receipt, round_)
-        self._file.update(kept)
+        await asyncio.to_thread(self.keep, kept)
         return kept
 
     # -- collecting, and letters
@@ -216,9 +219,18 @@ class Visit:
             lambda: self._shown(lambda: retrieval(view, ticket)), patience, growth=1.3
         )
         if isinstance(shown, VerifiedBulletin):
-            return self.open(shown, ledger=ledger)
-        client.settle(ticket, shown.heading, ledger=ledger)
-        return client.open_entry(ticket, shown.entry)
+            answer, heading = self.open(shown, ledger=ledger), shown.heading
+        else:
+            client.settle(ticket, shown.heading, ledger=ledger)
+            answer, heading = client.open_entry(ticket, shown.entry), shown.heading.heading
+        self._collected = answer, heading
+        return answer
+
+    async def outcome(self, *, patience: float) -> tuple[Answer, Heading]:
+        """Give the answer and the signed head of the bulletin; what was collected is kept."""
+        if self._collected is None:
+            await self.collect(patience=patience)
+        return cast("tuple[Answer, Heading]", self._collected)
 
     def open(self, bulletin: VerifiedBulletin, *, ledger: Budget | None = None) -> Answer:
         """Open your answer on the bulletin."""
@@ -230,23 +242,28 @@ class Visit:
         posting, after = client.write(self.ticket, body, to=to, round_=self.round)
         # The ticket first: a counter that was used must never be used again.
         self.keep(after)
-        raw = await self.post([posting], patience=patience)
-        await self.check_posted(posting, raw, patience=patience)
+        place = await self.post([posting], patience=patience)
+        await self.check_posted([(place, posting)], patience=patience)
 
     def keep(self, ticket: Ticket) -> None:
         """Store the ticket after letters were written or read."""
         self._file.update(ticket)
 
-    async def post(self, postings: Sequence[bytes], *, patience: float = 60.0) -> bytes:
-        """Post letters that the stored ticket accounts for; return the board's answer."""
+    async def post(self, postings: Sequence[bytes], *, patience: float = 60.0) -> int:
+        """Post letters that the stored ticket accounts for; return where the log has the first."""
         url, body = f"{self._at_board}/letters", b"".join(postings)
-        return await patiently(lambda: self._peers.send(url, body, headers=_BYTES), patience)
+        raw = await patiently(lambda: self._peers.send(url, body, headers=_BYTES), patience)
+        return read_document(
+            raw, Posted, f"{url} does not say where your letter is: it may be lost"
+        ).place
 
-    async def check_posted(self, posting: bytes, raw: bytes, *, patience: float = 60.0) -> None:
-        """Check by the board's answer that its log has a letter."""
+    async def check_posted(
+        self, placed: Sequence[tuple[int, bytes]], *, patience: float = 60.0
+    ) -> None:
+        """Check that the board's log has letters, each at its place."""
         view = self._view()
         try:
-            await patiently(lambda: view.check_letter(posting, raw), patience)
+            await patiently(lambda: view.check_letters(placed), patience)
         except Unavailable as away:
             raise Unavailable(
                 f"the board took your letter; no proof that it shows it yet ({away}): read later"
@@ -288,8 +305,11 @@ class Visit:
         signed = self._known_offer.signed
         if self._accepted is None or self._accepted.document != signed.document.encode():
             self._accepted = accept(signed, trusted=self._trusted)
-        if self.path.exists() and self.ticket.digest != self._accepted.digest:
-            raise TwoFaces("the shuffler shows other terms now than those you joined on")
+            self._matched = False
+        if not self._matched and self.path.exists():
+            if self.ticket.digest != self._accepted.digest:
+                raise TwoFaces("the shuffler shows other terms now than those you joined on")
+            self._matched = True
         return self._accepted
 
     @property
