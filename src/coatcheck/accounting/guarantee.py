@@ -9,8 +9,8 @@ from typing import Final
 
 from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin
 from coatcheck.accounting.limits import check_count
+from coatcheck.accounting.notebook import html_table
 from coatcheck.errors import Misuse
-from coatcheck.notebook import html_table
 
 METHODS: Final = ("closed-form", "clones-2021", "generic", "mechanism")
 ADJACENCY: Final = "replacing one person's value"

@@ -22,10 +22,10 @@ from coatcheck.accounting.budget import Budget
 from coatcheck.accounting.guarantee import Guarantee, rounded_up
 from coatcheck.accounting.laws import AnyLdp, Fieldwise, Law, OwnCoin, TwoLevel
 from coatcheck.accounting.limits import check_count, check_delta
+from coatcheck.accounting.notebook import html_table
 from coatcheck.accounting.pairs import pair
 from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.files import replace_file
-from coatcheck.notebook import html_table
 
 
 class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

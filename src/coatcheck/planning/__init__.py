@@ -20,10 +20,10 @@ from functools import cached_property
 from typing import Any, Final
 
 from coatcheck.accounting.amplification import Guarantee
+from coatcheck.accounting.notebook import html_table
 from coatcheck.domains import Domain
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse
-from coatcheck.notebook import html_table
 from coatcheck.planning.search import Design, Promise, Sampling, designs, priors_by_group
 from coatcheck.planning.seasons import Season, season_of
 from coatcheck.planning.tuning import designs_for

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from coatcheck import tasks
 from coatcheck.accounting.guarantee import Guarantee, rounded_up
+from coatcheck.accounting.notebook import html_table
 from coatcheck.domains.frames import read_people
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse
-from coatcheck.notebook import html_table
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import SettledTerms, SignedTerms, countersign, propose, settle
 from coatcheck.protocol.board import Board
