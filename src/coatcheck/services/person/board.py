@@ -6,7 +6,7 @@ forked is refused, and both signed checkpoints stay on the disk as the proof. SP
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -32,7 +32,7 @@ from coatcheck.protocol.verification import (
     verify_heading,
 )
 from coatcheck.services.board.documents import Entry
-from coatcheck.services.http.client import BULK, HttpClient
+from coatcheck.services.http.client import BULK, HttpClient, patiently
 from coatcheck.services.person.relayed import RelayedClient
 
 Peers = HttpClient | RelayedClient
@@ -143,8 +143,18 @@ class BoardView:
         path = await self._included(place, point)
         verify_heading(bulletin.heading, self.round, point=point, place=place, path=path)
 
-    async def check_letters(self, placed: Iterable[tuple[int, bytes]]) -> None:
+    async def check_letters(
+        self, placed: Sequence[tuple[int, bytes]], *, patience: float = 0.0
+    ) -> None:
         """Check that letters are in the log, each at the place that the board's answer named."""
+        try:
+            await patiently(lambda: self._check_letters(placed), patience)
+        except Unavailable as away:
+            raise Unavailable(
+                f"the board took your letter; no proof that it shows it yet ({away}): read later"
+            ) from None
+
+    async def _check_letters(self, placed: Sequence[tuple[int, bytes]]) -> None:
         point = await self.follow()
         for place, posting in placed:
             path, leaf = await self._included(place, point), LETTER_LEAF + posting

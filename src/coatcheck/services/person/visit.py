@@ -12,8 +12,9 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar, cast
+from typing import Any, Final, Self, TypeVar
 
 import msgspec
 
@@ -78,9 +79,7 @@ class Visit:
             self._peers = RelayedClient(relay, first=self.url, trusted=trusted, ca=ca)
         self._offer = offer
         self._accepted: TrustedTerms | None = None
-        self._matched = False
         self._kept = Path(f"{path}.offer")
-        self._feed: LettersFeed | None = None
         self._letters = 0
         self._collected: tuple[Answer, Heading] | None = None
         self._maybe_sent = False
@@ -228,9 +227,9 @@ class Visit:
 
     async def outcome(self, *, patience: float) -> tuple[Answer, Heading]:
         """Give the answer and the signed head of the bulletin; what was collected is kept."""
-        if self._collected is None:
+        while self._collected is None:
             await self.collect(patience=patience)
-        return cast("tuple[Answer, Heading]", self._collected)
+        return self._collected
 
     def open(self, bulletin: VerifiedBulletin, *, ledger: Budget | None = None) -> Answer:
         """Open your answer on the bulletin."""
@@ -250,24 +249,16 @@ class Visit:
         self._file.update(ticket)
 
     async def post(self, postings: Sequence[bytes], *, patience: float = 60.0) -> int:
-        """Post letters that the stored ticket accounts for; return where the log has the first."""
+        """Post letters that the stored ticket accounts for; tell where the log has the first."""
         url, body = f"{self._at_board}/letters", b"".join(postings)
         raw = await patiently(lambda: self._peers.send(url, body, headers=_BYTES), patience)
         return read_document(
             raw, Posted, f"{url} does not say where your letter is: it may be lost"
         ).place
 
-    async def check_posted(
-        self, placed: Sequence[tuple[int, bytes]], *, patience: float = 60.0
-    ) -> None:
+    async def check_posted(self, placed: Sequence[tuple[int, bytes]], *, patience: float) -> None:
         """Check that the board's log has letters, each at its place."""
-        view = self._view()
-        try:
-            await patiently(lambda: view.check_letters(placed), patience)
-        except Unavailable as away:
-            raise Unavailable(
-                f"the board took your letter; no proof that it shows it yet ({away}): read later"
-            ) from None
+        await self._view().check_letters(placed, patience=patience)
 
     async def read(self) -> Inbox:
         """Fetch the letters, all of the round or through a relay yours, and read those to you."""
@@ -282,16 +273,10 @@ class Visit:
         self._letters = len(feed.postings)
         return inbox
 
-    @property
+    @cached_property
     def feed(self) -> LettersFeed:
         """The letters of the round; give several visits the same one to fetch them once."""
-        if self._feed is None:
-            self._feed = self._letters_at("/letters")
-        return self._feed
-
-    @feed.setter
-    def feed(self, shared: LettersFeed) -> None:
-        self._feed = shared
+        return self._letters_at("/letters")
 
     def _letters_at(self, path: str) -> LettersFeed:
         size = posting_size(self.round)
@@ -302,15 +287,13 @@ class Visit:
     @property
     def round(self) -> TrustedTerms:
         """The terms one joined with, or would join with."""
-        signed = self._known_offer.signed
-        if self._accepted is None or self._accepted.document != signed.document.encode():
-            self._accepted = accept(signed, trusted=self._trusted)
-            self._matched = False
-        if not self._matched and self.path.exists():
-            if self.ticket.digest != self._accepted.digest:
+        signed, found = self._known_offer.signed, self._accepted
+        if found is None or found.document != signed.document.encode():
+            found = accept(signed, trusted=self._trusted)
+            if self.path.exists() and self.ticket.digest != found.digest:
                 raise TwoFaces("the shuffler shows other terms now than those you joined on")
-            self._matched = True
-        return self._accepted
+            self._accepted = found
+        return found
 
     @property
     def _known_offer(self) -> Offer:
