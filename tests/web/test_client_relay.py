@@ -67,7 +67,7 @@ def test_without_the_relay_nothing_is_asked(local: Cluster, known: dict[str, Any
     board = local.url("board")
     with pytest.raises(Refusal, match="nothing is sent around it"):
         ask("getByRelay", board=board, **{**known, "relay": "http://127.0.0.1:9"})
-    with pytest.raises(Refusal, match="does not reach|has no keys of"):
+    with pytest.raises(Refusal, match="has no keys of"):
         ask("getByRelay", board="http://127.0.0.1:9", **known)
     stranger = {**known["trusted"], "board": known["trusted"]["server"]}
     with pytest.raises(Refusal, match="signed by nobody you trust"):

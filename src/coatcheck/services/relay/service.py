@@ -44,7 +44,7 @@ _ANY_PAGE: Final = [
     (b"access-control-allow-origin", b"*"),
     (b"access-control-expose-headers", f"{UNTIL}, {SIGNATURES}".encode()),
 ]
-"""Pages of any site may ask through a relay: it knows nobody, so there is nothing to take from it."""
+"""Pages of any site may ask a relay: it knows nobody, so there is nothing to take from it."""
 _ASKED: Final = {
     "access-control-allow-methods": "GET, POST",
     "access-control-allow-headers": "content-type",
