@@ -48,7 +48,6 @@ AT_ONCE: Final = 80
 WRITERS: Final = 200
 """How many write letters; each reader downloads all of them."""
 OCTETS: Final = {"content-type": "application/octet-stream"}
-_CONNECTIONS: Final = 8  # of everybody together: the pool looks at each of them at every request
 _FEW: Final = 4  # how many join between two pauses of a pace
 _BEAT: Final = 0.1
 _BETWEEN_STEPS: Final = 1.2
@@ -75,7 +74,7 @@ class Run:
     ) -> None:
         self.scenario, self.cluster, self.pace = scenario, cluster, pace
         self.people = list(_by_turns([len(values) for values in scenario.values]))
-        self.peers = HttpClient(connections=_CONNECTIONS)
+        self.peers = HttpClient(connections=8)  # the pool looks at each one at every request
         self.url = ""
         self.signed: SignedTerms
         self.round: TrustedTerms
@@ -232,8 +231,7 @@ class Run:
     async def _join(self, who: Person) -> None:
         """Let a person take part, unless people from browsers have filled the round before."""
         visit, (group, row) = self.visits[who], who
-        limit = Limit(self.scenario.epsilon, _DELTA)
-        name = self.scenario.drafts[group].name
+        limit, name = Limit(self.scenario.epsilon, _DELTA), self.scenario.drafts[group].name
         invitation = await visit.invitation(group=name, limit=limit, patience=PATIENCE)
         noting = _Noting(invitation.randomizer)
         mine = replace(invitation, randomizer=cast("Randomizer", noting))
