@@ -227,7 +227,9 @@ def test_the_command_settles(local: Cluster, tmp_path: Path) -> None:
     result, others = asyncio.run(whole())
     assert result.exit_code == 0, result.output
     document = json.loads(result.stdout)
-    assert len(document["partners"]) == len(document["second"]) == 2
+    # The second list is shorter where too few others are left, which the noise decides.
+    assert len(document["partners"]) == 2
+    assert len(document["second"]) <= 2
     mine = Visit(url, path=ticket, trusted=local.trusted).ticket.keys.address
     partners = [side for side in others if mine in side.machine.partners]
     assert document["settled"]["partners"] == [
