@@ -16,6 +16,7 @@ from coatcheck.accounting.laws import AnyLdp, Fieldwise, TwoLevel
 from coatcheck.domains import Floats, Points, Product, side_by_side
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
+from coatcheck.randomizers.coin import CoinResponse
 from coatcheck.randomizers.contract import Decode, Randomizer, Reports, check_epsilon
 from coatcheck.randomizers.reading import LEARNED, Weights
 
@@ -41,6 +42,8 @@ class FieldwiseResponse(Randomizer):
         for name, part in parts.items():
             if part.domain != self.domain.fields[name]:
                 raise Misuse(f"the randomizer of {name!r} is made for another domain")
+            if isinstance(part, CoinResponse):
+                raise Misuse(f"field {name!r} has a coin: a coin stands before the whole report")
         object.__setattr__(self, "parts", parts)
 
     def __hash__(self) -> int:
