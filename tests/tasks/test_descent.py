@@ -12,7 +12,7 @@ def test_a_gradient_is_shortened_and_never_lengthened() -> None:
     """Also where squares would overflow; what is short enough stays as it is."""
     rows = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0], [1e200, 0.0], [1e-200, 0.0]])
     found = clipped(rows, dimension=2, clip=1.0)
-    assert np.allclose(found, [[0.6, 0.8], [0.3, 0.4], [0, 0], [1, 0], [1e-200, 0]])
+    assert np.allclose(found, [[0.6, 0.8], [0.3, 0.4], [0.0, 0.0], [1.0, 0.0], [1e-200, 0.0]])
     assert (clipped(rows[1], dimension=2, clip=1.0) == rows[1]).all()
     many = clipped(np.random.default_rng(1).normal(size=(2_000, 50)), dimension=50, clip=1.0)
     Ball(radius=1.0, p=2, dimension=50).snap(many)  # none is outside by a rounding
