@@ -16,7 +16,6 @@ from coatcheck.accounting.laws import AnyLdp, Fieldwise, TwoLevel
 from coatcheck.domains import Floats, Points, Product, side_by_side
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
-from coatcheck.randomizers.coin import CoinResponse
 from coatcheck.randomizers.contract import Decode, Randomizer, Reports, check_epsilon
 from coatcheck.randomizers.reading import LEARNED, Weights
 
@@ -42,7 +41,7 @@ class FieldwiseResponse(Randomizer):
         for name, part in parts.items():
             if part.domain != self.domain.fields[name]:
                 raise Misuse(f"the randomizer of {name!r} is made for another domain")
-            if isinstance(part, CoinResponse):
+            if part.name == "coin":
                 raise Misuse(f"field {name!r} has a coin: a coin stands before the whole report")
         object.__setattr__(self, "parts", parts)
 
