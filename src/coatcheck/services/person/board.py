@@ -37,6 +37,7 @@ from coatcheck.services.person.relayed import RelayedClient
 
 Peers = HttpClient | RelayedClient
 _NOBODY: Final = Trust()
+_UNSEEN: Final = "the witnesses have not seen this on the board yet: try later"
 _STRANGE: Final = "the board's answer is not what its documents say: ask its operator"
 
 
@@ -123,6 +124,8 @@ class BoardView:
         url, point = f"{self._at}/entries/{group}/{address.hex()}", None
         if self._trusted.demanded:
             point = await self.follow()
+            if not point.size:  # asked for no size, the board would prove it under all it shows
+                raise Unavailable(_UNSEEN)
             url += f"?size={point.size}"
         found = read_document(await self._peers.get(url), Entry, _STRANGE)
         heading = verify_heading(
@@ -172,7 +175,7 @@ class BoardView:
 
     async def _included(self, place: int, point: Checkpoint) -> list[bytes]:
         if self._trusted.demanded and place >= point.size:
-            raise Unavailable("the witnesses have not seen this on the board yet: try later")
+            raise Unavailable(_UNSEEN)
         return await self._path(f"{self.url}/proofs/inclusion?place={place}&size={point.size}")
 
     async def _path(self, url: str) -> list[bytes]:
