@@ -78,6 +78,7 @@ class HttpClient:
             limits=httpx2.Limits(
                 max_connections=connections, max_keepalive_connections=connections
             ),
+            follow_redirects=False,  # terms say where a role is, and answers never do
         )
 
     async def __aenter__(self) -> Self:
@@ -179,6 +180,8 @@ def _refusal(url: str, status: int, raw: bytes) -> Refused | Unavailable:
     if status in _LATER:
         kind = NotTaken if status in _NOT_TAKEN else Unavailable
         return kind(f"{url} cannot do it now: {text}")
+    if 300 <= status < 400:
+        return Refused(f"{url} sends you elsewhere, which the terms do not name: nothing was done")
     return {404: Absent, 422: Wrong}.get(status, Refused)(f"{url} refused: {text}")
 
 
