@@ -233,6 +233,8 @@ def test_keys_are_files_for_their_owner_alone(tmp_path: Path) -> None:
 def test_a_key_that_cannot_be_kept_or_removed_is_told(tmp_path: Path) -> None:
     """What a disk does not do is tried again later; nothing is stored without its key."""
     (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(Misuse, match="cannot make"):
+        ShufflerStore(f"sqlite:{tmp_path / 'store.db'}", tmp_path / "file")
     with pytest.raises(Unavailable, match="cannot"):
         Vault(tmp_path / "file").make(DIGEST)
     vault = Vault(tmp_path / "keys")

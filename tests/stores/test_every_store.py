@@ -328,10 +328,10 @@ def test_a_restart_finds_everything(
 ) -> None:
     """What one process kept, the next one finds; the token goes on from where it was."""
     for url in (f"sqlite:{tmp_path / 'store.db'}", postgres.database()):
-        first = opened(url, tmp_path)
+        first = opened(url, tmp_path / "keys")
         assert first.lead("me", seconds=0) == 1
         first.close()
-        second = opened(url, tmp_path)
+        second = opened(url, tmp_path / "keys")
         assert second.lead("you", seconds=60) == 2
         second.close()
 
@@ -340,7 +340,7 @@ def test_a_later_schema_is_refused(postgres: Postgres, tmp_path: Path) -> None:
     """A database that a later version wrote is left alone."""
     path, address = tmp_path / "store.db", postgres.database()
     for url in (f"sqlite:{path}", address):
-        ShufflerStore(url, tmp_path).close()
+        ShufflerStore(url, tmp_path / "keys").close()
     with sqlite3.connect(path) as lite:
         lite.execute("UPDATE coatcheck_schema SET version = 99")
     lite.close()
@@ -348,14 +348,14 @@ def test_a_later_schema_is_refused(postgres: Postgres, tmp_path: Path) -> None:
         connection.execute("UPDATE coatcheck_schema SET version = 99")
     for url in (f"sqlite:{path}", address):
         with pytest.raises(Misuse, match="schema 99"):
-            ShufflerStore(url, tmp_path)
+            ShufflerStore(url, tmp_path / "keys")
 
 
 def test_two_processes_open_a_fresh_store_at_once(postgres: Postgres, tmp_path: Path) -> None:
     """Migrations run once, whoever comes first."""
     for url in (f"sqlite:{tmp_path / 'store.db'}", postgres.database()):
         with ThreadPoolExecutor(4) as threads:
-            opened = list(threads.map(ShufflerStore, [url] * 4, [tmp_path] * 4))
+            opened = list(threads.map(ShufflerStore, [url] * 4, [tmp_path / "keys"] * 4))
         assert sorted(str(store.lead(str(n), seconds=60)) for n, store in enumerate(opened)) == [
             "1",
             "None",
@@ -394,7 +394,7 @@ def test_a_full_disk_is_told_and_goes_on(tmp_path: Path) -> None:
 
 def test_a_database_that_goes_comes_back(postgres: Postgres, tmp_path: Path) -> None:
     """While PostgreSQL is gone every call is refused at once; afterwards nothing is missing."""
-    store = ShufflerStore(postgres.database(), tmp_path)
+    store = ShufflerStore(postgres.database(), tmp_path / "keys")
     store.lead("me", seconds=60)
     store.begin(ShufflerRound(DIGEST, "example", b"signed"), fence=1)
     store.put([parcel(1)], fence=1)

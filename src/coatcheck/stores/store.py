@@ -127,7 +127,7 @@ class RoundStore(Store, Generic[P, R]):
         super().__init__(url, keys)
         if keys is None and url != "memory:":
             raise Misuse("say in which folder the keys of rounds are kept")
-        self.vault.check()
+        self.vault.prepare()
 
     def begin(self, round_: R, *, fence: int) -> None:
         """Keep a new round; if one of this name is there, nothing changes."""

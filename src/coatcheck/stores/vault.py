@@ -143,11 +143,19 @@ class Vault:
             self.destroy(digest, use)
         return wanted - there
 
-    def check(self) -> None:
-        """Refuse a folder that others can look into."""
+    def prepare(self) -> None:
+        """Make the folder; refuse one that others can look into, or that takes no key."""
         folder = self._folder
-        if folder and folder.exists() and stat.S_IMODE(folder.stat().st_mode) & _OTHERS:
+        if folder is None:
+            return
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise Misuse(f"cannot make {folder} for the keys of rounds: {error.strerror}") from None
+        if stat.S_IMODE(folder.stat().st_mode) & _OTHERS:
             raise Misuse(f"{folder} is open to others: run `chmod 700 {folder}`")
+        if not os.access(folder, os.W_OK):
+            raise Misuse(f"{folder} takes no keys of rounds: it cannot be written")
 
     def _listed(self) -> set[KeyName]:
         if self._folder is None:
