@@ -99,13 +99,16 @@ class PageRun:
 
 
 @contextmanager
-def page_run(folder: Path, *, people: int, epsilon: float) -> Iterator[PageRun]:
+def page_run(
+    folder: Path, *, people: int, epsilon: float, candidates: int | None = None
+) -> Iterator[PageRun]:
     """Start shuffler, server and board as processes, a run on them, the page and a browser.
 
     The run is paused before anybody has joined, so that no browser comes too late.
     """
     chromium = needed("chromium")
-    scenario = with_places(make_scenario("taxi", people=people, epsilon=epsilon))
+    made = make_scenario("taxi", people=people, epsilon=epsilon, candidates=candidates)
+    scenario = with_places(made)
     cluster = demo_cluster(folder)
     with (
         _served(partial(serve_page, scenario, cluster)) as (address, run),

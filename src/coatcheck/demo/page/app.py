@@ -190,6 +190,20 @@ class Page:
             found += [page[at : at + size] for at in range(0, len(page), size)]
         return JSONResponse([base64.b64encode(raw).decode() for raw in found])
 
+    async def board(self, request: Request) -> Response:
+        """Pass on what somebody who settles asks the board: letters, checkpoint and proofs."""
+        path, run = request.path_params["path"], self.run
+        letters = f"rounds/{run.round.digest.hex()}/letters"
+        if path not in {letters, "checkpoint", "proofs/inclusion", "proofs/consistency"}:
+            return JSONResponse({"sentence": "settling asks the board for nothing else"}, 404)
+        where = f"{run.cluster.url('board')}/{path}?{request.url.query}"
+        if request.method == "GET":
+            return _bytes(await self._get(where))
+        raw = await _body(request)
+        return _bytes(
+            await patiently(lambda: run.peers.send(where, raw, headers=OCTETS), _PATIENCE)
+        )
+
     async def _get(self, url: str) -> bytes:
         return await patiently(lambda: self.run.peers.get(url, most=BULK), _PATIENCE)
 
@@ -209,6 +223,7 @@ def create_app(run: Run, history: History, pace: Pace) -> ASGIApp:
         Route("/bulletin", page.bulletin),
         Route("/proof", page.proof),
         Route("/letters", page.letters, methods=["GET", "POST"]),
+        Route("/board/{path:path}", page.board, methods=["GET", "POST"]),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
     loopback = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])

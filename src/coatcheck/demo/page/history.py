@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from coatcheck.demo.events import Event
+from coatcheck.demo.summary import service_of
 from coatcheck.domains import Box
 from coatcheck.errors import Misuse
 from coatcheck.protocol import client
@@ -129,9 +130,23 @@ def _collected(run: "Run", event: Event) -> Entry:
     person = {
         "who": event.who,
         "partners": [client.address(one, run.round).hex() for one in answer.partners],
+        "candidates": len(answer.partners) + len(answer.second) if run.scenario.settle else 0,
         "them": run.partners(event.who),
     }
     return {"people": [person]}
+
+
+def _settled(run: "Run", event: Event) -> Entry:
+    letters = (one for one in run.letters if one.reader == event.who)
+    return {
+        "people": [{"who": event.who, "them": run.settled[event.who]}],
+        "letters": [{"to": one.reader, "from": one.sender, "body": one.body} for one in letters],
+    }
+
+
+def _done(run: "Run", _: Event) -> Entry:
+    """Say how well people were served, beside what they could have had."""
+    return {"service": service_of(run)}
 
 
 def _letters(_: "Run", event: Event) -> Entry:
@@ -150,4 +165,6 @@ _DESCRIBED = {
     "published": _published,
     "collected": _collected,
     "letters": _letters,
+    "settled": _settled,
+    "done": _done,
 }

@@ -1,6 +1,6 @@
 // The state of the live round: a fold over the events that the page is sent.
 
-export const PHASES = ["terms", "joined", "closing", "opened", "published", "collected", "letters"];
+export const PHASES = ["terms", "joined", "closing", "opened", "published", "collected", "settled", "letters"];
 
 export class Round {
   constructor() {
@@ -12,7 +12,9 @@ export class Round {
     this.opened = null;
     this.board = null;
     this.answers = {};
+    this.settled = {};
     this.letters = [];
+    this.service = null;
     this.relayed = 0;
     this.over = false;
     this.failed = null;
@@ -56,7 +58,13 @@ export class Round {
     this.letters.push(...letters);
   }
 
-  on_done() {
+  on_settled({ people, letters }) {
+    for (const one of people) this.settled[one.who] = one.them;
+    this.letters.push(...letters);
+  }
+
+  on_done({ service }) {
+    this.service = service;
     this.over = true;
   }
 
