@@ -2,13 +2,13 @@
 # A small crowd takes part in the round ROUND: PEOPLE riders and as many drivers. Each is a separate
 # client with its own ledger and ticket, at a made-up place, and asks through RELAY. For practice only.
 set -eu
-: "${ROUND:?say which round: docker compose run -e ROUND=http://shuffler:8001/rounds/... people}"
+: "${ROUND:?say which round: docker compose run -e ROUND=http://127.0.0.1:8001/rounds/... people}"
 keys=${KEYS:-/keys/public}
 cd "${HOMES:-/tmp}"
 
 person() {
     coatcheck ledger begin "$1.ledger" --epsilon 8 --delta 1e-3
-    coatcheck take-part --round "$ROUND" --group "$2" --value "$3" --epsilon 4 --delta 1e-3 \
+    coatcheck take-part "$ROUND" --group "$2" --value "$3" --epsilon 4 --delta 1e-3 \
         --trust "server=$keys/server.pub" --trust "shuffler=$keys/shuffler.pub" --trust "board=$keys/board.pub" \
         --ledger "$1.ledger" --relay "${RELAY:-}" --ticket "$1.ticket" --wait 300 --json > "$1.answer" 2> "$1.log"
 }

@@ -160,7 +160,7 @@ def test_the_command_settles(local: Cluster, tmp_path: Path) -> None:
     ledger, ticket = tmp_path / "ledger", tmp_path / "ticket-3"
     Ledger.open(ledger, epsilon=20.0, delta=1e-2)
     files = [local.folder / f"{name}.public" for name in local.names]
-    words = ["take-part", "--round", url, "--ticket", ticket, "--ledger", ledger, "--epsilon", 10]
+    words = ["take-part", url, "--ticket", ticket, "--ledger", ledger, "--epsilon", 10]
     words += ["--delta", 1e-3, "--group", "riders", "--value", "0.6,0.1", "--settle", "--json"]
     words += [word for file in files for word in ("--trust", file)]
 

@@ -6,7 +6,7 @@ says when it is needed, so that processes may start in any order on any port.
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -25,7 +25,8 @@ class ProcessSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     Attributes:
         listen: host and port; port 0 takes a free one.
         address_file: where the address is written once the service answers.
-        url: how others reach the service; what it listens on by default.
+        url: how others reach the service; what it listens on by default. The terms of rounds name
+            it, as https://HOST[:PORT] or http:// on this machine.
         connections: how many connections are held at once.
         deadline: seconds for a request to arrive in full and for an answer to be read; large
             deliveries and answers get more time, by their length.
@@ -70,6 +71,9 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
     Attributes:
         store: `memory:`, `sqlite:FILE` or `postgresql://...`.
         keys: key files; the first is for new rounds, the others for rounds still open.
+        round_keys: a folder for the keys of rounds, by default `NAME.rounds` beside the first key
+            file; all processes of one database share it. Whoever has neither folder nor database
+            of the time before a release learns nothing of it afterwards: do not back it up.
         trusted: files with the public keys of the other roles.
         admin_token: a file with the operator's token; without it nobody is the operator.
         queue: how many uploads or letters may wait for the disk; more are told to come later.
@@ -83,6 +87,7 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
 
     store: str
     keys: Annotated[tuple[str, ...], Meta(min_length=1)]
+    round_keys: str = ""
     trusted: tuple[str, ...] = ()
     admin_token: str = ""
     queue: Some = 4096
@@ -104,6 +109,13 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
         """The key files, found."""
         return tuple(self.path(name) for name in self.keys)
 
+    @property
+    def round_key_folder(self) -> Path:
+        """The folder for the keys of rounds, found."""
+        if self.round_keys:
+            return self.path(self.round_keys)
+        return self.key_files[0].parent / f"{self.name}.rounds"
+
     def trusted_keys(self) -> frozenset[bytes]:
         """Read the verifying keys that this service knows."""
         listed = [read_public(self.path(name)) for name in self.trusted]
@@ -117,17 +129,15 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class ShufflerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A shuffler also knows who is next, and may ask for enrolment tokens.
+    """A shuffler also knows whom it admits.
 
     Attributes:
-        next: the address of the next shuffler, or of the server.
-        board: the board's address, told to people.
-        enrolment: a file of SHA-256 hashes of tokens, one per line; each serves once per round.
+        admission: `tokens` for who has a one-use token, or `open` for anybody.
+        tokens: a file of SHA-256 hashes of tokens, one per line; each serves once per round.
     """
 
-    next: str
-    board: str
-    enrolment: str = ""
+    admission: Literal["tokens", "open"] = "tokens"
+    tokens: str = ""
 
 
 class ServerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -4,27 +4,33 @@ Knows who uploads and what is sealed to this shuffler; writes neither address no
 Uploads are acknowledged after they are on the disk. SPEC section 10.
 """
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable
 
 from msgspec import Struct
 
-from coatcheck.entropy import system
 from coatcheck.errors import TwoFaces
-from coatcheck.protocol.agreement import SignedTerms, countersign, read_signed, settle, write_signed
+from coatcheck.protocol.agreement import (
+    SignedTerms,
+    check_entry,
+    countersign,
+    read_signed,
+    settle,
+    write_signed,
+)
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.shuffler import MOVES, Phase, fresh_state
-from coatcheck.protocol.terms import read_terms
+from coatcheck.protocol.shuffler import MOVES, Phase
+from coatcheck.protocol.terms import AdmissionTerms, read_terms
 from coatcheck.services import faults
 from coatcheck.services.http.connections import Wire
 from coatcheck.services.http.deliveries import delivery
 from coatcheck.services.http.gateway import GATEWAY, Gateway
 from coatcheck.services.http.problems import Problem
-from coatcheck.services.http.routes import ROUND, Digest, Header, Nothing, Reply, Route
+from coatcheck.services.http.routes import ROUND, Digest, Nothing, Reply, Route
 from coatcheck.services.rounds import RoundService
 from coatcheck.services.settings import ShufflerSettings
+from coatcheck.services.shuffler.admission import TOKEN, admission_of
 from coatcheck.services.shuffler.intake import Intake
 from coatcheck.services.shuffler.jobs import release
 from coatcheck.services.shuffler.rounds import RoundStatus, ShufflerLiveRound, role_of
@@ -43,14 +49,12 @@ _STEPS = {
     "expire": ("abandoned", ", because its crowd did not come in time"),
 }
 """How each move is counted and logged."""
-_TOKEN = Header("coatcheck-token", "An enrolment token, if asked for.", required=False)
 
 
 class Offer(Struct, frozen=True):
-    """What a person needs to take part: the terms, and where the board is."""
+    """What a person needs to take part: the terms, and where the round stands."""
 
     signed: SignedTerms
-    board: str
     status: RoundStatus
 
 
@@ -70,8 +74,8 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
 
     def __init__(self, settings: ShufflerSettings, store: ShufflerStore | None = None) -> None:
         super().__init__(settings, store)
-        self._unclean = True
         self.gateway = Gateway(self.keyring, clock=self.clock, period=settings.gateway_period)
+        self.admission = admission_of(settings)
         self.intake = Intake(self)
         self.commits = self.intake.commits
         self.loops += [self.commits.run]
@@ -84,8 +88,12 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
 
     async def offer(self, digest: Digest) -> Offer:
         """Give the signed terms of a round and where it stands."""
-        live, board = self.found(digest), self.settings.value(self.settings.board)
-        return Offer(signed=read_signed(live.stored.signed), board=board, status=live.status())
+        live = self.found(digest)
+        return Offer(signed=read_signed(live.stored.signed), status=live.status())
+
+    async def admits(self) -> AdmissionTerms:
+        """Say whom this shuffler admits, as terms state it."""
+        return self.admission.terms
 
     def upload(self, digest: Digest, wire: Wire) -> Awaitable[None]:
         """Hand in a sealed report for a signed receipt; the same bytes are no second report."""
@@ -124,8 +132,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         role_of(round_, self.keyring)  # what cannot be led is refused before it is stored
         name = round_.terms.round
         await self._pledge(name, round_.digest)
-        secret = bytes(fresh_state(system()).secret)
-        fresh = ShufflerRound(round_.digest, name, write_signed(body), secret=secret)
+        fresh = ShufflerRound(round_.digest, name, write_signed(body))
         await self.write(self.store.begin, fresh)
         faults.reach("shuffler.opened")
         await self.refresh()
@@ -139,6 +146,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         mine = [party for party in terms.shufflers if self.keyring.has(party.verifying)]
         if len(mine) != 1:
             raise Problem("refused", "these terms name another shuffler, or this one twice")
+        check_entry(mine[0], url=self.url, admission=self.admission.terms)
         return self.keyring.of(mine[0].verifying)
 
     # -- for the operator
@@ -181,16 +189,10 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         """Look at every round that is not over."""
         await super().step()
         self.metrics.waiting.set(self.commits.waiting)
-        if self._unclean:
-            await self._clean()
 
-    async def _clean(self) -> None:
-        """Take what was forgotten off the disk; what comes meanwhile is for the next look."""
-        self._unclean, clean = False, False
-        try:
-            clean = await asyncio.to_thread(self.store.scrub)
-        finally:
-            self._unclean = self._unclean or not clean
+    async def lose(self, live: ShufflerLiveRound) -> None:
+        """Give up a round whose key is gone: nobody can open its uploads, or its batch."""
+        await self._move(live, "expire" if live.stored.phase is Phase.RELEASED else "abandon")
 
     def _enough(self, live: ShufflerLiveRound) -> bool:
         """Tell whether a round can close, and has more than when it last fell short.
@@ -215,7 +217,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
     async def _release(self, live: ShufflerLiveRound) -> None:
         now, begun = self.clock.now(), time.monotonic()
         if await self.work(release, live):
-            await self._moved(live, "release")
+            await self.done(live, *_STEPS["release"])
         elif live.role is None or live.role.expired(now=now):
             await self._move(live, "expire")
         else:
@@ -225,8 +227,10 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
             await self._move(live, "reopen")
 
     async def _deliver(self, live: ShufflerLiveRound) -> None:
-        mine = live.round.terms.shufflers[live.hop or 0].verifying
-        await self.deliver(live, "batch", to=self.settings.next, signer=mine)
+        hop = live.hop or 0
+        after = [*live.round.terms.shufflers, live.round.terms.server][hop + 1]
+        mine = live.round.terms.shufflers[hop].verifying
+        await self.deliver(live, "batch", to=after.url, signer=mine)
         await self._move(live, "forget")
 
     steps = (
@@ -236,12 +240,8 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
     )
 
     async def _move(self, live: ShufflerLiveRound, move: str) -> None:
+        self.untidy = True  # until the key is known to be gone too
         await self.write(self.store.move, live.round.digest, move)
-        await self._moved(live, move)
-
-    async def _moved(self, live: ShufflerLiveRound, move: str) -> None:
-        # Something may be forgotten now: the disk is looked after until it has forgotten it too.
-        self._unclean = True
         await self.done(live, *_STEPS[move])
 
     table = (
@@ -249,10 +249,11 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
             *("POST", f"{ROUND}/uploads", upload),
             gives=Reply,
             status=201,
-            reads=(_TOKEN,),
+            reads=(TOKEN,),
             relayed=True,
             problems=(403, 409, 425, 429, 507),
         ),
+        Route("GET", "/admission", admits),
         Route("GET", "/rounds", list_rounds, problems=(503,)),
         Route("POST", "/rounds", sign, problems=(403, 409, 507)),
         Route("GET", ROUND, offer, relayed=True),
