@@ -21,6 +21,7 @@ from coatcheck.demo.events import Pace
 from coatcheck.demo.page.app import serve_page
 from coatcheck.demo.run import Run, demo_cluster
 from coatcheck.demo.scenarios import make_scenario, with_places
+from coatcheck.demo.summary import service_of
 from coatcheck.protocol.verification import VerifiedBulletin
 from web.browser import needed, packages
 
@@ -111,7 +112,7 @@ def page_run(
     scenario = with_places(made)
     cluster = demo_cluster(folder)
     with (
-        _served(partial(serve_page, scenario, cluster)) as (address, run),
+        _served(partial(serve_page, scenario, cluster, served=service_of)) as (address, run),
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=chromium, args=list(_FLAGS))

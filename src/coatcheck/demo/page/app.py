@@ -10,7 +10,7 @@ import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 import uvicorn
@@ -40,6 +40,7 @@ from coatcheck.services.run import bind
 if TYPE_CHECKING:
     from coatcheck.demo.scenarios import Scenario
 
+Served = Callable[[Run], dict[str, Any]]
 STATIC: Final = Path(__file__).parent / "static"
 _BODY_LIMIT: Final = 1 << 16
 _PATIENCE: Final = 5.0
@@ -239,10 +240,14 @@ async def serve_page(
     cluster: Cluster,
     *,
     announce: Callable[[str, Run], object],
+    served: Served,
     port: int = 0,
     speed: float = 1.0,
 ) -> None:
-    """Run a scenario and serve its page until it is ended; `announce` is told the address."""
+    """Run a scenario and serve its page until it is ended.
+
+    `announce` is told the address, and `served` says at the end how well people were served.
+    """
     history, pace = History(), Pace(speed=speed)
     with bind(f"127.0.0.1:{port}") as door:
         async with Run(scenario, cluster, observer=history, pace=pace) as run:
@@ -256,7 +261,7 @@ async def serve_page(
             )
             server = uvicorn.Server(config)
             live = [
-                asyncio.create_task(_completed(run, history)),
+                asyncio.create_task(_completed(run, history, served)),
                 asyncio.create_task(asyncio.to_thread(explorer.warm)),
             ]
             serving = asyncio.create_task(server.serve(sockets=[door]))
@@ -270,10 +275,11 @@ async def serve_page(
                 await asyncio.gather(serving, *live, return_exceptions=True)
 
 
-async def _completed(run: Run, history: History) -> None:
+async def _completed(run: Run, history: History, served: Served) -> None:
     """Let the round go to its end; whatever is refused becomes a sentence on the page."""
     try:
         await run.complete()
+        history.add("served", service=await asyncio.to_thread(served, run))
     except Error as error:
         history.add("failed", sentence=str(error))
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from coatcheck.demo.events import Event
-from coatcheck.demo.summary import service_of
 from coatcheck.domains import Box
 from coatcheck.errors import Misuse
 from coatcheck.protocol import client
@@ -144,11 +143,6 @@ def _settled(run: "Run", event: Event) -> Entry:
     }
 
 
-def _done(run: "Run", _: Event) -> Entry:
-    """Say how well people were served, beside what they could have had."""
-    return {"service": service_of(run)}
-
-
 def _letters(_: "Run", event: Event) -> Entry:
     return {
         "letters": [
@@ -166,5 +160,4 @@ _DESCRIBED = {
     "collected": _collected,
     "letters": _letters,
     "settled": _settled,
-    "done": _done,
 }

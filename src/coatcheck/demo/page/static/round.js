@@ -63,8 +63,11 @@ export class Round {
     this.letters.push(...letters);
   }
 
-  on_done({ service }) {
+  on_served({ service }) {
     this.service = service;
+  }
+
+  on_done() {
     this.over = true;
   }
 

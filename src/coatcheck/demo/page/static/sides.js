@@ -31,7 +31,7 @@ export class Sides {
     const { round } = this;
     if (event.kind === "terms") this.introduce();
     if (event.kind === "opened") this.open();
-    if (event.kind === "done" && round.service) {
+    if (event.kind === "served") {
       $("service").hidden = false;
       $("served").replaceChildren(...served(round.service));
     }
