@@ -35,6 +35,7 @@ COMMANDS = {
     "simulate": "coatcheck.cli.simulate",
     "take-part": "coatcheck.cli.take_part",
     "terms": "coatcheck.cli.terms",
+    "tokens": "coatcheck.cli.tokens",
     "write": "coatcheck.cli.person",
 }
 
