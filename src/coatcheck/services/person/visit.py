@@ -132,10 +132,7 @@ class Visit:
         token: str = "",
         patience: float = 60.0,
     ) -> Ticket:
-        """Take part with a value, or go on after a crash: the stored report is sent again.
-
-        `patience` is for how many seconds a shuffler that is away is asked again.
-        """
+        """Take part with a value, or go on after a crash: the stored report is sent again."""
         invitation = await self.invitation(group=group, limit=limit, patience=patience)
         credential(invitation.round, token)  # who has none spends nothing
         self.prepare(invitation, value, ledger=ledger, note=note, clamp=clamp)
