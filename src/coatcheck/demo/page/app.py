@@ -279,7 +279,9 @@ async def _completed(run: Run, history: History, served: Served) -> None:
     """Let the round go to its end; whatever is refused becomes a sentence on the page."""
     try:
         await run.complete()
-        history.add("served", service=await asyncio.to_thread(served, run))
+        service = await asyncio.to_thread(served, run)
+        # By way of msgspec: what was not measured is null, for JSON has no NaN.
+        history.add("served", service=msgspec.json.decode(msgspec.json.encode(service)))
     except Error as error:
         history.add("failed", sentence=str(error))
 
