@@ -118,7 +118,12 @@ class Run:
         start = time.perf_counter()
         yield
         seconds = time.perf_counter() - start
-        self.steps.append({"name": name, "seconds": seconds, "people": people})
+        before = next((step for step in self.steps if step["name"] == name), None)
+        if before is None:
+            before = {"name": name, "seconds": 0.0, "people": 0}
+            self.steps.append(before)
+        before["seconds"] += seconds
+        before["people"] += people
 
     async def _rest(self, seconds: float = _BETWEEN_STEPS) -> None:
         if self.pace is not None:
@@ -145,22 +150,38 @@ class Run:
         """Start the services, and have a round proposed, counter-signed and opened."""
         names = self.cluster.names
         with self._step("starting", "shuffler, server and board start", parts=len(names)):
-            known, insight = {}, self.scenario.insight
-            if insight is not None:
-                known = {self.scenario.task.name: {"direction": insight.direction.tolist()}}
-            # What only the server knows.
-            path = self.cluster.folder / _INSIGHT
-            write_bytes(path, msgspec.json.encode(known), secret=True, replace=True)
+            self._tell_server()
             self.cluster.start_all()
             for name in names:
                 await asyncio.to_thread(self.cluster.wait_until_leads, name)
                 self.tell("started")
+        await self._open_round()
+
+    def _tell_server(self) -> None:
+        """Write down what only the server knows of the task."""
+        known, insight = {}, self.scenario.insight
+        if insight is not None:
+            known = {self.scenario.task.name: {"direction": insight.direction.tolist()}}
+        path = self.cluster.folder / _INSIGHT
+        write_bytes(path, msgspec.json.encode(known), secret=True, replace=True)
+
+    async def again(self, scenario: "Scenario") -> None:
+        """Open the next round of the same people on the same services."""
+        self.scenario, self.bulletin = scenario, None
+        for kept in (self.visits, self.guarantees, self.tickets, self.reports, self.answers):
+            kept.clear()
+        self._whose.clear()
+        self._tell_server()
+        await self._open_round()
+
+    async def _open_round(self) -> None:
+        """Have a round proposed, counter-signed and opened, and everybody ready for it."""
         with self._step("opening", "terms are drafted, signed, counter-signed, opened", parts=1):
             # Everybody is the minimum, so the round closes when the last one has joined.
             opened = partial(self.cluster.open_round, closes=1, expires=_EXPIRES)
             self.url = await asyncio.to_thread(opened, self.scenario.draft())
-            homes = self.cluster.folder / "people"
-            homes.mkdir(mode=0o700)
+            homes = self.cluster.folder / "people" / self.url.rpartition("/")[2][:16]
+            homes.mkdir(mode=0o700, parents=True)
             for group, row in self.people:
                 path = homes / f"{self.scenario.drafts[group].name}-{row}.ticket"
                 trusted, peers = self.cluster.trusted, self.peers
