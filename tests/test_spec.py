@@ -50,7 +50,7 @@ def test_every_phase_can_be_reached_and_left(role: ModuleType) -> None:
     reached = {after for _, _, after in role.MOVES} | {next(iter(role.Phase))}
     assert reached == set(role.Phase)
     ends = {phase.value for phase in role.Phase if role.MOVES.is_last(phase)}
-    assert ends <= {"delivered", "abandoned", "published"}
+    assert ends <= {"delivered", "ended", "published", "overtaken", "lapsed"}
 
 
 def test_the_reasons_are_the_codes() -> None:
@@ -103,4 +103,4 @@ def test_the_sizes_are_the_codes() -> None:
     assert parcels.RECEIPT_SIZE == 148
     assert parcels.TALLY_SIZE == 32
     assert notices.CHECKPOINT_SIZE == 108
-    assert notices.heading_size(2) == 132 + 32 * 2
+    assert notices.heading_size(2) == 136 + 32 * 2

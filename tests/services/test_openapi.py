@@ -20,6 +20,7 @@ EXPECTED = {
         "PUT /rounds/{digest}",
         "POST /rounds/{digest}/uploads",
         "POST /rounds/{digest}/batch",
+        "POST /rounds/{digest}/end",
         "POST /rounds/{digest}/closing",
         "POST /rounds/{digest}/abandonment",
         "GET /.well-known/ohttp-gateway",
@@ -32,6 +33,7 @@ EXPECTED = {
         "GET /rounds/{digest}",
         "GET /rounds/{digest}/terms",
         "POST /rounds/{digest}/batch",
+        "POST /rounds/{digest}/end",
     },
     "board": {
         "GET /key",
@@ -40,6 +42,7 @@ EXPECTED = {
         "PUT /rounds/{digest}",
         "GET /rounds/{digest}/bulletin",
         "POST /rounds/{digest}/bulletin",
+        "POST /rounds/{digest}/end",
         "GET /rounds/{digest}/entries/{group}/{address}",
         "GET /rounds/{digest}/letters",
         "POST /rounds/{digest}/letters",

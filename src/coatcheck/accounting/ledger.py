@@ -3,14 +3,16 @@
 An entry says what a round's report tells and how many people hid it, not what was reported. The
 sum allows for terms that depend on what earlier rounds gave (`budget`). `spend` must return before
 a report is sent: it writes the entry to disk, safely against crashes and against other programs,
-or refuses. `settle` charges more for a round that hid its reports less well than it promised.
+or refuses. `settle` charges what a round really cost, once its end is known; without a known end it
+costs its local ε from its deadline on, also if nobody runs anything for it any more.
 """
 
 import contextlib
 import fcntl
 import math
 import os
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from numbers import Real
 from pathlib import Path
@@ -43,6 +45,14 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     together: int = 1
     fields: tuple[TwoLevel, ...] = ()
     missing: int = 0
+    until: int = 0
+    settled: bool = False
+
+    def at(self, now: float) -> "_Entry":
+        """Give the entry as it counts at a time: alone, if its end should be known and is not."""
+        if self.settled or not 0 < self.until <= now:
+            return self
+        return msgspec.structs.replace(self, missing=max(self.missing, self.crowd))
 
     @property
     def hidden(self) -> int:
@@ -72,11 +82,10 @@ class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delta: float
     entries: tuple[_Entry, ...] = ()
 
-    @property
-    def reports(self) -> list[tuple[Law, int]]:
+    def reports(self, now: float) -> list[tuple[Law, int]]:
         """Law and crowd of all reports; rounds under one key are one report with their sum."""
         groups: dict[str, list[_Entry]] = {}
-        for entry in self.entries:
+        for entry in (entry.at(now) for entry in self.entries):
             groups.setdefault(entry.key or f"round {entry.round}", []).append(entry)
         found: list[tuple[Law, int]] = []
         for group in groups.values():
@@ -87,11 +96,11 @@ class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
                 found.append((whole, min(entry.linked for entry in group)))
         return found
 
-    def spent(self) -> float:
-        return _budget(self.epsilon, self.delta).spent(self.reports)
+    def spent(self, now: float) -> float:
+        return _budget(self.epsilon, self.delta).spent(self.reports(now))
 
-    def left(self) -> float:
-        return _budget(self.epsilon, self.delta).left(self.reports)
+    def left(self, now: float) -> float:
+        return _budget(self.epsilon, self.delta).left(self.reports(now))
 
 
 class Ledger:
@@ -102,15 +111,24 @@ class Ledger:
     this one file, and each round's own promise holds (`Guarantee.assumptions`).
     """
 
-    def __init__(self, path: Path, book: _Book) -> None:
+    def __init__(self, path: Path, book: _Book, clock: Callable[[], float] = time.time) -> None:
         self._path = path
         self._book = book
+        self._clock = clock
 
     @classmethod
-    def open(cls, path: Path | str, *, epsilon: float | None = None, delta: float = 1e-6) -> Self:
+    def open(
+        cls,
+        path: Path | str,
+        *,
+        epsilon: float | None = None,
+        delta: float = 1e-6,
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
         """Open a ledger, or begin one if a limit `epsilon` (and `delta`) is given.
 
-        A ledger that exists cannot be opened with another limit.
+        A ledger that exists cannot be opened with another limit. `clock` gives the seconds since
+        1970.
         """
         path = Path(path)
         if path.exists():
@@ -121,7 +139,7 @@ class Ledger:
                     f"not ε = {epsilon:g} at δ = {delta:g}; open it without a limit, "
                     "or begin another file knowing that the two add up"
                 )
-            return cls(path, book)
+            return cls(path, book, clock)
         if epsilon is None:
             raise Misuse(f"there is no ledger at {path}; give a limit epsilon to begin one")
         check_delta(delta)
@@ -130,7 +148,7 @@ class Ledger:
         book = _Book(version=1, epsilon=float(epsilon), delta=float(delta))
         with _alone(path):
             _write(path, book, new=True)
-        return cls(path, book)
+        return cls(path, book, clock)
 
     @property
     def limit(self) -> tuple[float, float]:
@@ -147,9 +165,10 @@ class Ledger:
         """An upper bound on the ε of all rounds so far at the limit's δ.
 
         *Guarantee:* it holds at every moment, even if a server chooses the rounds and the moment
-        by what earlier rounds gave; and it is at most the limit, unless `settle` raised it.
+        by what earlier rounds gave; and it is at most the limit, unless a round ended otherwise
+        than answered, or no end of it was seen in time.
         """
-        return self._book.spent()
+        return self._book.spent(self._clock())
 
     @property
     def left(self) -> float:
@@ -157,7 +176,7 @@ class Ledger:
 
         It is more than the limit less what is spent: a few costs are added like squares.
         """
-        return self._book.left()
+        return self._book.left(self._clock())
 
     def spend(
         self,
@@ -167,6 +186,7 @@ class Ledger:
         digest: bytes = b"",
         key: bytes = b"",
         together: int = 1,
+        until: int = 0,
     ) -> float:
         """Enter a round before its report leaves, or refuse; give the total ε after it.
 
@@ -184,8 +204,12 @@ class Ledger:
             together: the honest, anonymous people who reuse their keys over the same rounds,
                 yourself included; nobody corrupted or exposed. *Assumes*, if above 1, that the
                 terms of those rounds are fixed in advance.
+            until: when the round has ended at the latest. From then on it costs the local ε, until
+                `settle` is told how it ended. 0 means never.
         """
-        entry = _entry(guarantee, round_id, digest, key, together)
+        entry = msgspec.structs.replace(
+            _entry(guarantee, round_id, digest, key, together), until=until
+        )
         with _alone(self._path):
             self._book = _read(self._path)
             known = [old for old in self._book.entries if old.round == round_id]
@@ -197,13 +221,14 @@ class Ledger:
                     "round is a second spend, so send the stored report again"
                 )
             after = msgspec.structs.replace(self._book, entries=(*self._book.entries, entry))
-            total = after.spent()
+            total = after.spent(self._clock())
             if total > after.epsilon:
                 raise Refused(
                     f"round {round_id} would bring the total to ε = {total:.4g} at "
                     f"δ = {after.delta:g}, above the limit of {after.epsilon:g} "
                     f"({self.spent:.4g} spent); nothing was sent: wait for a larger crowd, "
                     "or for terms with a smaller local epsilon"
+                    f"{self._unseen()}"
                 )
             _write(self._path, after)
             self._book = after
@@ -212,24 +237,28 @@ class Ledger:
     def settle(self, round_id: str, *, missing: int | None = None) -> float:
         """Charge a round what it really cost, once its outcome is known; give the total ε.
 
-        A round is never charged less than it was before, and to tell the same again changes
-        nothing. The total may pass the limit then, and no further round is taken.
+        What a round was charged by a `settle` before is never taken back, and to tell the same
+        again changes nothing. The total may pass the limit, and no further round is taken then.
 
         Args:
             round_id: the name under which the round was entered.
-            missing: how many people fewer than promised the report hid among; if it is not
-                known, the report counts as seen by itself, which costs its local ε.
+            missing: how many people fewer than promised the report hid among, 0 if the round was
+                answered with its crowd; None if the report counts as seen by itself, which costs
+                its local ε.
         """
         if missing is not None:
             check_count(missing, "missing people")
         with _alone(self._path):
             self._book = _read(self._path)
             if round_id not in self.rounds:
+                if missing == 0:
+                    return self.spent
                 raise Misuse(f"round {round_id} is not in {self._path}")
             entries = tuple(
                 msgspec.structs.replace(
                     entry,
                     missing=max(entry.missing, entry.crowd if missing is None else missing),
+                    settled=True,
                 )
                 if entry.round == round_id
                 else entry
@@ -240,6 +269,14 @@ class Ledger:
                 _write(self._path, after)
                 self._book = after
         return self.spent
+
+    def _unseen(self) -> str:
+        """Name the rounds that count in full because their ends were not seen."""
+        now = self._clock()
+        names = [entry.round for entry in self._book.entries if entry.at(now) is not entry]
+        if not names:
+            return ""
+        return f"; collect {', '.join(names)}: until its end is seen it costs the local epsilon"
 
 
 @lru_cache(maxsize=16)

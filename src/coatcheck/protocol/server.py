@@ -5,6 +5,8 @@ The task behind it sees estimates only. SPEC section 11, paper section "A Concre
 
     PROPOSED --agree--> AWAITING --accept--> BATCHED --answer--> ANSWERED --publish--> PUBLISHED
                                              BATCHED --refuse--> REFUSED  --publish--> PUBLISHED
+                         AWAITING --abandon-------------------> ABANDONED --publish--> PUBLISHED
+    PROPOSED --lapse--> LAPSED              ANSWERED, REFUSED, ABANDONED --yield--> OVERTAKEN
 """
 
 import hashlib
@@ -18,9 +20,10 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from coatcheck import tasks
-from coatcheck.domains import Ball, Box, Categories
 from coatcheck.errors import BadKey, Misuse, Refused
+from coatcheck.protocol.ends import FEW_REPORTS, LATE, NO_REASON, TASK, abandoned, due, is_short
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
+from coatcheck.protocol.estimates import belief, numbers, possible_reports
 from coatcheck.protocol.keys import Contact, KeyPairs
 from coatcheck.protocol.messages import (
     Answer,
@@ -31,19 +34,15 @@ from coatcheck.protocol.messages import (
     least_sizes,
 )
 from coatcheck.protocol.moves import Moves
-from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin
+from coatcheck.protocol.notices import ANSWERED, REFUSED, SERVER, Bulletin
 from coatcheck.protocol.parcels import Batch, Tally
 from coatcheck.protocol.terms import Round
-from coatcheck.protocol.verification import verify_batch
+from coatcheck.protocol.verification import verify_batch, verify_end
 from coatcheck.randomizers import (
     Decode,
-    FieldwiseResponse,
-    GridResponse,
     Prior,
-    Randomizer,
     from_params,
 )
-from coatcheck.randomizers.reading import LEARNED, believed
 
 
 class Phase(Enum):
@@ -54,18 +53,27 @@ class Phase(Enum):
     BATCHED = "batched"  # the batch is here
     ANSWERED = "answered"  # the bulletin is made: every group kept its minimum crowd
     REFUSED = "refused"  # the bulletin is made, and answers nobody
+    ABANDONED = "abandoned"  # the signed end is made, without a batch
     PUBLISHED = "published"  # the board has the bulletin
+    OVERTAKEN = "overtaken"  # the board has another end of the round, and the bulletin is forgotten
+    LAPSED = "lapsed"  # not everybody signed in time: nobody could join
 
 
 MOVES: Final = Moves(
     Phase,
     {
         (Phase.PROPOSED, "agree"): Phase.AWAITING,
+        (Phase.PROPOSED, "lapse"): Phase.LAPSED,
         (Phase.AWAITING, "accept"): Phase.BATCHED,
+        (Phase.AWAITING, "abandon"): Phase.ABANDONED,
         (Phase.BATCHED, "answer"): Phase.ANSWERED,
         (Phase.BATCHED, "refuse"): Phase.REFUSED,
         (Phase.ANSWERED, "publish"): Phase.PUBLISHED,
+        (Phase.ANSWERED, "yield"): Phase.OVERTAKEN,
         (Phase.REFUSED, "publish"): Phase.PUBLISHED,
+        (Phase.REFUSED, "yield"): Phase.OVERTAKEN,
+        (Phase.ABANDONED, "publish"): Phase.PUBLISHED,
+        (Phase.ABANDONED, "yield"): Phase.OVERTAKEN,
     },
 )
 """Every move there is. To repeat one with the same bytes is no move: the first answer is given."""
@@ -154,15 +162,29 @@ class Server:
             return self.state.bulletin
         opened = self.open(Batch.decode(raw, self.round))
         tallies = [group.tally for group in opened]
-        enough = all(
-            tally.kept >= group.minimum
-            for tally, group in zip(tallies, self.round.terms.groups, strict=True)
-        )
+        enough = not is_short(tallies, self.round)
         after = MOVES.after(self.phase, "answer" if enough else "refuse")
         entries = self._entries(opened) if enough else [[] for _ in opened]
-        outcome = ANSWERED if enough else REFUSED
-        draft = Bulletin.compose(entries, outcome, self.round.digest, tallies)
+        outcome, reason = (ANSWERED, NO_REASON) if enough else (REFUSED, FEW_REPORTS)
+        draft = Bulletin.compose(entries, outcome, self.round.digest, tallies, reason=reason)
         bulletin = draft.signed(self._keys.signing.sign).encode()
+        self.state.phase, self.state.bulletin = after, bulletin
+        return bulletin
+
+    def abandon(self, *, now: int) -> bytes:
+        """End a round whose batch has not come in time; return the signed end."""
+        after = MOVES.after(self.phase, "abandon")
+        if now < due(self.round, len(self.round.terms.shufflers)):
+            raise Refused("the batch of this round can still come: wait for it")
+        return self._end(after, unheard(self.round, keys=self._keys))
+
+    def hear(self, raw: bytes) -> bytes:
+        """End a round that a shuffler gave up, with the shuffler's own word."""
+        after = MOVES.after(self.phase, "abandon")
+        verify_end(raw, self.round, before=len(self.round.terms.shufflers))
+        return self._end(after, raw)
+
+    def _end(self, after: Phase, bulletin: bytes) -> bytes:
         self.state.phase, self.state.bulletin = after, bulletin
         return bulletin
 
@@ -180,7 +202,7 @@ class Server:
         tally = tally.drop("unopened", len(items) - len(plain))
         table = ReportTable.read(plain, self.round, number)
         reports, in_range = self._formats[number].decode(table.payloads)
-        possible = in_range & _possible(self.randomizers[number], reports, in_range)
+        possible = in_range & possible_reports(self.randomizers[number], reports, in_range)
         kept: list[int] = []
         contacts: list[Contact] = []
         for row in range(len(plain)):
@@ -264,55 +286,15 @@ class Server:
 def refusal(raw: bytes, *, round_: Round, keys: KeyPairs) -> bytes:
     """Make the bulletin of a batch that its task cannot answer, so that people are told."""
     tallies = Batch.decode(raw, round_).tallies
-    draft = Bulletin.compose([[] for _ in tallies], REFUSED, round_.digest, tallies)
+    none: list[list[bytes]] = [[] for _ in tallies]
+    reason = FEW_REPORTS if is_short(tallies, round_) else TASK
+    draft = Bulletin.compose(none, REFUSED, round_.digest, tallies, reason=reason)
     return draft.signed(keys.signing.sign).encode()
 
 
-def numbers(
-    randomizer: Randomizer,
-    reports: NDArray[np.int64],
-    how: Decode | None = None,
-    *,
-    prior: Prior | None = None,
-) -> NDArray[np.float64]:
-    """Estimate reports as numbers, (n, d): a label by its place in the list, fields in a row.
-
-    A public prior is where a learned decode starts from; other decodes and fields ignore it.
-    """
-    if how not in LEARNED:
-        prior = None
-    if isinstance(randomizer, GridResponse) and isinstance(randomizer.domain, Categories):
-        return randomizer.label_points(reports, how, prior=prior).astype(np.float64)
-    if isinstance(randomizer, FieldwiseResponse):
-        fields = zip(randomizer.parts.values(), randomizer.split_reports(reports), strict=True)
-        found = [numbers(part, own, randomizer.part_decode(part, how)) for part, own in fields]
-        return np.concatenate(found, axis=1)
-    return np.asarray(randomizer.estimate(reports, how, prior=prior), dtype=np.float64)
-
-
-def belief(
-    randomizer: Randomizer, reports: NDArray[np.int64], *, prior: Prior | None = None
-) -> tasks.Belief:
-    """Say where the values behind reports can have been, by the density that the batch shows."""
-    domain = randomizer.domain
-    if not isinstance(domain, Box | Ball) or not randomizer.learns:
-        raise Refused(
-            f"reports of {randomizer.name} on this domain cannot be read by where people are:"
-            " choose a task that needs estimates only"
-        )
-    kinds, weights, places = believed(randomizer, reports, prior=prior)
-    return tasks.Belief(kinds, weights, domain.from_unit(places))
-
-
-def _possible(
-    randomizer: Randomizer, reports: NDArray[np.int64], in_range: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """Tell which reports the randomizer can give at all: all values share one set of them."""
-    possible = np.zeros(len(reports), dtype=np.bool_)
-    if in_range.any():
-        origin = np.zeros((int(in_range.sum()), randomizer.domain.dimension), dtype=np.int64)
-        possible[in_range] = randomizer.density(reports[in_range], origin) > 0
-    return possible
+def unheard(round_: Round, *, keys: KeyPairs) -> bytes:
+    """Make the end of a round whose batch never came."""
+    return abandoned(round_, reason=LATE, who=SERVER).signed(keys.signing.sign).encode()
 
 
 def _answer(answers: tasks.Answers, row: int, opened: Sequence[Opened]) -> Answer:

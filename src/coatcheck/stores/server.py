@@ -8,7 +8,7 @@ from coatcheck.stores.store import RoundStore, StoredRound
 
 @dataclass(frozen=True)
 class ServerRound(StoredRound[Phase]):
-    """A server's round as it is stored; its outcome is `answered` or `refused`, empty before."""
+    """A server's round as it is stored; its outcome is how it ended, empty before."""
 
     phase: Phase = Phase.PROPOSED
     outcome: str = ""
@@ -29,7 +29,7 @@ class ServerStore(RoundStore[Phase, ServerRound]):
             session.rows(sql, (signed, digest))
 
     def answer(self, digest: bytes, move: str, bulletin: bytes, *, fence: int) -> str:
-        """Keep the bulletin (move `answer` or `refuse`) and forget the batch; how it ended."""
+        """Keep the end (move `answer`, `refuse` or `abandon`), forget the batch; how it ended."""
         with self.writing(fence) as session:
             outcome: str = self.moved(session, digest, move).value
             sql = "UPDATE server_rounds SET outcome = ? WHERE digest = ?"
@@ -38,7 +38,9 @@ class ServerStore(RoundStore[Phase, ServerRound]):
             self.keep(session, digest, "bulletin", bulletin)
         return outcome
 
-    def publish(self, digest: bytes, *, fence: int) -> None:
-        """Remember that the board has the bulletin."""
+    def finish(self, digest: bytes, move: str, *, fence: int) -> None:
+        """Remember that the board has the bulletin (`publish`), or forget it (`yield`, `lapse`)."""
         with self.writing(fence) as session:
-            self.moved(session, digest, "publish")
+            self.moved(session, digest, move)
+            if move != "publish":
+                self.drop(session, digest)

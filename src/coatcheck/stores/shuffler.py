@@ -91,8 +91,10 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
         sql = f"SELECT id, kind, body FROM shuffler_parcels WHERE round = {_NUMBER} ORDER BY id"
         return {name: (group, body) for name, group, body in self.run(sql, digest)}
 
-    def move(self, digest: bytes, move: str, *, fence: int, batch: bytes = b"") -> None:
-        """Make a move of a round; a release comes with its batch.
+    def move(
+        self, digest: bytes, move: str, *, fence: int, batch: bytes = b"", end: bytes = b""
+    ) -> None:
+        """Make a move of a round; a release comes with its batch, giving up with the signed end.
 
         What the new phase must not hold any more is forgotten in the same transaction.
         """
@@ -105,6 +107,8 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
             self.drop(session, digest)
             if batch:
                 self.keep(session, digest, "batch", batch)
+            if end:
+                self.keep(session, digest, "end", end)
         self.scrub()
 
     def scrub(self) -> bool:
