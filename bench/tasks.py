@@ -35,7 +35,7 @@ from bench._crowds import (
 from coatcheck.domains import Box
 from coatcheck.entropy import seeded
 from coatcheck.planning import Group, plan
-from coatcheck.protocol.estimates import belief, numbers
+from coatcheck.protocol.server import belief, numbers
 from coatcheck.randomizers import BoundedResponse, Prior
 from coatcheck.tasks import Floats, Positions, answer
 from coatcheck.tasks.assignment import assign, dense

@@ -26,7 +26,7 @@ from coatcheck.protocol.ends import (
 )
 from coatcheck.protocol.notices import ABANDONED, ANSWERED, REFUSED, SERVER, Bulletin, Heading
 from coatcheck.protocol.parcels import Tally
-from coatcheck.protocol.server import Phase as ServerPhase
+from coatcheck.protocol.server_moves import Phase as ServerPhase
 from coatcheck.protocol.shuffler import Phase
 from coatcheck.protocol.verification import verify_bulletin
 from rounds import CLOSES, OPENS, SmallRound, released

@@ -11,18 +11,12 @@ from coatcheck.entropy import seeded
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused
 from coatcheck.protocol import client
 from coatcheck.protocol.drafting import GroupPlan, draft_groups
-from coatcheck.protocol.estimates import numbers, possible_reports
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.messages import PayloadFormat, encode_report
 from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin
 from coatcheck.protocol.parcels import REASONS, Upload
-from coatcheck.protocol.server import (
-    MOVES,
-    Phase,
-    Server,
-    ServerState,
-    refusal,
-)
+from coatcheck.protocol.server import Server, _possible, numbers, refusal
+from coatcheck.protocol.server_moves import MOVES, Phase, ServerState
 from coatcheck.protocol.suites import CLASSICAL
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
@@ -119,9 +113,9 @@ def test_a_report_off_the_ball_is_out_of_domain() -> None:
     """Within the box around the ball but outside it is no report of the mechanism."""
     disc = MinkowskiResponse(domain=Ball(radius=1.0, p=2, dimension=2), epsilon=2.0, radius=0.5)
     corner = np.stack([disc.high, np.zeros(2, dtype=np.int64)])
-    assert possible_reports(disc, corner, np.array([True, True])).tolist() == [False, True]
+    assert _possible(disc, corner, np.array([True, True])).tolist() == [False, True]
     honest = disc.randomize(np.zeros((500, 2)), seeded(3))
-    assert possible_reports(disc, honest, np.ones(500, dtype=np.bool_)).all()
+    assert _possible(disc, honest, np.ones(500, dtype=np.bool_)).all()
 
 
 def test_below_the_minimum_after_dropping_the_round_is_refused() -> None:

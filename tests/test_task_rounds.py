@@ -13,7 +13,7 @@ from coatcheck.planning.charts import draw_plan
 from coatcheck.planning.tuning import even_prior
 from coatcheck.protocol import client
 from coatcheck.protocol.drafting import GroupPlan
-from coatcheck.protocol.estimates import numbers
+from coatcheck.protocol.server import numbers
 from coatcheck.randomizers import MinkowskiResponse, Randomizer
 from coatcheck.simulation.round import Outcome, simulate, view
 from coatcheck.tasks import ReadsNotes, References, Task, answer

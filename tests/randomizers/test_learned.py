@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from coatcheck.domains import Ball, Box, Categories, Domain, Product
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
-from coatcheck.protocol.estimates import numbers
+from coatcheck.protocol.server import numbers
 from coatcheck.randomizers import (
     BoundedResponse,
     Decode,

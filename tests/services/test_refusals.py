@@ -8,7 +8,7 @@ from coatcheck.errors import Error, Misuse, Refused
 from coatcheck.protocol.agreement import write_signed
 from coatcheck.protocol.ends import TASK, flaw
 from coatcheck.protocol.notices import REFUSED, SERVER
-from coatcheck.protocol.server import Phase
+from coatcheck.protocol.server_moves import Phase
 from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.server import jobs as server_jobs

@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 from coatcheck.errors import Fenced, Misuse, Refused, Unavailable
-from coatcheck.protocol import server as of_server
+from coatcheck.protocol import server_moves as of_server
 from coatcheck.protocol import shuffler as of_shuffler
 from coatcheck.protocol.parcels import Upload
 from coatcheck.stores.board import BoardStore

@@ -10,7 +10,7 @@ from scipy.spatial.distance import cdist
 from coatcheck.domains import Box, Categories
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse, Refused
-from coatcheck.protocol.estimates import belief, numbers
+from coatcheck.protocol.server import belief, numbers
 from coatcheck.randomizers import GridResponse
 from coatcheck.tasks import Belief, Floats, References, answer, expected
 from coatcheck.tasks.expected import ship

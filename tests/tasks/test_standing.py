@@ -6,7 +6,7 @@ import pytest
 from coatcheck.domains import Box
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
-from coatcheck.protocol.estimates import belief, numbers
+from coatcheck.protocol.server import belief, numbers
 from coatcheck.randomizers import GridResponse
 from coatcheck.tasks import Values, answer
 from coatcheck.tasks.standing import Standing

@@ -2,28 +2,21 @@
 
 It learns noisy values and one-time keys in an order that says nothing, never who sent which.
 The task behind it sees estimates only. SPEC section 11, paper section "A Concrete Protocol".
-
-    PROPOSED --agree--> AWAITING --accept--> BATCHED --answer--> ANSWERED --publish--> PUBLISHED
-                                             BATCHED --refuse--> REFUSED  --publish--> PUBLISHED
-                         AWAITING --abandon-------------------> ABANDONED --publish--> PUBLISHED
-    PROPOSED --lapse--> LAPSED              ANSWERED, REFUSED, ABANDONED --yield--> OVERTAKEN
 """
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import Final, cast
+from typing import cast
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from coatcheck import tasks
+from coatcheck.domains import Ball, Box, Categories
 from coatcheck.errors import BadKey, Misuse, Refused
 from coatcheck.protocol.ends import FEW_REPORTS, LATE, NO_REASON, TASK, abandoned, due, is_short
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
-from coatcheck.protocol.estimates import belief, numbers, possible_reports
 from coatcheck.protocol.keys import Contact, KeyPairs
 from coatcheck.protocol.messages import (
     Answer,
@@ -33,62 +26,20 @@ from coatcheck.protocol.messages import (
     encode_answer,
     least_sizes,
 )
-from coatcheck.protocol.moves import Moves
 from coatcheck.protocol.notices import ANSWERED, REFUSED, SERVER, Bulletin
 from coatcheck.protocol.parcels import Batch, Tally
+from coatcheck.protocol.server_moves import MOVES, Phase, ServerState
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.verification import verify_batch, verify_end
 from coatcheck.randomizers import (
     Decode,
+    FieldwiseResponse,
+    GridResponse,
     Prior,
+    Randomizer,
     from_params,
 )
-
-
-class Phase(Enum):
-    """Where a round stands at the server."""
-
-    PROPOSED = "proposed"  # the terms wait for signatures
-    AWAITING = "awaiting"  # the terms are signed, the batch has not come
-    BATCHED = "batched"  # the batch is here
-    ANSWERED = "answered"  # the bulletin is made: every group kept its minimum crowd
-    REFUSED = "refused"  # the bulletin is made, and answers nobody
-    ABANDONED = "abandoned"  # the signed end is made, without a batch
-    PUBLISHED = "published"  # the board has the bulletin
-    OVERTAKEN = "overtaken"  # the board has another end of the round, and the bulletin is forgotten
-    LAPSED = "lapsed"  # not everybody signed in time: nobody could join
-
-
-MOVES: Final = Moves(
-    Phase,
-    {
-        (Phase.PROPOSED, "agree"): Phase.AWAITING,
-        (Phase.PROPOSED, "lapse"): Phase.LAPSED,
-        (Phase.AWAITING, "accept"): Phase.BATCHED,
-        (Phase.AWAITING, "abandon"): Phase.ABANDONED,
-        (Phase.BATCHED, "answer"): Phase.ANSWERED,
-        (Phase.BATCHED, "refuse"): Phase.REFUSED,
-        (Phase.ANSWERED, "publish"): Phase.PUBLISHED,
-        (Phase.ANSWERED, "yield"): Phase.OVERTAKEN,
-        (Phase.REFUSED, "publish"): Phase.PUBLISHED,
-        (Phase.REFUSED, "yield"): Phase.OVERTAKEN,
-        (Phase.ABANDONED, "publish"): Phase.PUBLISHED,
-        (Phase.ABANDONED, "yield"): Phase.OVERTAKEN,
-    },
-)
-"""Every move there is. To repeat one with the same bytes is no move: the first answer is given."""
-
-
-class ServerState(Struct):
-    """What a server must not lose in a crash: plain data for a driver to store.
-
-    Attributes:
-        accepted: the hash of the one batch that the round is answered for.
-    """
-
-    phase: Phase = Phase.AWAITING
-    accepted: bytes = b""
-    bulletin: bytes = b""
+from coatcheck.randomizers.reading import LEARNED, believed
 
 
 @dataclass(frozen=True)
@@ -202,7 +153,7 @@ class Server:
         tally = tally.drop("unopened", len(items) - len(plain))
         table = ReportTable.read(plain, self.round, number)
         reports, in_range = self._formats[number].decode(table.payloads)
-        possible = in_range & possible_reports(self.randomizers[number], reports, in_range)
+        possible = in_range & _possible(self.randomizers[number], reports, in_range)
         kept: list[int] = []
         contacts: list[Contact] = []
         for row in range(len(plain)):
@@ -295,6 +246,53 @@ def refusal(raw: bytes, *, round_: Round, keys: KeyPairs) -> bytes:
 def unheard(round_: Round, *, keys: KeyPairs) -> bytes:
     """Make the end of a round whose batch never came."""
     return abandoned(round_, reason=LATE, who=SERVER).signed(keys.signing.sign).encode()
+
+
+def numbers(
+    randomizer: Randomizer,
+    reports: NDArray[np.int64],
+    how: Decode | None = None,
+    *,
+    prior: Prior | None = None,
+) -> NDArray[np.float64]:
+    """Estimate reports as numbers, (n, d): a label by its place in the list, fields in a row.
+
+    A public prior is where a learned decode starts from; other decodes and fields ignore it.
+    """
+    if how not in LEARNED:
+        prior = None
+    if isinstance(randomizer, GridResponse) and isinstance(randomizer.domain, Categories):
+        return randomizer.label_points(reports, how, prior=prior).astype(np.float64)
+    if isinstance(randomizer, FieldwiseResponse):
+        fields = zip(randomizer.parts.values(), randomizer.split_reports(reports), strict=True)
+        found = [numbers(part, own, randomizer.part_decode(part, how)) for part, own in fields]
+        return np.concatenate(found, axis=1)
+    return np.asarray(randomizer.estimate(reports, how, prior=prior), dtype=np.float64)
+
+
+def belief(
+    randomizer: Randomizer, reports: NDArray[np.int64], *, prior: Prior | None = None
+) -> tasks.Belief:
+    """Say where the values behind reports can have been, by the density that the batch shows."""
+    domain = randomizer.domain
+    if not isinstance(domain, Box | Ball) or not randomizer.learns:
+        raise Refused(
+            f"reports of {randomizer.name} on this domain cannot be read by where people are:"
+            " choose a task that needs estimates only"
+        )
+    kinds, weights, places = believed(randomizer, reports, prior=prior)
+    return tasks.Belief(kinds, weights, domain.from_unit(places))
+
+
+def _possible(
+    randomizer: Randomizer, reports: NDArray[np.int64], in_range: NDArray[np.bool_]
+) -> NDArray[np.bool_]:
+    """Tell which reports the randomizer can give at all: all values share one set of them."""
+    possible = np.zeros(len(reports), dtype=np.bool_)
+    if in_range.any():
+        origin = np.zeros((int(in_range.sum()), randomizer.domain.dimension), dtype=np.int64)
+        possible[in_range] = randomizer.density(reports[in_range], origin) > 0
+    return possible
 
 
 def _answer(answers: tasks.Answers, row: int, opened: Sequence[Opened]) -> Answer:

@@ -28,7 +28,7 @@ from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse, OutsideDomain
 from coatcheck.planning import Group, GroupPlan, Recommendation, plan
 from coatcheck.planning.search import usual_delta
-from coatcheck.protocol.estimates import numbers
+from coatcheck.protocol.server import numbers
 from coatcheck.randomizers import Decode, Goal, Prior
 from coatcheck.randomizers.choice import misses
 from coatcheck.randomizers.reading import LEARNED, read

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from coatcheck.protocol.server import MOVES, Phase
+from coatcheck.protocol.server_moves import MOVES, Phase
 from coatcheck.stores.store import RoundStore, StoredRound
 
 

@@ -111,15 +111,13 @@ class BoardService(Service[BoardSettings, BoardStore]):
     async def publish(self, digest: Digest, wire: Wire) -> Nothing:
         """Show the bulletin of a round, which its server delivers; again, nothing changes."""
         round_, limit = self.found(digest), self.settings.batch_limit
-        sender = round_.terms.server.verifying
-        scope, receive, _ = wire
+        sender, (scope, receive, _) = round_.terms.server.verifying, wire
         raw = await read_delivery(scope, receive, digest=round_.digest, sender=sender, limit=limit)
         return await self._end(round_, raw)
 
     async def take_end(self, digest: Digest, wire: Wire) -> Nothing:
         """Show that a round was given up, as its signature says; again, nothing changes."""
-        round_ = self.found(digest)
-        scope, receive, _ = wire
+        round_, (scope, receive, _) = self.found(digest), wire
         limit = heading_size(len(round_.terms.groups))
         return await self._end(round_, await read_body(scope, receive, limit=limit))
 

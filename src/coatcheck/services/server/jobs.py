@@ -10,7 +10,8 @@ from coatcheck.protocol.agreement import propose, read_signed, settle, write_sig
 from coatcheck.protocol.drafting import read_draft
 from coatcheck.protocol.keyfiles import PublicKeys, read_secret
 from coatcheck.protocol.records import read_document
-from coatcheck.protocol.server import MOVES, Phase, Server, ServerState, refusal
+from coatcheck.protocol.server import Server, refusal
+from coatcheck.protocol.server_moves import MOVES, Phase, ServerState
 from coatcheck.protocol.suites import suite_named
 from coatcheck.protocol.terms import Work
 from coatcheck.services import faults

@@ -15,7 +15,8 @@ from coatcheck.protocol.agreement import SignedTerms, read_signed, settle, write
 from coatcheck.protocol.ends import answer_due, due
 from coatcheck.protocol.keyfiles import PublicKeys
 from coatcheck.protocol.records import read_document
-from coatcheck.protocol.server import MOVES, Phase, unheard
+from coatcheck.protocol.server import unheard
+from coatcheck.protocol.server_moves import MOVES, Phase
 from coatcheck.protocol.terms import Second, read_terms
 from coatcheck.services import faults
 from coatcheck.services.http.connections import Wire
