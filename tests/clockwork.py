@@ -73,7 +73,7 @@ class Clockwork:
         # A lease that outlasts every test, for nobody renews it.
         self.local = Cluster(folder, shufflers=shufflers, stores=stores, extra={"lease": 10_000.0})
         for name in names:
-            (folder / f"{name}.address").write_text(f"http://{name}")
+            (folder / f"{name}.address").write_text(f"https://{name}")
         self.rounds: dict[str, RoundService[Any, Any, Any]] = {}
         for name in names[:-2]:
             settings = read_settings(
@@ -91,7 +91,8 @@ class Clockwork:
         for service in self.rounds.values():
             service.peers = self.peers
             service.workers.run = asyncio.to_thread  # type: ignore[method-assign, assignment]
-        for each in self.services.values():
+        for name, each in self.services.items():
+            each.take_url(f"https://{name}")
             each.clock = Clock(wall=lambda: self.wall, steady=lambda: self.steady)
 
     @property
@@ -127,7 +128,7 @@ class Clockwork:
         async with httpx2.AsyncClient(transport=self.links["shuffler-1"]) as http:
             for invitation in [self.invite(group) for group in GROUPS] * people:
                 ticket = invitation.join((0.25, 0.5), ledger=None)
-                url = f"http://shuffler-1/rounds/{self.digest.hex()}/uploads"
+                url = f"https://shuffler-1/rounds/{self.digest.hex()}/uploads"
                 assert (await http.post(url, content=ticket.upload)).status_code == 201
                 tickets.append(ticket)
         return tickets

@@ -48,7 +48,7 @@ def forged(works: Clockwork, *, hop: int, signer: str) -> bytes:
 async def tell(works: Clockwork, raw: bytes, *, to: str) -> int:
     """Hand an end to a role; the status."""
     async with httpx2.AsyncClient(transport=works.links[to]) as http:
-        url = f"http://{to}/rounds/{works.digest.hex()}/end"
+        url = f"https://{to}/rounds/{works.digest.hex()}/end"
         return (await http.post(url, content=raw)).status_code
 
 

@@ -181,9 +181,9 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         faults.reach("end.receive")
         return raw
 
-    async def is_shown(self, live: L, *, board: str) -> bool:
+    async def is_shown(self, live: L) -> bool:
         """Ask the board whether it shows an end of the round, whichever."""
-        url = f"{self.settings.value(board)}/rounds/{live.round.digest.hex()}/heading"
+        url = f"{live.round.terms.board.url}/rounds/{live.round.digest.hex()}/heading"
         try:
             await self.peers.get(url)
         except Absent:
@@ -207,7 +207,7 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         digest = live.round.digest
         raw = await asyncio.to_thread(self.store.kept, digest, kind)
         headers = delivery_headers(raw, digest=digest, signing=self.keyring.of(signer).signing)
-        url = f"{self.settings.value(to)}/rounds/{digest.hex()}/{kind}"
+        url = f"{to}/rounds/{digest.hex()}/{kind}"
         faults.reach(f"{self.role}.deliver")
         await self.peers.send(url, raw, headers=headers)
         faults.reach(f"{self.role}.delivered")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from coatcheck.errors import Refused
-from coatcheck.protocol.agreement import SignedTerms, read_signed, settle, write_signed
+from coatcheck.protocol.agreement import SignedTerms, check_entry, read_signed, settle, write_signed
 from coatcheck.protocol.board import Board, Crowded
 from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.notices import heading_size, posting_size
@@ -38,7 +38,6 @@ from coatcheck.services.http.deliveries import delivery, read_delivery
 from coatcheck.services.http.gateway import GATEWAY, Gateway
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.http.routes import ROUND, Digest, Header, Nothing, Reply, Route
-from coatcheck.services.log import log
 from coatcheck.services.settings import BoardSettings
 from coatcheck.stores.board import BoardStore, LogEntry
 
@@ -102,6 +101,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
             raise Problem("forbidden", "this board does not know the server of these terms")
         if not self.keyring.has(round_.terms.board.verifying):
             raise Problem("refused", "these terms name another board")
+        check_entry(round_.terms.board, url=self.url)
         await self.write(self.store.admit, round_.digest, write_signed(body))
         self.rounds[round_.digest] = round_
         return await self.round_status(digest)
@@ -123,7 +123,6 @@ class BoardService(Service[BoardSettings, BoardStore]):
 
     async def _end(self, round_: Round, raw: bytes) -> Nothing:
         await self._show(round_, raw, letter=False)
-        log.info("round %s: its end is shown", round_.terms.round)
         return Nothing()
 
     async def bulletin(self, digest: Digest) -> Reply:

@@ -15,19 +15,27 @@ from msgspec import Struct
 
 from coatcheck.entropy import system
 from coatcheck.errors import Refused, TwoFaces, Unavailable
-from coatcheck.protocol.agreement import SignedTerms, countersign, read_signed, settle, write_signed
+from coatcheck.protocol.agreement import (
+    SignedTerms,
+    check_entry,
+    countersign,
+    read_signed,
+    settle,
+    write_signed,
+)
 from coatcheck.protocol.ends import OPERATOR, due, end_due
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.shuffler import MOVES, Phase, fresh_state
-from coatcheck.protocol.terms import read_terms
+from coatcheck.protocol.terms import AdmissionTerms, read_terms
 from coatcheck.services import faults
 from coatcheck.services.http.connections import Wire
 from coatcheck.services.http.deliveries import delivery
 from coatcheck.services.http.gateway import GATEWAY, Gateway
 from coatcheck.services.http.problems import Problem
-from coatcheck.services.http.routes import OCTETS, ROUND, Digest, Header, Nothing, Reply, Route
+from coatcheck.services.http.routes import OCTETS, ROUND, Digest, Nothing, Reply, Route
 from coatcheck.services.rounds import RoundService
 from coatcheck.services.settings import ShufflerSettings
+from coatcheck.services.shuffler.admission import TOKEN, admission_of
 from coatcheck.services.shuffler.intake import Intake
 from coatcheck.services.shuffler.jobs import release
 from coatcheck.services.shuffler.rounds import RoundStatus, ShufflerLiveRound, role_of
@@ -48,14 +56,12 @@ _STEPS = {
     "tell": ("ended", ""),
 }
 """How each move is counted and logged."""
-_TOKEN = Header("coatcheck-token", "An enrolment token, if asked for.", required=False)
 
 
 class Offer(Struct, frozen=True):
-    """What a person needs to take part: the terms, and where the board is."""
+    """What a person needs to take part: the terms, and where the round stands."""
 
     signed: SignedTerms
-    board: str
     status: RoundStatus
 
 
@@ -77,6 +83,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         super().__init__(settings, store)
         self._unclean = True
         self.gateway = Gateway(self.keyring, clock=self.clock, period=settings.gateway_period)
+        self.admission = admission_of(settings)
         self.intake = Intake(self)
         self.commits = self.intake.commits
         self.loops += [self.commits.run]
@@ -89,8 +96,12 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
 
     async def offer(self, digest: Digest) -> Offer:
         """Give the signed terms of a round and where it stands."""
-        live, board = self.found(digest), self.settings.value(self.settings.board)
-        return Offer(signed=read_signed(live.stored.signed), board=board, status=live.status())
+        live = self.found(digest)
+        return Offer(signed=read_signed(live.stored.signed), status=live.status())
+
+    async def admits(self) -> AdmissionTerms:
+        """Say whom this shuffler admits, as terms state it."""
+        return self.admission.terms
 
     def upload(self, digest: Digest, wire: Wire) -> Awaitable[None]:
         """Hand in a sealed report for a signed receipt; the same bytes are no second report."""
@@ -155,6 +166,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         mine = [party for party in terms.shufflers if self.keyring.has(party.verifying)]
         if len(mine) != 1:
             raise Problem("refused", "these terms name another shuffler, or this one twice")
+        check_entry(mine[0], url=self.url, admission=self.admission.terms)
         return self.keyring.of(mine[0].verifying)
 
     # -- for the operator
@@ -246,8 +258,13 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         if await self._expired(live, late=True):
             return
         mine = live.round.terms.shufflers[live.hop or 0].verifying
-        await self.deliver(live, "batch", to=self.settings.next, signer=mine)
+        await self.deliver(live, "batch", to=self._next(live), signer=mine)
         await self._move(live, "forget")
+
+    def _next(self, live: ShufflerLiveRound) -> str:
+        """Where the role after this one is: the next shuffler, or the server."""
+        terms = live.round.terms
+        return [*terms.shufflers, terms.server][(live.hop or 0) + 1].url
 
     async def _expired(self, live: ShufflerLiveRound, *, late: bool = False) -> bool:
         """Give a round up if its time is over; `late`: only if the next role waits no more."""
@@ -267,21 +284,20 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         """Hand the signed end to the board, then to the next role, which then need not wait."""
         end = await asyncio.to_thread(self.store.kept, live.round.digest, "end")
         try:
-            await self._say(live, end, to=self.settings.board)
+            await self._say(live, end, to=live.round.terms.board.url)
             if self.clock.now() < end_due(live.round):  # later it has ended the round itself
                 with suppress(Refused):  # it has a batch, or an end already
-                    await self._say(live, end, to=self.settings.next)
+                    await self._say(live, end, to=self._next(live))
         except Unavailable:
             if not self.is_given_up(live):
                 raise
         except Refused:
-            shown = await self.is_shown(live, board=self.settings.board)
-            if not shown and not self.is_given_up(live):
+            if not await self.is_shown(live) and not self.is_given_up(live):
                 raise
         await self._move(live, "tell")
 
     async def _say(self, live: ShufflerLiveRound, end: bytes, *, to: str) -> None:
-        url = f"{self.settings.value(to)}/rounds/{live.round.digest.hex()}/end"
+        url = f"{to}/rounds/{live.round.digest.hex()}/end"
         faults.reach("shuffler.tell")
         await self.peers.send(url, end, headers={"content-type": OCTETS})
         faults.reach("shuffler.told")
@@ -308,10 +324,11 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
             *("POST", f"{ROUND}/uploads", upload),
             gives=Reply,
             status=201,
-            reads=(_TOKEN,),
+            reads=(TOKEN,),
             relayed=True,
             problems=(403, 409, 425, 429, 507),
         ),
+        Route("GET", "/admission", admits),
         Route("GET", "/rounds", list_rounds, problems=(503,)),
         Route("POST", "/rounds", sign, problems=(403, 409, 507)),
         Route("GET", ROUND, offer, relayed=True),
