@@ -184,7 +184,7 @@ def test_a_role_hears_earlier_shufflers_only() -> None:
     assert (second.phase, server.phase) == (Phase.ABANDONED, ServerPhase.ABANDONED)
     busy = SMALL.server()
     busy.accept(SMALL.batch(SMALL.crowd(2)))
-    with pytest.raises(Refused, match="that is batched"):
+    with pytest.raises(Refused, match="has the batch"):
         busy.hear(word[0])
 
 

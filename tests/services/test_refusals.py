@@ -1,13 +1,14 @@
 """A round that its task cannot answer is refused and published, not tried for ever."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from coatcheck.errors import Error, Misuse, Refused
 from coatcheck.protocol.agreement import write_signed
-from coatcheck.protocol.ends import TASK, flaw
-from coatcheck.protocol.notices import REFUSED, SERVER
+from coatcheck.protocol.ends import OPERATOR, TASK, flaw
+from coatcheck.protocol.notices import ABANDONED, REFUSED, SERVER
 from coatcheck.protocol.server_moves import Phase
 from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.services.keyring import Keyring
@@ -56,6 +57,20 @@ class Scene:
     def answer(self) -> str:
         """Try to answer."""
         return server_jobs.answer(self.store, self.settings, self.digest, 1)
+
+
+@pytest.mark.parametrize("job", [server_jobs.answer, server_jobs.refuse])
+def test_a_batch_whose_key_is_gone_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Callable[..., str]
+) -> None:
+    """Nobody can open it any more: people are told at once, and nothing of it is counted."""
+    scene = Scene(tmp_path, monkeypatch, Refused("never asked"))
+    scene.store.vault.destroy(scene.digest, "round")
+    assert scene.store.sweep(fence=1) == {scene.digest}
+    assert job(scene.store, scene.settings, scene.digest, 1) == "abandoned"
+    heading = verify_bulletin(scene.store.kept(scene.digest, "bulletin"), scene.small.round).heading
+    assert (heading.outcome, heading.reason, heading.who) == (ABANDONED, OPERATOR, SERVER)
+    assert not flaw(heading, scene.small.round)
 
 
 def test_what_the_task_refuses_is_told_to_people(

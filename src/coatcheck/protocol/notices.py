@@ -28,6 +28,8 @@ _HEAD: Final = Layout("bulletin", ">BBBBBxxx32s")
 _END: Final = b"coatcheck/v1/end\0"
 _POSTING: Final = Layout("posting", ">Bxxx32s16s")
 _CHECKPOINT: Final = Layout("checkpoint", ">BxxxQ32s")
+RECIPIENT: Final = slice(_POSTING.size - ADDRESS_SIZE, _POSTING.size)
+"""Where a posting says whom it is for."""
 CHECKPOINT_SIZE: Final = _CHECKPOINT.size + SIGNATURE_SIZE
 
 

@@ -126,16 +126,22 @@ class Server:
 
     def abandon(self, *, now: int) -> bytes:
         """End a round whose batch has not come in time; return the signed end."""
-        after = MOVES.after(self.phase, "abandon")
+        after = self._unbatched()
         if now < due(self.round, len(self.round.terms.shufflers)):
             raise Refused("the batch of this round can still come: wait for it")
         return self._end(after, unheard(self.round, keys=self._keys))
 
     def hear(self, raw: bytes) -> bytes:
         """End a round that a shuffler gave up, with the shuffler's own word."""
-        after = MOVES.after(self.phase, "abandon")
+        after = self._unbatched()
         verify_end(raw, self.round, before=len(self.round.terms.shufflers))
         return self._end(after, raw)
+
+    def _unbatched(self) -> Phase:
+        """Give the phase after an abandonment; refused once the batch is here."""
+        if self.state.accepted:
+            raise Refused("this server has the batch of the round, and goes on")
+        return MOVES.after(self.phase, "abandon")
 
     def _end(self, after: Phase, bulletin: bytes) -> bytes:
         self.state.phase, self.state.bulletin = after, bulletin
@@ -246,9 +252,9 @@ def refusal(raw: bytes, *, round_: Round, keys: KeyPairs) -> bytes:
     return draft.signed(keys.signing.sign).encode()
 
 
-def unheard(round_: Round, *, keys: KeyPairs) -> bytes:
-    """Make the end of a round whose batch never came."""
-    return abandoned(round_, reason=LATE, who=SERVER).signed(keys.signing.sign).encode()
+def unheard(round_: Round, *, keys: KeyPairs, reason: int = LATE) -> bytes:
+    """Make the end of a round whose batch never came, or was lost."""
+    return abandoned(round_, reason=reason, who=SERVER).signed(keys.signing.sign).encode()
 
 
 def numbers(

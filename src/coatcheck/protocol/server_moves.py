@@ -35,6 +35,7 @@ MOVES: Final = Moves(
         (Phase.PROPOSED, "lapse"): Phase.LAPSED,
         (Phase.AWAITING, "accept"): Phase.BATCHED,
         (Phase.AWAITING, "abandon"): Phase.ABANDONED,
+        (Phase.BATCHED, "abandon"): Phase.ABANDONED,
         (Phase.BATCHED, "answer"): Phase.ANSWERED,
         (Phase.BATCHED, "refuse"): Phase.REFUSED,
         (Phase.ANSWERED, "publish"): Phase.PUBLISHED,

@@ -7,12 +7,13 @@ import msgspec
 from msgspec.structs import replace
 
 from coatcheck import tasks
-from coatcheck.errors import Misuse, Refused
+from coatcheck.errors import Forgotten, Misuse, Refused
 from coatcheck.protocol.agreement import propose, read_signed, settle, write_signed
 from coatcheck.protocol.drafting import read_draft
+from coatcheck.protocol.ends import OPERATOR
 from coatcheck.protocol.keyfiles import read_secret
 from coatcheck.protocol.records import read_document
-from coatcheck.protocol.server import Server, refusal
+from coatcheck.protocol.server import Server, refusal, unheard
 from coatcheck.protocol.server_moves import MOVES, Phase, ServerState
 from coatcheck.protocol.suites import suite_named
 from coatcheck.protocol.terms import Notary, ShufflerParty, Work
@@ -58,8 +59,12 @@ def answer(store: ServerStore, settings: ServerSettings, digest: bytes, fence: i
         return stored.outcome  # a try before this one did it
     round_ = settle(read_signed(stored.signed))
     keys = keyring_of(settings.key_files).of(round_.terms.server.verifying)
-    raw = store.kept(digest, "incoming")
     move = "refuse"
+    try:
+        raw = store.kept(digest, "incoming")
+    except Forgotten:
+        bulletin = unheard(round_, keys=keys, reason=OPERATOR)
+        return store.answer(digest, "abandon", bulletin, fence=fence)
     try:
         state = ServerState(stored.phase, stored.accepted)
         task, lanes = task_of(round_.terms.task, settings), Lanes(settings)
@@ -84,8 +89,11 @@ def refuse(store: ServerStore, settings: ServerSettings, digest: bytes, fence: i
     stored = store.round(digest)
     round_ = settle(read_signed(stored.signed))
     keys = keyring_of(settings.key_files).of(round_.terms.server.verifying)
-    bulletin = refusal(store.kept(digest, "incoming"), round_=round_, keys=keys)
-    return store.answer(digest, "refuse", bulletin, fence=fence)
+    try:
+        move, bulletin = "refuse", refusal(store.kept(digest, "incoming"), round_=round_, keys=keys)
+    except Forgotten:
+        move, bulletin = "abandon", unheard(round_, keys=keys, reason=OPERATOR)
+    return store.answer(digest, move, bulletin, fence=fence)
 
 
 def task_of(work: Work, settings: ServerSettings) -> tasks.Task:

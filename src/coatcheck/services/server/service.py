@@ -116,7 +116,7 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         raw = await self.receive_end(live, wire, before=len(live.round.terms.shufflers))
         if live.stored.outcome == "abandoned":
             return Nothing()
-        if not MOVES.allows(live.stored.phase, "abandon"):
+        if live.stored.phase is not Phase.AWAITING:
             raise Problem("conflict", "this server has the batch of the round, and goes on")
         await self._abandon(live, raw)
         return Nothing()
@@ -170,6 +170,10 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         """Make a live round of its record."""
         round_ = read_terms(read_signed(stored.signed).document.encode())
         return ServerLiveRound(round=round_, stored=stored)
+
+    async def lose(self, live: ServerLiveRound) -> None:
+        """Refuse a batch whose key is gone: the worker finds that it cannot open it."""
+        await self.advance(live)
 
     async def _sign(self, live: ServerLiveRound) -> None:
         """Ask every shuffler in turn for its signature, until nobody could join any more."""

@@ -13,7 +13,6 @@ from functools import partial
 
 from msgspec import Struct
 
-from coatcheck.entropy import system
 from coatcheck.errors import Refused, TwoFaces, Unavailable
 from coatcheck.protocol.agreement import (
     SignedTerms,
@@ -25,7 +24,7 @@ from coatcheck.protocol.agreement import (
 )
 from coatcheck.protocol.ends import OPERATOR, due, end_due
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.shuffler import MOVES, Phase, fresh_state
+from coatcheck.protocol.shuffler import MOVES, Phase
 from coatcheck.protocol.terms import AdmissionTerms, read_terms
 from coatcheck.services import faults
 from coatcheck.services.http.connections import Wire
@@ -81,7 +80,6 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
 
     def __init__(self, settings: ShufflerSettings, store: ShufflerStore | None = None) -> None:
         super().__init__(settings, store)
-        self._unclean = True
         self.gateway = Gateway(self.keyring, clock=self.clock, period=settings.gateway_period)
         self.admission = admission_of(settings)
         self.intake = Intake(self)
@@ -151,8 +149,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         role_of(round_, self.keyring)  # what cannot be led is refused before it is stored
         name = round_.terms.round
         await self._pledge(name, round_.digest)
-        secret = bytes(fresh_state(system()).secret)
-        fresh = ShufflerRound(round_.digest, name, write_signed(body), secret=secret)
+        fresh = ShufflerRound(round_.digest, name, write_signed(body))
         await self.write(self.store.begin, fresh)
         faults.reach("shuffler.opened")
         await self.refresh()
@@ -209,16 +206,11 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         """Look at every round that is not over."""
         await super().step()
         self.metrics.waiting.set(self.commits.waiting)
-        if self._unclean:
-            await self._clean()
 
-    async def _clean(self) -> None:
-        """Take what was forgotten off the disk; what comes meanwhile is for the next look."""
-        self._unclean, clean = False, False
-        try:
-            clean = await asyncio.to_thread(self.store.scrub)
-        finally:
-            self._unclean = self._unclean or not clean
+    async def lose(self, live: ShufflerLiveRound) -> None:
+        """Give up a round whose key is gone: nobody can open its uploads, or its batch."""
+        released = live.stored.phase is Phase.RELEASED
+        await self._give_up(live, "expire" if released else "abandon", OPERATOR)
 
     def _enough(self, live: ShufflerLiveRound) -> bool:
         """Tell whether a round can close, and has more than when it last fell short.
@@ -247,7 +239,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
             return
         begun = time.monotonic()
         if await self.within(due(live.round, (live.hop or 0) + 1), self.work(release, live)):
-            await self._moved(live, "release")
+            await self.done(live, *_STEPS["release"])
         elif not await self._expired(live):
             live.short = Counter(live.crowd)
             took = time.monotonic() - begun
@@ -310,13 +302,9 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
     )
 
     async def _move(self, live: ShufflerLiveRound, move: str, *, end: bytes = b"") -> None:
+        self.untidy = True  # until the key is known to be gone too
         call = partial(self.store.move, end=end)
         await self.write(call, live.round.digest, move)
-        await self._moved(live, move)
-
-    async def _moved(self, live: ShufflerLiveRound, move: str) -> None:
-        # Something may be forgotten now: the disk is looked after until it has forgotten it too.
-        self._unclean = True
         await self.done(live, *_STEPS[move])
 
     table = (
