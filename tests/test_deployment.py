@@ -23,6 +23,7 @@ from coatcheck.services.settings import (
     ServerSettings,
     Settings,
     ShufflerSettings,
+    WitnessSettings,
     read_settings,
 )
 
@@ -68,6 +69,7 @@ def test_the_roles_find_each_other(services: dict[str, dict[str, Any]]) -> None:
     tables = tomllib.loads(SETTINGS.read_text(encoding="utf-8"))
     told = [tables["shuffler"]["next"], tables["shuffler"]["board"], tables["server"]["board"]]
     told += [*tables["server"]["shufflers"], *tables["relay"]["gateways"]]
+    told += tables["board"]["witnesses"]
     told += [services["people"]["environment"]["RELAY"]]
     for address in told:
         parts = urlsplit(address)
@@ -83,6 +85,20 @@ def test_the_relay_has_no_keys_and_no_database(services: dict[str, dict[str, Any
     assert services["relay"]["volumes"] == ["./deploy:/deploy:ro"]
 
 
+def test_the_witness_keeps_what_it_cosigned(services: dict[str, dict[str, Any]]) -> None:
+    """It has a key of its own, knows the board's, and its checkpoints are on a volume."""
+    settings = read_settings(SETTINGS, role="witness", kind=WitnessSettings)
+    assert services["witness"]["command"] == [
+        *("serve", "witness", "--config"),
+        "/deploy/coatcheck.toml",
+    ]
+    assert services["witness"]["ports"] == [f"127.0.0.1:{urlsplit(settings.url).port}:8005"]
+    assert f"witnessed:{settings.checkpoints}" in services["witness"]["volumes"]
+    made = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert settings.checkpoints in made
+    assert settings.boards == ("/keys/public/board.pub",)
+
+
 def test_the_people_of_compose_take_part_in_the_draft_beside_it(
     services: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -95,7 +111,7 @@ def test_the_people_of_compose_take_part_in_the_draft_beside_it(
         group["minimum"] = 2
     homes = tmp_path / "homes"
     homes.mkdir()
-    with Cluster(tmp_path / "roles", relay=True) as local:
+    with Cluster(tmp_path / "roles", relay=True, witnesses=1) as local:
         for path in local.folder.glob("*.public"):
             shutil.copy(path, tmp_path / f"{local.role(path.stem)}.pub")
         told = {

@@ -8,6 +8,7 @@ const $ = (id) => document.getElementById(id);
 themed(() => {});
 
 let known = null;
+let relay = null; // everything to the roles goes through it, and nothing directly
 let state = null;
 
 const name = (digest) => `coatcheck/ticket/${digest}`;
@@ -34,7 +35,10 @@ async function ask(path, options) {
   throw new coatcheck.Refused(sentence);
 }
 
-const bytes = async (reply) => new Uint8Array(await reply.arrayBuffer());
+/** Tell the demo's page what was sent, so that it can show it. A page of your own has no such thing. */
+const tell = (path, body) => ask(path, { method: "POST", body });
+const json = (raw) => JSON.parse(coatcheck.text(raw));
+const atBoard = () => `${known.board}/rounds/${coatcheck.hex(state.round.digest)}`;
 const limit = () => ({ epsilon: Number($("limit").value), delta: 1e-2 });
 const now = () => Math.floor(Date.now() / 1000);
 
@@ -78,6 +82,8 @@ async function show() {
 async function begin() {
   known = await (await ask("/round")).json();
   const round = coatcheck.settle(known.signed, known.trusted);
+  relay = new coatcheck.Relay(known.relay, { first: known.url, trusted: known.trusted, ask: (where, options) => fetch(where, options) });
+  relay.level(JSON.stringify(known).length);
   state = { round, ticket: null, answer: null };
   $("group").replaceChildren(...round.terms.groups.map((group) => new Option(group.name, group.name)));
   const [first] = round.terms.groups;
@@ -110,13 +116,14 @@ async function join() {
 }
 
 async function send() {
-  const receipt = await bytes(await ask("/upload", { method: "POST", body: state.ticket.upload }));
+  const receipt = await relay.send(`${known.url}/uploads`, state.ticket.upload);
   keep(coatcheck.keepReceipt(state.ticket, receipt, state.round));
+  await tell("/upload", state.ticket.upload);
 }
 
 async function collect() {
   if (!state.ticket.receipt.length) await send();
-  const raw = await bytes(await ask("/bulletin"));
+  const raw = await relay.whole(`${atBoard()}/bulletin`);
   const point = await witness(raw);
   const answer = await coatcheck.collect(state.ticket, raw, state.round);
   state = { ...state, answer };
@@ -132,9 +139,13 @@ async function witness(raw) {
   const key = `coatcheck/checkpoint/${state.round.terms.board.verifying}`;
   const kept = JSON.parse(localStorage.getItem(key));
   const before = kept && { size: kept.size, root: coatcheck.unhex(kept.root) };
-  const { checkpoint, place, path, since } = await (await ask(`/proof?since=${before?.size ?? 0}`)).json();
-  const steps = (list) => list.map(coatcheck.unhex);
-  const proof = { checkpoint: coatcheck.unhex(checkpoint), place, path: steps(path), since: steps(since) };
+  const proofs = async (asked) => json(await relay.get(`${known.board}/proofs/${asked}`)).path.map(coatcheck.unhex);
+  const checkpoint = await relay.get(`${known.board}/checkpoint`);
+  const { size } = coatcheck.messages.readCheckpoint(checkpoint, state.round);
+  const place = json(await relay.get(`${atBoard()}/place`));
+  const path = await proofs(`inclusion?place=${place}&size=${size}`);
+  const since = before ? await proofs(`consistency?old=${before.size}&new=${size}`) : [];
+  const proof = { checkpoint, place, path, since };
   const point = coatcheck.follow(raw, state.round, proof, before);
   localStorage.setItem(key, JSON.stringify({ size: point.size, root: coatcheck.hex(point.root) }));
   return point;
@@ -145,15 +156,21 @@ async function post(event) {
   const [partner] = state.answer.partners;
   const { posting, ticket } = await coatcheck.write(state.ticket, coatcheck.utf8($("body").value), partner.contact, state.round);
   keep(ticket);
-  await ask("/letters", { method: "POST", body: posting });
+  await relay.send(`${atBoard()}/letters`, posting);
+  await tell("/letters", posting);
   item(`to your partner: ${$("body").value}`, "mine");
   $("body").value = "";
   say("mailed", "Signed, sealed and posted; who wrote it does not show on the board.");
 }
 
 async function receive() {
-  const posted = await (await ask("/letters")).json();
-  const inbox = await coatcheck.read(state.ticket, posted.map(coatcheck.unbase64), state.round);
+  const mine = `${atBoard()}/letters/${await coatcheck.addressOfTicket(state.ticket, state.round)}`;
+  const size = coatcheck.messages.postingSize(state.round);
+  const posted = [];
+  for (let page = await relay.get(mine); page.length; page = await relay.get(`${mine}?since=${posted.length}`)) {
+    for (let at = 0; at < page.length; at += size) posted.push(page.slice(at, at + size));
+  }
+  const inbox = await coatcheck.read(state.ticket, posted, state.round);
   keep(inbox.ticket);
   for (const letter of inbox.letters) item(`from your partner: ${coatcheck.text(letter.body)}`, "");
   // A letter read before is on the board for ever; the ticket remembers and it is not read twice.
