@@ -3,7 +3,7 @@
 # client with its own ledger and ticket, at a made-up place, asks through RELAY and demands the witness's
 # word on the board. For practice only.
 set -eu
-: "${ROUND:?say which round: docker compose run -e ROUND=http://shuffler:8001/rounds/... people}"
+: "${ROUND:?say which round: docker compose run -e ROUND=http://127.0.0.1:8001/rounds/... people}"
 keys=${KEYS:-/keys/public}
 cd "${HOMES:-/tmp}"
 

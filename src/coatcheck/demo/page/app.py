@@ -141,11 +141,11 @@ class Page:
             return JSONResponse(await run_in_threadpool(explorer.answer, **knobs))
 
     async def terms(self, _: Request) -> Response:
-        """Hand out the terms, where the roles are, and keys that people would know otherwise."""
+        """Hand out the terms, a relay, and the keys that people would know from elsewhere."""
         run = self.run
-        places = {name: run.cluster.url(name) for name in ("relay", "board")}
         signed, trusted = msgspec.to_builtins(run.signed), run.cluster.trusted.plain()
-        return JSONResponse({"signed": signed, "trusted": trusted, "url": run.url, **places})
+        relay = run.cluster.url("relay")
+        return JSONResponse({"signed": signed, "trusted": trusted, "relay": relay})
 
     async def upload(self, request: Request) -> Response:
         """Take a copy of what a browser sent through the relay, to count and show it."""

@@ -38,7 +38,9 @@ async function ask(path, options) {
 /** Tell the demo's page what was sent, so that it can show it. A page of your own has no such thing. */
 const tell = (path, body) => ask(path, { method: "POST", body });
 const json = (raw) => JSON.parse(coatcheck.text(raw));
-const atBoard = () => `${known.board}/rounds/${coatcheck.hex(state.round.digest)}`;
+const here = ({ url }) => `${url}/rounds/${coatcheck.hex(state.round.digest)}`; // the terms say where a role is
+const board = () => state.round.terms.board.url;
+const atBoard = () => here(state.round.terms.board);
 const limit = () => ({ epsilon: Number($("limit").value), delta: 1e-2 });
 const now = () => Math.floor(Date.now() / 1000);
 
@@ -82,9 +84,10 @@ async function show() {
 async function begin() {
   known = await (await ask("/round")).json();
   const round = coatcheck.settle(known.signed, known.trusted);
-  relay = new coatcheck.Relay(known.relay, { first: known.url, trusted: known.trusted, ask: (where, options) => fetch(where, options) });
-  relay.level(JSON.stringify(known).length);
   state = { round, ticket: null, answer: null };
+  const first = here(round.terms.shufflers[0]);
+  relay = new coatcheck.Relay(known.relay, { first, trusted: known.trusted, ask: (where, options) => fetch(where, options) });
+  relay.level(JSON.stringify(known).length);
   $("group").replaceChildren(...round.terms.groups.map((group) => new Option(group.name, group.name)));
   const [first] = round.terms.groups;
   const { lo, hi } = first.randomizer.domain;
@@ -116,7 +119,7 @@ async function join() {
 }
 
 async function send() {
-  const receipt = await relay.send(`${known.url}/uploads`, state.ticket.upload);
+  const receipt = await relay.send(`${here(state.round.terms.shufflers[0])}/uploads`, state.ticket.upload);
   keep(coatcheck.keepReceipt(state.ticket, receipt, state.round));
   await tell("/upload", state.ticket.upload);
 }
@@ -139,8 +142,8 @@ async function witness(raw) {
   const key = `coatcheck/checkpoint/${state.round.terms.board.verifying}`;
   const kept = JSON.parse(localStorage.getItem(key));
   const before = kept && { size: kept.size, root: coatcheck.unhex(kept.root) };
-  const proofs = async (asked) => json(await relay.get(`${known.board}/proofs/${asked}`)).path.map(coatcheck.unhex);
-  const checkpoint = await relay.get(`${known.board}/checkpoint`);
+  const proofs = async (asked) => json(await relay.get(`${board()}/proofs/${asked}`)).path.map(coatcheck.unhex);
+  const checkpoint = await relay.get(`${board()}/checkpoint`);
   const { size } = coatcheck.messages.readCheckpoint(checkpoint, state.round);
   const place = json(await relay.get(`${atBoard()}/place`));
   const path = await proofs(`inclusion?place=${place}&size=${size}`);
