@@ -85,8 +85,8 @@ async function begin() {
   known = await (await ask("/round")).json();
   const round = coatcheck.settle(known.signed, known.trusted);
   state = { round, ticket: null, answer: null };
-  const first = here(round.terms.shufflers[0]);
-  relay = new coatcheck.Relay(known.relay, { first, trusted: known.trusted, ask: (where, options) => fetch(where, options) });
+  const asked = { first: here(round.terms.shufflers[0]), trusted: known.trusted, ask: (where, options) => fetch(where, options) };
+  relay = new coatcheck.Relay(known.relay, asked);
   relay.level(JSON.stringify(known).length);
   $("group").replaceChildren(...round.terms.groups.map((group) => new Option(group.name, group.name)));
   const [first] = round.terms.groups;
