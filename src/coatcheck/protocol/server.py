@@ -265,8 +265,11 @@ class Server:
 
 
 def refusal(raw: bytes, *, round_: Round, keys: KeyPairs) -> bytes:
-    """Make the bulletin of a batch that its task cannot answer, so that people are told."""
-    tallies = Batch.decode(raw, round_).tallies
+    """Make the bulletin of a batch that its task cannot answer, so that people are told.
+
+    Of a batch that was lost nothing is known, and nothing is counted.
+    """
+    tallies = Batch.decode(raw, round_).tallies if raw else (Tally(0),) * len(round_.terms.groups)
     draft = Bulletin.compose([[] for _ in tallies], REFUSED, round_.digest, tallies)
     return draft.signed(keys.signing.sign).encode()
 

@@ -7,7 +7,7 @@ functionality).
 
     OPEN --close, accept--> CLOSED --release--> RELEASED --forget--> DELIVERED
          <-----reopen------
-    OPEN, CLOSED --abandon, expire--> ABANDONED
+    OPEN, CLOSED --abandon, expire--> ABANDONED <--expire-- RELEASED
 """
 
 import hashlib
@@ -55,6 +55,7 @@ MOVES: Final = Moves(
         (Phase.CLOSED, "abandon"): Phase.ABANDONED,
         (Phase.CLOSED, "expire"): Phase.ABANDONED,
         (Phase.RELEASED, "forget"): Phase.DELIVERED,
+        (Phase.RELEASED, "expire"): Phase.ABANDONED,
     },
 )
 """Every move there is. To repeat one with the same bytes is no move: the first answer is given."""
@@ -235,6 +236,7 @@ class Shuffler:
         after = MOVES.after(self.phase, "expire")
         if not self.expired(now=now):
             raise Refused("more reports can still come to this round: wait, or abandon it")
+        self.state.batch = b""
         self._wipe(after)
 
     def forget(self) -> None:
