@@ -72,6 +72,7 @@ const TERMS = {
   expires: SECOND,
   "letter_size?": whole(0, 1 << 12),
   "settle?": nested(SETTLE),
+  "window?": whole(1, 86_400),
 };
 
 /** Refuse a record with a field that is missing, unknown or out of range; a ? marks the optional. */
