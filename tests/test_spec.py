@@ -80,7 +80,7 @@ def test_the_bindings_are_the_codes() -> None:
 
 def test_the_fields_of_the_terms_are_the_codes() -> None:
     """Each field of the struct is in the table, and nothing else."""
-    listed = set(re.findall(r"`([\w\[\].]+)`", " ".join(row[0] for row in table("6. Terms", 3))))
+    listed = set(re.findall(r"`([\w\[\].-]+)`", " ".join(row[0] for row in table("6. Terms", 3))))
     own = set(terms.Terms.__struct_fields__)
     groups = {f"groups[].{name}" for name in terms.GroupTerms.__struct_fields__}
     kinds = {kind.__struct_config__.tag for kind in get_args(terms.AdmissionTerms)}

@@ -22,6 +22,7 @@ from rounds import OPENS, SmallRound
 SMALL = SmallRound()
 LIMIT = Limit(epsilon=10.0, delta=1e-3)
 URL = SMALL.round.address
+TOKEN = "a one-use token"  # noqa: S105 - of nobody
 
 
 class First(HttpClient):
@@ -77,6 +78,7 @@ def visit(path: Path, peers: First) -> Visit:
 def join(path: Path, peers: First, **more: Any) -> Ticket:
     """Take part once."""
     usual: dict[str, Any] = {"group": "riders", "limit": LIMIT, "ledger": None, "patience": 0.0}
+    usual["token"] = TOKEN
     return asyncio.run(visit(path, peers).join((0.5, 0.5), **{**usual, **more}))
 
 
@@ -89,9 +91,9 @@ def ledger(tmp_path: Path) -> Ledger:
 def test_a_visit_stores_pays_sends_and_keeps_the_receipt(tmp_path: Path, ledger: Ledger) -> None:
     """A second visit sends nothing again and pays once."""
     path, peers = tmp_path / "ticket", First()
-    ticket = join(path, peers, ledger=ledger, token="abc")  # noqa: S106 - no password
+    ticket = join(path, peers, ledger=ledger)
     assert peers.sent == [ticket.upload]
-    assert peers.headers[0]["coatcheck-token"] == "abc"
+    assert peers.headers[0]["coatcheck-token"] == TOKEN
     assert TicketFile(path).read() == ticket
     assert ticket.receipt
     assert path.stat().st_mode & 0o777 == 0o600
@@ -132,7 +134,9 @@ def test_a_refusal_leaves_nothing_behind(tmp_path: Path) -> None:
         join(path, peers, ledger=small)
     with pytest.raises(Misuse):
         asyncio.run(
-            visit(path, peers).join((9, 9), group="riders", limit=LIMIT, ledger=None, patience=0.0)
+            visit(path, peers).join(
+                (9, 9), group="riders", limit=LIMIT, ledger=None, patience=0.0, token=TOKEN
+            )
         )
     assert not list(tmp_path.glob("ticket*"))
     assert not peers.sent
@@ -151,6 +155,14 @@ def test_the_terms_that_came_first_count(tmp_path: Path) -> None:
     peers.small = SmallRound(name="morning")
     with pytest.raises(TwoFaces, match="other terms now than before"):
         join(path, peers)
+
+
+def test_who_has_no_token_spends_nothing(tmp_path: Path, ledger: Ledger) -> None:
+    """The shuffler of these terms admits by token: without one nothing is stored, paid or sent."""
+    path, peers = tmp_path / "ticket", First()
+    with pytest.raises(Misuse, match="ask its operator for one"):
+        join(path, peers, ledger=ledger, token="")
+    assert (ledger.rounds, peers.sent, path.exists()) == ((), [], False)
 
 
 def test_terms_of_a_round_elsewhere_are_refused(tmp_path: Path, ledger: Ledger) -> None:

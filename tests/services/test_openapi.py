@@ -113,7 +113,8 @@ def test_each_route_is_described_in_full(app: App[Any]) -> None:
             assert {"400", "408", "413"} <= set(told), name
         for_operator = {"shuffler": ("closing", "abandonment"), "server": ("POST /rounds",)}
         wanted = any(name.endswith(end) for end in for_operator.get(app.role, ()))
-        assert ("security" in one) == wanted, name
+        assert (one.get("security") == [{"operator": []}]) == wanted, name
+        assert ({"admission": []} in one.get("security", ())) == ("401" in told), name
 
 
 def test_every_reference_leads_somewhere(app: App[Any]) -> None:

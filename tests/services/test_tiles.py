@@ -44,8 +44,14 @@ class Shown:
         tickets = small.crowd(2)
         self.raw = small.server().answer(small.batch(tickets))
         make_keys(folder / "board", name="board")
-        keys = {"store": "sqlite:board.db", "keys": ("board.key",), "folder": str(folder)}
-        settings = BoardSettings(name="board", lease=10_000.0, letters_each=LETTERS, **keys)
+        settings = BoardSettings(
+            name="board",
+            store="sqlite:board.db",
+            keys=("board.key",),
+            folder=str(folder),
+            letters_each=LETTERS,
+            lease=10_000.0,
+        )
         self.service = BoardService(settings)
         address, size = tickets[0].keys.address, small.round.letter_size()
         digest = small.round.digest

@@ -110,10 +110,10 @@ def terms() -> list[Case]:
     malformed["an admission with more"] = document.replace('"tokens"', '"tokens", "list": 1')
     slow = propose(msgspec.structs.replace(made, round="slow", window=60), keys=pairs(SERVER))
     slow = countersign(slow, keys=pairs(SHUFFLER), pledged={})
-    named = {**fields, "digest": hashlib.sha256(slow.document.encode()).hexdigest()}
+    of_slow = {**fields, "digest": hashlib.sha256(slow.document.encode()).hexdigest()}
     return [
         case("signed by all", "terms", plain(signed), fields=fields),
-        case("with a window", "terms", plain(slow), fields=named),
+        case("with a window", "terms", plain(slow), fields=of_slow),
         case("another number", "terms", plain(signed, document=swapped), bad),
         case("a space more", "terms", plain(signed, document=document + " "), bad),
         case("not counter-signed", "terms", plain(signed, shufflers=[None]), bad),

@@ -18,7 +18,7 @@ from coatcheck.errors import (
     TwoFaces,
     Unsealable,
 )
-from coatcheck.protocol import binary_http, oblivious
+from coatcheck.protocol import binary_http, oblivious, privacy_pass
 from coatcheck.protocol.agreement import SignedTerms, settle
 from coatcheck.protocol.envelope import Purpose, binding, unseal
 from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey
@@ -28,7 +28,7 @@ from coatcheck.protocol.notices import Bulletin, Checkpoint, Posting
 from coatcheck.protocol.parcels import Batch, Receipt, Upload
 from coatcheck.protocol.shuffler import Shuffler, ShufflerState
 from coatcheck.protocol.suites import CLASSICAL, SUITES
-from coatcheck.protocol.terms import Round
+from coatcheck.protocol.terms import Round, read_terms
 from coatcheck.randomizers import CodebookResponse, GridResponse, from_params
 
 HERE = Path(__file__).parent
@@ -228,6 +228,19 @@ def _root(case: Case) -> Case:
     return {"root": Tree(bytes.fromhex(leaf) for leaf in case["input"]).root().hex()}
 
 
+def _challenge(case: Case) -> Case:
+    round_, hop = read_terms(case["input"]["document"].encode()), case["input"]["hop"]
+    told = privacy_pass.demand(round_, hop)
+    return {"challenge": privacy_pass.challenge(round_, hop).hex(), "header": told}
+
+
+def _token(case: Case) -> Case:
+    given = case["input"]
+    round_ = read_terms(given["document"].encode())
+    token = bytes.fromhex(given["token"])
+    return {"remembered": privacy_pass.redeem(token, round_, given["hop"]).hex()}
+
+
 def _binary(case: Case) -> Case:
     kind = binary_http.Request if case["of"] == "request" else binary_http.Response
     found = kind.decode(bytes.fromhex(case["input"]))._asdict()
@@ -316,6 +329,8 @@ KINDS: dict[str, Callable[[Case], Case]] = {
     "binary-http": _binary,
     "gateway-keys": _gateway_keys,
     "oblivious": _oblivious,
+    "challenge": _challenge,
+    "token": _token,
 }
 
 

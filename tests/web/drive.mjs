@@ -21,6 +21,10 @@ let GATEWAY = "";
 
 // What a client does with each kind of vector; `round` is the round that all records belong to.
 const kinds = {
+  challenge({ input }) {
+    const round = c.readTerms(input.document);
+    return { challenge: c.hex(c.admission.challenge(round, input.hop)), header: c.admission.demand(round, input.hop) };
+  },
   terms({ input }, { terms }) {
     const round = c.settle(input, parties(terms));
     const sizes = round.terms.groups.map((_, group) => group);
@@ -187,6 +191,17 @@ const verbs = {
     const kept = before && { size: before.size, root: c.unhex(before.root) };
     const { size, root } = c.follow(c.unhex(bulletin), round, told, kept);
     return { size, root: c.hex(root) };
+  },
+  async joinByToken({ value, offer, group, trusted, limit, token }) {
+    const { signed } = JSON.parse(offer);
+    const invitation = c.examine(signed, { group, trusted, limit, now: Math.floor(Date.now() / 1000) });
+    const { round } = invitation;
+    const shown = c.admission.credential(round, token);
+    const { ticket } = await c.join(invitation, value);
+    const options = { method: "POST", headers: Object.fromEntries(shown), body: ticket.upload, redirect: "error" };
+    const answer = await fetch(`${round.address}/uploads`, options);
+    const receipt = new Uint8Array(await answer.arrayBuffer());
+    return { ticket: c.writeTicket(c.keepReceipt(ticket, receipt, round)), status: answer.status };
   },
   async joinByRelay({ value, relay, url, group, trusted, limit }) {
     const names = [];

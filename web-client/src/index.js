@@ -1,5 +1,6 @@
 // coatcheck in the browser. Built by `npm run build` in web-client/; do not edit the bundle.
 
+export * as admission from "./admission.js";
 export { amplify, deltaAbove } from "./accountant.js";
 export * as binaryHttp from "./binary-http.js";
 export { base64, hex, text, unbase64, unhex, utf8 } from "./bytes.js";

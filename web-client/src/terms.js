@@ -35,7 +35,14 @@ const ADDRESS_PATTERN = new RegExp(`^(https://${HOST}(?!:443$)|http://${LOOPBACK
 const URL = (value) => matches(ADDRESS_PATTERN)(value) && value.length <= 256;
 
 // What each kind of admission says beside its name.
-const ADMISSIONS = { tokens: {}, open: {} };
+const ISSUER = (value) => matches(new RegExp(`^${HOST}${PORT}$`))(value) && value.length <= 256;
+// RSASSA-PSS with SHA-384 and a salt of 48 bytes, an odd modulus of 2,048 bits, exponent 65,537.
+const ISSUER_KEY = matches(new RegExp(
+  "^30820152303d06092a864886f70d01010a3030a00d300b0609608648016503040202a11a301806"
+  + "092a864886f70d010108300b0609608648016503040202a2030201300382010f003082010a0282010100"
+  + "[89a-f][0-9a-f]{510}[13579bdf]0203010001$",
+));
+const ADMISSIONS = { tokens: {}, "privacy-pass": { issuer: ISSUER, key: ISSUER_KEY }, open: {} };
 const ADMISSION = (value) => record(value) && Object.hasOwn(ADMISSIONS, value.kind)
   && check(value, { kind: () => true, ...ADMISSIONS[value.kind] });
 

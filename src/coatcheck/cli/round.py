@@ -1,16 +1,20 @@
 """`coatcheck round`: open a round at a server, see its status, close or abandon it."""
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
 from coatcheck.cli.files import read_object
 from coatcheck.cli.options import Ca, Json, command
-from coatcheck.cli.output import hint, show
+from coatcheck.cli.output import hint, show, table, told_time
 from coatcheck.protocol.keyfiles import read_secret
 from coatcheck.services.cluster import open_round
 from coatcheck.services.http.client import ask
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _Token = Annotated[Path, "The file with the operator's token."]
 
@@ -46,6 +50,21 @@ def status(url: str, *, ca: Ca = "", as_json: Json = False) -> None:
     """Print the phase and the counts of the round at URL."""
     found = ask("GET", url, ca=ca)
     show(found.get("status", found), as_json=as_json)
+
+
+@command(round)
+def list_(role: str, *, ca: Ca = "", as_json: Json = False) -> None:
+    """List the rounds at the address of a server or shuffler, with their phases and times."""
+    found = ask("GET", f"{role.rstrip('/')}/rounds", ca=ca)
+
+    def lines() -> Iterable["Table"]:
+        rows = [
+            (one["round"], one["phase"], told_time(one["closes"]), one.get("url") or one["digest"])
+            for one in found
+        ]
+        yield table(("round", "phase", "closes", "address"), rows, right=())
+
+    show(found, as_json=as_json, text=lines if found else "no rounds yet")
 
 
 @command(round)

@@ -132,12 +132,17 @@ class ShufflerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_onl
     """A shuffler also knows whom it admits.
 
     Attributes:
-        admission: `tokens` for who has a one-use token, or `open` for anybody.
+        admission: `tokens` for who has a one-use token, `privacy-pass` for who has a token of an
+            issuer, or `open` for anybody.
         tokens: a file of SHA-256 hashes of tokens, one per line; each serves once per round.
+        issuer: the host name of an issuer of Privacy Pass.
+        issuer_key: a file with its public key in DER.
     """
 
-    admission: Literal["tokens", "open"] = "tokens"
+    admission: Literal["tokens", "privacy-pass", "open"] = "tokens"
     tokens: str = ""
+    issuer: str = ""
+    issuer_key: str = ""
 
 
 class ServerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):

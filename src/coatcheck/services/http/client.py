@@ -210,7 +210,7 @@ async def patiently(
 
 def ask(
     method: str, url: str, *, body: Mapping[str, Any] | None = None, token: str = "", ca: str = ""
-) -> dict[str, Any]:
+) -> Any:
     """Ask a service once, as a command does, and return its JSON document, or say why not."""
     headers = {"content-type": JSON} | ({"authorization": f"Bearer {token}"} if token else {})
 
@@ -226,4 +226,5 @@ def ask(
             raw = thread.submit(asyncio.run, once()).result()
         except Wrong as error:
             raise Misuse(str(error)) from None
-    return read_document(raw, dict[str, Any], f"{url} is no address of a coatcheck service")
+    kind: Any = dict[str, Any] | list[Any]
+    return read_document(raw, kind, f"{url} is no address of a coatcheck service")

@@ -33,6 +33,7 @@ from coatcheck.protocol.verification import VerifiedBulletin
 from coatcheck.services.board.documents import Posted
 from coatcheck.services.http.client import Absent, HttpClient, NotTaken, patiently
 from coatcheck.services.person.board import BoardView, LettersFeed, Peers
+from coatcheck.services.person.credentials import credential
 from coatcheck.services.person.offer import Offer, check_place, stored_offer
 from coatcheck.services.person.relayed import RelayedClient, kept_relay
 from coatcheck.services.person.retrieval import Retrieval, by_size
@@ -134,11 +135,9 @@ class Visit:
         token: str = "",
         patience: float = 60.0,
     ) -> Ticket:
-        """Take part with a value, or go on after a crash: the stored report is sent again.
-
-        `patience` is for how many seconds a shuffler that is away is asked again.
-        """
+        """Take part with a value, or go on after a crash: the stored report is sent again."""
         invitation = await self.invitation(group=group, limit=limit, patience=patience)
+        credential(invitation.round, token)  # who has none spends nothing
         self.prepare(invitation, value, ledger=ledger, note=note, clamp=clamp)
         return await self.hand_in(invitation.round, token=token, patience=patience)
 
@@ -178,7 +177,7 @@ class Visit:
         ticket, url = self.ticket, f"{self.url}/uploads"
         if ticket.receipt:
             return ticket
-        headers = {**_BYTES, "coatcheck-token": token} if token else _BYTES
+        headers = {**_BYTES, **credential(round_, token)}
 
         async def once() -> bytes:
             try:

@@ -30,7 +30,7 @@ from coatcheck.services.http.problems import Problem
 from coatcheck.services.http.routes import ROUND, Digest, Nothing, Reply, Route
 from coatcheck.services.rounds import RoundService
 from coatcheck.services.settings import ShufflerSettings
-from coatcheck.services.shuffler.admission import TOKEN, admission_of
+from coatcheck.services.shuffler.admission import CHALLENGE, TOKEN, admission_of
 from coatcheck.services.shuffler.intake import Intake
 from coatcheck.services.shuffler.jobs import release
 from coatcheck.services.shuffler.rounds import RoundStatus, ShufflerLiveRound, role_of
@@ -250,8 +250,9 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
             gives=Reply,
             status=201,
             reads=(TOKEN,),
+            demands=CHALLENGE,
             relayed=True,
-            problems=(403, 409, 425, 429, 507),
+            problems=(401, 403, 409, 425, 429, 507),
         ),
         Route("GET", "/admission", admits),
         Route("GET", "/rounds", list_rounds, problems=(503,)),
