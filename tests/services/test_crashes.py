@@ -15,7 +15,7 @@ from coatcheck.protocol.parcels import Receipt
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient
 from postgresql import Postgres
-from service_rounds import MORTAL, PATIENCE, QUICK, Crowd, draft, get, post, status, until
+from service_rounds import MORTAL, PATIENCE, QUICK, Crowd, counted, draft, get, post, until
 
 _SOURCE = Path(__file__).parents[2] / "src" / "coatcheck" / "services"
 PLACES = tuple(
@@ -197,7 +197,7 @@ def test_two_shufflers_on_one_database(tmp_path: Path) -> None:
                 cluster.kill("shuffler-1")
                 crowd.url = f"{there}/rounds/{where}"
                 await asyncio.to_thread(cluster.wait_until_leads, "shuffler-1b")
-                assert status(crowd.url)["groups"][0]["crowd"] == 2
+                assert counted(crowd.url, cluster)[0] == 2
                 await crowd.join(peers, people=2)
                 await check_everything(crowd, people=4)
             finally:

@@ -21,6 +21,7 @@ EXPECTED = {
         "GET /admission",
         "POST /rounds/{digest}/uploads",
         "POST /rounds/{digest}/batch",
+        "GET /rounds/{digest}/crowd",
         "POST /rounds/{digest}/closing",
         "POST /rounds/{digest}/abandonment",
         "GET /.well-known/ohttp-gateway",
@@ -111,8 +112,11 @@ def test_each_route_is_described_in_full(app: App[Any]) -> None:
         if name.startswith("PUT") or (name.startswith("POST") and "closing" not in name):
             assert one["requestBody"]["content"], name
             assert {"400", "408", "413"} <= set(told), name
-        for_operator = {"shuffler": ("closing", "abandonment"), "server": ("POST /rounds",)}
-        wanted = any(name.endswith(end) for end in for_operator.get(app.role, ()))
+        for_operator = {
+            "shuffler": ("closing", "abandonment", "crowd"),
+            "server": ("POST /rounds",),
+        }
+        wanted = name.endswith(("/metrics", *for_operator.get(app.role, ())))
         assert (one.get("security") == [{"operator": []}]) == wanted, name
         assert ({"admission": []} in one.get("security", ())) == ("401" in told), name
 

@@ -46,10 +46,21 @@ def open_(
 
 
 @command(round)
-def status(url: str, *, ca: Ca = "", as_json: Json = False) -> None:
-    """Print the phase and the counts of the round at URL."""
+def status(
+    url: str,
+    *,
+    token: Annotated[Path | None, "File with the operator's token, for exact counts."] = None,
+    ca: Ca = "",
+    as_json: Json = False,
+) -> None:
+    """Print the phase and the counts of the round at URL; without a token they are rounded."""
     found = ask("GET", url, ca=ca)
-    show(found.get("status", found), as_json=as_json)
+    told = found.get("status", found)
+    if token is not None:
+        told["groups"] = ask("GET", f"{url.rstrip('/')}/crowd", token=_secret(token), ca=ca)[
+            "groups"
+        ]
+    show(told, as_json=as_json)
 
 
 @command(round)

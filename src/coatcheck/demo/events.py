@@ -6,9 +6,6 @@ An observer of a run is called with the run and an event. Knows nothing of how a
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
-
-from coatcheck.randomizers import Randomizer
 
 Person = tuple[int, int]
 """A person of the scenario: group and row."""
@@ -89,20 +86,3 @@ class Pace:
         self.waiting = False
         if not self.playing:
             self._steps -= 1
-
-
-class Noting:
-    """A person's randomizer that remembers the one report it gave, for the page to show."""
-
-    def __init__(self, inner: Randomizer) -> None:
-        self._inner = inner
-        self.report: list[int] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def randomize(self, values: Any, entropy: Any, *, clamp: bool = False) -> Any:
-        """Randomize as the inner one does."""
-        reports = self._inner.randomize(values, entropy, clamp=clamp)
-        self.report = [int(number) for number in reports[0]]
-        return reports

@@ -10,17 +10,17 @@ import asyncio
 import hashlib
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import msgspec
 
-from coatcheck.demo.events import Event, Letter, Noting, Pace, Person
+from coatcheck.demo.crowd import Noting, by_turns, each
+from coatcheck.demo.events import Event, Letter, Pace, Person
 from coatcheck.demo.settling import settle_all
 from coatcheck.entropy import system
 from coatcheck.errors import Refused
@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from coatcheck.protocol.verification import VerifiedBulletin
     from coatcheck.randomizers import Randomizer
 
-AT_ONCE: Final = 80
-"""How many people are busy at the same moment."""
 WRITERS: Final = 200
 """How many write letters; each reader downloads all of them."""
 _FEW: Final = 4  # how many join between two pauses of a pace
@@ -76,7 +74,7 @@ class Run:
         pace: Pace | None = None,
     ) -> None:
         self.scenario, self.cluster, self.pace = scenario, cluster, pace
-        self.people = list(_by_turns([len(values) for values in scenario.values]))
+        self.people = list(by_turns([len(values) for values in scenario.values]))
         self.peers = HttpClient(connections=8)  # the pool looks at each one at every request
         self.through_relay: RelayedClient
         self.url = ""
@@ -123,7 +121,12 @@ class Run:
         start = time.perf_counter()
         yield
         seconds = time.perf_counter() - start
-        self.steps.append({"name": name, "seconds": seconds, "people": people})
+        before = next((step for step in self.steps if step["name"] == name), None)
+        if before is None:
+            before = {"name": name, "seconds": 0.0, "people": 0}
+            self.steps.append(before)
+        before["seconds"] += seconds
+        before["people"] += people
 
     async def _rest(self, seconds: float = _BETWEEN_STEPS) -> None:
         if self.pace is not None:
@@ -150,16 +153,32 @@ class Run:
         """Start the services, and have a round proposed, counter-signed and opened."""
         names = self.cluster.names
         with self._step("starting", "the roles, a relay and a witness start", parts=len(names)):
-            known, insight = {}, self.scenario.insight
-            if insight is not None:
-                known = {self.scenario.task.name: {"direction": insight.direction.tolist()}}
-            # What only the server knows.
-            path = self.cluster.folder / _INSIGHT
-            write_bytes(path, msgspec.json.encode(known), secret=True, replace=True)
+            self._tell_server()
             self.cluster.start_all()
             for name in names:
                 await asyncio.to_thread(self.cluster.wait_until_leads, name)
                 self.tell("started")
+        await self._open_round()
+
+    def _tell_server(self) -> None:
+        """Write down what only the server knows of the task."""
+        known, insight = {}, self.scenario.insight
+        if insight is not None:
+            known = {self.scenario.task.name: {"direction": insight.direction.tolist()}}
+        path = self.cluster.folder / _INSIGHT
+        write_bytes(path, msgspec.json.encode(known), secret=True, replace=True)
+
+    async def again(self, scenario: "Scenario") -> None:
+        """Open the next round of the same people on the same services."""
+        self.scenario, self.bulletin = scenario, None
+        for kept in (self.visits, self.guarantees, self.tickets, self.reports, self.answers):
+            kept.clear()
+        self._whose.clear()
+        self._tell_server()
+        await self._open_round()
+
+    async def _open_round(self) -> None:
+        """Have a round proposed, counter-signed and opened, and everybody ready for it."""
         with self._step("opening", "terms are drafted, signed, counter-signed, opened", parts=1):
             # Everybody is the minimum, so the round closes when the last one has joined.
             opened = partial(self.cluster.open_round, closes=1, expires=_EXPIRES)
@@ -168,8 +187,8 @@ class Run:
             # One for everybody: this demo is one process. It connects to the relay only.
             via = RelayedClient(relay, first=self.url, trusted=trusted, http=self.peers)
             self.through_relay = via
-            homes = self.cluster.folder / "people"
-            homes.mkdir(mode=0o700)
+            homes = self.cluster.folder / "people" / self.url.rpartition("/")[2][:16]
+            homes.mkdir(mode=0o700, parents=True)
             for group, row in self.people:
                 path = homes / f"{self.scenario.drafts[group].name}-{row}.ticket"
                 self.visits[group, row] = Visit(self.url, path=path, trusted=trusted, peers=via)
@@ -197,7 +216,7 @@ class Run:
         with self._step("joining", "people join", parts=everybody, people=everybody):
             size = everybody if self.pace is None else _FEW
             for at in range(0, everybody, size):
-                await _each(self.people[at : at + size], self._join)
+                await each(self.people[at : at + size], self._join)
                 await self._rest(_BEAT)
         await self._rest()
         with self._step("closing", "the roles shuffle, compute, seal and publish", parts=2):
@@ -212,7 +231,7 @@ class Run:
         with self._step(
             "collecting", "people collect their answers", parts=everybody, people=everybody
         ):
-            await _each(list(self.tickets), self._collect)
+            await each(list(self.tickets), self._collect)
         await self._rest()
         if self.scenario.settle is not None:
             name = "candidates settle by letter"
@@ -292,9 +311,9 @@ class Run:
         parts = len(writers) + len(readers)
         name = "letters between partners"
         with self._step("writing", name, parts=parts + len(again), people=parts):
-            await _each(writers, self._write)
-            await _each(readers, self.read_letters)
-            await _each(again, self.read_letters)
+            await each(writers, self._write)
+            await each(readers, self.read_letters)
+            await each(again, self.read_letters)
 
     async def _write(self, who: Person) -> None:
         line, to = self.scenario.lines[0].encode(), self.answers[who].partners[0].contact
@@ -325,25 +344,3 @@ def demo_cluster(folder: Path) -> Cluster:
     insight = {"server": {"insight": _INSIGHT}}
     extra = {"tick": 0.1, "workers": 1}
     return Cluster(folder, relay=True, witnesses=1, extra=extra, role_extra=insight)
-
-
-async def _each(people: Sequence[Person], errand: Callable[[Person], Awaitable[None]]) -> None:
-    """Run everybody's errand, so many at a time; a failure stops the others."""
-    turns = asyncio.Semaphore(AT_ONCE)
-
-    async def one(who: Person) -> None:
-        async with turns:
-            await errand(who)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for who in people:
-                group.create_task(one(who))
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-
-
-def _by_turns(sizes: Sequence[int]) -> Iterator[Person]:
-    """Yield everybody, the groups in turn, as people come."""
-    for row, turn in enumerate(zip_longest(*(range(size) for size in sizes))):
-        yield from ((group, row) for group, there in enumerate(turn) if there is not None)

@@ -217,7 +217,7 @@ def ask(
     async def once() -> bytes:
         async with HttpClient(ca=ca, timeout=120) as peers:
             if method == "GET":
-                return await peers.get(url, most=LIST)
+                return taken(url, await peers.exchange("GET", url, headers=headers, most=LIST))
             return await peers.send(url, msgspec.json.encode(body or {}), headers=headers)
 
     # In a thread of its own, where no event loop runs yet.

@@ -119,5 +119,5 @@ def _statuses(route: Route) -> list[int]:
     if route.operator:
         found.add(403)
     if route.takes_bytes or route.body:
-        found |= {400, 408, 413, 503}
+        found |= {400, 408, 413, 429, 503}
     return sorted(found)

@@ -33,7 +33,7 @@ from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler.admission import CHALLENGE, TOKEN, admission_of
 from coatcheck.services.shuffler.intake import Intake
 from coatcheck.services.shuffler.jobs import release
-from coatcheck.services.shuffler.rounds import RoundStatus, ShufflerLiveRound, role_of
+from coatcheck.services.shuffler.rounds import CrowdCount, RoundStatus, ShufflerLiveRound, role_of
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
 
 _REST = 9.0
@@ -84,12 +84,16 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
 
     async def list_rounds(self) -> list[RoundStatus]:
         """List the rounds."""
-        return [live.status() for live in self.rounds.values()]
+        now = self.clock.now()
+        return [live.status(now=now) for live in self.rounds.values()]
+
+    def _status(self, live: ShufflerLiveRound) -> RoundStatus:
+        return live.status(now=self.clock.now())
 
     async def offer(self, digest: Digest) -> Offer:
         """Give the signed terms of a round and where it stands."""
         live = self.found(digest)
-        return Offer(signed=read_signed(live.stored.signed), status=live.status())
+        return Offer(signed=read_signed(live.stored.signed), status=self._status(live))
 
     async def admits(self) -> AdmissionTerms:
         """Say whom this shuffler admits, as terms state it."""
@@ -136,7 +140,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         await self.write(self.store.begin, fresh)
         faults.reach("shuffler.opened")
         await self.refresh()
-        return self.found(digest).status()
+        return self._status(self.found(digest))
 
     def _signer(self, document: str) -> KeyPairs:
         """Find this shuffler's key in terms; those of an unknown server are refused."""
@@ -151,6 +155,10 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
 
     # -- for the operator
 
+    async def crowd(self, digest: Digest) -> CrowdCount:
+        """Count the uploads of each group that are on the disk."""
+        return CrowdCount(self.found(digest).counts())
+
     async def abandon(self, digest: Digest, body: Abandonment) -> RoundStatus:
         """Give a round up: nothing of it leaves, and everything of it is forgotten."""
         live = self.found(digest)
@@ -159,7 +167,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         if not MOVES.allows(live.stored.phase, "abandon"):
             raise Problem("closed", f"the round is {live.stored.phase.value} already")
         await self._move(live, "abandon")
-        return live.status()
+        return self._status(live)
 
     async def close(self, digest: Digest) -> RoundStatus:
         """Close a round whose time is over and whose crowd is there, without waiting for a look."""
@@ -169,7 +177,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         if live.stored.phase is Phase.OPEN and not self._enough(live):
             raise Problem("refused", "a group is below its minimum crowd: wait, or abandon it")
         await self.advance(live)
-        return live.status()
+        return self._status(live)
 
     # -- what happens by itself
 
@@ -260,6 +268,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         Route("GET", ROUND, offer, relayed=True),
         Route("PUT", ROUND, open_round, problems=(403, 409, 507)),
         delivery(f"{ROUND}/batch", batch),
+        Route("GET", f"{ROUND}/crowd", crowd, operator=True),
         Route("POST", f"{ROUND}/abandonment", abandon, operator=True, problems=(409, 507)),
         Route("POST", f"{ROUND}/closing", close, operator=True, problems=(409, 507)),
         *GATEWAY,
