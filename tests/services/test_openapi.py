@@ -21,6 +21,7 @@ EXPECTED = {
         "GET /admission",
         "POST /rounds/{digest}/uploads",
         "POST /rounds/{digest}/batch",
+        "POST /rounds/{digest}/end",
         "GET /rounds/{digest}/crowd",
         "POST /rounds/{digest}/closing",
         "POST /rounds/{digest}/abandonment",
@@ -34,6 +35,7 @@ EXPECTED = {
         "GET /rounds/{digest}",
         "GET /rounds/{digest}/terms",
         "POST /rounds/{digest}/batch",
+        "POST /rounds/{digest}/end",
     },
     "board": {
         "GET /key",
@@ -42,6 +44,7 @@ EXPECTED = {
         "PUT /rounds/{digest}",
         "GET /rounds/{digest}/bulletin",
         "POST /rounds/{digest}/bulletin",
+        "POST /rounds/{digest}/end",
         "GET /rounds/{digest}/entries/{group}/{address}",
         "GET /rounds/{digest}/letters",
         "POST /rounds/{digest}/letters",

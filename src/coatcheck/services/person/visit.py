@@ -9,7 +9,6 @@ same bytes; whatever fails, no other and no less private way is tried. SPEC sect
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
@@ -22,6 +21,7 @@ from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import TrustedTerms, accept
 from coatcheck.protocol.client import Budget, Inbox, Invitation, Limit, examine
+from coatcheck.protocol.ends import check_owed, still_due
 from coatcheck.protocol.keyfiles import document, write_bytes
 from coatcheck.protocol.messages import Answer
 from coatcheck.protocol.notices import Heading, posting_size
@@ -214,7 +214,8 @@ class Visit:
     ) -> Answer:
         """Wait for the round's answers and open yours.
 
-        The ledger is told if the round hid your report among fewer people than it promised.
+        The ledger is told how the round ended. A round that was not answered is refused here, in
+        the words of whoever ended it.
         """
         await self._know_terms()
         view, ticket = self._view(), self.ticket
@@ -334,15 +335,12 @@ class Visit:
         return BoardView(self.round, path=path, peers=self._peers, trusted=trusted)
 
     async def _shown(self, fetch: Callable[[], Awaitable[_T]]) -> _T:
-        """Fetch what the board has once the round is answered, or say that it is not."""
-        away, offer = "", None
+        """Fetch what the board has once the round has ended, or say who owes its end."""
+        away, now = "", int(time.time())
         try:
             return await fetch()
         except Absent:
-            with contextlib.suppress(Unavailable):
-                offer = await self.offer()
+            check_owed(self.round, now=now)
         except Unavailable as error:
             away = f" ({error})"
-        if offer and offer.status.get("phase") == "abandoned":
-            raise Refused("the round was abandoned: too few took part, nothing left the shuffler")
-        raise Unavailable(f"the round is not answered yet{away}: your ticket waits, try later")
+        raise Unavailable(f"{still_due(self.round, now=now)}{away}")
