@@ -29,7 +29,6 @@ from coatcheck.services.board.documents import (
     RoundStatus,
     Seen,
 )
-from coatcheck.services.board.tiles import TILES
 from coatcheck.services.board.watched import WATCHED, Watched
 from coatcheck.services.commit import GroupCommit
 from coatcheck.services.http.app import Service
@@ -342,7 +341,6 @@ class BoardService(Service[BoardSettings, BoardStore]):
         Route("GET", "/proofs/inclusion", inclusion, problems=(404, 503), relayed=True),
         Route("GET", "/proofs/consistency", consistency, problems=(404, 503), relayed=True),
         *WATCHED,
-        *TILES,
         *GATEWAY,
     )
 
