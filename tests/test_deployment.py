@@ -207,8 +207,10 @@ def test_the_image_is_made_of_what_there_is() -> None:
     """Extras, command and files exist and are let into the build, and nobody is root."""
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (extras,) = re.findall(r"'\.\[([a-z,]+)\]'", text)
-    assert set(extras.split(",")) <= set(project["optional-dependencies"])
+    locks = re.findall(r"--require-hashes --requirement (\S+)", text)
+    assert locks == ["requirements/build.lock", "requirements/image.lock"]
+    assert all((ROOT / lock).exists() for lock in locks)
+    assert len(re.findall(r"pip install (?!--require-hashes|--no-deps --no-index)", text)) == 0
     assert "coatcheck" in project["scripts"]
     assert {"serve", "keygen"} <= set(COMMANDS)
     assert re.search(r"^USER coatcheck$", text, re.MULTILINE)
