@@ -41,16 +41,17 @@ const ticket = c.readTicket(readFileSync(path, "utf8"));
 const raw = await bytes(await ask(`${at}/rounds/${c.hex(round.digest)}/bulletin`));
 const answer = await c.collect(ticket, raw, round);
 let left = crash?.after ?? Infinity;
-const board = new c.LettersBoard(round, {
-  async ask(where, options) {
-    const posts = options?.method === "POST";
-    if (posts && left === 0 && crash.when === "before") process.exit(9);
-    const reply = await ask(`${at}/${where}`, options);
-    if (posts && left === 0) process.exit(9);
-    left -= posts ? 1 : 0;
+const peer = {
+  get: async (where) => bytes(await ask(where)),
+  async send(where, body) {
+    if (left === 0 && crash.when === "before") process.exit(9);
+    const reply = await bytes(await ask(where, { method: "POST", body, headers: octets }));
+    if (left === 0) process.exit(9);
+    left -= 1;
     return reply;
   },
-});
+};
+const board = new c.LettersBoard(round, { peer });
 const side = await c.settleByLetter(ticket, value, answer, {
   round, sizes: answer.sizes, words: c.utf8(words), board, keep, look: 0.2,
 });

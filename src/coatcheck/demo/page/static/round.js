@@ -15,7 +15,8 @@ export class Round {
     this.settled = {};
     this.letters = [];
     this.service = null;
-    this.relayed = 0;
+    this.noted = 0;
+    this.sealed = 0;
     this.over = false;
     this.failed = null;
   }
@@ -23,6 +24,7 @@ export class Round {
   /** Take one event in. */
   take(event) {
     if (PHASES.includes(event.kind)) this.phase = event.kind;
+    this.sealed = event.sealed ?? this.sealed;
     this[`on_${event.kind}`]?.(event);
   }
 
@@ -38,8 +40,8 @@ export class Round {
     }
   }
 
-  on_relayed({ count }) {
-    this.relayed = count;
+  on_noted({ count }) {
+    this.noted = count;
   }
 
   on_opened({ groups }) {
@@ -80,7 +82,7 @@ export class Round {
   }
 
   get arrived() {
-    return this.counts.reduce((sum, count) => sum + count, this.relayed);
+    return this.counts.reduce((sum, count) => sum + count, this.noted);
   }
 
   /** How far apart two places are, in metres. */
