@@ -1,4 +1,4 @@
-# One image for every role: `coatcheck serve shuffler|server|board`.
+# One image for every role: `coatcheck serve shuffler|server|board|relay|witness`.
 # Before production, pin both images by their digests: python:3.12-slim@sha256:...
 FROM python:3.12-slim AS build
 WORKDIR /source
@@ -17,7 +17,7 @@ RUN /opt/build/bin/pip wheel --no-deps --no-build-isolation --wheel-dir /source/
 FROM python:3.12-slim
 # The process is not root and cannot write to the image.
 RUN useradd --system --uid 10001 --home-dir /nonexistent coatcheck \
- && install -d -o coatcheck -m 0700 /keys /keys/own /keys/public /keys/rounds /data
+ && install -d -o coatcheck -m 0700 /keys /keys/own /keys/public /keys/rounds /data /witnessed
 COPY --from=build /opt/coatcheck /opt/coatcheck
 ENV PATH=/opt/coatcheck/bin:$PATH PYTHONDONTWRITEBYTECODE=1 NUMBA_CACHE_DIR=/tmp
 USER coatcheck
