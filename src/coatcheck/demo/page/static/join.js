@@ -104,8 +104,11 @@ async function begin() {
 }
 
 function promise() {
-  const { of, epsilon, delta, randomizer } = invite();
-  say("terms", `Signed by everybody whose key is known. Among at least ${of.minimum} ${of.name}, this browser finds ε = ${epsilon.toPrecision(4)} at δ = ${delta} (promised: ${of.promise.epsilon.toPrecision(4)}), by ${randomizer.name} response drawn here.`);
+  const { of, epsilon, delta, randomizer, round } = invite();
+  const local = of.randomizer.epsilon;
+  const flood = round.open
+    ? ` Anybody may report in this round: against an outsider who floods it with reports, only the local ε = ${local} is proven.` : "";
+  say("terms", `Signed by everybody whose key is known. Among at least ${of.minimum} ${of.name}, this browser finds ε = ${epsilon.toPrecision(4)} at δ = ${delta} (promised: ${of.promise.epsilon.toPrecision(4)}), by ${randomizer.name} response drawn here.${flood}`);
 }
 
 async function join() {
