@@ -3,13 +3,16 @@
 `python -m bench settling` prints for each crowd the share of the smaller side that ends with a
 partner within the radius, and the mean distance of those who are paired. The server's own single
 partner from the same reports stands beside it. Distances are in the box [-1, 1]^2, the radius is
-0.4; the demo's city is in metres. Letters without seals; the demo has them. `--steps` instead
-measures quality against the number of candidates and of steps.
+0.4; the demo's city is in metres. Letters without seals; the demo has them. Designs are planned
+with goal "task" for people spread evenly: both groups report in one shape, and nothing of the
+people who are measured is in the plan. `--steps` instead measures quality against the number of
+candidates and of steps.
 """
 
 import math
 import sys
 from collections.abc import Sequence
+from functools import cache
 from itertools import product
 from typing import TYPE_CHECKING, Any, cast
 
@@ -20,19 +23,21 @@ from bench._crowds import check_ins, sides, spread
 from coatcheck.demo import city
 from coatcheck.domains import Box, Floats
 from coatcheck.entropy import Entropy, seeded
-from coatcheck.planning import Recommendation
-from coatcheck.protocol.steps import cell_of
+from coatcheck.planning import Group, Recommendation, plan
+from coatcheck.planning.search import usual_delta
 from coatcheck.randomizers.choice import misses
 from coatcheck.simulation.quality import one_partner
-from coatcheck.simulation.settling import ASKS, settle, usual_cell
-from coatcheck.simulation.trial import make_task, plan_groups
+from coatcheck.simulation.settling import ASKS, usual_cell
+from coatcheck.simulation.trial import make_task
 from coatcheck.tasks import References, Task
+from coatcheck.tasks.candidates import settled
 from coatcheck.tasks.distances import scale_of
+from coatcheck.tasks.matching import lists_of
 
 if TYPE_CHECKING:
     from coatcheck.randomizers import Decode
 
-SEEDS = range(100, 104)
+SEEDS = range(100, 108)
 SQUARE = Box((-1.0, -1.0), (1.0, 1.0))
 RADIUS = 0.4
 Pairs = list[tuple[int, int]]
@@ -120,16 +125,15 @@ def _measure(
     """Plan, report, list and settle once: shares and distances of the smaller side."""
     few, many = sorted(values, key=len)
     task = make_task("least-cost-matching", names=("few", "many"), box=box, candidates=candidates)
-    plans = plan_groups([len(few), len(many)], task=task, domain=box, epsilon=epsilon)
+    plans = _planned((len(few), len(many)), box, epsilon, candidates)
     draws = seeded(seed)
     reports = [_read(plan, side, draws) for plan, side in zip(plans, (few, many), strict=True)]
     alone = _near(_named(one_partner(task), reports), few, many, box, radius)
-    lists = _lists(task, reports)
-    scale, side = scale_of(box), usual_cell(box)
-    cells = ([cell_of(one, scale=scale, side=side) for one in group] for group in (few, many))
-    first, second = cells
-    found = settle(*lists[: len(asks)], cells=(first, second), asks=asks, seed=seed)
-    pairs = [(one, other) for one, other in enumerate(found) if other >= 0]
+    lists = lists_of(_references(task, reports), candidates)
+    factors = np.array(scale_of(box) or (1.0,) * box.dimension)
+    first, second = (np.floor(group * factors / usual_cell(box)) for group in (few, many))
+    found = settled(first, second, lists[: len(asks)], asks=asks)
+    pairs = [(one, other) for one, other in enumerate(found.tolist()) if other >= 0]
     apart = _apart(pairs, few, many, box)
     return (
         1 - alone,
@@ -138,6 +142,16 @@ def _measure(
         float(apart.mean()),
         float(np.median(apart)),
     )
+
+
+@cache
+def _planned(
+    sizes: tuple[int, int], box: Box, epsilon: float, candidates: int
+) -> tuple[Recommendation, ...]:
+    task = make_task("least-cost-matching", names=("few", "many"), box=box, candidates=candidates)
+    asked = {name: Group(box, size) for name, size in zip(task.groups, sizes, strict=True)}
+    delta = usual_delta(sizes)
+    return plan(asked, epsilon=epsilon, delta=delta, goal="task", task=task).groups
 
 
 def _read(plan: Recommendation, side: Floats, draws: Entropy) -> Floats:
@@ -155,18 +169,6 @@ def _references(task: Task, reports: Sequence[Floats]) -> References:
 def _named(task: Task, reports: Sequence[Floats]) -> Pairs:
     first = _references(task, reports)
     return list(zip(first.owners().tolist(), first.indices.tolist(), strict=True))
-
-
-def _lists(task: Task, reports: Sequence[Floats]) -> list[list[list[int]]]:
-    """The first list of everybody of the smaller side, and the second."""
-    first = _references(task, reports)
-    over = first.second if first.second is not None else np.zeros(len(first), dtype=np.int64)
-    named = [first.of(row).tolist() for row in range(len(first))]
-    cut = [len(row) - int(rest) for row, rest in zip(named, over, strict=True)]
-    return [
-        [row[:at] for row, at in zip(named, cut, strict=True)],
-        [row[at:] for row, at in zip(named, cut, strict=True)],
-    ]
 
 
 def _apart(pairs: Pairs, few: Floats, many: Floats, box: Box) -> Floats:

@@ -193,6 +193,11 @@ def test_the_closed_form_says_when_gradients_cancel() -> None:
     assert not mean_field(Game.dense(drawn, direction)).doubtful
     cancelling = np.concatenate([drawn, -0.99 * drawn])
     assert mean_field(Game.dense(cancelling, direction)).doubtful
+    task = Learning(dimension=6).judged_by(direction)
+    for gradients, more in ((drawn, 1.0), (cancelling, 1.25)):
+        (told,) = task([gradients])
+        assert isinstance(told, Values)
+        assert told.data[:, 1] == pytest.approx(more * told.data[:, 0].std(ddof=1))
 
 
 def test_rewards_come_with_the_spread_of_all() -> None:

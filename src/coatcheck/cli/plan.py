@@ -4,7 +4,7 @@ Of the promised ε, the people and the error two are given; the third is what is
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -22,6 +22,8 @@ from coatcheck.planning.search import Sampling, usual_delta
 from coatcheck.planning.seasons import epsilon_for, people_for
 from coatcheck.planning.words import GOALS, Aim, shape, told_error, told_unit
 from coatcheck.randomizers import Prior
+from coatcheck.simulation.prospects import ROUNDS, Prospect, prospects
+from coatcheck.simulation.quality import names_many
 from coatcheck.tasks import Task, from_params
 from coatcheck.tasks.distances import scale_of
 
@@ -168,7 +170,9 @@ def plan(
         delta = usual_delta([one.crowd for one in asked.values()])
     keep = {"epsilon": epsilon, "delta": delta, **asdict(repeated)}
     found = planned(asked, **keep, goal=goal, task=task, prior=known)
-    show(_document(found), as_json=as_json, text=lambda: _text(found, error))
+    ahead = [] if task is None or not names_many(task) else prospects(found, task)
+    document = {**_document(found), "settling": [asdict(one) for one in ahead]}
+    show(document, as_json=as_json, text=lambda: _text(found, error, ahead))
     if plot is not None:
         draw_plan(found, plot)
         hint(f"drew {plot}")
@@ -247,7 +251,9 @@ def _document(found: Plan) -> dict[str, Any]:
     return {**head, "groups": groups, "terms": terms}
 
 
-def _text(found: Plan, asked: tuple[float, bool] | None) -> Iterator["str | Table"]:
+def _text(
+    found: Plan, asked: tuple[float, bool] | None, ahead: Sequence[Prospect]
+) -> Iterator["str | Table"]:
     if asked is not None:
         group = found.groups[0]
         error = told_error(replace(group.best, error=asked[0]), found.goal)
@@ -261,6 +267,28 @@ def _text(found: Plan, asked: tuple[float, bool] | None) -> Iterator["str | Tabl
         made.rows[0].style = "bold"
         yield made
         yield from group.sentences
+    if ahead:
+        yield "\n[bold]Settling by letter[/]"
+        headings = ("candidates", "asks", "letters", "paired", "mean distance", "median", "near")
+        yield table(headings, map(_ahead, ahead), right=headings)
+        yield (
+            f"Means of {ROUNDS} crowds that had no part in the plan, ± two standard errors; near"
+            " is within the task's radius, or a fifth of the box. One candidate: as the server"
+            " would name."
+        )
+
+
+def _ahead(one: Prospect) -> tuple[str, ...]:
+    paired, mean, median, near = (2 * error for error in one.standard_errors)
+    return (
+        f"{one.candidates}",
+        ", ".join(map(str, one.asks)) or "–",
+        f"{one.letters}",
+        f"{one.paired:.1%} ± {paired:.1%}",
+        f"{one.mean_distance:.4g} ± {mean:.2g}",
+        f"{one.median_distance:.4g} ± {median:.2g}",
+        f"{one.within:.1%} ± {near:.1%}",
+    )
 
 
 def _row(group: Recommendation, design: Design) -> tuple[str, ...]:

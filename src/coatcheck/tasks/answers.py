@@ -87,6 +87,11 @@ class References:
         second = None if self.second is None else self.second[order]
         return replace(self, indptr=indptr, indices=indices, second=second)
 
+    def apart(self, ours: Floats, theirs: Floats) -> Floats:
+        """The distance of every report to each one that it is told of, by both groups' places."""
+        gaps = ours[self.owners()] - theirs[self.indices]
+        return np.asarray(np.hypot.reduce(gaps, axis=1))  # squares could vanish or overflow
+
     def renamed(self, names: Positions) -> "References":
         """The same answers when position p of the other group is called `names[p]`."""
         return replace(self, indices=names[self.indices])

@@ -13,6 +13,8 @@ comes. Knows points, not people.
 """
 
 import hashlib
+from collections.abc import Sequence
+from itertools import count as ever
 
 import numpy as np
 
@@ -219,32 +221,37 @@ def _block_costs(table: Table, place_of: Positions, block_of: Positions) -> Floa
     return np.asarray(shares[0] @ costs @ shares[1].T)
 
 
-def settled(ours: Floats, theirs: Floats, lists: tuple[Positions, Positions]) -> Positions:
+def settled(
+    ours: Floats,
+    theirs: Floats,
+    lists: Sequence[Positions],
+    *,
+    asks: Sequence[int] = (),
+) -> Positions:
     """The partner of each row, or -1, when all settle by their true places and nobody lies.
 
-    Rows ask their nearest candidate first, and columns keep the nearest who asked (deferred
-    acceptance); who is free after the first lists goes on with the second.
+    At every step each free row asks the nearest column that would take it, and columns keep the
+    nearest who asked (deferred acceptance); who is free after the first list goes on with the
+    second. `asks` says how many steps a list has; by default as many as change something.
     """
     partner, held = np.full(len(ours), -1), np.full(len(theirs), -1)
-    for named in lists:
-        open_to = (named >= 0) & (partner[:, None] < 0) & (held[named] < 0)
+    for turn, named in enumerate(lists):
         apart = np.hypot.reduce(ours[:, None, :] - theirs[named], axis=2)
-        apart[~open_to] = np.inf
-        order = np.argsort(apart, axis=1, kind="stable")
-        listed, apart = (np.take_along_axis(one, order, axis=1) for one in (named, apart))
-        asked, held_at = np.zeros(len(ours), dtype=np.int64), np.full(len(theirs), np.inf)
-        while True:
-            (rows,) = np.nonzero((partner < 0) & (asked < listed.shape[1]))
-            rows = rows[np.isfinite(apart[rows, asked[rows]])]
-            if not len(rows):
+        apart[(named < 0) | (partner[:, None] >= 0) | (held[named] >= 0)] = np.inf
+        held_at, steps = np.full(len(theirs), np.inf), ever() if not asks else range(asks[turn])
+        for _ in steps:
+            (rows,) = np.nonzero(partner < 0)
+            would = np.where(apart[rows] < held_at[named[rows]], apart[rows], np.inf)
+            best = would.argmin(axis=1)
+            near = would[np.arange(len(rows)), best]
+            some = np.isfinite(near)
+            if not some.any():
                 break
-            columns, near = listed[rows, asked[rows]], apart[rows, asked[rows]]
-            asked[rows] += 1
+            rows, near, columns = rows[some], near[some], named[rows, best][some]
             order = np.lexsort((near, columns))
-            best = order[np.concatenate([[True], np.diff(columns[order]) > 0])]
-            best = best[near[best] < held_at[columns[best]]]
-            rows, columns = rows[best], columns[best]
+            first = order[np.concatenate([[True], np.diff(columns[order]) > 0])]
+            rows, columns, near = rows[first], columns[first], near[first]
             gone = held[columns]
             partner[gone[gone >= 0]] = -1
-            held[columns], held_at[columns], partner[rows] = rows, near[best], columns
+            held[columns], held_at[columns], partner[rows] = rows, near, columns
     return partner

@@ -109,8 +109,7 @@ class Groups:
         if not isinstance(found, References):
             raise Misuse("the answers about groups are references")
         places = measured(estimates[0], self.scale)
-        gaps = places[found.owners()] - places[found.indices]
-        return np.asarray(np.hypot.reduce(gaps, axis=1))
+        return found.apart(places, places)
 
     def score(
         self,

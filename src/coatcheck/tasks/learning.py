@@ -15,7 +15,7 @@ import numpy as np
 
 from coatcheck.errors import Misuse
 from coatcheck.tasks.answers import Answers, AnswerSize, Floats, Notes, Positions, Score, Values
-from coatcheck.tasks.shapley import Game, rewards
+from coatcheck.tasks.shapley import DOUBT, Game, rewards
 
 if TYPE_CHECKING:
     from coatcheck.entropy import Entropy
@@ -193,8 +193,11 @@ class Learning:
         if self.rewards:
             # The game of progress is a sum, so that a person's value is their own part of it.
             progress = self.game == "progress"
-            values = game.along() / max(len(game), 1) if progress else rewards(game).values
+            found = None if progress else rewards(game)
+            values = game.along() / max(len(game), 1) if found is None else found.values
             spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+            if found is not None and found.doubtful:
+                spread *= 1 + DOUBT
             told = np.stack([values, np.full(len(values), spread)], axis=1)
         if not self.share_mean:
             return [Values(told)]

@@ -159,7 +159,7 @@ class _Matching:
             return answers
         small, large = _sides(truth, self.capacity)
         places = [measured(group, self.scale) for group in truth]
-        lists = _lists(answers[small], self.candidates)
+        lists = lists_of(answers[small], self.candidates)
         partner = settled(places[small], places[large], lists)
         over = np.flatnonzero(partner < 0)
         left = np.setdiff1d(np.arange(len(places[large])), partner)
@@ -325,7 +325,7 @@ def _listed(
     return found
 
 
-def _lists(told: Answers, count: int) -> tuple[Positions, Positions]:
+def lists_of(told: Answers, count: int) -> tuple[Positions, Positions]:
     """The two lists of each report as tables, (reports, count), filled up with -1."""
     if not isinstance(told, References) or told.second is None:
         raise Misuse("the answers of a matching with candidates have two lists")
@@ -342,6 +342,4 @@ def _distances(places: Sequence[Floats], answers: Sequence[Answers], scale: Scal
     first = answers[0]
     if not isinstance(first, References):
         raise Misuse("the answers of a matching are references")
-    near, far = measured(places[0], scale), measured(places[1], scale)
-    gaps = near[first.owners()] - far[first.indices]
-    return np.asarray(np.hypot.reduce(gaps, axis=1))  # squares could vanish or overflow
+    return first.apart(measured(places[0], scale), measured(places[1], scale))

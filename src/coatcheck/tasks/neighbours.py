@@ -26,8 +26,22 @@ _CHUNK = 2**16
 _SLACK = 1e-9  # the tree searches a little wider than asked; what it finds is compared exactly
 
 
+class Listing:
+    """A task among one group that tells everybody of at most `limit` others."""
+
+    limit: int
+
+    def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+        """The limit, or everybody else if they are fewer."""
+        return ((max(0, min(self.limit, sizes[0] - 1)),),)
+
+    def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:  # noqa: ARG002 - references only
+        """As many references as the limit."""
+        return (AnswerSize(references=self.limit),)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Neighbours:
+class Neighbours(Listing):
     """Tell everybody the nearest `limit` of the others within `radius`, nearest first.
 
     Ties are settled by the places themselves, so the answer does not depend on the order; equal
@@ -66,14 +80,6 @@ class Neighbours:
         places = measured(estimates[0], self.scale)
         found = nearest_within(places, radius=self.radius, limit=self.limit)
         return [mutual_only(found) if self.mutual else found]
-
-    def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """The limit, or everybody else if they are fewer."""
-        return ((max(0, min(self.limit, sizes[0] - 1)),),)
-
-    def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:  # noqa: ARG002 - references only
-        """As many references as the limit."""
-        return (AnswerSize(references=self.limit),)
 
     def params(self) -> dict[str, object]:
         """Parameters for the terms."""

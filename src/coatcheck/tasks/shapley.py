@@ -24,6 +24,8 @@ EXACT_MOST = 15
 _NODES = 80
 _CROWDED = 10
 _SHORT = 1e-3  # coalitions whose gradients cancel have no slope worth using
+DOUBT = 0.25
+"""By which share of the spread of the values the closed form may be off where gradients cancel."""
 _CANCELS = 0.5  # of the summed squares, which is what independent gradients add up to
 _ZERO = 1e-14  # of the summed squares: a smaller squared sum is rounding of zero
 
@@ -96,8 +98,8 @@ class Rewards:
         values: one for each gradient.
         standard_error: of each value; 0 for exact ones, not a number where it is not known.
         method: how they were computed.
-        doubtful: whether the gradients cancel, so that the closed form may be off by a quarter of
-            the spread of the values; `owen` is then the way to check.
+        doubtful: whether the gradients cancel, so that the closed form may be off by `DOUBT` of the
+            spread of the values, which error bars then include; `owen` is the way to check.
     """
 
     values: Floats

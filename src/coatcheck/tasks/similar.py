@@ -19,13 +19,13 @@ from typing import ClassVar
 import numpy as np
 
 from coatcheck.errors import Misuse
-from coatcheck.tasks.answers import Answers, AnswerSize, Floats, References, Score
+from coatcheck.tasks.answers import Answers, Floats, References, Score
 from coatcheck.tasks.distances import Scale, checked
-from coatcheck.tasks.neighbours import mutual_only, nearest_within
+from coatcheck.tasks.neighbours import Listing, mutual_only, nearest_within
 
 
 @dataclass(frozen=True, kw_only=True)
-class Similar:
+class Similar(Listing):
     """Tell everybody the `limit` others who are most like them, most alike first.
 
     Attributes:
@@ -77,14 +77,6 @@ class Similar:
                 axes.append(column[:, None] * weight)
         return np.concatenate([*axes, np.empty((len(estimates), 0))], axis=1)
 
-    def exposed(self, sizes: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-        """The limit, or everybody else if they are fewer."""
-        return ((max(0, min(self.limit, sizes[0] - 1)),),)
-
-    def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:  # noqa: ARG002 - references only
-        """As many references as the limit."""
-        return (AnswerSize(references=self.limit),)
-
     def params(self) -> dict[str, object]:
         """Parameters for the terms."""
         return {
@@ -108,6 +100,6 @@ class Similar:
         if not isinstance(found, References):
             raise Misuse("the answers about similar people are references")
         places = self._placed(truth[0])
-        apart = np.hypot.reduce(places[found.owners()] - places[found.indices], axis=1)
+        apart = found.apart(places, places)
         value = float(apart.mean()) if len(apart) else 0.0
         return Score(name="distance of the listed", value=value, higher_is_better=False)
