@@ -97,10 +97,10 @@ def test_the_sizes_are_the_codes() -> None:
         assert [round_.item_size(0, hop) for hop in range(3)] == [
             report + (3 - hop) * o for hop in range(3)
         ]
-        assert round_.upload_sizes[0] == 52 + report + 3 * o
+        assert round_.upload_sizes[0] == 52 + 2 * (report + 3 * o)
         assert round_.entry_size(0) == 16 + group.answer_size + o
         assert round_.letter_size() == 75 + c + round_.terms.letter_size + o
     assert parcels.RECEIPT_SIZE == 148
-    assert parcels.TALLY_SIZE == 32
+    assert parcels.TALLY_SIZE == 36
     assert notices.CHECKPOINT_SIZE == 108
-    assert notices.heading_size(2) == 132 + 32 * 2
+    assert notices.heading_size(2, 3) == 132 + 36 * 2 + 32 * 3

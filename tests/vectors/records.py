@@ -88,12 +88,13 @@ def batches() -> list[Case]:
     people = ((ALICE, 12), (BOB, 13, 14))
     listed = tuple(tuple(item(n, group) for n in row) for group, row in enumerate(people))
     tallies = (Tally(3).drop("unpeeled"), Tally(3))
-    batch = Batch(round_.digest, 0, tallies, listed)
+    batch = Batch.compose(listed, tallies, digest=round_.digest)
     raw = batch.sign(pairs(SHUFFLER).signing.sign)
     fields = {
         "hop": 0,
         "received": [3, 3],
-        "dropped": [[1, 0, 0, 0, 0, 0, 0], [0] * 7],
+        "dropped": [[1, 0, 0, 0, 0, 0, 0, 0], [0] * 8],
+        "root": batch.roots[0].hex(),
         "items": [[one.hex() for one in group] for group in listed],
     }
     changes = [
@@ -102,8 +103,9 @@ def batches() -> list[Case]:
         ("another count", raw[:39] + b"\4" + raw[40:], "malformed"),
         ("drops more than came in", raw[:36] + struct.pack(">II", 1, 3) + raw[44:], "malformed"),
         ("a hop that is not there", raw[:1] + b"\1" + raw[2:], "malformed"),
-        ("an altered item", flip(raw, 200), "bad-signature"),
-        ("an altered signature", flip(raw, len(raw) - 1), "bad-signature"),
+        ("an altered root", flip(raw, 36 + 2 * 36), "bad-signature"),
+        ("an altered signature", flip(raw, 36 + 2 * 36 + 32), "bad-signature"),
+        ("an altered item", flip(raw, len(raw) - 1), "malformed"),
     ]
     ids = [bytes([n]) * 16 for n in (1, 2, 3)]
     secret = bytes(range(32))
@@ -186,13 +188,13 @@ def boards() -> list[Case]:
         entries.append([pairs(n).address + body for n, body in sealed])
     sign = pairs(SERVER).signing.sign
     draft = Bulletin.compose(
-        entries, outcome=ANSWERED, digest=round_.digest, tallies=(Tally(2), Tally(2))
+        entries, outcome=ANSWERED, digest=round_.digest, tallies=(Tally(2), Tally(2)), roots=(bytes(32),)
     )
     raw = draft.signed(sign).encode()
     unsigned = replace(draft.heading, signature=bytes(64))
     turned = Bulletin(unsigned, tuple(group[::-1] for group in draft.entries)).encode()
     none = Bulletin.compose(
-        [[], []], outcome=REFUSED, digest=round_.digest, tallies=(Tally(1), Tally(2))
+        [[], []], outcome=REFUSED, digest=round_.digest, tallies=(Tally(1), Tally(2)), roots=(bytes(32),)
     )
     refused = none.signed(sign).encode()
     fields = {"outcome": 1, "root": draft.heading.root.hex(), "answer": text.hex()}
@@ -203,7 +205,8 @@ def boards() -> list[Case]:
         ("entries out of order", turned, "malformed"),
         ("another outcome", raw[:1] + b"\3" + raw[2:], "malformed"),
         ("other terms", flip(raw, 4), "malformed"),
-        ("an altered signature", flip(raw, 132), "bad-signature"),
+        ("an altered root of a batch", flip(raw, 36 + 72), "bad-signature"),
+        ("an altered signature", flip(raw, 36 + 72 + 64), "bad-signature"),
     ]
     return [
         case("answered", "bulletin", raw.hex(), fields=fields),

@@ -7,7 +7,7 @@ from typing import Any
 from web.browser import ROOT, ask
 
 VECTORS = ROOT / "tests/vectors"
-NOT_THE_BROWSERS = {"batch", "order", "binary-http", "gateway-keys", "oblivious"}
+NOT_THE_BROWSERS = {"batch", "order", "registration", "slack", "binary-http", "gateway-keys", "oblivious"}
 """What passes between the roles only, and what only the Python client can read so far."""
 
 

@@ -2,7 +2,7 @@
 
 export { amplify, deltaAbove } from "./accountant.js";
 export { base64, hex, text, unbase64, unhex, utf8 } from "./bytes.js";
-export { addressOfTicket, collect, examine, follow, join, keepReceipt, read, write } from "./client.js";
+export { addressOfTicket, collect, examine, follow, join, keepReceipt, keepRegistered, read, write } from "./client.js";
 export { Entropy } from "./entropy.js";
 export { binding, seal, unseal } from "./envelope.js";
 export { Misuse, Refused } from "./errors.js";

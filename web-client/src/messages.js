@@ -8,7 +8,7 @@ import { ADDRESS, DIGEST, SIGNATURE } from "./suites.js";
 import { UPLOAD_HEAD } from "./terms.js";
 
 const VERSION = 1;
-const TALLY = 32;
+const TALLY = 36;
 const ANSWER_HEAD = 8;
 const [VALUES, PARTNERS, LOCATED] = [1, 2, 3];
 export const REFUSED = 2;
@@ -45,13 +45,23 @@ export function encodeUpload(round, { group, id, body }) {
   return concat(byte(VERSION, round.suite.number, group, 0), round.digest, id, body);
 }
 
-/** Check a shuffler's word that it holds exactly these bytes. */
-export function checkReceipt(raw, upload, round) {
-  const expected = concat(byte(VERSION, 0, 0, 0), round.digest, upload.slice(36, UPLOAD_HEAD), sha256(upload));
+/** Write what a later shuffler is told of a trap: a hash that says nothing about its bytes. */
+export function encodeRegistration(round, { hop, group, trap }) {
+  const head = byte(VERSION, hop, group, 0);
+  return concat(head, round.digest, commitment({ digest: round.digest, group, hop, trap }));
+}
+
+export function commitment({ digest, group, hop, trap }) {
+  return sha256(concat(utf8("coatcheck/v1/trap\0"), byte(hop, group), digest, trap));
+}
+
+/** Check a shuffler's word that it holds exactly these bytes, an upload or a registration. */
+export function checkReceipt(raw, sent, round, hop = 0) {
+  const expected = concat(byte(VERSION, 0, 0, 0), round.digest, sent.slice(36, UPLOAD_HEAD), sha256(sent));
   if (raw.length !== expected.length + SIGNATURE || !equal(raw.slice(0, expected.length), expected)) {
-    throw new Refused("this receipt is for other bytes than your upload");
+    throw new Refused("this receipt is for other bytes than you handed in");
   }
-  const { verifying, name } = round.terms.shufflers[0];
+  const { verifying, name } = round.terms.shufflers[hop];
   const message = concat(utf8("coatcheck/v1/receipt\0"), expected);
   checkSignature(unhex(verifying), raw.slice(-SIGNATURE), message, name);
 }
@@ -59,10 +69,11 @@ export function checkReceipt(raw, upload, round) {
 /** Read a whole bulletin: lengths, order, root and the server's signature. */
 export function readBulletin(raw, round) {
   const groups = round.terms.groups.length;
-  const head = 4 + DIGEST + groups * TALLY + DIGEST + SIGNATURE;
+  const hops = round.terms.shufflers.length;
+  const head = 4 + DIGEST + groups * TALLY + (hops + 1) * DIGEST + SIGNATURE;
   const heading = raw.slice(0, head);
-  const [version, outcome, count, zero] = heading;
-  if (raw.length < head || version !== VERSION || zero || count !== groups || (outcome !== 1 && outcome !== REFUSED)) {
+  const [version, outcome, count, roots] = heading;
+  if (raw.length < head || version !== VERSION || roots !== hops || count !== groups || (outcome !== 1 && outcome !== REFUSED)) {
     throw new Refused("this bulletin is of another version or cut off");
   }
   if (!equal(heading.slice(4, 4 + DIGEST), round.digest)) {
@@ -86,8 +97,8 @@ function readTallies(raw) {
   const numbers = [];
   for (let at = 0; at < raw.length; at += 4) numbers.push(Number(big(raw.slice(at, at + 4))));
   const tallies = [];
-  for (let at = 0; at < numbers.length; at += 8) {
-    tallies.push({ received: numbers[at], dropped: numbers.slice(at + 1, at + 8) });
+  for (let at = 0; at < numbers.length; at += TALLY / 4) {
+    tallies.push({ received: numbers[at], dropped: numbers.slice(at + 1, at + TALLY / 4) });
   }
   if (tallies.some((tally) => kept(tally) < 0)) throw new Refused("a tally drops more reports than came in");
   return tallies;

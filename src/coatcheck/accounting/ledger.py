@@ -19,7 +19,7 @@ from typing import Literal, Self
 import msgspec
 
 from coatcheck.accounting.amplification import Guarantee
-from coatcheck.accounting.budget import Budget
+from coatcheck.accounting.budget import Budget, Hidden
 from coatcheck.accounting.laws import AnyLdp, Fieldwise, Law, OwnCoin, TwoLevel
 from coatcheck.accounting.limits import check_count, check_delta
 from coatcheck.accounting.pairs import pair
@@ -43,6 +43,7 @@ class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     together: int = 1
     fields: tuple[TwoLevel, ...] = ()
     missing: int = 0
+    traps: float = 0.0
 
     @property
     def hidden(self) -> int:
@@ -73,18 +74,19 @@ class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     entries: tuple[_Entry, ...] = ()
 
     @property
-    def reports(self) -> list[tuple[Law, int]]:
+    def reports(self) -> list[Hidden]:
         """Law and crowd of all reports; rounds under one key are one report with their sum."""
         groups: dict[str, list[_Entry]] = {}
         for entry in self.entries:
             groups.setdefault(entry.key or f"round {entry.round}", []).append(entry)
-        found: list[tuple[Law, int]] = []
+        found: list[Hidden] = []
         for group in groups.values():
+            failing = sum(entry.traps for entry in group)
             if len(group) == 1:
-                found.append((group[0].law, group[0].hidden))
+                found.append(Hidden(group[0].law, group[0].hidden, failing))
             else:
                 whole = AnyLdp(epsilon=sum(entry.epsilon for entry in group))
-                found.append((whole, min(entry.linked for entry in group)))
+                found.append(Hidden(whole, min(entry.linked for entry in group), failing))
         return found
 
     def spent(self) -> float:
@@ -273,6 +275,7 @@ def _entry(guarantee: Guarantee, round_id: str, digest: bytes, key: bytes, toget
         key=key.hex(),
         together=together,
         fields=fields,
+        traps=guarantee.traps,
     )
 
 

@@ -17,11 +17,10 @@ from coatcheck.accounting.amplification import Guarantee, amplify
 from coatcheck.entropy import Entropy
 from coatcheck.errors import SHAPELESS, Malformed, Missing, Misuse, Refused
 from coatcheck.protocol.agreement import SignedTerms, TrustedTerms, accept
-from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
+from coatcheck.protocol.envelope import Purpose, binding, unseal
 from coatcheck.protocol.keys import (
     SEED_SIZE,
     KeyPairs,
-    SealingKey,
     address_of,
     check_signed,
 )
@@ -34,12 +33,13 @@ from coatcheck.protocol.messages import (
     encode_report,
 )
 from coatcheck.protocol.notices import REFUSED
-from coatcheck.protocol.parcels import ID_SIZE, Receipt, Upload
+from coatcheck.protocol.parcels import Receipt, Registration, Upload
 from coatcheck.protocol.suites import ADDRESS_SIZE
 from coatcheck.protocol.terms import GroupTerms, Round
 from coatcheck.protocol.ticket import Ticket, TicketStore
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import SignedOutcome, VerifiedBulletin, VerifiedEntry
+from coatcheck.protocol.wrapping import wrap
 from coatcheck.randomizers import Randomizer, from_params
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "collect",
     "examine",
     "keep_receipt",
+    "keep_registered",
     "open_entry",
     "read",
     "write",
@@ -105,8 +106,8 @@ class Invitation:
     ) -> Ticket:
         """Return the stored ticket, or randomize once and store a new one; then pay for it.
 
-        The caller sends `ticket.upload`, and after a failure the same bytes again: fresh noise
-        would be a second report. *Guarantee:* the ticket is stored before the ledger is asked, so
+        The caller sends `ticket.registrations`, then `ticket.upload`, and after a failure the same
+        bytes again: fresh noise would be a second report. *Guarantee:* the ticket is stored before the ledger is asked, so
         that no crash loses what was paid for; if the ledger refuses, a new ticket is removed.
         """
         kept = store.load() if store else None
@@ -144,27 +145,16 @@ class Invitation:
             payload=format_.encode(report),
             note=note.ljust(self.of.note_size, b"\0"),
         )
+        parcel = wrap(text, self.round, group=self.group, entropy=source)
         return Ticket(
             round=self.round.terms.round,
             digest=self.round.digest,
             suite=self.round.terms.suite,
             group=self.group,
             seed=seed,
-            upload=_wrap(text, self.round, group=self.group, name=source.token(ID_SIZE)),
+            upload=parcel.upload,
+            registrations=parcel.registrations,
         )
-
-
-def _wrap(text: bytes, round_: Round, *, group: int, name: bytes) -> bytes:
-    """Seal a report to the server and then to each shuffler, the first one last."""
-    terms, suite, digest = round_.terms, round_.suite, round_.digest
-    server = SealingKey(suite, bytes.fromhex(terms.server.sealing))
-    body = seal(text, to=server, bound=binding(Purpose.REPORT, digest=digest, group=group))
-    for hop in reversed(range(len(terms.shufflers))):
-        to = SealingKey(suite, bytes.fromhex(terms.shufflers[hop].sealing))
-        named = name if hop == 0 else bytes(ID_SIZE)
-        bound = binding(Purpose.LAYER, digest=digest, group=group, hop=hop, upload=named)
-        body = seal(body, to=to, bound=bound)
-    return Upload(group, digest, name, body).encode(round_)
 
 
 def examine(
@@ -179,7 +169,8 @@ def examine(
     """Check the terms with your own arithmetic, and refuse what promises less than asked.
 
     *Guarantee:* whoever joins on the returned invitation hides among at least the group's
-    minimum crowd, less the corrupted and exposed of the terms, at no more than the limit.
+    minimum crowd, less the corrupted and exposed of the terms, at no more than the limit. One
+    honest shuffler is enough, and δ has the chance that its traps count wrongly.
     """
     round_ = accept(signed, trusted=trusted)
     number = round_.group(group)
@@ -192,12 +183,13 @@ def examine(
         guarantee = amplify(
             randomizer.law,
             crowd=of.minimum,
-            delta=promise.delta,
+            delta=round_.crowd_delta(number),
             corrupted=promise.corrupted,
             exposed=promise.exposed,
         )
     except SHAPELESS as error:
         raise Refused(f"the terms' mechanism gives no guarantee: {error}") from None
+    guarantee = guarantee.with_traps(round_.terms.trap_delta, delta=promise.delta)
     if guarantee.epsilon > promise.epsilon * (1 + _SLACK):
         raise Refused(
             f"the terms promise ε = {promise.epsilon:g}, the crowd of {of.minimum} gives only"
@@ -237,7 +229,8 @@ def _check_exposure(round_: Round, number: int) -> None:
     work, sizes = round_.terms.task, [group.minimum for group in groups]
     try:
         task = tasks.from_params({**work.params, "name": work.name})
-        told = tasks.exposure(task, sizes=sizes, corrupted=corrupted)[number]
+        each = len(round_.terms.shufflers)
+        told = tasks.exposure(task, sizes=sizes, corrupted=corrupted, each=each)[number]
     except SHAPELESS as error:
         raise Refused(f"cannot tell whom the answers expose: {error}") from None
     stated = groups[number].promise.exposed
@@ -251,12 +244,26 @@ def _check_exposure(round_: Round, number: int) -> None:
 def keep_receipt(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
     """Check the first shuffler's receipt for your upload and put it into the ticket."""
     same_round(ticket, round_)
-    receipt = Receipt.decode(raw)
-    expected = Receipt.of(ticket.upload, Upload.decode(ticket.upload, round_))
-    if receipt.body() != expected.body():
-        raise Malformed("this receipt is for other bytes than your upload")
-    check_signed(receipt, round_.terms.shufflers[0].verifying)
+    upload = Upload.decode(ticket.upload, round_)
+    _check_receipt(raw, Receipt.of(ticket.upload, upload), round_.terms.shufflers[0].verifying)
     return replace(ticket, receipt=raw)
+
+
+def keep_registered(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
+    """Check a later shuffler's receipt, the next that the ticket lacks, and put it in."""
+    same_round(ticket, round_)
+    hop = len(ticket.registered) + 1
+    sent = ticket.registrations[hop - 1]
+    held = Registration.decode(sent, round_, hop=hop).held
+    _check_receipt(raw, Receipt.of(sent, held), round_.terms.shufflers[hop].verifying)
+    return replace(ticket, registered=(*ticket.registered, raw))
+
+
+def _check_receipt(raw: bytes, expected: Receipt, verifying: str) -> None:
+    receipt = Receipt.decode(raw)
+    if receipt.body() != expected.body():
+        raise Malformed("this receipt is for other bytes than you handed in")
+    check_signed(receipt, verifying)
 
 
 def collect(ticket: Ticket, bulletin: VerifiedBulletin, *, ledger: Budget | None = None) -> Answer:

@@ -6,7 +6,7 @@ none of it. SPEC sections 8 and 9.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise
@@ -14,14 +14,20 @@ from typing import Final
 
 from coatcheck.errors import Malformed
 from coatcheck.protocol.merkle import HASH_SIZE, Tree
-from coatcheck.protocol.parcels import TALLY_SIZE, Tally, decode_tallies, encode_tallies
+from coatcheck.protocol.parcels import (
+    TALLY_SIZE,
+    Tally,
+    decode_tallies,
+    encode_tallies,
+    tree_of,
+)
 from coatcheck.protocol.records import Layout, Signed, cut
 from coatcheck.protocol.suites import ADDRESS_SIZE, DIGEST_SIZE, SIGNATURE_SIZE
 from coatcheck.protocol.terms import Round
 
 ANSWERED: Final = 1
 REFUSED: Final = 2
-_HEAD: Final = Layout("bulletin", ">BBBx32s")
+_HEAD: Final = Layout("bulletin", ">BBBB32s")
 _POSTING: Final = Layout("posting", ">Bxxx32s16s")
 _CHECKPOINT: Final = Layout("checkpoint", ">BxxxQ32s")
 CHECKPOINT_SIZE: Final = _CHECKPOINT.size + SIGNATURE_SIZE
@@ -32,31 +38,43 @@ class Heading(Signed):
     """The head of a bulletin: the outcome of a round in numbers, signed by the server.
 
     It is also the round's leaf in the board's log.
+
+    Attributes:
+        roots: the root of the items of each batch, from the first shuffler's on.
+        root: the root of the entries.
     """
 
     label = b"coatcheck/v1/bulletin\0"
     outcome: int
     digest: bytes
     tallies: tuple[Tally, ...]
+    roots: tuple[bytes, ...]
     root: bytes
 
     def body(self) -> bytes:
         """Write everything but the signature."""
-        head = _HEAD.pack(self.outcome, len(self.tallies), self.digest)
-        return head + encode_tallies(self.tallies) + self.root
+        head = _HEAD.pack(self.outcome, len(self.tallies), len(self.roots), self.digest)
+        return head + encode_tallies(self.tallies) + b"".join(self.roots) + self.root
 
     @classmethod
     def decode(cls, raw: bytes) -> "Heading":
         """Read a heading that ends where `raw` ends; its signature is not checked yet."""
-        outcome, groups, digest = _HEAD.unpack(raw)
+        outcome, groups, hops, digest = _HEAD.unpack(raw)
         if outcome not in {ANSWERED, REFUSED}:
             raise Malformed("this bulletin is of another version")
-        if len(raw) != heading_size(groups):
+        if len(raw) != heading_size(groups, hops):
             raise Malformed("this bulletin is not as long as its counts say")
         end = _HEAD.size + groups * TALLY_SIZE
         tallies = decode_tallies(raw[_HEAD.size : end], groups)
-        root, signature = raw[end : end + HASH_SIZE], raw[-SIGNATURE_SIZE:]
-        return cls(outcome, digest, tallies, root, signature=signature)
+        *roots, root = (raw[at : at + HASH_SIZE] for at in range(end, len(raw) - SIGNATURE_SIZE, HASH_SIZE))
+        signature = raw[-SIGNATURE_SIZE:]
+        return cls(outcome, digest, tallies, tuple(roots), root, signature=signature)
+
+    def is_of(self, round_: Round) -> bool:
+        """Tell whether the heading has the digest, the groups and the shufflers of a round."""
+        counts = (len(self.tallies), len(self.roots))
+        terms = round_.terms
+        return self.digest == round_.digest and counts == (len(terms.groups), len(terms.shufflers))
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -64,9 +82,9 @@ class Heading(Signed):
         return tuple(tally.kept if self.outcome == ANSWERED else 0 for tally in self.tallies)
 
 
-def heading_size(groups: int) -> int:
-    """Bytes of a heading for so many groups."""
-    return _HEAD.size + groups * TALLY_SIZE + HASH_SIZE + SIGNATURE_SIZE
+def heading_size(groups: int, hops: int) -> int:
+    """Bytes of a heading for so many groups and so many shufflers."""
+    return _HEAD.size + groups * TALLY_SIZE + (hops + 1) * HASH_SIZE + SIGNATURE_SIZE
 
 
 @dataclass(frozen=True)
@@ -78,16 +96,22 @@ class Bulletin:
 
     @classmethod
     def compose(
-        cls, entries: list[list[bytes]], outcome: int, digest: bytes, tallies: Sequence[Tally]
+        cls,
+        entries: list[list[bytes]],
+        outcome: int,
+        digest: bytes,
+        tallies: Sequence[Tally],
+        roots: Sequence[bytes],
     ) -> "Bulletin":
         """Sort the entries and compute their root; the heading is still to be signed."""
         ordered = tuple(tuple(sorted(group)) for group in entries)
-        return cls(Heading(outcome, digest, tuple(tallies), _tree(ordered).root()), ordered)
+        root = tree_of(ordered).root()
+        return cls(Heading(outcome, digest, tuple(tallies), tuple(roots), root), ordered)
 
     @cached_property
     def tree(self) -> Tree:
         """The Merkle tree over all entries."""
-        return _tree(self.entries)
+        return tree_of(self.entries)
 
     def find(self, address: bytes, group: int) -> int | None:
         """Find the place of an address within its group."""
@@ -108,9 +132,9 @@ class Bulletin:
     @classmethod
     def decode(cls, raw: bytes, round_: Round) -> "Bulletin":
         """Read a bulletin strictly: lengths, order, no address twice, and the root."""
-        start = heading_size(len(round_.terms.groups))
+        start = heading_size(len(round_.terms.groups), len(round_.terms.shufflers))
         heading = Heading.decode(raw[:start])
-        if heading.digest != round_.digest:
+        if not heading.is_of(round_):
             raise Malformed("this bulletin is for other terms than this round's")
         counts = [(count, round_.entry_size(n)) for n, count in enumerate(heading.sizes)]
         bulletin = cls(heading, cut(raw, start, counts))
@@ -122,12 +146,6 @@ class Bulletin:
             if any(a >= b for a, b in pairwise(addresses)):
                 raise Malformed("the entries of this bulletin are not sorted by address")
         return bulletin
-
-
-def _tree(entries: Iterable[Iterable[bytes]]) -> Tree:
-    # A leaf is the group's number, then the entry.
-    groups = ((bytes((number,)), group) for number, group in enumerate(entries))
-    return Tree(prefix + entry for prefix, group in groups for entry in group)
 
 
 @dataclass(frozen=True)

@@ -152,7 +152,8 @@ class Server:
         self.accept(raw)
         if self.state.bulletin:
             return self.state.bulletin
-        opened = self.open(Batch.decode(raw, self.round))
+        batch = Batch.decode(raw, self.round)
+        opened = self.open(batch)
         tallies = [group.tally for group in opened]
         enough = all(
             tally.kept >= group.minimum
@@ -161,7 +162,7 @@ class Server:
         after = MOVES.after(self.phase, "answer" if enough else "refuse")
         entries = self._entries(opened) if enough else [[] for _ in opened]
         outcome = ANSWERED if enough else REFUSED
-        draft = Bulletin.compose(entries, outcome, self.round.digest, tallies)
+        draft = Bulletin.compose(entries, outcome, self.round.digest, tallies, batch.roots)
         bulletin = draft.signed(self._keys.signing.sign).encode()
         self.state.phase, self.state.bulletin = after, bulletin
         return bulletin
@@ -263,8 +264,9 @@ class Server:
 
 def refusal(raw: bytes, *, round_: Round, keys: KeyPairs) -> bytes:
     """Make the bulletin of a batch that its task cannot answer, so that people are told."""
-    tallies = Batch.decode(raw, round_).tallies
-    draft = Bulletin.compose([[] for _ in tallies], REFUSED, round_.digest, tallies)
+    batch = Batch.decode(raw, round_)
+    none: list[list[bytes]] = [[] for _ in batch.tallies]
+    draft = Bulletin.compose(none, REFUSED, round_.digest, batch.tallies, batch.roots)
     return draft.signed(keys.signing.sign).encode()
 
 

@@ -2,7 +2,7 @@
 
 It knows who handed in what parcel and can open its own layer only. What lies beneath is sealed
 to others, and this file cannot import what would decode it. A cascade runs this same object
-several times in a row. SPEC section 10, paper section "A Concrete Protocol" (the shuffle
+several times in a row; a later one holds registrations instead of uploads, and counts traps. SPEC section 10, paper section "A Concrete Protocol" (the shuffle
 functionality).
 
     OPEN --close, accept--> CLOSED --release--> RELEASED --forget--> DELIVERED
@@ -23,8 +23,18 @@ from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.moves import Moves
-from coatcheck.protocol.parcels import Batch, Receipt, Tally, Upload, content_id
-from coatcheck.protocol.terms import Round
+from coatcheck.protocol.parcels import (
+    ID_SIZE,
+    Batch,
+    Receipt,
+    Registration,
+    Tally,
+    Upload,
+    content_id,
+    items_of,
+)
+from coatcheck.protocol.terms import GroupTerms, Round
+from coatcheck.protocol.traps import commitment, people, slack
 from coatcheck.protocol.verification import verify_batch
 
 SECRET_SIZE: Final = 32
@@ -69,7 +79,8 @@ class ShufflerState(Struct):
 
     Attributes:
         secret: the key of the order; zeros once it is wiped.
-        held: group and body of each upload by its id, at the first shuffler.
+        held: group and body of each upload by its id at the first shuffler; at a later one group
+            and commitment of each registration.
         incoming: the batch of the shuffler before, at a later one.
         accepted: the hash of that batch, which stays when the batch is wiped.
         batch: what was released, until it is delivered.
@@ -103,7 +114,8 @@ def fresh_state(entropy: Entropy, *, simulated: bool = False) -> ShufflerState:
 class Shuffler:
     """One shuffler of one round.
 
-    *Guarantee:* nothing leaves before every group has its minimum crowd. The order of what leaves
+    *Guarantee:* nothing leaves before every group has its minimum crowd, at a later shuffler by the
+    traps that it counts, whatever those before it do. The order of what leaves
     depends on the round's secret alone, and a retry gives the same order. The secret and the
     parcels are gone once the batch is made.
     """
@@ -130,35 +142,39 @@ class Shuffler:
 
     @property
     def crowd(self) -> tuple[int, ...]:
-        """How many uploads of each group are held."""
+        """How many people of each group have handed something in here."""
         counts = Counter(group for group, _ in self.state.held.values())
         return tuple(counts[number] for number in range(len(self.round.terms.groups)))
 
     def receive(self, raw: bytes, *, now: int) -> bytes:
-        """Take an upload and return the signed receipt; the same bytes get the same receipt."""
+        """Take an upload or, later in a cascade, a registration, and return the signed receipt.
+
+        The same bytes get the same receipt.
+        """
         upload = self.vet(raw, now=now)
         known = self.state.held.get(upload.id)
         if known is None:
             self.state.phase = MOVES.after(self.phase, "receive")
             self.state.held[upload.id] = (upload.group, upload.body)
         elif known != (upload.group, upload.body):
-            raise Refused("another report came in under this id: re-send the bytes of your ticket")
+            raise Refused("other bytes came in under this id: re-send the bytes of your ticket")
         return self.receipt(raw, upload)
 
     def vet(self, raw: bytes, *, now: int) -> Upload:
-        """Check an upload's form and time without holding it.
+        """Check the form and time of an upload or a registration without holding it.
 
         A driver whose store holds the parcels calls this, and its store asks for the move.
         """
         if self.hop:
-            raise Misuse("uploads go to the first shuffler of the terms")
-        upload = Upload.decode(raw, self.round)
+            upload = Registration.decode(raw, self.round, hop=self.hop).held
+        else:
+            upload = Upload.decode(raw, self.round)
         if not self.round.terms.opens <= now < self.round.terms.expires:
             raise Refused("the round is not open at this time: your report stays with you")
         return upload
 
     def receipt(self, raw: bytes, upload: Upload) -> bytes:
-        """Sign for an upload that is held, and will be after a crash."""
+        """Sign for what is held, and will be after a crash."""
         return Receipt.of(raw, upload).sign(self._keys.signing.sign)
 
     def accept(self, raw: bytes) -> None:
@@ -186,7 +202,7 @@ class Shuffler:
             return "the batch of the shuffler before this one has not come yet"
         if now < self.round.terms.closes:
             return "the round is still open: it is released when its time is over"
-        return self._shortage(crowd)
+        return self._shortage(crowd, [self._demanded(group.minimum) for group in self._groups])
 
     def reopen(self, *, now: int) -> None:
         """Take uploads again: too few were left after peeling, and more can still come."""
@@ -207,21 +223,23 @@ class Shuffler:
     def release(self) -> bytes:
         """Peel, permute and pass on what is held; again, the same bytes.
 
-        Refused if too few are left after peeling: then nothing has changed, and the round is
-        reopened, or expires.
+        Refused if too few are left after peeling, or if traps show too few people: then nothing
+        has changed, and the round is reopened, or expires.
         """
         if self.state.batch:
             return self.state.batch
         after = MOVES.after(self.phase, "release")
-        groups = range(len(self.round.terms.groups))
-        peeled = [
-            self._peel(number, *given) for number, given in zip(groups, self._given(), strict=True)
-        ]
-        tallies = tuple(tally for tally, _ in peeled)
-        shortage = self._shortage([tally.kept for tally in tallies])
+        earlier, given = self._given()
+        peeled = [self._peel(number, *group) for number, group in enumerate(given)]
+        shortage = self._miscount([tally for tally, _ in peeled], [tally for tally, _ in given])
         if shortage:
             raise Refused(shortage)
-        batch = Batch(self.round.digest, self.hop, tallies, tuple(items for _, items in peeled))
+        batch = Batch.compose(
+            [items for _, items in peeled],
+            [tally for tally, _ in peeled],
+            digest=self.round.digest,
+            earlier=earlier,
+        )
         self.state.batch = batch.sign(self._keys.signing.sign)
         self._wipe(after)
         return self.state.batch
@@ -242,11 +260,33 @@ class Shuffler:
         self.state.phase = MOVES.after(self.phase, "forget")
         self.state.batch = b""
 
-    def _shortage(self, sizes: Sequence[int]) -> str:
-        for group, size in zip(self.round.terms.groups, sizes, strict=True):
-            if size < group.minimum:
+    @property
+    def _groups(self) -> tuple[GroupTerms, ...]:
+        return self.round.terms.groups
+
+    def _demanded(self, minimum: int) -> int:
+        """Give the people without whom the shufflers after the first would count too few."""
+        delta = self.round.terms.trap_delta
+        return minimum + (slack(0, delta) if delta else 0)
+
+    def _miscount(self, tallies: Sequence[Tally], before: Sequence[Tally]) -> str:
+        """Say which group has too few people, if one has; empty if none."""
+        if not self.hop:
+            items = len(self.round.terms.shufflers)
+            needed = [self._demanded(group.minimum) for group in self._groups]
+            return self._shortage([tally.kept // items for tally in tallies], needed)
+        delta = self.round.terms.trap_delta
+        shown = [
+            people(counted=after.traps - earlier.traps, registered=registered, delta=delta)
+            for after, earlier, registered in zip(tallies, before, self.crowd, strict=True)
+        ]
+        return self._shortage(shown, [group.minimum for group in self._groups])
+
+    def _shortage(self, sizes: Sequence[int], needed: Sequence[int]) -> str:
+        for group, size, least in zip(self._groups, sizes, needed, strict=True):
+            if size < least:
                 return (
-                    f"group {group.name!r} has {size} of the {group.minimum} it needs: fewer"
+                    f"group {group.name!r} has {max(0, size)} of the {least} it needs: fewer"
                     " would not hide anyone; wait for more, or abandon the round"
                 )
         return ""
@@ -258,24 +298,29 @@ class Shuffler:
         keyed.update(bytes((group,)) + self.round.digest + upload)
         return keyed.digest()
 
-    def _given(self) -> list[tuple[Tally, dict[bytes, bytes]]]:
-        """Give for each group what earlier hops counted, and the sealed items by id."""
+    def _given(self) -> tuple[tuple[bytes, ...], list[tuple[Tally, dict[bytes, bytes]]]]:
+        """Give the earlier roots, and for each group earlier counts and the sealed items by id."""
         if self.hop:
             batch = Batch.decode(self.state.incoming, self.round)
             groups = [{content_id(item): item for item in group} for group in batch.items]
             counted = zip(batch.tallies, groups, strict=True)
-            return [(t.drop("repeated", t.kept - len(items)), items) for t, items in counted]
-        groups = [{} for _ in self.round.terms.groups]
+            given = [(t.drop("repeated", t.kept - len(items)), items) for t, items in counted]
+            return batch.roots, given
+        groups = [{} for _ in self._groups]
         for upload, (group, body) in self.state.held.items():
-            groups[group][upload] = body
-        return [(Tally(len(items)), items) for items in groups]
+            groups[group] |= items_of(upload, body, self.round)
+        return (), [(Tally(len(items)), items) for items in groups]
 
     def _peel(
         self, group: int, tally: Tally, sealed: dict[bytes, bytes]
     ) -> tuple[Tally, tuple[bytes, ...]]:
-        """Open this shuffler's layer of a group in the new order; drop what fails, with a count."""
+        """Open this shuffler's layer of a group in the new order; drop what fails, with a count.
+
+        Registered traps are taken out, each once: the same bytes a second time are a repetition.
+        """
         order = sorted(sealed, key=lambda upload: self._rank(group, upload))
         items: dict[bytes, None] = {}
+        traps = self._registered(group)
         for item in self._bulk.unseal_each(
             [sealed[upload] for upload in order],
             key=self._keys.opening,
@@ -287,10 +332,22 @@ class Shuffler:
                 tally = tally.drop("repeated")
             else:
                 items[item] = None
-        return tally, tuple(items)
+        if not self.hop:
+            return tally, tuple(items)
+        # Every item is hashed, so that a trap takes no other time than a report.
+        kept = tuple(item for item in items if self._commitment(item, group) not in traps)
+        return tally.drop("trap", len(items) - len(kept)), kept
+
+    def _registered(self, group: int) -> frozenset[bytes]:
+        """Give the commitments of the traps to be met in a group; none at the first shuffler."""
+        held = self.state.held.values() if self.hop else ()
+        return frozenset(body for number, body in held if number == group)
+
+    def _commitment(self, item: bytes, group: int) -> bytes:
+        return commitment(item, digest=self.round.digest, group=group, hop=self.hop)
 
     def _bound(self, group: int, upload: bytes) -> bytes:
-        named = upload if self.hop == 0 else bytes(len(upload))
+        named = bytes(ID_SIZE) if self.hop else upload[:ID_SIZE]
         digest = self.round.digest
         return binding(Purpose.LAYER, digest=digest, group=group, hop=self.hop, upload=named)
 

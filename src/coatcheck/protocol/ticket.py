@@ -24,6 +24,9 @@ class Ticket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     Attributes:
         upload: the sealed bytes; a retry sends these and no others, for fresh noise would be a
             second report.
+        registrations: for each later shuffler of a cascade, in order, what it is told of a trap.
+            They are handed in before the upload.
+        registered: the receipts of those that have been.
         receipt: the shuffler's signature that it has them, the proof if the answer is missing.
         written: how many letters were written; their counters go up from here.
         seen: sender and counter of every letter that was read; none is read twice.
@@ -37,6 +40,8 @@ class Ticket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     group: Counter
     seed: Seed
     upload: bytes
+    registrations: tuple[bytes, ...] = ()
+    registered: tuple[bytes, ...] = ()
     receipt: bytes = b""
     written: Counter = 0
     seen: tuple[tuple[bytes, Counter], ...] = ()

@@ -82,7 +82,7 @@ def follow(
 def check_heading(heading: Heading, round_: SettledTerms) -> None:
     """Check that the server signed a heading of this round."""
     check_signed(heading, round_.terms.server.verifying)
-    if heading.digest != round_.digest or len(heading.tallies) != len(round_.terms.groups):
+    if not heading.is_of(round_):
         raise TwoFaces("this heading is for other terms than this round's")
 
 
@@ -168,4 +168,5 @@ def verify_batch(raw: bytes, round_: Round, *, hop: int) -> Batch:
     if batch.hop != hop:
         raise Malformed("this batch is of another shuffler of the cascade: send on what it made")
     check_signed(batch, round_.terms.shufflers[hop].verifying)
+    batch.check_items()
     return batch

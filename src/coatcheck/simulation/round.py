@@ -60,10 +60,16 @@ class RoleKeys:
         return Trust.of((role, [keys.signing.public_raw]) for role, keys in everyone)
 
     def agree(
-        self, groups: Sequence[GroupPlan], *, task: tasks.Task, name: str, suite: Suite
+        self,
+        groups: Sequence[GroupPlan],
+        *,
+        task: tasks.Task,
+        name: str,
+        suite: Suite,
+        trap_delta: float | None = None,
     ) -> SignedTerms:
         """Draft terms, sign them and have every shuffler sign them."""
-        terms = Draft(round=name, task=task, groups=groups).terms(
+        terms = Draft(round=name, task=task, groups=groups, trap_delta=trap_delta).terms(
             suite=suite,
             server=party("server", self.server),
             shufflers=[party(f"shuffler {n}", k) for n, k in enumerate(self.shufflers, start=1)],
@@ -155,7 +161,8 @@ def simulate(
         clamp: whether values outside the domain are moved to its edge.
         entropy: a source, or the seed of one that repeats; seals stay fresh either way.
         suite: how reports and answers are sealed.
-        shufflers: how many shufflers stand in a row.
+        shufflers: how many shufflers stand in a row. With several, each group needs a few people
+            more than its minimum, for the later ones count them by traps.
         name: the name of the round.
         prior: what the server publicly knows of where people are, for a learned decode: one for
             all groups, or one for each by its name. The very values are refused.
@@ -196,7 +203,10 @@ def simulate(
         for invitation, rows, texts in zip(invitations, people, written, strict=True)
     )
     uploads = tuple(ticket.upload for group in tickets for ticket in group)
-    batch = shuffle_uploads(uploads, round_, keys=keys.shufflers, entropy=source)
+    told = [ticket.registrations for group in tickets for ticket in group]
+    batch = shuffle_uploads(
+        uploads, round_, keys=keys.shufflers, entropy=source, registrations=told
+    )
     board = Board(sign=keys.board.signing.sign, check=_check)
     server = Server(round_, keys=keys.server, task=work, priors=priors)
     board.publish(server.answer(batch), round_)
@@ -231,17 +241,26 @@ def _by_group(
 
 
 def shuffle_uploads(
-    uploads: Iterable[bytes], round_: Round, *, keys: Iterable[KeyPairs], entropy: Entropy
+    uploads: Iterable[bytes],
+    round_: Round,
+    *,
+    keys: Iterable[KeyPairs],
+    entropy: Entropy,
+    registrations: Iterable[Sequence[bytes]] = (),
 ) -> bytes:
-    """Pass uploads through the shufflers with these keys, and return the last one's batch."""
+    """Pass uploads through the shufflers with these keys, and return the last one's batch.
+
+    With several shufflers, `registrations` are what each person tells the later ones of traps.
+    """
     batch = b""
+    handed = [list(uploads), *zip(*registrations, strict=True)]
     for hop, own in enumerate(keys):
         shuffler = Shuffler(round_, keys=own, state=fresh_state(entropy, simulated=True))
+        for raw in handed[hop]:
+            shuffler.receive(raw, now=round_.terms.opens)
         if hop:
             shuffler.accept(batch)
         else:
-            for upload in uploads:
-                shuffler.receive(upload, now=round_.terms.opens)
             shuffler.close(now=round_.terms.closes)
         batch = shuffler.release()
     return batch
