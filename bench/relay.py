@@ -92,6 +92,7 @@ def _shown(folder: Path, size: int) -> tuple[BoardService, str, int]:
     raw = made.signed(server.signing.sign).encode()
     settings = read_settings(folder / "board.toml", role="board", kind=BoardSettings)
     service = BoardService(settings)
+    asyncio.run(service.leadership.renew())
     service.log = Board(
         sign=keys.signing.sign,
         check=lambda key, signature, message: VerifyingKey(key).check(signature, message),

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import norm
 
 from coatcheck.accounting.amplification import amplify, delta_curve
-from coatcheck.accounting.budget import Budget, Hidden
+from coatcheck.accounting.budget import Budget, Hidden, _needed
 from coatcheck.accounting.composition import losses
 from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin, bounded, grid, minkowski
 from coatcheck.accounting.ledger import Ledger
@@ -207,3 +207,25 @@ def test_a_hopeless_round_fits_no_limit() -> None:
     """A report that no noise covers has no stretch, whoever asks."""
     budget = Budget(epsilon=3.0, delta=1e-6)
     assert budget.stretch(AnyLdp(epsilon=45.0), crowd=1) == math.inf
+
+
+@pytest.mark.parametrize("mu", [0.01, 0.7, 3.0])
+@pytest.mark.parametrize("kept", [0.0, 1e-7, 0.2])
+def test_a_gaussian_needs_itself(mu: float, kept: float) -> None:
+    """Tests of N(μ, 1) that win outright with chance `kept` need μ, and hardly more."""
+    thresholds = np.linspace(-2.0, 4.0, 25)
+    sizes = (1 - kept) * norm.sf(thresholds)
+    powers = kept + (1 - kept) * norm.sf(thresholds - mu)
+    assert mu <= _needed(sizes, powers, kept) <= mu * (1 + 1e-8) + 1e-9
+    assert _needed(sizes, powers * (1 + 1e-4), kept) > mu
+    assert _needed(sizes * (1 - 1e-4), powers, kept) > mu
+
+
+def test_tests_that_win_only_what_is_kept_need_nothing() -> None:
+    """Nor do tests that are no better than a guess; one that never errs needs infinitely much."""
+    sizes, powers = np.array([0.0, 0.3]), np.array([0.1, 0.37])
+    assert _needed(sizes, powers, 0.1) == 0.0
+    assert _needed(sizes, powers, 1.0) == 0.0
+    assert _needed(sizes, powers, 0.37) == 0.0
+    assert _needed(sizes, powers, 0.09) == math.inf
+    assert _needed(np.array([0.3]), np.array([1.0]), 0.0) == math.inf

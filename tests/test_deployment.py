@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -183,3 +184,50 @@ def test_the_image_is_made_of_what_there_is() -> None:
         for name in line.split():
             assert f"!{name}" in admitted
             assert (ROOT / name).exists()
+
+
+def _program(name: str) -> str:
+    found = shutil.which(name)
+    if found is None:
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+@pytest.mark.parametrize("role", KINDS)
+def test_kubernetes_files_are_valid_and_run_the_role(role: str, tmp_path: Path) -> None:
+    """Kustomize builds them, the schemas accept them, and the program reads the settings."""
+    folder = ROOT / "deploy" / "kubernetes"
+    shutil.copytree(folder, tmp_path / "kubernetes")
+    own = tmp_path / "kubernetes" / role
+    wanted = yaml.safe_load((own / "kustomization.yaml").read_text())
+    for generator in (*wanted["configMapGenerator"], *wanted["secretGenerator"]):
+        for name in generator["files"]:
+            if name != "coatcheck.toml":
+                (own / name).write_text(name)
+    built = subprocess.run(  # noqa: S603 - our own files
+        [_program("kubectl"), "kustomize", own], check=True, capture_output=True, text=True
+    ).stdout
+    made = list(yaml.safe_load_all(built))
+    for document in made:
+        kubernetes_validate.validate(document, "1.30", strict=True)
+    deployment = next(one for one in made if one["kind"] == "Deployment")
+    (container,) = deployment["spec"]["template"]["spec"]["containers"]
+    assert container["args"] == ["serve", role, "--config", "/settings/coatcheck.toml"]
+    settings = read_settings(own / "coatcheck.toml", role=role, kind=KINDS[role])
+    assert settings.listen.endswith(f":{container['ports'][0]['containerPort']}")
+    mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
+    read = [*settings.keys, *settings.trusted, settings.store.removeprefix("sqlite:")]
+    assert all(any(str(name).startswith(path) for path in mounted) for name in read)
+
+
+def test_the_unit_is_one_that_systemd_takes() -> None:
+    """It parses, and leaves the service little that it could do to the machine."""
+    unit = ROOT / "deploy" / "systemd" / "coatcheck@.service"
+    told = subprocess.run(  # noqa: S603 - our own file
+        [_program("systemd-analyze"), "security", "--offline=true", "--threshold=25", unit],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "Unknown" not in told.stderr

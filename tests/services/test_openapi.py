@@ -53,7 +53,7 @@ EXPECTED = {
         "GET /.well-known/ohttp-gateway",
         "POST /.well-known/ohttp-gateway",
     },
-    "relay": {"GET /gateways/{authority}", "POST /gateways/{authority}"},
+    "relay": {f"{method} /gateways/{{authority}}" for method in ("GET", "POST", "OPTIONS")},
     "witness": {"POST /add-checkpoint", "GET /{log}/checkpoint", "GET /key"},
 }
 COMMON = {"GET /healthz", "GET /metrics", "GET /openapi.json"}

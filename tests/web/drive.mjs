@@ -13,6 +13,12 @@ const parties = ({ server, shufflers, board }) => ({
   server: [server.verifying], shufflers: shufflers.map((one) => [one.verifying]), board: [board.verifying],
 });
 
+const plain = (digits) => c.text(c.unhex(digits));
+const asked = ({ method, scheme, authority, path, headers, content }) => ({
+  method: plain(method), scheme: plain(scheme), authority: plain(authority), path: plain(path), headers, content: c.unhex(content),
+});
+let GATEWAY = "";
+
 // What a client does with each kind of vector; `round` is the round that all records belong to.
 const kinds = {
   terms({ input }, { terms }) {
@@ -84,6 +90,24 @@ const kinds = {
     const { size, root } = c.messages.readCheckpoint(c.unhex(input), round);
     return { size, root: c.hex(root) };
   },
+  "binary-http": ({ input, of, fields }) => {
+    if (of === "request") return { ...fields, written: c.hex(c.binaryHttp.encodeRequest(asked(fields))) === input };
+    const found = c.binaryHttp.decodeResponse(c.unhex(input));
+    return { ...found, content: c.hex(found.content) };
+  },
+  "gateway-keys": ({ input }) => {
+    const { number, key, aead } = c.oblivious.readKeys(c.unhex(input));
+    return { number, key: c.hex(key), aead };
+  },
+  async oblivious({ input, fields: { text, answer } }) {
+    // The one-time key is made from the cipher's number 32 times, as the vectors' is.
+    const { key } = c.oblivious.readKeys(c.unhex(GATEWAY));
+    const aead = c.unhex(input)[6];
+    const sealed = await c.oblivious.sealRequest(c.unhex(text), { number: 7, key, aead }, seed(aead).buffer);
+    if (c.hex(sealed.raw) !== input) throw new Error("sealed to other bytes");
+    if (c.text(await sealed.open(c.unhex(answer))) !== "answer") throw new Error("opened to other bytes");
+    return { text, answer };
+  },
   root: ({ input }) => ({ root: c.hex(c.rootOf(input.map(c.unhex))) }),
   inclusion({ input: { leaf, place, size, root, path } }) {
     c.checkInclusion(c.unhex(leaf), { place, size, root: c.unhex(root), path: path.map(c.unhex) });
@@ -99,6 +123,7 @@ const kinds = {
 
 const verbs = {
   async vectors({ cases, signed, upload }) {
+    GATEWAY = cases.find((one) => one.kind === "gateway-keys").input;
     const round = c.settle(signed, parties(JSON.parse(signed.document)));
     const found = [];
     for (const one of cases) {
@@ -169,6 +194,35 @@ const verbs = {
     const { size, root } = c.follow(c.unhex(bulletin), round, told, kept);
     return { size, root: c.hex(root) };
   },
+  async joinByRelay({ value, relay, url, group, trusted, limit }) {
+    const names = [];
+    const peers = tapped(relay, url, trusted, names);
+    const raw = await peers.get(url);
+    peers.level(raw.length);
+    const { signed, board } = JSON.parse(c.text(raw));
+    const now = Math.floor(Date.now() / 1000);
+    const invitation = c.examine(signed, { group, trusted, limit, now });
+    const { ticket } = await c.join(invitation, value);
+    const receipt = await peers.send(`${url}/uploads`, ticket.upload);
+    return { ticket: c.writeTicket(c.keepReceipt(ticket, receipt, invitation.round)), signed, board, names };
+  },
+  async collectByRelay({ ticket, relay, url, board, signed, trusted, body }) {
+    const names = [];
+    const peers = tapped(relay, url, trusted, names);
+    const round = c.settle(signed, trusted);
+    const at = `${board}/rounds/${c.hex(round.digest)}`;
+    const bulletin = await peers.whole(`${at}/bulletin`);
+    const kept = c.readTicket(ticket);
+    const answer = await c.collect(kept, bulletin, round);
+    const { posting, ticket: written } = await c.write(kept, c.utf8(body), answer.partners[0].contact, round);
+    await peers.send(`${at}/letters`, posting);
+    return { partners: answer.partners.map((one) => c.hex(one.contact)), ticket: c.writeTicket(written), bulletin: c.hex(bulletin), names };
+  },
+  async getByRelay({ relay, url, board, trusted }) {
+    const names = [];
+    await tapped(relay, url, trusted, names).get(`${board}/checkpoint`);
+    return names;
+  },
   ledger: ({ limit, tickets, costs }) => {
     let ledger = c.beginLedger(limit);
     return tickets.map((ticket, at) => attempt(() => {
@@ -179,6 +233,15 @@ const verbs = {
     () => c.checkInclusion(c.unhex(leaf), { place, size, root: c.unhex(root), path: path.map(c.unhex) }),
   )),
 };
+
+/** Ask through a relay, and write down whom this client connects to. */
+function tapped(relay, first, trusted, names) {
+  const ask = (where, options) => {
+    names.push(new URL(where).origin);
+    return fetch(where, options);
+  };
+  return new c.Relay(relay, { first, trusted, ask });
+}
 
 function attempt(check) {
   try {

@@ -1,6 +1,7 @@
 // coatcheck in the browser. Built by `npm run build` in web-client/; do not edit the bundle.
 
 export { amplify, deltaAbove } from "./accountant.js";
+export * as binaryHttp from "./binary-http.js";
 export { base64, hex, text, unbase64, unhex, utf8 } from "./bytes.js";
 export { addressOfTicket, collect, examine, follow, join, keepReceipt, keepRegistered, read, write } from "./client.js";
 export { Entropy } from "./entropy.js";
@@ -11,7 +12,9 @@ export { beginLedger, readLedger, spend, spent } from "./ledger.js";
 export { checkConsistency, checkInclusion, rootOf } from "./merkle.js";
 export * as messages from "./messages.js";
 export { headsFor } from "./mixing.js";
+export * as oblivious from "./oblivious.js";
 export { randomizerOf } from "./randomizers.js";
+export { Relay } from "./relay.js";
 export { suiteNamed } from "./suites.js";
 export { readTerms, settle } from "./terms.js";
 export { readTicket, writeTicket } from "./ticket.js";

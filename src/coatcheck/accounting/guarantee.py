@@ -9,6 +9,7 @@ from typing import Final
 
 from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin
 from coatcheck.accounting.limits import check_count
+from coatcheck.accounting.notebook import html_table
 from coatcheck.errors import Misuse
 
 METHODS: Final = ("closed-form", "clones-2021", "generic", "mechanism")
@@ -43,7 +44,7 @@ class Certificate:
     delta_high: float
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Guarantee:
     """What is promised to each person of a crowd; prints as a sentence.
 
@@ -125,7 +126,7 @@ class Guarantee:
         return (
             "Answers such as partners or neighbours are chosen by the reports: against an "
             "adversary who reads who those people are, only the local "
-            f"ε = {_up(self.local_epsilon)} is proven for certain."
+            f"ε = {rounded_up(self.local_epsilon)} is proven for certain."
         )
 
     @property
@@ -140,14 +141,32 @@ class Guarantee:
         low, high = self.certificate.low, self.certificate.high
         return f"; in interval arithmetic the bound lies between {low:.9g} and {high:.9g}"
 
+    def __repr__(self) -> str:
+        return (
+            f"Guarantee(ε = {rounded_up(self.epsilon)}, δ = {rounded_up(self.delta)}, one of "
+            f"{self.anonymous:,}, local ε = {rounded_up(self.local_epsilon)})"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            ("ε", rounded_up(self.epsilon)),
+            ("δ", rounded_up(self.delta)),
+            ("people", f"{self.crowd:,}"),
+            ("honest and anonymous", f"{self.anonymous:,}"),
+            ("local ε", rounded_up(self.local_epsilon)),
+        ]
+        return html_table("the promise to each person", (), rows, note=str(self))
+
     def __str__(self) -> str:
         hidden = "all" if self.anonymous == self.crowd else f"{self.anonymous:,}"
         least = "" if self.least is None else f"; no proof can go below ε = {self.least:.4g}"
         promise = (
             f"{self.adjacency.capitalize()} changes the chance of anything others see by a factor "
-            f"of at most e^ε with ε = {_up(self.epsilon)}, up to δ = {_up(self.delta)}: "
+            f"of at most e^ε with ε = {rounded_up(self.epsilon)}, "
+            f"up to δ = {rounded_up(self.delta)}: "
             f"one of {self.crowd:,} people, {hidden} of them honest and anonymous, "
-            f"each with local ε = {_up(self.local_epsilon)} ({self._proof}{least}{self._checked})."
+            f"each with local ε = {rounded_up(self.local_epsilon)} "
+            f"({self._proof}{least}{self._checked})."
         )
         sentences = [
             promise,
@@ -188,7 +207,7 @@ def exposed_by_lists(*, corrupted: int, longest: int) -> int:
     return (anonymous(crowd=corrupted + 1) - 1) * (anonymous(crowd=longest + 1) - 1)
 
 
-def _up(value: float) -> str:
+def rounded_up(value: float) -> str:
     """Round up to four digits: what is printed must not look more private than it is."""
     text = f"{value:.4g}"
     return text if float(text) >= value else f"{value * (1 + 5e-4):.4g}"

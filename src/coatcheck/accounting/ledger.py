@@ -18,10 +18,11 @@ from typing import Literal, Self
 
 import msgspec
 
-from coatcheck.accounting.amplification import Guarantee
 from coatcheck.accounting.budget import Budget, Hidden
+from coatcheck.accounting.guarantee import Guarantee, rounded_up
 from coatcheck.accounting.laws import AnyLdp, Fieldwise, Law, OwnCoin, TwoLevel
 from coatcheck.accounting.limits import check_count, check_delta
+from coatcheck.accounting.notebook import html_table
 from coatcheck.accounting.pairs import pair
 from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.files import replace_file
@@ -133,6 +134,21 @@ class Ledger:
         with _alone(path):
             _write(path, book, new=True)
         return cls(path, book)
+
+    def __repr__(self) -> str:
+        epsilon, delta = self.limit
+        spent = f"{rounded_up(self.spent)} of ε = {epsilon:g} at δ = {delta:g}"
+        return f"Ledger({spent}, {len(self.rounds)} rounds)"
+
+    def _repr_html_(self) -> str:
+        epsilon, delta = self.limit
+        rows = [
+            ("limit", f"ε = {epsilon:g}, δ = {delta:g}"),
+            ("spent", f"ε = {rounded_up(self.spent)}"),
+            ("one more round may cost", f"ε = {self.left:.3g}"),
+            ("rounds", ", ".join(self.rounds[-10:]) or "none yet"),
+        ]
+        return html_table("what your rounds cost together", (), rows)
 
     @property
     def limit(self) -> tuple[float, float]:

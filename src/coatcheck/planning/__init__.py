@@ -20,10 +20,11 @@ from functools import cached_property
 from typing import Any, Final
 
 from coatcheck.accounting.amplification import Guarantee
+from coatcheck.accounting.notebook import html_table
 from coatcheck.domains import Domain
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse
-from coatcheck.planning.search import Design, Promise, Sampling, designs
+from coatcheck.planning.search import Design, Promise, Sampling, designs, priors_by_group
 from coatcheck.planning.seasons import Season, season_of
 from coatcheck.planning.tuning import designs_for
 from coatcheck.planning.words import GOALS, Aim, described, told_assumption, told_error
@@ -66,7 +67,7 @@ class Group:
             )
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Recommendation(GroupPlan):
     """The plan of a group with its reasons: every mechanism at its best, the recommended first.
 
@@ -83,6 +84,9 @@ class Recommendation(GroupPlan):
     goal: Aim
     designs: tuple[Design, ...]
     prior: Prior | None = None
+
+    def __repr__(self) -> str:
+        return f"Recommendation({self.name}: {described(self.best)})"
 
     @property
     def best(self) -> Design:
@@ -178,7 +182,7 @@ class Recommendation(GroupPlan):
         return tuple(found)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Plan:
     """A plan for all groups of a round; prints as a paragraph, turns into terms."""
 
@@ -198,6 +202,18 @@ class Plan:
             if group.name == name:
                 return group
         raise Misuse(f"the plan has no group {name!r}: {', '.join(g.name for g in self.groups)}")
+
+    def __repr__(self) -> str:
+        people = ", ".join(f"{group.minimum:,} {group.name}" for group in self.groups)
+        return f"Plan(ε = {self.epsilon:g}, δ = {self.delta:g}, {people})"
+
+    def _repr_html_(self) -> str:
+        head = ("group", "at least", "mechanism", "error")
+        rows = [
+            (g.name, f"{g.minimum:,}", described(g.best), told_error(g.best, g.goal))
+            for g in self.groups
+        ]
+        return html_table(self.headline.rstrip(":"), head, rows, note=str(self))
 
     def __str__(self) -> str:
         lines = [self.headline]
@@ -223,7 +239,7 @@ def plan(
     task: Task | None = None,
     method: str = "mechanism",
     prior: Prior | Mapping[str, Prior] | Sequence[Any] | None = None,
-    entropy: Entropy | None = None,
+    entropy: Entropy | int = 0,
     rounds: int = 1,
     rate: float = 1.0,
     sampling: Sampling = "coins",
@@ -244,7 +260,7 @@ def plan(
         prior: what is publicly known of where people are: one for all groups, or one for each by
             its name. For the goal task it may also be values of each group that are no secret.
             People are thought to be spread evenly over each domain by default.
-        entropy: for the goal task, the randomness of those rounds; a fixed seed by default.
+        entropy: for the goal task, the randomness of those rounds: a source, or a seed.
         rounds: how many rounds the promise is for, each with the same people and mechanism.
         rate: the chance with which each person reports in a round.
         sampling: coins, which each person tosses and the batch includes their silence; or secret,
@@ -279,7 +295,7 @@ def plan(
         )
         for group, told in zip(asked, exposed, strict=True)
     ]
-    known = _priors(names, prior, goal)
+    known = priors_by_group(names, prior, goal)
     if goal != "task":
         found = [
             designs(promise, domain=domain, goal=goal, prior=own)
@@ -289,7 +305,7 @@ def plan(
         raise Misuse("the goal task needs the task that is to be served")
     else:
         people: Any = known if isinstance(prior, Prior | Mapping) else prior
-        source = entropy or seeded(0)
+        source = seeded(entropy) if isinstance(entropy, int) else entropy
         found = designs_for(task, promises, domains=domains, prior=people, entropy=source)
     made = [
         _planned(name, group, promise, goal, ranked, prior=own)
@@ -300,19 +316,6 @@ def plan(
     return Plan(
         epsilon=epsilon, delta=delta, goal=goal, groups=tuple(made), task=task, rounds=rounds
     )
-
-
-def _priors(names: Sequence[str], prior: Any, goal: Aim) -> list[Prior | None]:
-    """Give the prior of each group."""
-    if isinstance(prior, Prior) or prior is None:
-        return [prior] * len(names)
-    if isinstance(prior, Mapping):
-        if not set(prior) <= set(names) or not all(isinstance(p, Prior) for p in prior.values()):
-            raise Misuse(f"priors are given by the names of groups: {', '.join(names)}")
-        return [prior.get(name) for name in names]
-    if goal != "task":
-        raise Misuse("a prior is a Prior, such as Prior.from_points(places), or one per group")
-    return [None] * len(names)
 
 
 def _planned(

@@ -7,7 +7,7 @@ what was found is then calibrated for all of them.
 """
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
@@ -264,3 +264,16 @@ def _curves(points: Iterable[tuple[float, Promise]], domain: Domain, goal: Goal)
             if math.isfinite(design.error):
                 lines.setdefault(design.randomizer.name, []).append((x, design.error))
     return lines
+
+
+def priors_by_group(names: Sequence[str], prior: Any, goal: str) -> list[Prior | None]:
+    """Give the prior of each group."""
+    if isinstance(prior, Prior) or prior is None:
+        return [prior] * len(names)
+    if isinstance(prior, Mapping):
+        if not set(prior) <= set(names) or not all(isinstance(p, Prior) for p in prior.values()):
+            raise Misuse(f"priors are given by the names of groups: {', '.join(names)}")
+        return [prior.get(name) for name in names]
+    if goal != "task":
+        raise Misuse("a prior is a Prior, such as Prior.from_points(places), or one per group")
+    return [None] * len(names)

@@ -5,26 +5,30 @@ out; messages of indeterminate length are refused. Padding is zeros at the end. 
 """
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 from coatcheck.errors import Malformed, Misuse
 
 _REQUEST: Final = 0
 _RESPONSE: Final = 1
-_TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_CONTROL: Final = (
+    re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"),
+    re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*"),
+    re.compile(rb"[!-~]*"),
+    re.compile(rb"/[!-~]*|\*?"),
+)
+"""What method, scheme, authority and path look like."""
 _NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9a-z-]+")
 _VALUE: Final = re.compile(rb"(?:[!-~\x80-\xff](?:[\t -~\x80-\xff]*[!-~\x80-\xff])?)?")
-_SCHEME: Final = re.compile(rb"[A-Za-z][A-Za-z0-9+.-]*")
-_AUTHORITY: Final = re.compile(rb"[!-~]*")
-_PATH: Final = re.compile(rb"/[!-~]*|\*?")
 _SHORT: Final = "this Binary HTTP message is cut off"
+_SAME: Final = 1024
+"""The most bytes of a part that is remembered: nearly all messages of a round begin alike."""
 
 Fields = tuple[tuple[bytes, bytes], ...]
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """A request; `path` has the query, too."""
 
     method: bytes
@@ -46,16 +50,13 @@ class Request:
         """Read a request strictly."""
         reader = _Reader(raw)
         reader.expect(_REQUEST)
-        method, scheme, authority, path = (reader.sized() for _ in range(4))
-        if not _TOKEN.fullmatch(method) or not _SCHEME.fullmatch(scheme):
-            raise Malformed("this request's method or scheme is none of HTTP's")
-        if not _AUTHORITY.fullmatch(authority) or not _PATH.fullmatch(path):
-            raise Malformed("this request's authority or path is none of HTTP's")
-        return cls(method, scheme, authority, path, *reader.rest())
+        control = reader.sized(), reader.sized(), reader.sized(), reader.sized()
+        if not all(map(re.Pattern.fullmatch, _CONTROL, control)):
+            raise Malformed("this request's method, scheme, authority or path is none of HTTP's")
+        return cls(*control, *reader.rest())
 
 
-@dataclass(frozen=True)
-class Response:
+class Response(NamedTuple):
     """A final response."""
 
     status: int
@@ -100,30 +101,36 @@ class _Reader:
         self._at += 1
         if first < 64:
             return first
-        rest = self._take((1 << (first >> 6)) - 1)
+        rest = self._raw[self._at : self._at + (1 << (first >> 6)) - 1]
+        self._at += len(rest)
+        if len(rest) < (1 << (first >> 6)) - 1:
+            raise Malformed(_SHORT)
         return (first & 0x3F) << 8 * len(rest) | int.from_bytes(rest, "big")
 
     def sized(self) -> bytes:
-        """Read bytes after their length."""
-        return self._take(self.varint())
+        """Read bytes after their length, which is nearly always a single byte."""
+        raw, at = self._raw, self._at
+        if at < len(raw) and raw[at] < 64:
+            size, at = raw[at], at + 1
+        else:
+            size, at = self.varint(), self._at
+        end = at + size
+        if end > len(raw):
+            raise Malformed(_SHORT)
+        self._at = end
+        return raw[at:end]
 
     def fields(self) -> Fields:
         """Read a section of fields."""
-        inside = _Reader(self.sized())
-        found = []
-        while not inside.ended:
-            name, value = inside.sized(), inside.sized()
-            if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-                raise Malformed("a field of this message is none of HTTP's, or not in lower case")
-            found.append((name, value))
-        return tuple(found)
+        section = self.sized()
+        return _same_fields(section) if len(section) <= _SAME else _fields(section)
 
     def rest(self) -> tuple[Fields, bytes, Fields]:
         """Read headers, content and trailers; a message may end before each that is empty."""
         headers = () if self.ended else self.fields()
         content = b"" if self.ended else self.sized()
         trailers = () if self.ended else self.fields()
-        if self._raw.count(0, self._at) != len(self._raw) - self._at:
+        if self._raw[self._at :] != bytes(len(self._raw) - self._at):
             raise Malformed("this message is followed by something else than zeros")
         return headers, content, trailers
 
@@ -132,18 +139,27 @@ class _Reader:
         """Whether everything is read."""
         return self._at == len(self._raw)
 
-    def _take(self, size: int) -> bytes:
-        start, end = self._at, self._at + size
-        if end > len(self._raw):
-            raise Malformed(_SHORT)
-        self._at = end
-        return self._raw[start:end]
+
+def _fields(section: bytes) -> Fields:
+    inside = _Reader(section)
+    found = []
+    while not inside.ended:
+        name, value = inside.sized(), inside.sized()
+        if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
+            raise Malformed("a field of this message is none of HTTP's, or not in lower case")
+        found.append((name, value))
+    return tuple(found)
+
+
+_same_fields: Final = lru_cache(maxsize=256)(_fields)
 
 
 def _varint(number: int) -> bytes:
     if number < 64:
         return bytes((number,))
-    power = next((power for power in range(4) if number < 1 << (8 << power) - 2), None)
+    if number < 1 << 14:
+        return (number | 1 << 14).to_bytes(2, "big")
+    power = next((power for power in range(2, 4) if number < 1 << (8 << power) - 2), None)
     if power is None:
         raise Misuse(f"{number} is too large for a Binary HTTP message")
     return (number | power << (8 << power) - 2).to_bytes(1 << power, "big")
@@ -154,9 +170,10 @@ def _sized(raw: bytes) -> bytes:
 
 
 def _rest(headers: Fields, content: bytes, trailers: Fields) -> bytes:
-    return _section(headers) + _sized(content) + _section(trailers)
+    return _section(headers) + _sized(content) + (_section(trailers) if trailers else b"\0")
 
 
+@lru_cache(maxsize=256)
 def _section(fields: Fields) -> bytes:
     return _sized(b"".join(_sized(name) + _sized(value) for name, value in fields))
 

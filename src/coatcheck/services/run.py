@@ -79,6 +79,7 @@ def serve(
         ws="none",
         lifespan="on",
         access_log=False,
+        proxy_headers=False,  # who asks is never looked at
         log_config=None,
         log_level="warning",
         server_header=False,

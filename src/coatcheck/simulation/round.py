@@ -14,7 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coatcheck import tasks
-from coatcheck.accounting.amplification import Guarantee
+from coatcheck.accounting.guarantee import Guarantee, rounded_up
+from coatcheck.accounting.notebook import html_table
+from coatcheck.domains.frames import read_people
 from coatcheck.entropy import Entropy, seeded
 from coatcheck.errors import Misuse
 from coatcheck.protocol import client
@@ -91,6 +93,7 @@ class Outcome:
         tickets: for each group one ticket per person, in the order of the values.
         answers: for each group what each ticket opened.
         guarantees: what each group was promised.
+        names: for each group what its people are called: the table's index, or row numbers.
     """
 
     round: SettledTerms
@@ -104,6 +107,7 @@ class Outcome:
     batch: bytes
     uploads: tuple[bytes, ...]
     task: tasks.Task
+    names: tuple[tuple[Any, ...], ...]
 
     def __repr__(self) -> str:
         people = ", ".join(
@@ -137,6 +141,26 @@ class Outcome:
             for answer in self.answers[group]
         ]
 
+    def table(self, group: int) -> list[dict[str, Any]]:
+        """Return one row per person: name, partners by name, numbers; a data frame takes it."""
+        return [
+            {
+                "name": name,
+                "partners": [self.names[g][row] for g, row in partners],
+                "values": list(answer.values),
+            }
+            for name, partners, answer in zip(
+                self.names[group], self.partners(group), self.answers[group], strict=True
+            )
+        ]
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (group.name, f"{len(tickets):,}", rounded_up(told.epsilon), f"{told.delta:.3g}")
+            for group, tickets, told in zip(self.groups, self.tickets, self.guarantees, strict=True)
+        ]
+        return html_table(self.task.name, ("group", "people", "ε", "δ"), rows)
+
 
 def simulate(
     plan: Iterable[GroupPlan],
@@ -155,7 +179,8 @@ def simulate(
 
     Args:
         plan: what is decided for each group: a plan of `coatcheck.plan`, or groups by hand.
-        values: for each group, by its name or in the order of the plan, one row per person.
+        values: for each group, by its name or in the order of the plan, one row per person: an
+            array, a list, or a table of pandas, polars or GeoPandas.
         task: what to compute; the task of the plan by default.
         notes: for each group one note per person, if the task reads notes.
         clamp: whether values outside the domain are moved to its edge.
@@ -171,7 +196,11 @@ def simulate(
     work: tasks.Task | None = task or getattr(plan, "task", None)
     if work is None:
         raise Misuse("say what to compute: give a task here, or to the plan")
-    people = _by_group(groups, values)
+    tables = [
+        read_people(given, group.randomizer.domain)
+        for group, given in zip(groups, _by_group(groups, values), strict=True)
+    ]
+    people = [table.rows for table in tables]
     written = notes or [[b""] * len(rows) for rows in people]
     if [len(texts) for texts in written] != [len(rows) for rows in people]:
         raise Misuse("notes are given for each group, one per person")
@@ -223,6 +252,7 @@ def simulate(
         batch=batch,
         uploads=uploads,
         task=work,
+        names=tuple(table.names for table in tables),
     )
 
 

@@ -78,7 +78,10 @@ async def respond_problem(send: Send, problem: Problem) -> None:
 
 def header(scope: Scope, name: bytes) -> bytes:
     """Give a header's value, or nothing."""
-    return next((value for key, value in scope["headers"] if key == name), b"")
+    for key, value in scope["headers"]:
+        if key == name:
+            return value  # type: ignore[no-any-return] # ASGI has bytes
+    return b""
 
 
 def _raw(problem: Problem) -> bytes:

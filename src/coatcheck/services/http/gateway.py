@@ -27,7 +27,7 @@ from coatcheck.protocol.oblivious import (
     write_keys,
 )
 from coatcheck.services.clock import Clock
-from coatcheck.services.http.connections import Message, Scope, Wire, header, read_body
+from coatcheck.services.http.connections import Message, Scope, Wire, header, read_body, respond
 from coatcheck.services.http.problems import MEDIA, Problem
 from coatcheck.services.http.routes import Header, Reply, Route
 from coatcheck.services.keyring import Keyring
@@ -37,6 +37,9 @@ SIGNATURES: Final = "coatcheck-signatures"
 PADDING: Final = "coatcheck-padding"
 """The least bytes of an encapsulated answer, which a request may name."""
 _PADDING: Final = PADDING.encode()
+_REQUEST_MEDIA: Final = REQUEST_MEDIA.encode()
+_RESPONSE_MEDIA: Final = RESPONSE_MEDIA.encode()
+_RUNGS: Final = {b"%d" % rung: rung for rung in SIZES}
 _LABEL: Final = b"coatcheck/v1/gateway\0"
 _RANGE: Final = re.compile(rb"bytes=([0-9]{1,12})-([0-9]{1,12})")
 SENDS: Final = (
@@ -141,15 +144,16 @@ async def gateway_keys(service: Gated) -> Reply:
     return Reply(shown.keys, shown.headers)
 
 
-async def gateway_request(service: Gated, wire: Wire) -> Reply:
+async def gateway_request(service: Gated, wire: Wire) -> None:
     """Open a request that came through a relay, and answer it sealed; its status is inside."""
-    scope, receive, _ = wire
-    if header(scope, b"content-type") != REQUEST_MEDIA.encode():
+    scope, receive, send = wire
+    if header(scope, b"content-type") != _REQUEST_MEDIA:
         raise Problem("malformed", f"a gateway takes {REQUEST_MEDIA}")
     opened = service.gateway.open(await read_body(scope, receive, limit=SIZES[-1]))
     # From here on every answer is sealed, whatever it says: the relay learns nothing from it.
     answer, least = await _answered(service, opened.text)
-    return Reply(opened.answer(_padded(answer, least, opened.overhead)))
+    sealed = opened.answer(_padded(answer, least, opened.overhead))
+    await respond(send, 200, sealed, media=_RESPONSE_MEDIA)
 
 
 def _padded(answer: Response, least: int, overhead: int) -> bytes:
@@ -171,29 +175,29 @@ async def _answered(service: Gated, text: bytes) -> tuple[Response, int]:
     try:
         request = Request.decode(text)
         asked = dict(request.headers)
-        least = next((rung for rung in SIZES if asked.get(_PADDING) == b"%d" % rung), 0)
-        answer = await _asked(service, _scope(service, request), request.content)
+        least = _RUNGS.get(asked.get(_PADDING, b""), 0)
+        answer = await _asked(service, _scope(service, request, asked), request.content)
     except (Malformed, UnicodeDecodeError) as error:
         return _told(Problem("malformed", f"this is no request: {error}")), least
     except Problem as problem:
         return _told(problem), least
-    return _part(answer, asked.get(b"range", b"")), least
+    return _part(answer, asked[b"range"]) if b"range" in asked else answer, least
 
 
-def _scope(service: Gated, request: Request) -> Scope:
+def _scope(service: Gated, request: Request, asked: Mapping[bytes, bytes]) -> Scope:
     """Write a request as ASGI has it, if its route is for people."""
     where, _, query = request.path.partition(b"?")
     method, path = request.method.decode("ascii"), unquote(where.decode("ascii"))
     if not service.route(method, path)[0].relayed:
         raise Problem("not-found", "this address is not served through a gateway")
-    if any(name == b"expect" for name, _ in request.headers):
+    if b"expect" in asked:
         raise Problem("malformed", "a gateway's requests come whole: leave out Expect")
     return {
         "type": "http",
         "method": method,
         "path": path,
         "query_string": query,
-        "headers": list(request.headers),
+        "headers": request.headers,
     }
 
 
@@ -209,8 +213,8 @@ async def _asked(service: Gated, scope: Scope, body: bytes) -> Response:
 
     await service(scope, receive, send)
     start, *rest = sent
-    headers = tuple(line for line in start["headers"] if line[0] != b"content-length")
-    content = b"".join(message.get("body", b"") for message in rest)
+    headers = tuple([line for line in start["headers"] if line[0] != b"content-length"])
+    content = b"".join([message.get("body", b"") for message in rest])
     return Response(start["status"], headers, content)
 
 
@@ -239,6 +243,7 @@ GATEWAY: Final = (
         *("POST", GATEWAY_PATH, gateway_request),
         takes=REQUEST_MEDIA,
         media=RESPONSE_MEDIA,
+        gives=Reply,
     ),
 )
 """What a role with a gateway serves besides."""

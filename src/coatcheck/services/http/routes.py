@@ -123,7 +123,9 @@ class Route:
     def read(self, path: dict[str, str], query: bytes = b"") -> dict[str, Any]:
         """Read the parameters; those of the query that nobody asked for are left out."""
         try:
-            given = dict(parse_qsl(query.decode("ascii"), max_num_fields=16)) | path
+            given = path
+            if query:
+                given = dict(parse_qsl(query.decode("ascii"), max_num_fields=16)) | path
             found = msgspec.convert(given, type=self.parameters, strict=False)
         except (ValueError, msgspec.ValidationError) as error:
             raise Problem("unprocessable", f"the address is wrong: {error}"[:300]) from None

@@ -8,7 +8,7 @@ that no gateway can give each person a key of their own. SPEC section 17.
 import time
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
 
@@ -22,8 +22,15 @@ from coatcheck.protocol.oblivious import (
 )
 from coatcheck.services.http.app import App, openapi
 from coatcheck.services.http.client import Answered
-from coatcheck.services.http.connections import Wire, header, read_body
-from coatcheck.services.http.gateway import SENDS, SignedKeys
+from coatcheck.services.http.connections import (
+    Receive,
+    Scope,
+    Send,
+    Wire,
+    header,
+    read_body,
+)
+from coatcheck.services.http.gateway import SENDS, SIGNATURES, UNTIL, SignedKeys
 from coatcheck.services.http.origins import Origin, apart, origin_of
 from coatcheck.services.http.problems import MEDIA, OHTTP_KEY, Problem
 from coatcheck.services.http.routes import Reply, Route
@@ -33,6 +40,16 @@ from coatcheck.services.settings import RelaySettings
 
 Authority = Annotated[str, Meta(pattern=r"\A[0-9a-z.:\[\]-]{1,255}\Z")]
 _AWAY: Final = "this gateway does not answer now: try later, and never without a relay"
+_ANY_PAGE: Final = [
+    (b"access-control-allow-origin", b"*"),
+    (b"access-control-expose-headers", f"{UNTIL}, {SIGNATURES}".encode()),
+]
+"""Pages of any site may ask a relay: it knows nobody, so there is nothing to take from it."""
+_ASKED: Final = {
+    "access-control-allow-methods": "GET, POST",
+    "access-control-allow-headers": "content-type",
+    "access-control-max-age": "86400",
+}
 _AGAIN: Final = 1.0
 """Seconds within which a gateway's keys are not fetched twice, whatever it says of them."""
 
@@ -89,7 +106,22 @@ class RelayService(App[RelaySettings]):
         """Close the connections."""
         await self._pipes.close()
 
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request; browsers are told that any page may read the answer."""
+
+        async def sent(message: Any) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message["headers"], *_ANY_PAGE]
+            await send(message)
+
+        await super().__call__(scope, receive, sent if scope["type"] == "http" else send)
+
     # -- for people
+
+    async def preflight(self, authority: Authority) -> Reply:
+        """Tell a browser that a page of any site may ask."""
+        self._gateway(authority)
+        return Reply(b"", _ASKED)
 
     async def keys(self, authority: Authority) -> Reply:
         """Give a gateway's keys: the same to everybody for a while."""
@@ -166,6 +198,7 @@ class RelayService(App[RelaySettings]):
             sends=SENDS,
             problems=(404, 503),
         ),
+        Route("OPTIONS", "/gateways/{authority}", preflight, problems=(404,)),
     )
     common = (
         Route("GET", "/healthz", healthz),

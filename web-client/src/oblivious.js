@@ -1,0 +1,91 @@
+// Oblivious HTTP (RFC 9458): requests sealed to a gateway, and the one answer to each. SPEC section 17.
+//
+// HPKE and its exporter are hpke-js; ours are the few bytes around them, and the sizes.
+
+import { Chacha20Poly1305 } from "@hpke/chacha20poly1305";
+import { Aes128Gcm, CipherSuite, HkdfSha256 } from "@hpke/core";
+import { DhkemX25519HkdfSha256 } from "@hpke/dhkem-x25519";
+import { hmac } from "@noble/hashes/hmac.js";
+import { big, byte, concat, equal, utf8 } from "./bytes.js";
+import { Misuse, Refused } from "./errors.js";
+import { sealingKey, sha256 } from "./keys.js";
+import { CLASSICAL } from "./suites.js";
+
+const KEM = byte(0, 0x20);
+const KDF = byte(0, 1);
+// Which ciphers are spoken, the preferred first.
+const AEADS = [
+  { id: 1, size: 16, made: () => new Aes128Gcm() },
+  { id: 3, size: 32, made: () => new Chacha20Poly1305() },
+];
+const NONCE = 12;
+const CUT = "these gateway keys are cut off, or not as long as they say";
+
+export const OVERHEAD = 55;
+export const SIZES = [0, 1, 2, 3, 4].map((step) => 4096 * 4 ** step);
+
+/** The bytes to which a message is padded, so that sealed it has a size of the ladder. */
+export function messageSize(size, overhead) {
+  const rung = SIZES.find((one) => size + overhead <= one);
+  if (!rung) throw new Misuse(`a message of ${size} bytes is too long for a relay: ask for a part of it`);
+  return rung - overhead;
+}
+
+/** Read a gateway's keys and choose the first that is spoken here; any error discards all. */
+export function readKeys(raw) {
+  const found = [];
+  let at = 0;
+  while (at < raw.length) {
+    const end = at + 2 + Number(big(raw.slice(at, at + 2)));
+    if (end > raw.length) throw new Refused(CUT);
+    found.push(...readConfig(raw.slice(at + 2, end)));
+    at = end;
+  }
+  if (!found.length) throw new Refused("these gateway keys are none that this version speaks: update it");
+  return found[0];
+}
+
+function readConfig(raw) {
+  if (raw.length < 3) throw new Refused(CUT);
+  if (!equal(raw.slice(1, 3), KEM)) return []; // of a kind that is not known here, and so of a length that is not
+  const ciphers = raw.slice(37);
+  const length = Number(big(raw.slice(35, 37)));
+  if (raw.length < 37 || length !== ciphers.length || length < 4 || length % 4) throw new Refused(CUT);
+  const listed = (id) => {
+    const pair = concat(KDF, byte(0, id));
+    for (let at = 0; at < length; at += 4) if (equal(ciphers.slice(at, at + 4), pair)) return true;
+    return false;
+  };
+  const key = sealingKey(CLASSICAL, raw.slice(3, 35));
+  return AEADS.filter(({ id }) => listed(id)).slice(0, 1).map(({ id }) => ({ number: raw[0], key, aead: id }));
+}
+
+/**
+ * Seal a request: its bytes, and `open` for its one answer. `ekm` fixes the one-time key, for tests
+ * with given bytes.
+ */
+export async function sealRequest(text, { number, key, aead }, ekm) {
+  const { size, made } = AEADS.find(({ id }) => id === aead);
+  const suite = new CipherSuite({ kem: new DhkemX25519HkdfSha256(), kdf: new HkdfSha256(), aead: made() });
+  const header = concat(byte(number), KEM, KDF, byte(0, aead));
+  const recipientPublicKey = await suite.kem.deserializePublicKey(key.slice().buffer);
+  const info = concat(utf8("message/bhttp request\0"), header);
+  const sender = await suite.createSenderContext({ recipientPublicKey, info, ekm });
+  const enc = new Uint8Array(sender.enc);
+  const sealed = new Uint8Array(await sender.seal(text));
+  const secret = new Uint8Array(await sender.export(utf8("message/bhttp response"), size));
+  return {
+    raw: concat(header, enc, sealed),
+    async open(answer) {
+      const drawn = hmac(sha256, concat(enc, answer.slice(0, size)), secret);
+      const opening = hmac(sha256, drawn, utf8("key\x01")).slice(0, size);
+      const nonce = hmac(sha256, drawn, utf8("nonce\x01")).slice(0, NONCE);
+      try {
+        const context = made().createEncryptionContext(opening);
+        return new Uint8Array(await context.open(nonce, answer.slice(size), new Uint8Array()));
+      } catch {
+        throw new Refused("the gateway's answer does not open: it is to another request");
+      }
+    },
+  };
+}

@@ -1,0 +1,161 @@
+// Everything through a relay: requests sealed to the roles' gateways, and never one sent directly.
+//
+// The page gives `ask`, which is the browser's own function for requests; this file names nobody but
+// the relay to it. The relay hands out the gateways' keys; the roles' signatures on them count. SPEC
+// section 17.
+
+import { concat, text, unhex, unsigned, utf8 } from "./bytes.js";
+import { decodeResponse, encodeRequest } from "./binary-http.js";
+import { Misuse, Refused } from "./errors.js";
+import { checkSignature } from "./keys.js";
+import { messageSize, OVERHEAD, readKeys, sealRequest, SIZES } from "./oblivious.js";
+
+const AROUND = 256; // bytes that what surrounds a content may take
+const LEVELS = 3; // how many sizes messages are leveled to; longer ones have their own
+const PIECE = SIZES[3] - AROUND;
+const MOST = 1 << 30;
+const REQUEST_MEDIA = "message/ohttp-req";
+const KEYS_MEDIA = "application/ohttp-keys";
+const OHTTP_KEY = "http-problem-types#ohttp-key";
+
+/**
+ * Asks roles through a relay, and connects to nobody else, whatever fails. `first` is the round's
+ * address at its first shuffler; every other role is a board. `trusted` is as in `examine`.
+ */
+export class Relay {
+  #url;
+  #shuffler;
+  #trusted;
+  #ask;
+  #known = new Map();
+  #least = SIZES[0];
+
+  constructor(url, { first, trusted, ask }) {
+    this.#url = new URL(url).origin;
+    if (url.replace(/\/$/, "") !== this.#url) throw new Misuse(`${url} is no relay: give https://HOST[:PORT] without a path`);
+    this.#shuffler = new URL(first).origin;
+    this.#trusted = trusted;
+    this.#ask = ask;
+  }
+
+  /** Give every message from now on the size that one of so many bytes needs. */
+  level(size) {
+    this.#least = SIZES.slice(0, LEVELS).find((rung) => size + AROUND <= rung) ?? SIZES[LEVELS - 1];
+  }
+
+  /** Fetch a document. */
+  async get(url) {
+    return taken(await this.#exchange("GET", url)).content;
+  }
+
+  /** Fetch a long document, in pieces of one size. */
+  async whole(url) {
+    const pieces = [];
+    for (let size = 0; ;) {
+      const range = `bytes=${size}-${size + PIECE - 1}`;
+      const { status, headers, content } = taken(await this.#exchange("GET", url, { headers: [["range", range]] }));
+      pieces.push(content);
+      size += content.length;
+      const total = Number(new Map(headers).get("content-range")?.split("/")[1] ?? 0);
+      if (status !== 206 || size >= total) return concat(...pieces);
+      if (total > MOST || !content.length) throw new Refused("the board's answer does not end: it is not read");
+    }
+  }
+
+  /** Send bytes and return the answer. */
+  async send(url, content, headers = []) {
+    const lines = [["content-type", "application/octet-stream"], ...headers];
+    return taken(await this.#exchange("POST", url, { headers: lines, content })).content;
+  }
+
+  /** Ask once; if the gateway has other keys by now, once more with those. */
+  async #exchange(method, url, { headers = [], content } = {}) {
+    const { origin, protocol, host, pathname, search } = new URL(url);
+    const lines = [...headers, ["coatcheck-padding", `${this.#least}`]];
+    const asked = { method, scheme: protocol.slice(0, -1), authority: host, path: pathname + search, headers: lines, content };
+    const size = messageSize(Math.max(encodeRequest(asked).length, this.#least - OVERHEAD), OVERHEAD);
+    const request = encodeRequest(asked, size);
+    for (let turn = 0; turn < 2; turn += 1) {
+      const sealed = await sealRequest(request, await this.#config(origin, host));
+      const answer = await this.#at(host, { method: "POST", headers: { "content-type": REQUEST_MEDIA }, body: sealed.raw });
+      const raw = new Uint8Array(await answer.arrayBuffer());
+      if (answer.ok) return decodeResponse(await sealed.open(raw));
+      // The gateway opened nothing, so that asking again is no repetition.
+      if (answer.status !== 400 || !new TextDecoder().decode(raw).includes(OHTTP_KEY)) break;
+      this.#known.delete(origin);
+    }
+    throw new Refused(`the relay does not reach ${host} now: try later; nothing is sent around the relay`);
+  }
+
+  async #config(origin, host) {
+    const now = Date.now() / 1000;
+    if (!(this.#known.get(origin)?.until > now)) {
+      checkApart(new URL(this.#url).hostname, new URL(origin).hostname);
+      const answer = await this.#at(host, { headers: { accept: KEYS_MEDIA } });
+      if (!answer.ok) throw new Refused(`the relay has no keys of ${host}: try later; nothing is sent around the relay`);
+      const raw = new Uint8Array(await answer.arrayBuffer());
+      const until = Number(answer.headers.get("coatcheck-until"));
+      const signatures = (answer.headers.get("coatcheck-signatures") ?? "").split(", ");
+      if (!Number.isSafeInteger(until)) throw new Refused(`the relay does not say when the keys for ${host} end`);
+      this.#checkSigned(raw, until, signatures, origin);
+      if (!(until > now)) throw new Refused(`the relay's keys for ${host} are of yesterday: try later`);
+      this.#known.set(origin, { until, config: readKeys(raw) });
+    }
+    return this.#known.get(origin).config;
+  }
+
+  #checkSigned(raw, until, signatures, origin) {
+    const { shufflers = [], board = [], anywhere = [] } = this.#trusted;
+    const keys = [...(origin === this.#shuffler ? shufflers.flat() : board), ...anywhere];
+    const message = concat(utf8("coatcheck/v1/gateway\0"), unsigned(until, 8), raw);
+    const holds = (key, signature) => {
+      try {
+        checkSignature(unhex(key), unhex(signature), message);
+        return true;
+      } catch {
+        return false;
+      }
+    };
+    if (!keys.some((key) => signatures.some((signature) => holds(key, signature)))) {
+      throw new Refused(`the relay's keys for ${origin} are signed by nobody you trust in that role: nothing was sent`);
+    }
+  }
+
+  async #at(host, { method = "GET", headers, body }) {
+    const plain = { cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer" };
+    try {
+      return await this.#ask(`${this.#url}/gateways/${host}`, { method, headers, body, ...plain });
+    } catch {
+      throw new Refused(`the relay ${this.#url} does not answer: try later; nothing is sent around it`);
+    }
+  }
+}
+
+/** Give what a role answered, or refuse with its own sentence. */
+function taken(answer) {
+  if (answer.status >= 200 && answer.status < 300) return answer;
+  let detail = `the role answers with ${answer.status}`;
+  try {
+    detail = JSON.parse(text(answer.content)).detail ?? detail;
+  } catch {
+    // not a problem document: the status has to do
+  }
+  throw Object.assign(new Refused(detail), { status: answer.status });
+}
+
+/** Refuse a relay in the domain of the role it is to hide people from; this machine is for practice. */
+function checkApart(one, two) {
+  const loopback = (host) => host === "localhost" || host === "[::1]" || /^127\./.test(host);
+  const number = (host) => /^[0-9.]+$/.test(host) || host.startsWith("[");
+  if (loopback(one) || loopback(two)) return;
+  if (one === two || (!number(one) && !number(two) && domain(one) === domain(two))) {
+    throw new Misuse(`the relay ${one} and the role ${two} belong to one operator, who would see both who asks and what is asked: use a relay of somebody else`);
+  }
+}
+
+function domain(host) {
+  const labels = host.replace(/\.$/, "").split(".");
+  // Two short labels at the end, as in a.co.uk, are a registry's and nobody's own.
+  const registry = labels.length > 2 && labels.at(-1).length === 2 && labels.at(-2).length <= 3;
+  return labels.slice(registry ? -3 : -2).join(".");
+}
