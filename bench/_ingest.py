@@ -55,6 +55,7 @@ def serve(kind: str, config: Path, port: int) -> None:
         settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
         store = Nowhere() if kind in {"none", "unsigned", "route"} else None
         service = ShufflerService(settings, store)
+        service.url = f"http://127.0.0.1:{port}"
         app, careful = service, protocol(deadline=15, connections=2000)
         if kind in {"unsigned", "route"}:
             _without_signatures(service)

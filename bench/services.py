@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx2
+from msgspec.structs import replace
 
 from bench import Figure, show
 from bench._crowd import round_of
@@ -25,6 +26,7 @@ from bench._ingest import Burst, burst
 from coatcheck.domains import Box
 from coatcheck.protocol.agreement import countersign, read_signed, settle, write_signed
 from coatcheck.protocol.keyfiles import read_keys
+from coatcheck.protocol.terms import Anybody
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.server.jobs import draft
 from coatcheck.services.settings import ServerSettings, read_settings
@@ -137,7 +139,7 @@ def _servers(
             command = [sys.executable, "-m", "bench._ingest", kind, str(place / "shuffler-1.toml")]
             process = subprocess.Popen([*command, str(port)])  # noqa: S603 - our own command
             processes.append(process)
-            signed, round_, digest = terms_of(local)
+            signed, round_, digest = terms_of(local, url=f"http://127.0.0.1:{port}")
             if kind != "bare":
                 _open(port, digest, signed)
             head = bytes((1, 1, 0, 0)) + bytes.fromhex(digest)
@@ -152,7 +154,7 @@ def _servers(
             process.wait()
 
 
-def terms_of(local: Cluster) -> tuple[bytes, Any, str]:
+def terms_of(local: Cluster, *, url: str = "http://127.0.0.1:1") -> tuple[bytes, Any, str]:
     """Sign terms without a server's process: only the shuffler is measured."""
     config = local.folder / "server.toml"
     settings = read_settings(config, role="server", kind=ServerSettings)
@@ -160,7 +162,14 @@ def terms_of(local: Cluster) -> tuple[bytes, Any, str]:
     shuffler = read_keys(local.folder / "shuffler-1.key")
     board = read_keys(local.folder / "board.key").public
     times = (now, now + 86_400, now + 90_000)
-    raw = draft(settings, plan("bench", minimum=1000), times, [shuffler.public], board)
+    raw = draft(
+        settings,
+        plan("bench", minimum=1000),
+        times,
+        url="http://127.0.0.1:2",
+        shufflers=[replace(shuffler.public, url=url).shuffler(Anybody())],
+        board=replace(board, url="http://127.0.0.1:3").notary,
+    )
     signed = countersign(read_signed(raw), keys=shuffler.pairs, pledged={})
     round_ = settle(signed)
     return write_signed(signed), round_, round_.digest.hex()

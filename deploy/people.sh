@@ -2,7 +2,7 @@
 # A small crowd takes part in the round ROUND: PEOPLE riders and as many drivers. Each is a separate
 # client with its own ledger and ticket, at a made-up place, and asks through RELAY. For practice only.
 set -eu
-: "${ROUND:?say which round: docker compose run -e ROUND=http://shuffler:8001/rounds/... people}"
+: "${ROUND:?say which round: docker compose run -e ROUND=http://127.0.0.1:8001/rounds/... people}"
 keys=${KEYS:-/keys/public}
 cd "${HOMES:-/tmp}"
 

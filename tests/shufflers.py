@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from coatcheck.protocol.agreement import countersign, read_signed, settle, write_signed
 from coatcheck.protocol.client import Invitation, examine
 from coatcheck.protocol.keyfiles import SecretKeys, read_keys
+from coatcheck.protocol.terms import Anybody
 from coatcheck.services.clock import Clock
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.connections import Message
@@ -55,9 +56,16 @@ class LoneShuffler:
                 other.pairs.opening,
             )
         board = read_keys(folder / "board.key").public
+        self.service.url = "http://127.0.0.1:1"
         now = int(self.start)
-        times = (now, now + 100, now + 1000)
-        raw = drafted(server, draft(name, minimum=minimum), times, [public], board)
+        raw = drafted(
+            server,
+            draft(name, minimum=minimum),
+            (now, now + 100, now + 1000),
+            url="http://127.0.0.1:2",
+            shufflers=[replace(public, url=self.service.url).shuffler(Anybody())],
+            board=replace(board, url="http://127.0.0.1:3").notary,
+        )
         return write_signed(countersign(read_signed(raw), keys=pairs, pledged={}))
 
     def _invite(self, group: str, local: Cluster) -> Invitation:

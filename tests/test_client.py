@@ -72,6 +72,16 @@ def resigned(change: Callable[[dict[str, Any]], object]) -> SignedTerms:
     return countersign(signed, keys=SMALL.roles.shufflers[0], pledged={})
 
 
+def test_an_open_round_says_that_outsiders_must_not_flood_it() -> None:
+    """Terms that say `open` have one assumption more, which the promise and its caveat name."""
+    open_ = resigned(lambda plain: plain["shufflers"][0].update(admission={"kind": "open"}))
+    for signed, anybody in ((SMALL.signed, False), (open_, True)):
+        promise = look(signed).guarantee
+        assert promise.open is anybody
+        assert any("floods" in one for one in promise.assumptions) is anybody
+        assert ("an outsider who floods it" in promise.caveat) is anybody
+
+
 def test_good_terms_are_an_invitation() -> None:
     """The guarantee is the client's own and within the limit."""
     invitation = look()

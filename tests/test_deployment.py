@@ -57,29 +57,28 @@ def test_a_role_runs_the_command_with_its_own_settings(
     settings = read_settings(SETTINGS, role=role, kind=KINDS[role])
     assert services[role]["command"] == ["serve", role, "--config", "/deploy/coatcheck.toml"]
     port = settings.listen.rpartition(":")[2]
-    assert services[role]["ports"] == [f"127.0.0.1:{port}:{port}"]
-    assert urlsplit(settings.url).port == int(port)
+    assert services[role]["network_mode"] == "service:postgres"
+    assert f"127.0.0.1:{port}:{port}" in services["postgres"]["ports"]
+    assert settings.url == f"http://127.0.0.1:{port}"
     assert settings.store.startswith("postgresql://")
-    assert urlsplit(settings.store).hostname in services
+    assert urlsplit(settings.store).hostname == "127.0.0.1"
 
 
 def test_the_roles_find_each_other(services: dict[str, dict[str, Any]]) -> None:
-    """Every address that a role is told is a service of the file, on the port it listens on."""
+    """Every address that a role is told is the one that another role has."""
     tables = tomllib.loads(SETTINGS.read_text(encoding="utf-8"))
-    told = [tables["shuffler"]["next"], tables["shuffler"]["board"], tables["server"]["board"]]
-    told += [*tables["server"]["shufflers"], *tables["relay"]["gateways"]]
-    told += [services["people"]["environment"]["RELAY"]]
-    for address in told:
-        parts = urlsplit(address)
-        assert parts.hostname in services
-        assert tables[str(parts.hostname)]["listen"].endswith(f":{parts.port}")
+    own = {role: table["url"] for role, table in tables.items()}
+    assert tables["server"]["shufflers"] == [own["shuffler"]]
+    assert tables["server"]["board"] == own["board"]
+    assert tables["relay"]["gateways"] == [own["shuffler"], own["board"]]
+    assert services["people"]["environment"]["RELAY"] == own["relay"]
 
 
 def test_the_relay_has_no_keys_and_no_database(services: dict[str, dict[str, Any]]) -> None:
     """It runs the command with its settings, and nothing of a role is mounted."""
     settings = read_settings(SETTINGS, role="relay", kind=RelaySettings)
     assert services["relay"]["command"] == ["serve", "relay", "--config", "/deploy/coatcheck.toml"]
-    assert services["relay"]["ports"] == [f"127.0.0.1:{urlsplit(settings.url).port}:8004"]
+    assert settings.url == "http://127.0.0.1:8004"
     assert services["relay"]["volumes"] == ["./deploy:/deploy:ro"]
 
 

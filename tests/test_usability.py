@@ -98,7 +98,7 @@ JOIN = (
 TICKET = ("--terms", "bad.json", "--ticket", "none")
 PROTOCOL = [
     (("keygen", "server", "--out", "note.txt"), "exists already: remove it or choose another name"),
-    (("keygen", "a/b", "--out", "new.key"), "this name does not work"),
+    (("keygen", "a/b", "--out", "new.key"), "this name or address does not work"),
     (PROPOSE, "note.txt"),
     (("terms", "sign", "bad.json", *KEYS, "--pledges", "p"), "the signed terms do not decode"),
     (("terms", "check", "none.json"), "cannot read none.json: No such file or directory"),

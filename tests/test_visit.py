@@ -21,7 +21,7 @@ from rounds import OPENS, SmallRound
 
 SMALL = SmallRound()
 LIMIT = Limit(epsilon=10.0, delta=1e-3)
-URL = "http://shuffler.example/rounds/1"
+URL = SMALL.round.address
 
 
 class First(HttpClient):
@@ -42,12 +42,7 @@ class First(HttpClient):
         """Give the offer."""
         del most
         assert url == URL
-        offer = {
-            "signed": self.small.signed,
-            "board": "http://board.example/",
-            "status": {"phase": self.phase},
-        }
-        return msgspec.json.encode(offer)
+        return msgspec.json.encode({"signed": self.small.signed, "status": {"phase": self.phase}})
 
     async def send(
         self,
@@ -158,8 +153,25 @@ def test_the_terms_that_came_first_count(tmp_path: Path) -> None:
         join(path, peers)
 
 
+def test_terms_of_a_round_elsewhere_are_refused(tmp_path: Path, ledger: Ledger) -> None:
+    """A stranger cannot show good terms at an address of their own: nothing is spent or sent."""
+
+    class Stranger(First):
+        async def get(self, url: str, *, most: int = 0) -> bytes:
+            return await super().get(url.replace("stranger", "shuffler-1"), most=most)
+
+    path, peers = tmp_path / "ticket", Stranger()
+    url = URL.replace("shuffler-1", "stranger")
+    mine = Visit(url, path=path, trusted=SMALL.roles.trusted, peers=peers)
+    with pytest.raises(Refused, match=f"the terms are of the round at {URL}, not at {url}"):
+        asyncio.run(mine.join((0.5, 0.5), group="riders", limit=LIMIT, ledger=ledger, patience=0))
+    with pytest.raises(Refused, match="the right one"):
+        _ = mine.round
+    assert (ledger.rounds, peers.sent) == ((), [])
+
+
 def test_nothing_is_prepared_before_the_offer_is_known(tmp_path: Path) -> None:
-    """Without the offer nobody knows whether the round takes reports, nor where the board is."""
+    """Without the offer nobody knows whether the round takes reports."""
     with pytest.raises(Misuse, match="fetch the offer first"):
         visit(tmp_path / "ticket", First()).prepare(SMALL.invitations[0], (0.5, 0.5), ledger=None)
     assert not list(tmp_path.iterdir())

@@ -66,7 +66,7 @@ def test_a_visit_tells_the_ledger(tmp_path: Path) -> None:
 
     async def whole() -> None:
         path, trusted = tmp_path / "ticket", SMALL.roles.trusted
-        url, offer = "http://shuffler.example/rounds/1", Offer(SMALL.signed, "http://board", {})
+        url, offer = SMALL.round.address, Offer(SMALL.signed, {})
         async with Visit(url, path=path, trusted=trusted, offer=offer) as visit:
             await visit.collect(ledger=book, retrieval=refused)
 

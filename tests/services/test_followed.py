@@ -22,7 +22,7 @@ from coatcheck.services.person.offer import Offer
 from coatcheck.services.person.visit import Visit
 from rounds import SmallRound
 
-BOARD = "http://board.example"
+SHUFFLER = "https://shuffler-1.example"
 
 
 class Wire(HttpClient):
@@ -89,7 +89,7 @@ class Scene:
         self.wire = Wire(self.board, self.small)
         self.path = folder / "ticket"
         write_bytes(self.path, write_ticket(self.tickets[0]), secret=True)
-        self.view = BoardView(BOARD, round_=self.small.round, path=self.path, peers=self.wire)
+        self.view = BoardView(self.small.round, path=self.path, peers=self.wire)
 
     def fresh(self, *letters: bytes) -> Board:
         """Start a board of the same key with the bulletin and these letters."""
@@ -108,10 +108,11 @@ class Scene:
 
     def visit(self) -> Visit:
         """Go on with the ticket, as a program that starts anew does."""
-        offer = Offer(self.small.signed, BOARD, {"phase": "released"})
+        offer = Offer(self.small.signed, {"phase": "released"})
         write_bytes(Path(f"{self.path}.offer"), document(offer), secret=True, replace=True)
         trusted = self.small.roles.trusted
-        return Visit("http://shuffler.example", path=self.path, trusted=trusted, peers=self.wire)
+        url = self.small.round.address
+        return Visit(url, path=self.path, trusted=trusted, peers=self.wire)
 
 
 @pytest.fixture
@@ -149,7 +150,7 @@ def test_a_board_without_a_proof_is_refused(scene: Scene) -> None:
     """No proof is no excuse: the log may have forked."""
     asyncio.run(scene.view.follow())
     scene.board.post(scene.letter(), scene.small.round)
-    scene.wire.documents[f"{BOARD}/proofs/consistency?old=1&new=2"] = b"{}"
+    scene.wire.documents[f"{scene.view.url}/proofs/consistency?old=1&new=2"] = b"{}"
     with pytest.raises(TwoFaces, match="no proof"):
         asyncio.run(scene.view.follow())
 
@@ -170,40 +171,40 @@ def test_an_answer_without_a_place_is_told(scene: Scene) -> None:
         asyncio.run(scene.view.check_letter(scene.letter(), b"{}"))
 
 
-def test_the_first_address_of_the_board_stays(scene: Scene) -> None:
-    """Nobody signs for the board's address, so a shuffler cannot change it later on."""
+def test_the_terms_say_where_the_board_is(scene: Scene) -> None:
+    """A shuffler cannot send people to a board of its own, whatever it answers."""
     offer = {
         "signed": msgspec.to_builtins(scene.small.signed),
         "board": "http://elsewhere.example",
         "status": {"phase": "released"},
     }
-    scene.wire.documents["http://shuffler.example"] = json.dumps(offer).encode()
+    scene.wire.documents[scene.small.round.address] = json.dumps(offer).encode()
     visit = scene.visit()
 
     async def whole() -> None:
-        assert (await visit.offer()).board == BOARD
         assert (await visit.offer()).status == {"phase": "released"}
         await visit.read()
 
     asyncio.run(whole())
-    assert not any("elsewhere" in url for url in scene.wire.asked)
+    asked = {url.partition("/rounds")[0].partition("/checkpoint")[0] for url in scene.wire.asked}
+    assert asked == {SHUFFLER, "https://board.example"}
 
 
 def test_other_terms_are_refused(scene: Scene) -> None:
     """A shuffler that shows other terms under the address of a ticket shows two faces."""
     signed = {**msgspec.to_builtins(scene.small.signed), "document": "{}"}
-    offer = {"signed": signed, "board": BOARD, "status": {}}
-    scene.wire.documents["http://shuffler.example"] = json.dumps(offer).encode()
+    offer = {"signed": signed, "status": {}}
+    scene.wire.documents[scene.small.round.address] = json.dumps(offer).encode()
     with pytest.raises(TwoFaces, match="other terms"):
         asyncio.run(scene.visit().offer())
 
 
 def test_an_offer_without_a_ticket_is_of_no_round(tmp_path: Path, scene: Scene) -> None:
-    """What a crash left before there was a ticket binds nobody to its board."""
+    """What a crash left before there was a ticket binds nobody to its terms."""
     path = tmp_path / "fresh"
     write_bytes(Path(f"{path}.offer"), b"rubbish", secret=True)
-    offer = {"signed": msgspec.to_builtins(scene.small.signed), "board": BOARD, "status": {}}
-    scene.wire.documents["http://shuffler.example"] = json.dumps(offer).encode()
-    trusted = scene.small.roles.trusted
-    visit = Visit("http://shuffler.example", path=path, trusted=trusted, peers=scene.wire)
-    assert asyncio.run(visit.offer()).board == BOARD
+    offer = {"signed": msgspec.to_builtins(scene.small.signed), "status": {}}
+    url, trusted = scene.small.round.address, scene.small.roles.trusted
+    scene.wire.documents[url] = json.dumps(offer).encode()
+    visit = Visit(url, path=path, trusted=trusted, peers=scene.wire)
+    assert asyncio.run(visit.offer()).signed == scene.small.signed

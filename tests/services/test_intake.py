@@ -19,7 +19,7 @@ from coatcheck.services.http.client import HttpClient, NotTaken
 from coatcheck.services.person.offer import Offer
 from coatcheck.services.person.visit import Visit
 from coatcheck.services.shuffler import service as of_shuffler
-from coatcheck.services.shuffler.intake import _tokens as enrolled
+from coatcheck.services.shuffler.admission import TokenAdmission, admission_of
 from coatcheck.services.shuffler.jobs import release
 from coatcheck.stores.shuffler import Verdict
 from rounds import OPENS, SmallRound, released
@@ -152,7 +152,7 @@ class _Telling(HttpClient):
 def test_who_was_certainly_not_taken_is_told(first: Exception, tmp_path: Path) -> None:
     """A report that cannot have arrived is no maybe: its owner learns that the round is over."""
     made = SmallRound()
-    offer = Offer(made.signed, "http://board.example", {})
+    offer = Offer(made.signed, {})
     peers = _Telling(first, Refused("closed"))
     visit = Visit("http://x", path=tmp_path / "t", trusted=Trust(), peers=peers, offer=offer)
     visit.prepare(made.invitations[0], (0.5, 0.5), ledger=None)
@@ -213,7 +213,7 @@ def test_a_round_that_is_over_asks_neither_store_nor_token(end: str, tmp_path: P
                 await lone.service.refresh()
             assert lone.live.stored.phase.value == end
             lone.service.store.put = unused  # type: ignore[method-assign]
-            lone.service.intake._tokens = frozenset({bytes(32)})
+            lone.service.admission = TokenAdmission(frozenset({bytes(32)}))
             for raw in (ticket(lone), b"rubbish"):
                 status, body = await lone.ask(raw)
                 assert (status, b"no more uploads" in body) == (409, True)
@@ -281,9 +281,8 @@ def test_an_enrolment_token_is_listed_and_serves_once(tmp_path: Path) -> None:
         async with lone_shuffler(tmp_path) as lone:
             listed = [hashlib.sha256(token).digest() for token in (b"one", b"two")]
             (tmp_path / "tokens").write_text("\n".join(one.hex() for one in listed))
-            settings = replace(lone.service.settings, enrolment="tokens")
-            assert enrolled(lone.service.settings) == frozenset()
-            lone.service.intake._tokens = enrolled(settings)
+            settings = replace(lone.service.settings, admission="tokens", tokens="tokens")
+            lone.service.admission = admission_of(settings)
             first, second = ticket(lone), ticket(lone)
             assert await lone.post(first) == 403
             assert await lone.post(first, token=b"three") == 403

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from coatcheck.services.cluster import make_keys
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.leadership import Leadership
+from coatcheck.services.shuffler.admission import TokenAdmission
 from coatcheck.services.shuffler.service import ShufflerService
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
 from service_rounds import PATIENCE
@@ -174,3 +176,31 @@ def test_renewal_outlives_whatever_goes_wrong(caplog: pytest.LogCaptureFixture) 
         asyncio.run(whole())
     assert "5f3a9c" not in caplog.text
     assert "KeyError at test_isolation.py:" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("own", "match"),
+    [
+        ({"url": "http://127.0.0.1:9"}, "people would be sent to somebody else"),
+        ({"admission": TokenAdmission(frozenset())}, "whom 'shuffler-1' admits"),
+    ],
+)
+def test_terms_with_another_address_or_admission_are_not_signed(
+    own: dict[str, Any], match: str, tmp_path: Path
+) -> None:
+    """A shuffler vouches for its whole entry: where it is, and whom it lets in."""
+
+    async def whole() -> None:
+        async with lone_shuffler(tmp_path) as lone:
+            fine = read_signed(lone.terms(tmp_path, 3, name="fine"))
+            await lone.service.sign(fine)
+            strange = read_signed(lone.terms(tmp_path, 3, name="strange"))
+            for name, value in own.items():
+                setattr(lone.service, name, value)
+            digest = settle(strange).digest.hex()
+            with pytest.raises(Refused, match=match):
+                await lone.service.sign(strange)
+            with pytest.raises(Refused, match=match):
+                await lone.service.open_round(digest, strange)
+
+    asyncio.run(whole())

@@ -18,6 +18,7 @@ EXPECTED = {
         "POST /rounds",
         "GET /rounds/{digest}",
         "PUT /rounds/{digest}",
+        "GET /admission",
         "POST /rounds/{digest}/uploads",
         "POST /rounds/{digest}/batch",
         "POST /rounds/{digest}/closing",

@@ -56,7 +56,7 @@ def test_a_round_over_tls(tmp_path: Path) -> None:
         headers = {"authorization": f"Bearer {local.token}"}
         status = http.post(f"{server}/rounds", json=body, headers=headers, timeout=60).json()
         assert status["opened"]
-        url = f"{status['first_shuffler']}/rounds/{status['digest']}"
+        url = status["url"]
 
         ca = str(tmp_path / "tls.pem")
         crowd = Crowd(local, url)

@@ -156,14 +156,14 @@ def test_a_round_below_its_crowd_is_abandoned(tmp_path: Path) -> None:
             assert ticket.upload[100:160] not in kept
 
 
-def test_enrolment_tokens_serve_once(tmp_path: Path) -> None:
-    """With enrolment each upload needs a listed token, and a token serves one upload a round."""
+def test_one_use_tokens_serve_once(tmp_path: Path) -> None:
+    """Each upload needs a listed token, and a token serves one upload per round."""
     import hashlib  # noqa: PLC0415 - of this test only
 
     hashes = [hashlib.sha256(token).hexdigest() for token in (b"one", b"two")]
     (tmp_path / "tokens").write_text("\n".join(hashes))
-    enrolment = {"shuffler": {"enrolment": "tokens"}}
-    with Cluster(tmp_path, extra=QUICK, role_extra=enrolment) as cluster:
+    admission = {"shuffler": {"admission": "tokens", "tokens": "tokens"}}
+    with Cluster(tmp_path, extra=QUICK, role_extra=admission) as cluster:
         url = cluster.open_round(draft("tokens"), closes=3000, expires=36000)
 
         async def made() -> list[Visit]:

@@ -111,8 +111,7 @@ class Scene:
     def view(self, service: BoardService, demanded: int, *, name: str = "mine") -> BoardView:
         """Look at a board as a person does."""
         return BoardView(
-            "http://board",
-            round_=SMALL.round,
+            SMALL.round,
             path=self.folder / name,
             peers=Direct(service),
             trusted=self.trusted(demanded),
@@ -128,7 +127,9 @@ class Direct(HttpClient):
     async def get(self, url: str, *, most: int = 0) -> bytes:
         """Ask the board."""
         del most
-        return taken(url, await ask(self.service, "GET", url.removeprefix("http://board")))
+        return taken(
+            url, await ask(self.service, "GET", url.removeprefix(SMALL.round.terms.board.url))
+        )
 
 
 def run(folder: Path, work: Any, *, witnesses: int = 2) -> None:

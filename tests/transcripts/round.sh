@@ -11,11 +11,12 @@ fails() {
 }
 
 # -- everybody who runs the round makes keys and publishes the public ones
-coatcheck keygen server --out server.key >server.pub
-coatcheck keygen shuffler --out shuffler.key >shuffler.pub
-coatcheck keygen board --out board.key >board.pub
+coatcheck keygen server --url https://server.example --out server.key >server.pub
+coatcheck keygen shuffler --url https://shuffler.example --out shuffler.key >shuffler.pub
+coatcheck keygen board --url https://board.example --out board.key >board.pub
 test "$(stat -c %a server.key)" = 600
 fails 2 coatcheck keygen server --out server.key
+fails 2 coatcheck keygen server --url http://server.example --out other.key
 
 # -- the server proposes, the shuffler signs, once
 cat >draft.json <<'JSON'
@@ -30,9 +31,19 @@ JSON
 propose="coatcheck terms propose draft.json --key server.key --shuffler shuffler.pub --board board.pub"
 $propose --opens -1h --closes -1m --expires +1h --out proposed.json
 fails 1 coatcheck terms check proposed.json
+# terms that send people elsewhere, or to nobody knows where, are not signed
+sed 's/"https:..shuffler.example"/"https:\/\/shuffler.other"/' shuffler.pub >elsewhere.pub
+coatcheck terms propose draft.json --key server.key --shuffler elsewhere.pub --board board.pub --out elsewhere.json
+fails 1 coatcheck terms sign elsewhere.json --key shuffler.key --pledges elsewhere.pledges --out signed.json
+grep -q 'sent to somebody else' err.txt
+test ! -e signed.json
+grep -v '"url"' board.pub | sed 's/\("sealing": ".*"\),/\1/' >nowhere.pub
+fails 2 coatcheck terms propose draft.json --key server.key --shuffler shuffler.pub --board nowhere.pub --out nowhere.json
+grep -q 'keygen --url' err.txt
 coatcheck terms sign proposed.json --key shuffler.key --pledges pledges --out terms.json
 coatcheck terms check terms.json --trust server=server.pub --trust shuffler=shuffler.pub --trust board=board.pub --json >check.json
 grep -q '"task": "least-cost-matching"' check.json
+grep -q '"board": "https://board.example"' check.json
 
 # -- another version under the same name is not signed: the crowd cannot be split
 $propose --opens -2h --closes -1m --expires +1h --out other.json

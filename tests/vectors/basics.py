@@ -7,18 +7,50 @@ from coatcheck.protocol.agreement import SignedTerms, countersign, propose
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.merkle import Tree
 from coatcheck.protocol.suites import CLASSICAL, HYBRID
-from coatcheck.protocol.terms import GroupTerms, Notary, Party, Promise, Terms, Work
+from coatcheck.protocol.terms import (
+    GroupTerms,
+    Notary,
+    Party,
+    Promise,
+    ShufflerParty,
+    Terms,
+    Tokens,
+    Work,
+)
 from vectors import kinds
 from vectors.kinds import ALICE, BOARD, SERVER, SHUFFLER, Case, pairs
 from vectors.writing import case
+
+BAD_ADDRESSES = (
+    "http://board.example",
+    "https://board.example/",
+    "https://board.example/path",
+    "https://Board.example",
+    "https://board.example:443",
+    "https://board.example:0443",
+    "https://board.example:65536",
+    "https://person@board.example",
+    "https://board.example?a=b",
+    "https://board.example#a",
+    "https://",
+    "https://-board.example",
+    "http://localhost:80",
+    "http://127.0.0.2:8000",
+    "ftp://localhost",
+    f"https://{'a' * 249}",
+)
+"""Texts that are no address of a role."""
 
 
 def terms() -> list[Case]:
     """Sign a round of two groups."""
 
-    def party(name: str, number: int) -> Party:
-        keys = pairs(number)
-        return Party(name, keys.signing.public_raw.hex(), keys.opening.public_raw.hex())
+    def known(name: str, number: int) -> dict[str, str]:
+        key = pairs(number).signing.public_raw.hex()
+        return {"name": name, "verifying": key, "url": f"https://{name}.example"}
+
+    def opener(name: str, number: int) -> dict[str, str]:
+        return {**known(name, number), "sealing": pairs(number).opening.public_raw.hex()}
 
     # The randomizer's parameters are opaque to everything that these vectors test.
     groups = tuple(
@@ -38,9 +70,9 @@ def terms() -> list[Case]:
         round="vectors",
         groups=groups,
         task=Work("least-cost-matching"),
-        server=party("server", SERVER),
-        shufflers=(party("shuffler", SHUFFLER),),
-        board=Notary("board", pairs(BOARD).signing.public_raw.hex()),
+        server=Party(**opener("server", SERVER)),
+        shufflers=(ShufflerParty(**opener("shuffler", SHUFFLER), admission=Tokens()),),
+        board=Notary(**known("board", BOARD)),
         opens=1_000,
         closes=2_000,
         expires=3_000,
@@ -64,6 +96,13 @@ def terms() -> list[Case]:
     swapped = document.replace('"minimum": 2', '"minimum": 1')
     twice = document.replace('"opens": 1000', '"opens": 1000,\n "opens": 1000')
     unknown = document.replace('"opens": 1000', '"opens": 1000,\n "surprise": 0')
+    malformed = {
+        f"the address {url}": document.replace("https://board.example", url)
+        for url in BAD_ADDRESSES
+    }
+    malformed["two roles at one address"] = document.replace("board.example", "server.example")
+    malformed["an unknown admission"] = document.replace('"tokens"', '"guests"')
+    malformed["an admission with more"] = document.replace('"tokens"', '"tokens", "list": 1')
     return [
         case("signed by all", "terms", plain(signed), fields=fields),
         case("another number", "terms", plain(signed, document=swapped), bad),
@@ -73,6 +112,10 @@ def terms() -> list[Case]:
         case("a field twice", "terms", plain(signed, document=twice), "malformed"),
         case("an unknown field", "terms", plain(signed, document=unknown), "malformed"),
         case("no JSON", "terms", plain(signed, document="round"), "malformed"),
+        *(
+            case(name, "terms", plain(signed, document=text), "malformed")
+            for name, text in malformed.items()
+        ),
     ]
 
 

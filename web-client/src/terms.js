@@ -1,6 +1,6 @@
 // The public terms of a round, read strictly, and the sizes that follow from them. SPEC section 6.
 
-import { unhex, utf8 } from "./bytes.js";
+import { hex, unhex, utf8 } from "./bytes.js";
 import { Refused } from "./errors.js";
 import { parse } from "./json.js";
 import { checkSignature, sealingKey, sha256, verifyingKey } from "./keys.js";
@@ -28,8 +28,20 @@ const COUNT = whole(0, 2 ** 31 - 1);
 const SECOND = whole(0, 2 ** 48);
 const POSITIVE = (value) => between(0, Infinity)(value) && value <= 1e6;
 
-const NOTARY = { name: TITLE, verifying: KEY };
+const PORT = "(:(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3}))?";
+const HOST = "([a-z0-9]([a-z0-9.-]*[a-z0-9])?|\\[[0-9a-f:.]+\\])";
+const LOOPBACK = "(localhost|127\\.0\\.0\\.1|\\[::1\\])";
+const ADDRESS_PATTERN = new RegExp(`^(https://${HOST}(?!:443$)|http://${LOOPBACK}(?!:80$))${PORT}$`);
+const URL = (value) => matches(ADDRESS_PATTERN)(value) && value.length <= 256;
+
+// What each kind of admission says beside its name.
+const ADMISSIONS = { tokens: {}, open: {} };
+const ADMISSION = (value) => record(value) && Object.hasOwn(ADMISSIONS, value.kind)
+  && check(value, { kind: () => true, ...ADMISSIONS[value.kind] });
+
+const NOTARY = { name: TITLE, verifying: KEY, url: URL };
 const PARTY = { ...NOTARY, sealing: HEX };
+const SHUFFLER = { ...PARTY, admission: ADMISSION };
 const PROMISE = { epsilon: POSITIVE, delta: between(0, 1), "corrupted?": COUNT, "exposed?": COUNT };
 const GROUP = {
   name: NAME,
@@ -53,7 +65,7 @@ const TERMS = {
   groups: list(1, 16, GROUP),
   task: nested({ name: NAME, "params?": (value) => record(value) && !Object.hasOwn(value, "name") }),
   server: nested(PARTY),
-  shufflers: list(1, 8, PARTY),
+  shufflers: list(1, 8, SHUFFLER),
   board: nested(NOTARY),
   opens: SECOND,
   closes: SECOND,
@@ -93,6 +105,16 @@ export class Round {
     this.document = document;
     this.digest = sha256(document);
     this.suite = suiteNamed(this.terms.suite);
+  }
+
+  /** The address that people are told: the round at the first shuffler. */
+  get address() {
+    return `${this.terms.shufflers[0].url}/rounds/${hex(this.digest)}`;
+  }
+
+  /** Whether anybody may report, so that the promise assumes that outsiders do not flood the round. */
+  get open() {
+    return this.terms.shufflers.some((party) => party.admission.kind === "open");
   }
 
   group(name) {
@@ -147,6 +169,7 @@ function contradictions(round) {
   // One party in two places would join what the protocol keeps apart.
   const parties = [terms.server, ...terms.shufflers];
   distinct("keys", [...parties, terms.board].map((party) => party.verifying));
+  distinct("addresses", [...parties, terms.board].map((party) => party.url));
   distinct("keys", parties.map((party) => party.sealing));
   if (!(terms.opens < terms.closes && terms.closes <= terms.expires)) {
     throw new Refused("a round opens, then closes, then expires: these times are not in order");

@@ -63,6 +63,7 @@ class Guarantee:
         least: an ε that some data set reaches at this δ, if it was asked for and is known.
         certificate: an enclosure of ε and δ without rounding errors, if it was asked for.
         adjacency: what two neighboring worlds differ in.
+        open: whether anybody may hand in reports, as many as they like.
     """
 
     epsilon: float
@@ -78,6 +79,7 @@ class Guarantee:
     least: float | None = None
     certificate: Certificate | None = None
     adjacency: str = ADJACENCY
+    open: bool = False
 
     @property
     def local_epsilon(self) -> float:
@@ -109,6 +111,8 @@ class Guarantee:
             )
         if self.corrupted:
             told.append(f"at most {self.corrupted:,} of them are corrupted")
+        if self.open:
+            told.append("nobody floods the round with reports of their own, as anybody may report")
         if self.lost:
             told.append(f"at least {self.crowd - self.lost:,} of them report")
         if self.exposed:
@@ -120,14 +124,23 @@ class Guarantee:
 
     @property
     def caveat(self) -> str:
-        """What holds if the reports decide whom the answers give away; empty if nobody is."""
-        if not self.exposed:
-            return ""
-        return (
-            "Answers such as partners or neighbours are chosen by the reports: against an "
-            "adversary who reads who those people are, only the local "
-            f"ε = {rounded_up(self.local_epsilon)} is proven for certain."
-        )
+        """What holds if an assumption that nobody can check fails; empty if there is none.
+
+        Reports may decide whom the answers give away, and outsiders may flood an open round.
+        """
+        local, told = rounded_up(self.local_epsilon), []
+        if self.open:
+            told.append(
+                "Anybody may report in this round: against an outsider who floods it with reports "
+                f"of their own, only the local ε = {local} is proven for certain."
+            )
+        if self.exposed:
+            told.append(
+                "Answers such as partners or neighbours are chosen by the reports: against an "
+                "adversary who reads who those people are, only the local "
+                f"ε = {local} is proven for certain."
+            )
+        return " ".join(told)
 
     @property
     def _proof(self) -> str:

@@ -11,10 +11,17 @@ from coatcheck.cli.options import Json, Key, Trust, command, one_of
 from coatcheck.cli.output import hint, show
 from coatcheck.entropy import system
 from coatcheck.errors import Misuse
-from coatcheck.protocol.agreement import accept, countersign, propose, settle, write_signed
+from coatcheck.protocol.agreement import (
+    accept,
+    check_entry,
+    countersign,
+    propose,
+    settle,
+    write_signed,
+)
 from coatcheck.protocol.keyfiles import SecretKeys, document, read_keys, read_public
 from coatcheck.protocol.suites import SUITES, suite_named
-from coatcheck.protocol.terms import Round
+from coatcheck.protocol.terms import Anybody, Round, Tokens, read_terms
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
@@ -24,6 +31,9 @@ def keygen(
     name: str,
     *,
     out: Annotated[Path, "The key file, for you alone (mode 0600)."],
+    url: Annotated[
+        str, "Where people find you: https://HOST[:PORT]; a service's settings say it."
+    ] = "",
     suite: Annotated[str, one_of(SUITES), " | ".join(SUITES)] = "x25519",
 ) -> None:
     """Make the keys of a server, shuffler or board; print the public ones.
@@ -32,10 +42,12 @@ def keygen(
     """
     try:
         keys = msgspec.convert(
-            {"name": name, "suite": suite, "seed": system().token(32).hex()}, type=SecretKeys
+            {"name": name, "suite": suite, "seed": system().token(32).hex()}
+            | ({"url": url} if url else {}),
+            type=SecretKeys,
         )
     except msgspec.ValidationError as error:
-        raise Misuse(f"this name does not work: {error}") from None
+        raise Misuse(f"this name or address does not work: {error}") from None
     write(out, document(keys), secret=True)
     click.echo(document(keys.public).decode(), nl=False)
     hint(f"keep {out} secret; publish what was printed")
@@ -56,6 +68,7 @@ def propose_(
     opens: Annotated[str, "`now`, +10m or a Unix time."] = "now",
     closes: Annotated[str, "When a full round is released."] = "+1h",
     expires: Annotated[str, "When it ends without a crowd."] = "+2h",
+    open_: Annotated[bool, "--open", "Admit anybody, not only people with a token."] = False,
     out: Annotated[Path, "The signed terms."] = Path("-"),
 ) -> None:
     """Compute the sizes and promises of a DRAFT and sign it as the server."""
@@ -63,10 +76,11 @@ def propose_(
 
     keys = read_keys(key)
     begin = now()
+    admission = Anybody() if open_ else Tokens()
     made = read_draft(read_object(draft)).terms(
         suite=suite_named(keys.suite),
         server=keys.public.party,
-        shufflers=[read_public(path).party for path in shuffler],
+        shufflers=[read_public(path).shuffler(admission) for path in shuffler],
         board=read_public(board).notary,
         times=(_time(opens, begin), _time(closes, begin), _time(expires, begin)),
     )
@@ -85,7 +99,12 @@ def sign(
     """Sign terms as a shuffler, once per round: the pledge file remembers which version."""
     known: dict[str, str] = msgspec.json.decode(read(pledges)) if pledges.exists() else {}
     pledged = {name: bytes.fromhex(digest) for name, digest in known.items()}
-    signed = countersign(read_terms_file(file), keys=read_keys(key).pairs, pledged=pledged)
+    offered, mine = read_terms_file(file), read_keys(key)
+    signed = countersign(offered, keys=mine.pairs, pledged=pledged)
+    for entry in read_terms(offered.document.encode()).terms.shufflers:
+        if entry.verifying == mine.public.verifying:
+            check_entry(entry, url=mine.public.party.url, admission=entry.admission)
+            hint(f"you sign that you admit people by: {entry.admission.__struct_config__.tag}")
     # Stored before the signature leaves: after a crash no other version can be signed.
     write(pledges, document({n: d.hex() for n, d in pledged.items()}), secret=True, replace=True)
     write(out, write_signed(signed), replace=out == file)
@@ -117,7 +136,11 @@ def describe(round_: Round) -> dict[str, Any]:
     }
     times = {"opens": made.opens, "closes": made.closes, "expires": made.expires}
     head = {"round": made.round, "digest": round_.digest.hex(), "suite": made.suite}
-    return {**head, "task": made.task.name, **times, "groups": groups}
+    parties = (made.server, *made.shufflers, made.board)
+    where = {party.name: party.url for party in parties}
+    admission = [party.admission.__struct_config__.tag for party in made.shufflers]
+    known = {"where": where, "admission": admission}
+    return {**head, "task": made.task.name, **times, **known, "groups": groups}
 
 
 def _time(text: str, begin: int) -> int:

@@ -259,7 +259,7 @@ class Run:
     @property
     def at_board(self) -> str:
         """The round's address at the board."""
-        return f"{self.cluster.url('board')}/rounds/{self.round.digest.hex()}"
+        return f"{self.round.terms.board.url}/rounds/{self.round.digest.hex()}"
 
     async def _collect(self, who: Person) -> None:
         """Let a person fetch the whole bulletin, check it and open their own entry."""

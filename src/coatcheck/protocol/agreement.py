@@ -17,9 +17,12 @@ from coatcheck.protocol.keys import KeyPairs, SealingKey, VerifyingKey
 from coatcheck.protocol.records import read_document
 from coatcheck.protocol.terms import (
     DOCUMENT_LIMIT,
+    AdmissionTerms,
     Hex,
+    Notary,
     Party,
     Round,
+    ShufflerParty,
     Terms,
     read_terms,
     write_terms,
@@ -80,6 +83,20 @@ def countersign(
     return SignedTerms(signed.document, signed.server, tuple(signatures))
 
 
+def check_entry(entry: Notary, *, url: str, admission: AdmissionTerms | None = None) -> None:
+    """Refuse terms that give a role another address than its own, or other people to admit."""
+    if entry.url != url:
+        raise Refused(
+            f"the terms say that {entry.name!r} is at {entry.url}, it is at {url}: people would be"
+            " sent to somebody else; ask for terms with the address of its settings"
+        )
+    if isinstance(entry, ShufflerParty) and admission != entry.admission:
+        raise Refused(
+            f"the terms say otherwise whom {entry.name!r} admits than it does: ask for terms with"
+            " what its settings say"
+        )
+
+
 @dataclass(frozen=True)
 class SettledTerms(Round):
     """Terms whose signatures and keys were all checked. Made by `settle`."""
@@ -103,8 +120,8 @@ def settle(signed: SignedTerms) -> SettledTerms:
     _verifying(terms.server).check(bytes.fromhex(signed.server), _SERVER + round_.document)
     for party, signature in zip(terms.shufflers, signed.shufflers, strict=True):
         _verifying(party).check(bytes.fromhex(signature or ""), _SHUFFLER + round_.document)
-    for party in (terms.server, *terms.shufflers):
-        SealingKey(round_.suite, bytes.fromhex(party.sealing))
+    for opener in (terms.server, *terms.shufflers):
+        SealingKey(round_.suite, bytes.fromhex(opener.sealing))
     VerifyingKey(bytes.fromhex(terms.board.verifying))
     return SettledTerms(terms, round_.document)
 

@@ -5,6 +5,7 @@ letters with partners. The value itself is used when a ticket is made and nowher
 SPEC section 12, paper sections "A Concrete Protocol" and "Post-computation Communication".
 """
 
+import dataclasses
 import hashlib
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -35,7 +36,7 @@ from coatcheck.protocol.messages import (
 from coatcheck.protocol.notices import REFUSED
 from coatcheck.protocol.parcels import Receipt, Registration, Upload
 from coatcheck.protocol.suites import ADDRESS_SIZE
-from coatcheck.protocol.terms import GroupTerms, Round
+from coatcheck.protocol.terms import Anybody, GroupTerms, Round
 from coatcheck.protocol.ticket import Ticket, TicketStore
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import SignedOutcome, VerifiedBulletin, VerifiedEntry
@@ -200,6 +201,8 @@ def examine(
             f"the round costs (ε, δ) = ({guarantee.epsilon:.4g}, {promise.delta:g}), your limit is"
             f" ({limit.epsilon:g}, {limit.delta:g}): wait for a larger crowd or raise the limit"
         )
+    anybody = any(isinstance(one.admission, Anybody) for one in round_.terms.shufflers)
+    guarantee = dataclasses.replace(guarantee, open=anybody)
     return Invitation(round_, number, randomizer, guarantee, simulated)
 
 

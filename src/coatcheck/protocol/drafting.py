@@ -15,7 +15,6 @@ from msgspec import UNSET, UnsetType
 from coatcheck import tasks
 from coatcheck.accounting.amplification import amplify
 from coatcheck.errors import Misuse
-from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.messages import least_sizes
 from coatcheck.protocol.nearness import MOST_CELLS, reply_size
 from coatcheck.protocol.steps import word_size
@@ -26,6 +25,7 @@ from coatcheck.protocol.terms import (
     Party,
     Promise,
     SettleTerms,
+    ShufflerParty,
     Terms,
     Work,
     delta_less,
@@ -68,16 +68,6 @@ class GroupPlan:
         names = ("name", "minimum", "delta", "decode", "corrupted", "note_size")
         plain = {name: getattr(self, name) for name in names}
         return {**plain, "randomizer": self.randomizer.params()}
-
-
-def party(name: str, keys: KeyPairs) -> Party:
-    """Introduce someone who signs and opens."""
-    return Party(name, keys.signing.public_raw.hex(), keys.opening.public_raw.hex())
-
-
-def notary(name: str, keys: KeyPairs) -> Notary:
-    """Introduce someone who only signs."""
-    return Notary(name, keys.signing.public_raw.hex())
 
 
 def draft_groups(
@@ -161,7 +151,7 @@ class Draft:
         *,
         suite: Suite,
         server: Party,
-        shufflers: Sequence[Party],
+        shufflers: Sequence[ShufflerParty],
         board: Notary,
         times: tuple[int, int, int],
     ) -> Terms:

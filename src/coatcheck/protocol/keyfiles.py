@@ -9,36 +9,62 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType
 
 from coatcheck.errors import Misuse, Refused
 from coatcheck.files import replace_file
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.records import read_document
 from coatcheck.protocol.suites import suite_named
-from coatcheck.protocol.terms import Hex, Notary, Party, Title, Verifying
+from coatcheck.protocol.terms import (
+    AdmissionTerms,
+    Hex,
+    Notary,
+    Party,
+    ShufflerParty,
+    Title,
+    Url,
+    Verifying,
+)
 
 _OCTET = 0o077
 
 
 class PublicKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a role gives away: its name and its two public keys."""
+    """What a role gives away: its name, its two public keys, and where it is.
+
+    Attributes:
+        url: its address; absent in the key file of a service, whose settings say it.
+    """
 
     coatcheck: Literal["public/1"] = "public/1"
     name: Title
     suite: str
     verifying: Verifying
     sealing: Hex
+    url: Url | UnsetType = UNSET
 
     @property
     def party(self) -> Party:
-        """The entry in the terms of a role that signs and opens."""
-        return Party(self.name, self.verifying, self.sealing)
+        """The entry in the terms of the server."""
+        return Party(**self._known(), sealing=self.sealing)
+
+    def shuffler(self, admission: AdmissionTerms) -> ShufflerParty:
+        """Give the entry in the terms of a shuffler that admits these people."""
+        return ShufflerParty(**self._known(), sealing=self.sealing, admission=admission)
 
     @property
     def notary(self) -> Notary:
-        """The entry in the terms of a role that only signs."""
-        return Notary(self.name, self.verifying)
+        """The entry in the terms of the board."""
+        return Notary(**self._known())
+
+    def _known(self) -> dict[str, str]:
+        if self.url is UNSET:
+            raise Misuse(
+                f"nobody knows where {self.name!r} is: make its keys with `keygen --url`, or add"
+                " `url` to the file of its public keys"
+            )
+        return {"name": self.name, "verifying": self.verifying, "url": self.url}
 
 
 class SecretKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -48,6 +74,7 @@ class SecretKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     name: Title
     suite: str
     seed: Hex
+    url: Url | UnsetType = UNSET
 
     @property
     def pairs(self) -> KeyPairs:
@@ -63,6 +90,7 @@ class SecretKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
             suite=self.suite,
             verifying=pairs.signing.public_raw.hex(),
             sealing=pairs.opening.public_raw.hex(),
+            url=self.url,
         )
 
     def __repr__(self) -> str:

@@ -35,19 +35,54 @@ Some = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Share = Annotated[float, Meta(gt=0, lt=1)]
 Unlikely = Annotated[float, Meta(ge=0, lt=0.5)]
 Positive = Annotated[float, Meta(gt=0, le=1e6)]
+_PORT: Final = (
+    "(:(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3}))?"
+)
+_HOST: Final = r"([a-z0-9]([a-z0-9.-]*[a-z0-9])?|\[[0-9a-f:.]+\])"
+# One spelling per address: no default port, no slash at the end.
+Url = Annotated[
+    str,
+    Meta(
+        pattern=rf"\A(https://{_HOST}(?!:443$)|http://(localhost|127\.0\.0\.1|\[::1\])(?!:80$))"
+        rf"{_PORT}\Z",
+        max_length=256,
+    ),
+]
 
 
-class Notary(Struct, frozen=True, forbid_unknown_fields=True):
-    """Someone who only signs: the board."""
+class Tokens(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="tokens"):
+    """Who shows a token that the shuffler gave out is admitted, once per round."""
+
+
+class Anybody(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="open"):
+    """Everybody is admitted; whoever drafts terms asks for it."""
+
+
+AdmissionTerms = Tokens | Anybody
+
+
+class Notary(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Someone who only signs: the board.
+
+    Attributes:
+        url: the only place where this role is asked.
+    """
 
     name: Title
     verifying: Verifying
+    url: Url
 
 
-class Party(Notary, frozen=True, forbid_unknown_fields=True):
+class Party(Notary, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """Someone who signs and to whom one seals: the server, or one of the shufflers."""
 
     sealing: Hex
+
+
+class ShufflerParty(Party, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A shuffler, and whom it admits."""
+
+    admission: AdmissionTerms
 
 
 class Promise(Struct, frozen=True, forbid_unknown_fields=True):
@@ -113,7 +148,7 @@ class Terms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     groups: Annotated[tuple[GroupTerms, ...], Meta(min_length=1, max_length=16)]
     task: Work
     server: Party
-    shufflers: Annotated[tuple[Party, ...], Meta(min_length=1, max_length=8)]
+    shufflers: Annotated[tuple[ShufflerParty, ...], Meta(min_length=1, max_length=8)]
     board: Notary
     opens: Second
     closes: Second
@@ -137,6 +172,11 @@ class Round:
     def digest(self) -> bytes:
         """The 32 bytes that stand for these terms in every seal and on the board."""
         return hashlib.sha256(self.document).digest()
+
+    @property
+    def address(self) -> str:
+        """The address that people are told: the round at the first shuffler."""
+        return f"{self.terms.shufflers[0].url}/rounds/{self.digest.hex()}"
 
     @property
     def name(self) -> str:
@@ -233,6 +273,7 @@ def _check(round_: Round) -> None:
     parties = (terms.server, *terms.shufflers)
     verifying = (*(party.verifying for party in parties), terms.board.verifying)
     _distinct("keys", map(bytes.fromhex, verifying))
+    _distinct("addresses", (party.url for party in (*parties, terms.board)))
     _distinct("keys", (bytes.fromhex(party.sealing) for party in parties))
     for party in parties:
         if len(party.sealing) != 2 * round_.suite.sealing_size:

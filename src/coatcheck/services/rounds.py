@@ -175,7 +175,7 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         digest = live.round.digest
         raw = await asyncio.to_thread(self.store.kept, digest, kind)
         headers = delivery_headers(raw, digest=digest, signing=self.keyring.of(signer).signing)
-        url = f"{self.settings.value(to)}/rounds/{digest.hex()}/{kind}"
+        url = f"{to}/rounds/{digest.hex()}/{kind}"
         faults.reach(f"{self.role}.deliver")
         await self.peers.send(url, raw, headers=headers)
         faults.reach(f"{self.role}.delivered")

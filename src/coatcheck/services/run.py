@@ -72,6 +72,7 @@ def serve(
         tls = (settings.path(settings.tls_certificate), settings.path(settings.tls_key))
     shown = f"[{host}]" if ":" in host else host
     url = settings.url or f"{'https' if tls else 'http'}://{shown}:{port}"
+    app.take_url(url)
     made = uvicorn.Config(
         app,
         http=protocol(deadline=settings.deadline, connections=settings.connections),

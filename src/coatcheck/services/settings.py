@@ -6,7 +6,7 @@ says when it is needed, so that processes may start in any order on any port.
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Final, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -25,7 +25,8 @@ class ProcessSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     Attributes:
         listen: host and port; port 0 takes a free one.
         address_file: where the address is written once the service answers.
-        url: how others reach the service; what it listens on by default.
+        url: how others reach the service; what it listens on by default. The terms of rounds name
+            it, as https://HOST[:PORT] or http:// on this machine.
         connections: how many connections are held at once.
         deadline: seconds for a request to arrive in full and for an answer to be read; large
             deliveries and answers get more time, by their length.
@@ -117,17 +118,15 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
 
 
 class ShufflerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """A shuffler also knows who is next, and may ask for enrolment tokens.
+    """A shuffler also knows whom it admits.
 
     Attributes:
-        next: the address of the next shuffler, or of the server.
-        board: the board's address, told to people.
-        enrolment: a file of SHA-256 hashes of tokens, one per line; each serves once per round.
+        admission: `tokens` for who has a one-use token, or `open` for anybody.
+        tokens: a file of SHA-256 hashes of tokens, one per line; each serves once per round.
     """
 
-    next: str
-    board: str
-    enrolment: str = ""
+    admission: Literal["tokens", "open"] = "tokens"
+    tokens: str = ""
 
 
 class ServerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):

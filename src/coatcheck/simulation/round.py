@@ -23,14 +23,15 @@ from coatcheck.protocol import client
 from coatcheck.protocol.agreement import SettledTerms, SignedTerms, countersign, propose, settle
 from coatcheck.protocol.board import Board
 from coatcheck.protocol.client import Limit, examine
-from coatcheck.protocol.drafting import Draft, GroupPlan, notary, party
+from coatcheck.protocol.drafting import Draft, GroupPlan
+from coatcheck.protocol.keyfiles import PublicKeys
 from coatcheck.protocol.keys import KeyPairs, VerifyingKey
 from coatcheck.protocol.messages import Answer
 from coatcheck.protocol.parcels import Batch, Tally
 from coatcheck.protocol.server import Server
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
 from coatcheck.protocol.suites import Suite, suite_named
-from coatcheck.protocol.terms import Round
+from coatcheck.protocol.terms import Round, Tokens
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
@@ -57,9 +58,13 @@ class RoleKeys:
     @property
     def trusted(self) -> Trust:
         """The verifying keys that a person would know from elsewhere."""
-        everyone = [("server", self.server), ("board", self.board)]
-        everyone += [("shuffler", keys) for keys in self.shufflers]
-        return Trust.of((role, [keys.signing.public_raw]) for role, keys in everyone)
+        known = ((name.partition("-")[0], keys) for name, keys in self._named())
+        return Trust.of((role, [keys.signing.public_raw]) for role, keys in known)
+
+    def _named(self) -> list[tuple[str, KeyPairs]]:
+        shufflers = enumerate(self.shufflers, start=1)
+        mixing = [(f"shuffler-{n}", keys) for n, keys in shufflers]
+        return [("server", self.server), ("board", self.board), *mixing]
 
     def agree(
         self,
@@ -71,11 +76,21 @@ class RoleKeys:
         trap_delta: float | None = None,
     ) -> SignedTerms:
         """Draft terms, sign them and have every shuffler sign them."""
+        public = [
+            PublicKeys(
+                name=name,
+                suite=suite.name,
+                verifying=keys.signing.public_raw.hex(),
+                sealing=keys.opening.public_raw.hex(),
+                url=f"https://{name}.example",
+            )
+            for name, keys in self._named()
+        ]
         terms = Draft(round=name, task=task, groups=groups, trap_delta=trap_delta).terms(
             suite=suite,
-            server=party("server", self.server),
-            shufflers=[party(f"shuffler {n}", k) for n, k in enumerate(self.shufflers, start=1)],
-            board=notary("board", self.board),
+            server=public[0].party,
+            shufflers=[one.shuffler(Tokens()) for one in public[2:]],
+            board=public[1].notary,
             times=(OPENS, CLOSES, EXPIRES),
         )
         signed = propose(terms, keys=self.server)

@@ -163,7 +163,7 @@ class Page:
     async def proof(self, request: Request) -> Response:
         """Hand out the board's word on the bulletin, and how its log grew since a size."""
         since = _question(request).since
-        board = self.run.cluster.url("board")
+        board = self.run.round.terms.board.url
         checkpoint = await self._get(f"{board}/checkpoint")
         size = Checkpoint.decode(checkpoint).size
         place = msgspec.json.decode(await self._get(f"{self.run.at_board}/place"), type=int)

@@ -10,7 +10,13 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from coatcheck.errors import Refused
-from coatcheck.protocol.agreement import SignedTerms, read_signed, settle, write_signed
+from coatcheck.protocol.agreement import (
+    SignedTerms,
+    check_entry,
+    read_signed,
+    settle,
+    write_signed,
+)
 from coatcheck.protocol.board import Board, Crowded
 from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.notices import posting_size
@@ -105,6 +111,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
             raise Problem("forbidden", "this board does not know the server of these terms")
         if not self.keyring.has(round_.terms.board.verifying):
             raise Problem("refused", "these terms name another board")
+        check_entry(round_.terms.board, url=self.url)
         await self.write(self.store.admit, round_.digest, write_signed(body))
         self.rounds[round_.digest] = round_
         return await self.round_status(digest)

@@ -12,9 +12,11 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
-from coatcheck.errors import Error
+from coatcheck.errors import Error, Misuse
 from coatcheck.protocol.keyfiles import PublicKeys
+from coatcheck.protocol.terms import Url
 from coatcheck.services.clock import Clock
 from coatcheck.services.http.connections import (
     Receive,
@@ -57,6 +59,7 @@ class App(Generic[P]):
         settings_type: the role's settings.
         loops: what runs beside the requests, as long as the service does.
         started: called once when the service begins to answer.
+        url: how others reach it.
         document: the OpenAPI document of the table.
     """
 
@@ -67,6 +70,7 @@ class App(Generic[P]):
 
     def __init__(self, settings: P) -> None:
         self.settings = settings
+        self.url = settings.url
         self.metrics = Metrics(self.role)
         self.loops: list[Step] = []
         self.started: Callable[[], None] = lambda: None
@@ -76,6 +80,10 @@ class App(Generic[P]):
         self.route = lru_cache(maxsize=256)(self._route)
         self._find = lru_cache(maxsize=256)(self._search)
         self.document = describe(self.role, self.routes)
+
+    def take_url(self, url: str) -> None:
+        """Take over how others reach the service."""
+        self.url = url
 
     async def begin(self) -> None:
         """Do what comes before the first answer."""
@@ -202,8 +210,8 @@ async def healthz(service: "Service[Any, Any]") -> Health:
 
 
 async def key(service: "Service[Any, Any]") -> PublicKeys:
-    """Give the public keys for new rounds."""
-    return service.keyring.public
+    """Give the public keys for new rounds, and the address that terms name."""
+    return replace(service.keyring.public, url=service.url)
 
 
 async def metrics(service: "Service[Any, Any]") -> Reply:
@@ -245,6 +253,16 @@ class Service(App[S], Generic[S, T]):
         self.leadership = Leadership(self.store, seconds=settings.lease, gained=self.load)
         self.loops += [self.leadership.run, self._keep_stepping]
         self._token = settings.token()
+
+    def take_url(self, url: str) -> None:
+        """Take over how others reach the service; refuse what no terms could name."""
+        try:
+            self.url = msgspec.convert(url, Url)
+        except msgspec.ValidationError:
+            raise Misuse(
+                f"terms cannot say that the {self.role} is at {url}: set `url` to the address at"
+                " which people reach it, https://HOST[:PORT], or http:// on this machine alone"
+            ) from None
 
     async def load(self) -> None:
         """Read the store when this process begins to lead."""

@@ -68,7 +68,12 @@ class HttpClient:
     def __init__(self, *, ca: str = "", timeout: float = 30.0) -> None:
         self._timeout = timeout
         verify = trusted(ca) if ca else True
-        self._http = httpx2.AsyncClient(verify=verify, timeout=timeout, mounts=dict.fromkeys(_HERE))
+        self._http = httpx2.AsyncClient(
+            verify=verify,
+            timeout=timeout,
+            mounts=dict.fromkeys(_HERE),
+            follow_redirects=False,  # terms say where a role is, and answers never do
+        )
 
     async def __aenter__(self) -> Self:
         return self
@@ -162,6 +167,8 @@ def _refusal(url: str, status: int, raw: bytes) -> Refused | Unavailable:
     if status in _LATER:
         kind = NotTaken if status in _NOT_TAKEN else Unavailable
         return kind(f"{url} cannot do it now: {text}")
+    if 300 <= status < 400:
+        return Refused(f"{url} sends you elsewhere, which the terms do not name: nothing was done")
     return {404: Absent, 422: Wrong}.get(status, Refused)(f"{url} refused: {text}")
 
 

@@ -43,16 +43,16 @@ class BoardView:
     """What one ticket's owner has seen of a board.
 
     Attributes:
-        url: the board's address.
+        url: the board's address, as the terms say it.
         path: the ticket; checkpoints are kept beside it, as `.checkpoint` and, if the board shows
             two faces, the one that does not continue it as `.forked`.
         relayed: whether the board sees a relay instead of this person.
     """
 
     def __init__(
-        self, url: str, *, round_: SettledTerms, path: Path, peers: Peers, trusted: Trust = _NOBODY
+        self, round_: SettledTerms, *, path: Path, peers: Peers, trusted: Trust = _NOBODY
     ) -> None:
-        self.url = url
+        self.url = round_.terms.board.url
         self._trusted = trusted
         self.round = round_
         self.relayed = isinstance(peers, RelayedClient)

@@ -8,8 +8,7 @@ from coatcheck.protocol.agreement import SignedTerms
 
 @dataclass(frozen=True)
 class Offer:
-    """What the shuffler tells of a round: the terms, where the board is, how many are there."""
+    """What the shuffler tells of a round: the terms, and where it stands."""
 
     signed: SignedTerms
-    board: str
     status: dict[str, Any]

@@ -48,7 +48,7 @@ class Visit:
     Attributes:
         url: the round's address at the first shuffler, `http://HOST/rounds/DIGEST`.
         path: where the ticket is kept; if it is there already, the visit goes on from it. The
-            terms, the board's address and its last checkpoint are kept beside it.
+            terms and the board's last checkpoint are kept beside it.
         relay: the address of a relay; then nothing ever goes another way. It is kept beside the
             ticket, and used again when none is named.
         ca: a file of certificates to trust instead of the system's.
@@ -100,11 +100,10 @@ class Visit:
         """Fetch the terms of the round and where it stands."""
         raw = await patiently(lambda: self._peers.get(self.url), patience)
         found = read_document(raw, Offer, f"{self.url} is no round of a shuffler")
-        # The terms and the board that came first count: nobody signs for the board's address.
         first = self._offer or self._stored_offer() or found
         if found.signed.document != first.signed.document:
             raise TwoFaces("the shuffler shows other terms now than before: keep both as proof")
-        self._offer = Offer(found.signed, first.board.rstrip("/"), found.status)
+        self._offer = found
         self._level()
         return self._offer
 
@@ -112,9 +111,11 @@ class Visit:
         """Check the terms with your own arithmetic."""
         offer = await self.offer(patience=patience)
         now = int(time.time())
-        return await asyncio.to_thread(
+        found = await asyncio.to_thread(
             examine, offer.signed, group=group, trusted=self._trusted, limit=limit, now=now
         )
+        self._check_place(found.round)
+        return found
 
     async def join(
         self,
@@ -288,9 +289,18 @@ class Visit:
         signed = self._known_offer.signed
         if self._accepted is None or self._accepted.document != signed.document.encode():
             self._accepted = accept(signed, trusted=self._trusted)
+            self._check_place(self._accepted)
         if self.path.exists() and self.ticket.digest != self._accepted.digest:
             raise TwoFaces("the shuffler shows other terms now than those you joined on")
         return self._accepted
+
+    def _check_place(self, round_: Round) -> None:
+        """Refuse terms of a round that is elsewhere: they say where everything is asked."""
+        if round_.address != self.url:
+            raise Refused(
+                f"the terms are of the round at {round_.address}, not at {self.url}: ask whoever"
+                " told you this address for the right one"
+            )
 
     @property
     def _known_offer(self) -> Offer:
@@ -300,10 +310,10 @@ class Visit:
 
     @property
     def _at_board(self) -> str:
-        return f"{self._known_offer.board}/rounds/{self.round.digest.hex()}"
+        return f"{self.round.terms.board.url}/rounds/{self.round.digest.hex()}"
 
     async def _know_terms(self) -> None:
-        """Read terms and board from the disk, so that the shuffler may be gone; else ask it."""
+        """Read the terms from the disk, so that the shuffler may be gone; else ask it."""
         self._offer = self._offer or self._stored_offer()
         if self._offer is None:
             await self.offer(patience=30.0)
@@ -322,9 +332,8 @@ class Visit:
 
     def _view(self) -> BoardView:
         """The board as it is followed from this ticket, by checkpoints kept beside it."""
-        url = self._known_offer.board
         trusted = self._trusted
-        return BoardView(url, round_=self.round, path=self.path, peers=self._peers, trusted=trusted)
+        return BoardView(self.round, path=self.path, peers=self._peers, trusted=trusted)
 
     async def _shown(self, fetch: Callable[[], Awaitable[_T]]) -> _T:
         """Fetch what the board has once the round is answered, or say that it is not."""

@@ -1,19 +1,21 @@
 """What a server computes, in its worker: the numbers of terms, and the answers to a batch."""
 
+from collections.abc import Sequence
 from concurrent.futures import BrokenExecutor
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from coatcheck import tasks
 from coatcheck.errors import Fenced, Misuse, Refused, Unavailable
 from coatcheck.protocol.agreement import propose, read_signed, settle, write_signed
 from coatcheck.protocol.drafting import read_draft
-from coatcheck.protocol.keyfiles import PublicKeys, read_secret
+from coatcheck.protocol.keyfiles import read_secret
 from coatcheck.protocol.records import read_document
 from coatcheck.protocol.server import MOVES, Phase, Server, ServerState, refusal
 from coatcheck.protocol.suites import suite_named
-from coatcheck.protocol.terms import Work
+from coatcheck.protocol.terms import Notary, ShufflerParty, Work
 from coatcheck.services import faults
 from coatcheck.services.keyring import keyring_of
 from coatcheck.services.log import log, place_of
@@ -26,17 +28,19 @@ def draft(
     settings: ServerSettings,
     plan: dict[str, Any],
     times: tuple[int, int, int],
-    shufflers: list[PublicKeys],
-    board: PublicKeys,
+    *,
+    url: str,
+    shufflers: Sequence[ShufflerParty],
+    board: Notary,
 ) -> bytes:
     """Compute a plan's sizes and promises and sign it as the server."""
     keys = keyring_of(settings.key_files)
     try:
         terms = read_draft(plan).terms(
             suite=suite_named(keys.public.suite),
-            server=keys.public.party,
-            shufflers=[public.party for public in shufflers],
-            board=board.notary,
+            server=replace(keys.public, url=url).party,
+            shufflers=shufflers,
+            board=board,
             times=times,
         )
         return write_signed(propose(terms, keys=keys.current))

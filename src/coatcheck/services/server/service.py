@@ -5,6 +5,7 @@ arithmetic is done by its worker. SPEC section 11.
 """
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from msgspec import Struct
@@ -14,7 +15,7 @@ from coatcheck.protocol.agreement import SignedTerms, read_signed, settle, write
 from coatcheck.protocol.keyfiles import PublicKeys
 from coatcheck.protocol.records import read_document
 from coatcheck.protocol.server import MOVES, Phase
-from coatcheck.protocol.terms import Second, read_terms
+from coatcheck.protocol.terms import AdmissionTerms, Second, ShufflerParty, read_terms
 from coatcheck.services import faults
 from coatcheck.services.http.connections import Wire
 from coatcheck.services.http.deliveries import delivery
@@ -53,7 +54,7 @@ class RoundStatus(Struct, frozen=True):
     opened: bool
     closes: int
     expires: int
-    first_shuffler: str
+    url: str
 
 
 @dataclass(kw_only=True)
@@ -83,7 +84,7 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
             opened=live.opened or phase not in {Phase.PROPOSED, Phase.AWAITING},
             closes=terms.closes,
             expires=terms.expires,
-            first_shuffler=self.settings.value(self.settings.shufflers[0]),
+            url=live.round.address,
         )
 
     async def list_rounds(self) -> list[RoundStatus]:
@@ -111,9 +112,13 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         known = [one for one in self.rounds.values() if one.stored.name == body.draft.get("round")]
         if not known:
             times = body.times(self.clock.now())
-            shufflers = [await self._key(url) for url in self.settings.shufflers]
-            board = await self._key(self.settings.board)
-            raw = await self.workers.run(draft, self.settings, body.draft, times, shufflers, board)
+            drafted = partial(
+                draft,
+                url=self.url,
+                shufflers=[await self._shuffler(where) for where in self.settings.shufflers],
+                board=(await self._key(self.settings.board)).notary,
+            )
+            raw = await self.workers.run(drafted, self.settings, body.draft, times)
             round_ = read_terms(read_signed(raw).document.encode())
             fresh = ServerRound(round_.digest, round_.terms.round, raw)
             await self.write(self.store.begin, fresh)
@@ -132,7 +137,17 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         public = read_document(raw, PublicKeys, f"{url} does not tell its key", error=Unavailable)
         if bytes.fromhex(public.verifying) not in self.trusted:
             raise Refused(f"the key of {url} is not among the trusted ones of the settings")
+        if public.url != url:
+            raise Refused(f"what is at {url} calls itself {public.url}: name it so in the settings")
         return public
+
+    async def _shuffler(self, where: str) -> ShufflerParty:
+        """Ask a shuffler for its public keys, and whom it admits."""
+        public = await self._key(where)
+        raw, wrong = await self.peers.get(f"{public.url}/admission"), "does not say whom it admits"
+        kind: Any = AdmissionTerms
+        admission = read_document(raw, kind, f"{public.url} {wrong}", error=Unavailable)
+        return public.shuffler(admission)
 
     # -- what happens by itself
 
@@ -144,8 +159,7 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
     async def _sign(self, live: ServerLiveRound) -> None:
         """Ask every shuffler in turn for its signature."""
         signed = read_signed(live.stored.signed)
-        for where in self.settings.shufflers:
-            url = self.settings.value(where)
+        for url in (party.url for party in live.round.terms.shufflers):
             raw = await self.peers.send(f"{url}/rounds", write_signed(signed))
             signed = read_signed(raw)
             if signed.document.encode() != live.round.document:
@@ -160,8 +174,9 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         """Open the round everywhere, the first shuffler last: it takes uploads when all can."""
         if live.opened:
             return
-        for where in (self.settings.board, *reversed(self.settings.shufflers)):
-            url = f"{self.settings.value(where)}/rounds/{live.round.digest.hex()}"
+        terms = live.round.terms
+        for party in (terms.board, *reversed(terms.shufflers)):
+            url = f"{party.url}/rounds/{live.round.digest.hex()}"
             await self.peers.send(url, live.stored.signed, method="PUT")
             faults.reach("server.opened")
         live.opened = True
@@ -171,8 +186,9 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         await self.done(live, await self.work(answer, live, self.clock.now()))
 
     async def _publish(self, live: ServerLiveRound) -> None:
-        mine = live.round.terms.server.verifying
-        await self.deliver(live, "bulletin", to=self.settings.board, signer=mine)
+        terms = live.round.terms
+        signer = terms.server.verifying
+        await self.deliver(live, "bulletin", to=terms.board.url, signer=signer)
         await self.write(self.store.publish, live.round.digest)
         await self.done(live, "published")
 

@@ -5,7 +5,6 @@ SPEC section 10.
 """
 
 import asyncio
-import hashlib
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
@@ -16,9 +15,8 @@ from coatcheck.errors import Malformed, Misuse, Refused
 from coatcheck.protocol.parcels import RECEIPT_SIZE, Upload
 from coatcheck.services import faults
 from coatcheck.services.commit import GroupCommit
-from coatcheck.services.http.connections import Scope, Wire, header, read_body
+from coatcheck.services.http.connections import Wire, read_body
 from coatcheck.services.http.problems import Problem
-from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler.rounds import ShufflerLiveRound
 from coatcheck.stores.shuffler import Verdict
 
@@ -35,7 +33,7 @@ _RECEIPT: Final = {
 }
 _TOLD: Final = {
     Verdict.CONFLICT: Problem("conflict", "other bytes came under this id: re-send your ticket's"),
-    Verdict.SPENT: Problem("forbidden", "this enrolment token was used for another upload"),
+    Verdict.SPENT: Problem("forbidden", "this token was used for another upload"),
     Verdict.CLOSED: Problem("closed", "the round takes no more uploads"),
 }
 
@@ -49,7 +47,6 @@ class Intake:
 
     def __init__(self, service: "ShufflerService") -> None:
         self._service = service
-        self._tokens = _tokens(service.settings)
         self._doubtful: set[bytes] = set()
         self.commits = GroupCommit(self._commit, queue=service.settings.queue)
 
@@ -61,7 +58,7 @@ class Intake:
         role = live.role
         if role is None or not live.holds:
             raise _TOLD[Verdict.CLOSED]
-        token = self._enrolled(scope)
+        token = self._service.admission.admit(scope)
         try:
             upload = role.vet(raw, now=self._service.clock.now())
         except Malformed:
@@ -93,16 +90,6 @@ class Intake:
             # It is being released, and opens again if its crowd was too small.
             raise Problem("releasing", "the round is being released: send the same bytes again")
         raise _TOLD[verdict]
-
-    def _enrolled(self, scope: Scope) -> bytes | None:
-        """Check an enrolment token, if the round asks for one; only its hash is kept."""
-        if not self._tokens:
-            return None
-        given = hashlib.sha256(header(scope, b"coatcheck-token")).digest()
-        # A look-up by hash: how long it takes says nothing about the token itself.
-        if given not in self._tokens:
-            raise Problem("forbidden", "this shuffler asks for an enrolment token")
-        return given
 
     async def recount(self) -> None:
         """Count again where a commit may have been done although it was reported as failed."""
@@ -136,10 +123,3 @@ class Intake:
             if live is not None and live.holds:
                 live.crowd = Counter(self._service.store.crowd(digest))
             self._doubtful.discard(digest)
-
-
-def _tokens(settings: ShufflerSettings) -> frozenset[bytes]:
-    if not settings.enrolment:
-        return frozenset()
-    lines = settings.path(settings.enrolment).read_text(encoding="ascii").split()
-    return frozenset(bytes.fromhex(line) for line in lines)

@@ -13,18 +13,26 @@ from msgspec import Struct
 
 from coatcheck.entropy import system
 from coatcheck.errors import TwoFaces
-from coatcheck.protocol.agreement import SignedTerms, countersign, read_signed, settle, write_signed
+from coatcheck.protocol.agreement import (
+    SignedTerms,
+    check_entry,
+    countersign,
+    read_signed,
+    settle,
+    write_signed,
+)
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.shuffler import MOVES, Phase, fresh_state
-from coatcheck.protocol.terms import read_terms
+from coatcheck.protocol.terms import AdmissionTerms, read_terms
 from coatcheck.services import faults
 from coatcheck.services.http.connections import Wire
 from coatcheck.services.http.deliveries import delivery
 from coatcheck.services.http.gateway import GATEWAY, Gateway
 from coatcheck.services.http.problems import Problem
-from coatcheck.services.http.routes import ROUND, Digest, Header, Nothing, Reply, Route
+from coatcheck.services.http.routes import ROUND, Digest, Nothing, Reply, Route
 from coatcheck.services.rounds import RoundService
 from coatcheck.services.settings import ShufflerSettings
+from coatcheck.services.shuffler.admission import TOKEN, admission_of
 from coatcheck.services.shuffler.intake import Intake
 from coatcheck.services.shuffler.jobs import release
 from coatcheck.services.shuffler.rounds import RoundStatus, ShufflerLiveRound, role_of
@@ -43,14 +51,12 @@ _STEPS = {
     "expire": ("abandoned", ", because its crowd did not come in time"),
 }
 """How each move is counted and logged."""
-_TOKEN = Header("coatcheck-token", "An enrolment token, if asked for.", required=False)
 
 
 class Offer(Struct, frozen=True):
-    """What a person needs to take part: the terms, and where the board is."""
+    """What a person needs to take part: the terms, and where the round stands."""
 
     signed: SignedTerms
-    board: str
     status: RoundStatus
 
 
@@ -72,6 +78,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         super().__init__(settings, store)
         self._unclean = True
         self.gateway = Gateway(self.keyring, clock=self.clock, period=settings.gateway_period)
+        self.admission = admission_of(settings)
         self.intake = Intake(self)
         self.commits = self.intake.commits
         self.loops += [self.commits.run]
@@ -84,8 +91,12 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
 
     async def offer(self, digest: Digest) -> Offer:
         """Give the signed terms of a round and where it stands."""
-        live, board = self.found(digest), self.settings.value(self.settings.board)
-        return Offer(signed=read_signed(live.stored.signed), board=board, status=live.status())
+        live = self.found(digest)
+        return Offer(signed=read_signed(live.stored.signed), status=live.status())
+
+    async def admits(self) -> AdmissionTerms:
+        """Say whom this shuffler admits, as terms state it."""
+        return self.admission.terms
 
     def upload(self, digest: Digest, wire: Wire) -> Awaitable[None]:
         """Hand in a sealed report for a signed receipt; the same bytes are no second report."""
@@ -139,6 +150,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         mine = [party for party in terms.shufflers if self.keyring.has(party.verifying)]
         if len(mine) != 1:
             raise Problem("refused", "these terms name another shuffler, or this one twice")
+        check_entry(mine[0], url=self.url, admission=self.admission.terms)
         return self.keyring.of(mine[0].verifying)
 
     # -- for the operator
@@ -225,8 +237,10 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
             await self._move(live, "reopen")
 
     async def _deliver(self, live: ShufflerLiveRound) -> None:
-        mine = live.round.terms.shufflers[live.hop or 0].verifying
-        await self.deliver(live, "batch", to=self.settings.next, signer=mine)
+        hop = live.hop or 0
+        after = [*live.round.terms.shufflers, live.round.terms.server][hop + 1]
+        mine = live.round.terms.shufflers[hop].verifying
+        await self.deliver(live, "batch", to=after.url, signer=mine)
         await self._move(live, "forget")
 
     steps = (
@@ -249,10 +263,11 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
             *("POST", f"{ROUND}/uploads", upload),
             gives=Reply,
             status=201,
-            reads=(_TOKEN,),
+            reads=(TOKEN,),
             relayed=True,
             problems=(403, 409, 425, 429, 507),
         ),
+        Route("GET", "/admission", admits),
         Route("GET", "/rounds", list_rounds, problems=(503,)),
         Route("POST", "/rounds", sign, problems=(403, 409, 507)),
         Route("GET", ROUND, offer, relayed=True),
