@@ -79,7 +79,9 @@ def main() -> int:
             went_on = [reports for passed, reports in ends if passed]
             broken = sum(reports < minimum for reports in went_on)
             least = f"least honest reports {min(went_on)}" if went_on else "none went on"
-            print(f"  {strategy:20} goes on {len(went_on):6,} of {ATTACKS:,}; {least}; won {broken}")
+            print(
+                f"  {strategy:20} goes on {len(went_on):6,} of {ATTACKS:,}; {least}; won {broken}"
+            )
             # More than this has a chance below 1e-6 at the stated one.
             failed += broken > binom.isf(1e-6, ATTACKS, delta)
     return int(failed > 0)

@@ -66,9 +66,7 @@ class Echo:
         return {"name": self.name}
 
 
-def draft(
-    name: str, *, minimum: int = 2, note_size: int = 0, delta: float = 1e-3
-) -> GroupPlan:
+def draft(name: str, *, minimum: int = 2, note_size: int = 0, delta: float = 1e-3) -> GroupPlan:
     """Draft a group of the unit square."""
     return GroupPlan(
         name=name, randomizer=SQUARE, minimum=minimum, delta=delta, note_size=note_size

@@ -87,9 +87,7 @@ def test_no_strategy_beats_the_bound(items: int, most: int) -> None:
     up to the order of people, so every multiset of choices is every strategy.
     """
     choices = [
-        places
-        for size in range(items + 1)
-        for places in itertools.combinations(range(items), size)
+        places for size in range(items + 1) for places in itertools.combinations(range(items), size)
     ]
     worst = dict.fromkeys(CHANCES, Fraction(0))
     for n in range(1, most + 1):

@@ -249,7 +249,7 @@ def _root(case: Case) -> Case:
 
 def _binary(case: Case) -> Case:
     kind = binary_http.Request if case["of"] == "request" else binary_http.Response
-    found = vars(kind.decode(bytes.fromhex(case["input"])))
+    found = kind.decode(bytes.fromhex(case["input"]))._asdict()
     plain = {name: part.hex() for name, part in found.items() if isinstance(part, bytes)}
     fields = {
         name: [[key.decode(), value.decode("latin-1")] for key, value in part]

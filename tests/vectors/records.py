@@ -188,13 +188,21 @@ def boards() -> list[Case]:
         entries.append([pairs(n).address + body for n, body in sealed])
     sign = pairs(SERVER).signing.sign
     draft = Bulletin.compose(
-        entries, outcome=ANSWERED, digest=round_.digest, tallies=(Tally(2), Tally(2)), roots=(bytes(32),)
+        entries,
+        outcome=ANSWERED,
+        digest=round_.digest,
+        tallies=(Tally(2), Tally(2)),
+        roots=(bytes(32),),
     )
     raw = draft.signed(sign).encode()
     unsigned = replace(draft.heading, signature=bytes(64))
     turned = Bulletin(unsigned, tuple(group[::-1] for group in draft.entries)).encode()
     none = Bulletin.compose(
-        [[], []], outcome=REFUSED, digest=round_.digest, tallies=(Tally(1), Tally(2)), roots=(bytes(32),)
+        [[], []],
+        outcome=REFUSED,
+        digest=round_.digest,
+        tallies=(Tally(1), Tally(2)),
+        roots=(bytes(32),),
     )
     refused = none.signed(sign).encode()
     fields = {"outcome": 1, "root": draft.heading.root.hex(), "answer": text.hex()}

@@ -82,7 +82,9 @@ def answer(
 
 def count(raw: bytes, round_: Round) -> dict[str, Any]:
     """Return a bulletin's counts by group and reason."""
-    heading = Heading.decode(raw[: heading_size(len(round_.terms.groups), len(round_.terms.shufflers))])
+    heading = Heading.decode(
+        raw[: heading_size(len(round_.terms.groups), len(round_.terms.shufflers))]
+    )
     groups = {}
     for group, tally in zip(round_.terms.groups, heading.tallies, strict=True):
         dropped = {why: n for why, n in zip(REASONS, tally.dropped, strict=True) if n}

@@ -108,8 +108,9 @@ class Invitation:
         """Return the stored ticket, or randomize once and store a new one; then pay for it.
 
         The caller sends `ticket.registrations`, then `ticket.upload`, and after a failure the same
-        bytes again: fresh noise would be a second report. *Guarantee:* the ticket is stored before the ledger is asked, so
-        that no crash loses what was paid for; if the ledger refuses, a new ticket is removed.
+        bytes again: fresh noise would be a second report. *Guarantee:* the ticket is stored before
+        the ledger is asked, so that no crash loses what was paid for; if the ledger refuses, a new
+        ticket is removed.
         """
         kept = store.load() if store else None
         ticket = kept or self._ticket(value, entropy=entropy, note=note, clamp=clamp)

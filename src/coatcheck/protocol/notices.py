@@ -66,7 +66,9 @@ class Heading(Signed):
             raise Malformed("this bulletin is not as long as its counts say")
         end = _HEAD.size + groups * TALLY_SIZE
         tallies = decode_tallies(raw[_HEAD.size : end], groups)
-        *roots, root = (raw[at : at + HASH_SIZE] for at in range(end, len(raw) - SIGNATURE_SIZE, HASH_SIZE))
+        *roots, root = (
+            raw[at : at + HASH_SIZE] for at in range(end, len(raw) - SIGNATURE_SIZE, HASH_SIZE)
+        )
         signature = raw[-SIGNATURE_SIZE:]
         return cls(outcome, digest, tallies, tuple(roots), root, signature=signature)
 

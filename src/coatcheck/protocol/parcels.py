@@ -163,7 +163,9 @@ class Registration(Struct, frozen=True):
         if found.digest != round_.digest:
             raise Malformed("this registration is for other terms than this round's")
         if found.hop != hop or found.group >= len(round_.terms.groups):
-            raise Malformed("this registration is for another shuffler or a group that is not there")
+            raise Malformed(
+                "this registration is for another shuffler or a group that is not there"
+            )
         return found
 
 
@@ -259,9 +261,7 @@ class Batch(Signed):
         if len(raw) != start + sum(count * size for count, size in counts):
             raise Malformed("this batch is not as long as its counts say")
         found = tuple(raw[at : at + HASH_SIZE] for at in range(roots, end, HASH_SIZE))
-        return cls(
-            digest, hop, tallies, found, cut(raw, start, counts), signature=raw[end:start]
-        )
+        return cls(digest, hop, tallies, found, cut(raw, start, counts), signature=raw[end:start])
 
 
 def tree_of(groups: Iterable[Iterable[bytes]]) -> Tree:

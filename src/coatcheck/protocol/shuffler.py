@@ -2,8 +2,8 @@
 
 It knows who handed in what parcel and can open its own layer only. What lies beneath is sealed
 to others, and this file cannot import what would decode it. A cascade runs this same object
-several times in a row; a later one holds registrations instead of uploads, and counts traps. SPEC section 10, paper section "A Concrete Protocol" (the shuffle
-functionality).
+several times in a row; a later one holds registrations instead of uploads, and counts traps.
+SPEC section 10, paper section "A Concrete Protocol" (the shuffle functionality).
 
     OPEN --close, accept--> CLOSED --release--> RELEASED --forget--> DELIVERED
          <-----reopen------

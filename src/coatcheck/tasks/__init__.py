@@ -118,8 +118,8 @@ def exposure(
 
     With |C_g| corrupted people in group g, at most sum_g |C_g| * exposed[g][h] of group h stop
     being part of the crowd (paper, post-computation communication). `each` is how many reports one
-    of them can hand in: as many as there are shufflers, in place of traps. *Assumes*, as the paper does,
-    that who they are does not depend on the reports (docs/explanation/exposure.md).
+    of them can hand in: as many as there are shufflers, in place of traps. *Assumes*, as the paper
+    does, that who they are does not depend on the reports (docs/explanation/exposure.md).
     """
     told = task.exposed(sizes)
     if [len(row) for row in told] != [len(sizes)] * len(sizes):

@@ -13,7 +13,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -29,15 +29,15 @@ from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedBulletin
-from coatcheck.services.http.client import Absent, HttpClient, NotTaken, patiently
+from coatcheck.services.http.client import Absent, HttpClient, patiently
 from coatcheck.services.person.board import BoardView, LettersFeed, Peers
+from coatcheck.services.person.handing_in import BYTES, HandingIn
 from coatcheck.services.person.offer import Offer
 from coatcheck.services.person.relayed import RelayedClient, kept_relay
 from coatcheck.services.person.retrieval import Retrieval, by_size
 from coatcheck.services.person.tickets import TicketFile
 
 _T = TypeVar("_T")
-_BYTES: Final = {"content-type": "application/octet-stream"}
 
 
 class Visit:
@@ -165,32 +165,14 @@ class Visit:
                 self._kept.unlink(missing_ok=True)
 
     async def hand_in(self, round_: Round, *, token: str = "", patience: float = 60.0) -> Ticket:
-        """Send the stored bytes until the shuffler has signed for them.
+        """Send the stored bytes until every shuffler has signed for its part.
 
-        If an answer was lost and the round closed meanwhile, the report may be in without a
-        receipt: the ticket comes back without one, and collecting tells.
+        `token` has one token per shuffler, separated by commas, if they ask for some.
         """
-        ticket, url = self.ticket, f"{self.url}/uploads"
-        if ticket.receipt:
-            return ticket
-        headers = {**_BYTES, "coatcheck-token": token} if token else _BYTES
-
-        async def once() -> bytes:
-            try:
-                return await self._peers.send(url, ticket.upload, headers=headers)
-            except Unavailable as away:
-                self._maybe_sent |= not isinstance(away, NotTaken)
-                raise
-
-        try:
-            receipt = await patiently(once, patience)
-        except Refused:
-            if self._maybe_sent:
-                return ticket
-            raise
-        kept = client.keep_receipt(ticket, receipt, round_)
-        self._file.update(kept)
-        return kept
+        if isinstance(self._peers, RelayedClient):
+            self._peers.know(party.url for party in round_.terms.shufflers)
+        way = HandingIn(self._file, peers=self._peers, token=token, maybe_sent=self._maybe_sent)
+        return await way.run(round_, patience=patience)
 
     # -- collecting, and letters
 
@@ -241,7 +223,7 @@ class Visit:
     async def post(self, postings: Sequence[bytes], *, patience: float = 60.0) -> bytes:
         """Post letters that the stored ticket accounts for; return the board's answer."""
         url, body = f"{self._at_board}/letters", b"".join(postings)
-        return await patiently(lambda: self._peers.send(url, body, headers=_BYTES), patience)
+        return await patiently(lambda: self._peers.send(url, body, headers=BYTES), patience)
 
     async def check_posted(self, posting: bytes, raw: bytes, *, patience: float = 60.0) -> None:
         """Check by the board's answer that its log has a letter."""
@@ -322,7 +304,8 @@ class Visit:
     def _level(self) -> None:
         """Have all messages of the round through a relay at the size that its terms need."""
         if isinstance(self._peers, RelayedClient):
-            self._peers.level(len(msgspec.json.encode(self._known_offer)))
+            offer, upload = msgspec.json.encode(self._known_offer), max(self.round.upload_sizes)
+            self._peers.level(max(len(offer), upload))
 
     def _stored_offer(self) -> Offer | None:
         """Read what was kept beside the ticket; without a ticket it is of no round."""

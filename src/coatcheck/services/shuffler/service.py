@@ -99,7 +99,10 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         return self.admission.terms
 
     def upload(self, digest: Digest, wire: Wire) -> Awaitable[None]:
-        """Hand in a sealed report for a signed receipt; the same bytes are no second report."""
+        """Hand in a sealed report for a signed receipt; the same bytes are no second report.
+
+        A later shuffler of a cascade takes the registration of a trap here.
+        """
         return self.intake.upload(self.found(digest), wire)
 
     # -- for the server and for the shuffler before
