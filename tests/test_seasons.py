@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from coatcheck.accounting.composition import compose
-from coatcheck.accounting.laws import OwnCoin
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.domains import Box, Categories, Product
 from coatcheck.errors import Misuse, Refused
 from coatcheck.planning import Group, Promise, plan
 from coatcheck.planning.seasons import epsilon_for, people_for
+from coatcheck.randomizers import CoinResponse
 from coatcheck.tasks.neighbours import Neighbours
 
 LINE = Box((-1,), (1,))
@@ -45,7 +45,8 @@ def test_fewer_reports_per_round_allow_a_larger_local_epsilon() -> None:
     secret = plan(group, epsilon=1.0, delta=1e-6, rounds=12, rate=0.25, sampling="secret")["all"]
     locals_ = [one.best.randomizer.epsilon for one in (every, coins, secret)]
     assert locals_ == sorted(locals_)
-    tossed = OwnCoin(law=coins.best.randomizer.law, rate=0.25)
+    assert coins.randomizer == CoinResponse(part=coins.best.randomizer, rate=0.25)
+    tossed = coins.randomizer.law
     assert compose(tossed, crowd=3_000, delta=1e-6, rounds=12) == pytest.approx(1.0, abs=2e-3)
     drawn = compose(secret.best.randomizer.law, crowd=3_000, delta=1e-6, rounds=12, sampled=0.25)
     assert drawn == pytest.approx(1.0, abs=2e-3)

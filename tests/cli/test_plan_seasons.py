@@ -31,7 +31,8 @@ def test_a_plan_of_many_rounds() -> None:
     assert "All 12 rounds together" in told
     assert "per round" in told
     assert "fixed in advance" in told
-    assert "terms cannot say yet that people toss coins" in told
+    assert found["terms"][0]["randomizer"]["name"] == "coin"
+    assert "by a coin of their own, and sends silence" in told
     secret = json.loads(run(*given, "--sampling", "secret", "--json").stdout)["groups"][0]
     assert secret["recommended"]["local_epsilon"] > group["recommended"]["local_epsilon"]
 

@@ -16,6 +16,7 @@ from coatcheck.domains import Ball, Box, Categories, Product, lattice_norm_withi
 from coatcheck.entropy import seeded
 from coatcheck.randomizers import (
     BoundedResponse,
+    CoinResponse,
     FieldwiseResponse,
     GridResponse,
     MinkowskiResponse,
@@ -46,6 +47,7 @@ def tiny_mechanisms() -> Iterator[Randomizer]:
     kind = GridResponse(domain=KINDS, epsilon=0.5)
     both = Product({"place": LINE, "kind": KINDS})
     yield FieldwiseResponse(domain=both, parts={"place": place, "kind": kind})
+    yield CoinResponse(part=GridResponse(domain=TINY, epsilon=1.0, cells=(3, 2)), rate=0.2)
 
 
 def label(randomizer: Randomizer) -> str:

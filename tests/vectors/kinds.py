@@ -280,6 +280,17 @@ def _mechanism(case: Case) -> Case:
     return {"heads": str(made.heads), "low": low, "high": high, "near": near}
 
 
+def _coin(case: Case) -> Case:
+    """Make a coin before a mechanism: how often it speaks, and the bounds of what is sent."""
+    made: Any = from_params(case["input"])
+    low, high = made.low.tolist(), made.high.tolist()
+    return {"heads": str(made.heads), "low": low, "high": high, "payload": _payload_size(made)}
+
+
+def _payload_size(made: Any) -> int:
+    return PayloadFormat.between(made.low, made.high).size
+
+
 def near_reports(made: Any, points: Points) -> Points:
     """Return the cells, the closest points or the centers of the caps of lattice points."""
     if isinstance(made, GridResponse):
@@ -308,6 +319,7 @@ KINDS: dict[str, Callable[[Case], Case]] = {
     "binding": _binding,
     "payload": _payload,
     "mechanism": _mechanism,
+    "coin": _coin,
     "directions": _directions,
     "upload": _upload,
     "receipt": _receipt,

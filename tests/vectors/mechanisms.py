@@ -43,6 +43,7 @@ def mechanisms() -> list[Case]:
         ),
     ]
     found += [_case("a codebook on a ball", ball.params(), points=_INSIDE), *_caps()]
+    found += _coins(grid.params())
     outside = ball.params() | {"points": [*ball.params()["points"], [20, 20, 20]]}
     name = "a codebook is refused: a point leaves the ball"
     found.append(_case(name, outside, points=_INSIDE, expect="misuse"))
@@ -61,6 +62,21 @@ def mechanisms() -> list[Case]:
         given = {key: value for key, value in (plain | change).items() if value is not None}
         found.append(_case(f"a codebook is refused: {name}", given, expect="misuse"))
     return [_filled(one) for one in found]
+
+
+def _coins(part: dict[str, Any]) -> list[Case]:
+    """A coin before a grid: how often it speaks, what silence is, and coins that are none."""
+    coin = {"name": "coin", "part": part, "rate": 0.2}
+    wrong: dict[str, Any] = {
+        "it always speaks": {"rate": 1.0},
+        "it never speaks": {"rate": 0.0},
+        "it stands before a coin": {"part": coin},
+        "it has a decode of its own": {"decode": "raw"},
+    }
+    found = [case("a coin before a grid", "coin", coin)]
+    for name, change in wrong.items():
+        found.append(case(f"a coin is refused: {name}", "coin", coin | change, expect="misuse"))
+    return found
 
 
 def _caps() -> list[Case]:

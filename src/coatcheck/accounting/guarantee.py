@@ -106,8 +106,8 @@ class Guarantee:
             told.append(f"each person reports with chance {rate}, by a coin of their own")
         if self.traps:
             told.append(
-                "at least one shuffler of the cascade is honest, whatever the others and the server "
-                f"do (δ includes {rounded_up(self.traps)}, the chance that its traps miscount)"
+                "at least one shuffler of the cascade is honest, whatever the others and the "
+                f"server do (δ includes {rounded_up(self.traps)}, the chance that its traps miscount)"
             )
         if self.corrupted:
             told.append(f"at most {self.corrupted:,} of them are corrupted")

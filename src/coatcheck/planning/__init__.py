@@ -15,7 +15,7 @@ values)` tries it out.
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
@@ -29,7 +29,7 @@ from coatcheck.planning.seasons import Season, season_of
 from coatcheck.planning.tuning import designs_for
 from coatcheck.planning.words import GOALS, Aim, described, told_assumption, told_error
 from coatcheck.protocol.drafting import GroupPlan
-from coatcheck.randomizers import Prior
+from coatcheck.randomizers import CoinResponse, Prior
 from coatcheck.randomizers.contract import check_goal
 from coatcheck.tasks import Task, exposure
 
@@ -166,12 +166,6 @@ class Recommendation(GroupPlan):
             )
         if self.best.randomizer.epsilon < 1.001 * self.promise.epsilon / self.promise.rounds:
             found.append("the crowd is too small to help: the local ε is the promised one")
-        if self.promise.rate < self.promise.secret:
-            each = replace(self.promise, rate=1.0).kept_by(self.best.randomizer.law).epsilon
-            found.append(
-                "terms cannot say yet that people toss coins: a round drafted from this plan "
-                f"promises ε = {each:.4g}, which it costs if everybody reports"
-            )
         error, free = self.best.error, self.best.report_free
         if self.best.worth_a_report and free and error >= _USELESS * free:
             where = "the middle of the domain" if self.prior is None else "the median of the prior"
@@ -328,9 +322,12 @@ def _planned(
     prior: Prior | None = None,
 ) -> Recommendation:
     best = found[0]
+    made = best.randomizer
+    if promise.rate < promise.secret and best.worth_a_report:
+        made = CoinResponse(part=made, rate=promise.rate)
     return Recommendation(
         name=name,
-        randomizer=best.randomizer,
+        randomizer=made,
         decode=best.how,
         minimum=group.crowd,
         delta=promise.delta,

@@ -41,7 +41,7 @@ from coatcheck.protocol.ticket import Ticket, TicketStore
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import SignedOutcome, VerifiedBulletin, VerifiedEntry
 from coatcheck.protocol.wrapping import wrap
-from coatcheck.randomizers import Randomizer, from_params
+from coatcheck.randomizers import CoinResponse, Randomizer, from_params
 
 __all__ = [
     "Budget",
@@ -228,11 +228,14 @@ def _check_exposure(round_: Round, number: int) -> None:
     """Refuse terms whose answers would give away more people than they say."""
     groups = round_.terms.groups
     corrupted = [group.promise.corrupted for group in groups]
-    if not any(corrupted):
+    coins = any(group.randomizer.get("name") == CoinResponse.name for group in groups)
+    if not any(corrupted) and not coins:
         return  # answers to honest people are read by nobody else
     work, sizes = round_.terms.task, [group.minimum for group in groups]
     try:
         task = tasks.from_params({**work.params, "name": work.name})
+        if coins:
+            tasks.check_silence(task, sizes=sizes)
         each = len(round_.terms.shufflers)
         told = tasks.exposure(task, sizes=sizes, corrupted=corrupted, each=each)[number]
     except SHAPELESS as error:

@@ -30,7 +30,7 @@ from coatcheck.protocol.terms import (
     Work,
     delta_less,
 )
-from coatcheck.randomizers import Randomizer, from_draft
+from coatcheck.randomizers import CoinResponse, Randomizer, from_draft
 
 _FIELDS = {"round", "task", "groups", "letter_size", "settle", "trap_delta"}
 _OPTIONAL = {"letter_size", "settle", "trap_delta"}
@@ -93,6 +93,8 @@ def draft_groups(
                     f" {task.name} with these parameters needs {least}: raise its minimum, or ask"
                     " for fewer per person"
                 )
+    if any(isinstance(plan.randomizer, CoinResponse) for plan in plans):
+        tasks.check_silence(task, sizes=[plan.minimum for plan in plans])
     exposed = tasks.exposure(
         task,
         sizes=[plan.minimum for plan in plans],

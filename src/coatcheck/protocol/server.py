@@ -36,6 +36,7 @@ from coatcheck.protocol.parcels import Batch, Tally
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.verification import verify_batch
 from coatcheck.randomizers import (
+    CoinResponse,
     Decode,
     FieldwiseResponse,
     GridResponse,
@@ -43,6 +44,7 @@ from coatcheck.randomizers import (
     Randomizer,
     from_params,
 )
+from coatcheck.randomizers.coin import heard, speaker
 from coatcheck.randomizers.reading import LEARNED, believed
 
 
@@ -208,28 +210,27 @@ class Server:
             return None
 
     def _entries(self, opened: Sequence[Opened]) -> list[list[bytes]]:
-        estimates = [
-            numbers(
-                randomizer,
-                group.reports,
-                cast("Decode", of.decode),
-                prior=self._priors.get(of.name),
-            )
-            for randomizer, group, of in zip(
-                self.randomizers, opened, self.round.terms.groups, strict=True
-            )
+        groups = self.round.terms.groups
+        # The task sees those who spoke. Whoever was silent counts in the crowd, and is answered.
+        spoken = [heard(one, g.reports) for one, g in zip(self.randomizers, opened, strict=True)]
+        said = [
+            (speaker(randomizer), reports, of, self._priors.get(of.name))
+            for randomizer, (_, reports), of in zip(self.randomizers, spoken, groups, strict=True)
         ]
-        notes = [group.notes for group in opened]
+        estimates = [
+            numbers(randomizer, reports, cast("Decode", of.decode), prior=prior)
+            for randomizer, reports, of, prior in said
+        ]
+        notes = [group.notes[who] for group, (who, _) in zip(opened, spoken, strict=True)]
         beliefs = None
         if isinstance(self.task, tasks.ReadsBeliefs) and self.task.reads_beliefs:
-            beliefs = [
-                belief(randomizer, group.reports, prior=self._priors.get(of.name))
-                for randomizer, group, of in zip(
-                    self.randomizers, opened, self.round.terms.groups, strict=True
-                )
-            ]
+            beliefs = [belief(mechanism, reports, prior=p) for mechanism, reports, _, p in said]
         found = tasks.answer(self.task, estimates, notes=notes, beliefs=beliefs)
-        return [self._seal(number, answers, opened) for number, answers in enumerate(found)]
+        everybody = [
+            tasks.among(answers, who, size=len(group.contacts))
+            for answers, (who, _), group in zip(found, spoken, opened, strict=True)
+        ]
+        return [self._seal(number, answers, opened) for number, answers in enumerate(everybody)]
 
     def _seal(self, number: int, answers: tasks.Answers, opened: Sequence[Opened]) -> list[bytes]:
         size = self.round.terms.groups[number].answer_size
@@ -250,6 +251,8 @@ class Server:
                 f"task {self.task.name} has the groups {', '.join(self.task.groups)}, the terms"
                 f" have {len(groups)}"
             )
+        if any(isinstance(randomizer, CoinResponse) for randomizer in self.randomizers):
+            tasks.check_silence(self.task, sizes=[group.minimum for group in groups])
         sizes = least_sizes(self.task, self.randomizers, suite=self.round.suite)
         for of, (payload, answer) in zip(groups, sizes, strict=True):
             if of.payload_size != payload:

@@ -8,6 +8,7 @@ from coatcheck.errors import SHAPELESS, Misuse
 from coatcheck.randomizers.caps import BoundedResponse, MinkowskiResponse
 from coatcheck.randomizers.choice import Candidate, Choice, Errors, constant, errors_under
 from coatcheck.randomizers.codebook import CodebookResponse
+from coatcheck.randomizers.coin import CoinResponse
 from coatcheck.randomizers.contract import Decode, Goal, Randomizer, Reports
 from coatcheck.randomizers.fieldwise import FieldwiseResponse
 from coatcheck.randomizers.grid import GridResponse
@@ -23,6 +24,7 @@ __all__ = [
     "Candidate",
     "Choice",
     "CodebookResponse",
+    "CoinResponse",
     "Decode",
     "Errors",
     "FieldwiseResponse",
@@ -52,6 +54,7 @@ REGISTRY: Final[dict[str, type[Randomizer]]] = {
         FieldwiseResponse,
         CodebookResponse,
         SphereResponse,
+        CoinResponse,
     )
 }
 _SEARCHED: Final[dict[str, Any]] = {
@@ -143,9 +146,12 @@ def _made(params: Mapping[str, Any]) -> Randomizer:
     kind = REGISTRY.get(name) or installed().get(name)
     if kind is None:
         raise Misuse(f"a randomizer is one of {sorted(REGISTRY)}, got {name!r}")
-    if "domain" not in given:
+    if kind is CoinResponse:
+        given["part"] = from_params(given.get("part", {}))
+    elif "domain" not in given:
         raise Misuse(f"the parameters of {name} lack a domain")
-    given["domain"] = domain_from_params(given["domain"])
+    else:
+        given["domain"] = domain_from_params(given["domain"])
     if "cells" in given:
         given["cells"] = tuple(given["cells"])
     if "parts" in given:

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Final, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from coatcheck.accounting.laws import AnyLdp, Fieldwise, Ratios, TwoLevel
+from coatcheck.accounting.laws import AnyLdp, Fieldwise, OwnCoin, Ratios, TwoLevel
 from coatcheck.domains import Ball, Box, Categories, Domain, Floats, Points
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse
@@ -58,7 +58,7 @@ class Randomizer(ABC):
 
     @property
     @abstractmethod
-    def law(self) -> TwoLevel | Fieldwise | Ratios | AnyLdp:
+    def law(self) -> TwoLevel | Fieldwise | Ratios | AnyLdp | OwnCoin:
         """Return what one report says about two people, for the accountant."""
 
     @property

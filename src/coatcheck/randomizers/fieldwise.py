@@ -41,6 +41,8 @@ class FieldwiseResponse(Randomizer):
         for name, part in parts.items():
             if part.domain != self.domain.fields[name]:
                 raise Misuse(f"the randomizer of {name!r} is made for another domain")
+            if part.name == "coin":
+                raise Misuse(f"field {name!r} has a coin: a coin stands before the whole report")
         object.__setattr__(self, "parts", parts)
 
     def __hash__(self) -> int:

@@ -30,6 +30,7 @@ from coatcheck.tasks.answers import (
     References,
     Score,
     Values,
+    among,
     from_pairs,
 )
 from coatcheck.tasks.contract import (
@@ -58,8 +59,10 @@ __all__ = [
     "Scored",
     "Task",
     "Values",
+    "among",
     "answer",
     "canonical_order",
+    "check_silence",
     "exposure",
     "from_pairs",
     "from_params",
@@ -131,6 +134,15 @@ def exposure(
         )
         for h in range(len(sizes))
     )
+
+
+def check_silence(task: Task, *, sizes: Sequence[int]) -> None:
+    """Refuse own coins where answers name people: how many speak is not known beforehand."""
+    if any(any(row) for row in task.exposed(sizes)):
+        raise Misuse(
+            f"task {task.name} names people in its answers, so everybody has to speak: leave the"
+            " coin out, or choose a task that answers with numbers"
+        )
 
 
 def _plug_ins() -> tuple[EntryPoint, ...]:

@@ -129,6 +129,21 @@ def from_pairs(
     return References(group, indptr, indices[order].astype(np.int64), ordered)
 
 
+def among(answers: Answers, who: Positions, *, size: int) -> Answers:
+    """Spread the answers of those who spoke over everybody: whoever was silent is told zeros.
+
+    References would have to be renamed, and silence would be told by them: a task that names
+    people is refused with coins before a round begins.
+    """
+    if len(who) == size:
+        return answers
+    if isinstance(answers, References):
+        raise Misuse("a task that names people cannot be run with own coins")
+    told = np.zeros((size, answers.data.shape[1]))
+    told[who] = answers.data
+    return Values(told, answers.shared)
+
+
 def check_shape(answers: Answers, *, reports: int, sizes: tuple[int, ...], task: str) -> None:
     """Raise `Misuse` if these cannot be the answers to so many reports."""
     if len(answers) != reports:

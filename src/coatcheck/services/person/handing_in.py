@@ -72,9 +72,7 @@ class HandingIn:
         party, raw = round_.terms.shufflers[hop], ticket.registrations[hop - 1]
         url = f"{party.url}/rounds/{round_.digest.hex()}/uploads"
         try:
-            receipt = await patiently(
-                lambda: self._peers.send(url, raw, headers=headers), patience
-            )
+            receipt = await patiently(lambda: self._peers.send(url, raw, headers=headers), patience)
         except Refused as error:
             raise Refused(
                 f"{party.name} does not take part in your trap ({error}): your report stays with"
