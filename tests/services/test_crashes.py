@@ -162,11 +162,11 @@ def test_a_cascade_survives_its_second_shuffler(tmp_path: Path) -> None:
                 cluster.kill("shuffler-2")
                 peers = HttpClient(timeout=5)
                 crowd = Crowd(cluster, url)
-                await crowd.join(peers, people=4)
+                await crowd.join(peers, people=4 + SPARE)
                 for _ in range(3):
                     await asyncio.sleep(0.7)
                     cluster.kill("shuffler-2")
-                await check_everything(crowd, people=4)
+                await check_everything(crowd, people=4 + SPARE)
                 await peers.close()
 
     asyncio.run(whole())

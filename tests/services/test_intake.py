@@ -126,13 +126,15 @@ def test_a_batch_is_checked_before_it_is_kept() -> None:
     """Its place in the cascade and the signature inside count, not who delivers it."""
     made = SmallRound(shufflers=2)
     first = made.shuffler()
-    for ticket in made.crowd(2):
+    for ticket in made.crowd(3):
         first.receive(ticket.upload, now=OPENS)
     raw = released(first)
     verify_batch(raw, made.round, hop=0)
     with pytest.raises(Malformed, match="another shuffler"):
         verify_batch(raw, made.round, hop=1)
     with pytest.raises(BadSignature):
+        verify_batch(raw[:100] + bytes([raw[100] ^ 1]) + raw[101:], made.round, hop=0)
+    with pytest.raises(Malformed, match="root"):
         verify_batch(raw[:-1] + bytes([raw[-1] ^ 1]), made.round, hop=0)
 
 

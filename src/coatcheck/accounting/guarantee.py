@@ -107,7 +107,7 @@ class Guarantee:
         if self.traps:
             told.append(
                 "at least one shuffler of the cascade is honest, whatever the others and the "
-                f"server do (δ includes {rounded_up(self.traps)}, the chance that its traps miscount)"
+                f"server do (δ includes {rounded_up(self.traps)}, a miscount of its traps)"
             )
         if self.corrupted:
             told.append(f"at most {self.corrupted:,} of them are corrupted")

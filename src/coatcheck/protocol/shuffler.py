@@ -14,6 +14,7 @@ import hashlib
 from collections import Counter
 from collections.abc import Sequence
 from enum import Enum
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -33,7 +34,7 @@ from coatcheck.protocol.parcels import (
     content_id,
     items_of,
 )
-from coatcheck.protocol.terms import GroupTerms, Round
+from coatcheck.protocol.terms import Round
 from coatcheck.protocol.traps import commitment, people, slack
 from coatcheck.protocol.verification import verify_batch
 
@@ -202,7 +203,7 @@ class Shuffler:
             return "the batch of the shuffler before this one has not come yet"
         if now < self.round.terms.closes:
             return "the round is still open: it is released when its time is over"
-        return self._shortage(crowd, [self._demanded(group.minimum) for group in self._groups])
+        return self._shortage(crowd)
 
     def reopen(self, *, now: int) -> None:
         """Take uploads again: too few were left after peeling, and more can still come."""
@@ -231,15 +232,11 @@ class Shuffler:
         after = MOVES.after(self.phase, "release")
         earlier, given = self._given()
         peeled = [self._peel(number, *group) for number, group in enumerate(given)]
-        shortage = self._miscount([tally for tally, _ in peeled], [tally for tally, _ in given])
+        tallies, items = zip(*peeled, strict=True)
+        shortage = self._shortage(self._people(tallies, [tally for tally, _ in given]))
         if shortage:
             raise Refused(shortage)
-        batch = Batch.compose(
-            [items for _, items in peeled],
-            [tally for tally, _ in peeled],
-            digest=self.round.digest,
-            earlier=earlier,
-        )
+        batch = Batch.compose(items, tallies, digest=self.round.digest, earlier=earlier)
         self.state.batch = batch.sign(self._keys.signing.sign)
         self._wipe(after)
         return self.state.batch
@@ -260,30 +257,22 @@ class Shuffler:
         self.state.phase = MOVES.after(self.phase, "forget")
         self.state.batch = b""
 
-    @property
-    def _groups(self) -> tuple[GroupTerms, ...]:
-        return self.round.terms.groups
-
-    def _demanded(self, minimum: int) -> int:
-        """Give the people without whom the shufflers after the first would count too few."""
-        delta = self.round.terms.trap_delta
-        return minimum + (slack(0, delta) if delta else 0)
-
-    def _miscount(self, tallies: Sequence[Tally], before: Sequence[Tally]) -> str:
-        """Say which group has too few people, if one has; empty if none."""
+    def _people(self, tallies: Sequence[Tally], before: Sequence[Tally]) -> list[int]:
+        """Count the people of each group: at a later shuffler, as many as traps show for sure."""
         if not self.hop:
-            items = len(self.round.terms.shufflers)
-            needed = [self._demanded(group.minimum) for group in self._groups]
-            return self._shortage([tally.kept // items for tally in tallies], needed)
+            return [tally.kept // len(self.round.terms.shufflers) for tally in tallies]
         delta = self.round.terms.trap_delta
-        shown = [
+        return [
             people(counted=after.traps - earlier.traps, registered=registered, delta=delta)
             for after, earlier, registered in zip(tallies, before, self.crowd, strict=True)
         ]
-        return self._shortage(shown, [group.minimum for group in self._groups])
 
-    def _shortage(self, sizes: Sequence[int], needed: Sequence[int]) -> str:
-        for group, size, least in zip(self._groups, sizes, needed, strict=True):
+    def _shortage(self, sizes: Sequence[int]) -> str:
+        delta = self.round.terms.trap_delta
+        # Without these the shufflers after the first would count too few.
+        spare = slack(0, delta) if delta and not self.hop else 0
+        for group, size in zip(self.round.terms.groups, sizes, strict=True):
+            least = group.minimum + spare
             if size < least:
                 return (
                     f"group {group.name!r} has {max(0, size)} of the {least} it needs: fewer"
@@ -306,7 +295,7 @@ class Shuffler:
             counted = zip(batch.tallies, groups, strict=True)
             given = [(t.drop("repeated", t.kept - len(items)), items) for t, items in counted]
             return batch.roots, given
-        groups = [{} for _ in self._groups]
+        groups = [{} for _ in self.round.terms.groups]
         for upload, (group, body) in self.state.held.items():
             groups[group] |= items_of(upload, body, self.round)
         return (), [(Tally(len(items)), items) for items in groups]
@@ -320,7 +309,6 @@ class Shuffler:
         """
         order = sorted(sealed, key=lambda upload: self._rank(group, upload))
         items: dict[bytes, None] = {}
-        traps = self._registered(group)
         for item in self._bulk.unseal_each(
             [sealed[upload] for upload in order],
             key=self._keys.opening,
@@ -334,17 +322,11 @@ class Shuffler:
                 items[item] = None
         if not self.hop:
             return tally, tuple(items)
+        told = {body for number, body in self.state.held.values() if number == group}
+        known = partial(commitment, digest=self.round.digest, group=group, hop=self.hop)
         # Every item is hashed, so that a trap takes no other time than a report.
-        kept = tuple(item for item in items if self._commitment(item, group) not in traps)
+        kept = tuple(item for item in items if known(item) not in told)
         return tally.drop("trap", len(items) - len(kept)), kept
-
-    def _registered(self, group: int) -> frozenset[bytes]:
-        """Give the commitments of the traps to be met in a group; none at the first shuffler."""
-        held = self.state.held.values() if self.hop else ()
-        return frozenset(body for number, body in held if number == group)
-
-    def _commitment(self, item: bytes, group: int) -> bytes:
-        return commitment(item, digest=self.round.digest, group=group, hop=self.hop)
 
     def _bound(self, group: int, upload: bytes) -> bytes:
         named = bytes(ID_SIZE) if self.hop else upload[:ID_SIZE]

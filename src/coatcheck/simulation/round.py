@@ -201,8 +201,7 @@ def simulate(
         clamp: whether values outside the domain are moved to its edge.
         entropy: a source, or the seed of one that repeats; seals stay fresh either way.
         suite: how reports and answers are sealed.
-        shufflers: how many shufflers stand in a row. With several, each group needs a few people
-            more than its minimum, for the later ones count them by traps.
+        shufflers: how many stand in a row; with several, a group needs some more than its minimum.
         name: the name of the round.
         prior: what the server publicly knows of where people are, for a learned decode: one for
             all groups, or one for each by its name. The very values are refused.
@@ -248,9 +247,7 @@ def simulate(
     )
     uploads = tuple(ticket.upload for group in tickets for ticket in group)
     told = [ticket.registrations for group in tickets for ticket in group]
-    batch = shuffle_uploads(
-        uploads, round_, keys=keys.shufflers, entropy=source, registrations=told
-    )
+    batch = shuffle_uploads(uploads, round_, keys=keys.shufflers, entropy=source, told=told)
     board = Board(sign=keys.board.signing.sign, check=_check)
     server = Server(round_, keys=keys.server, task=work, priors=priors)
     board.publish(server.answer(batch), round_)
@@ -291,22 +288,16 @@ def shuffle_uploads(
     *,
     keys: Iterable[KeyPairs],
     entropy: Entropy,
-    registrations: Iterable[Sequence[bytes]] = (),
+    told: Iterable[Sequence[bytes]] = (),
 ) -> bytes:
-    """Pass uploads through the shufflers with these keys, and return the last one's batch.
-
-    With several shufflers, `registrations` are what each person tells the later ones of traps.
-    """
+    """Pass uploads, and what is `told` of traps, through shufflers; return the last one's batch."""
     batch = b""
-    handed = [list(uploads), *zip(*registrations, strict=True)]
+    handed = [list(uploads), *zip(*told, strict=True)]
     for hop, own in enumerate(keys):
         shuffler = Shuffler(round_, keys=own, state=fresh_state(entropy, simulated=True))
         for raw in handed[hop]:
             shuffler.receive(raw, now=round_.terms.opens)
-        if hop:
-            shuffler.accept(batch)
-        else:
-            shuffler.close(now=round_.terms.closes)
+        shuffler.accept(batch) if hop else shuffler.close(now=round_.terms.closes)
         batch = shuffler.release()
     return batch
 

@@ -5,15 +5,17 @@ the ticket's bytes are ever sent, as often as it takes. SPEC section 12.
 """
 
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.protocol import client
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.services.http.client import NotTaken, patiently
-from coatcheck.services.person.board import Peers
 from coatcheck.services.person.tickets import TicketFile
+
+if TYPE_CHECKING:
+    from coatcheck.services.person.board import Peers
 
 BYTES: Final = {"content-type": "application/octet-stream"}
 
@@ -26,7 +28,7 @@ class HandingIn:
     """
 
     def __init__(
-        self, file: TicketFile, *, peers: Peers, token: str = "", maybe_sent: bool = False
+        self, file: TicketFile, *, peers: "Peers", token: str = "", maybe_sent: bool = False
     ) -> None:
         self._file = file
         self._peers = peers
