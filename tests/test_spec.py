@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -83,7 +83,8 @@ def test_the_fields_of_the_terms_are_the_codes() -> None:
     listed = set(re.findall(r"`([\w\[\].]+)`", " ".join(row[0] for row in table("6. Terms", 3))))
     own = set(terms.Terms.__struct_fields__)
     groups = {f"groups[].{name}" for name in terms.GroupTerms.__struct_fields__}
-    assert listed == own | groups
+    kinds = {kind.__struct_config__.tag for kind in get_args(terms.AdmissionTerms)}
+    assert listed == own | groups | {"shufflers[].admission", "kind"} | kinds
 
 
 def test_the_sizes_are_the_codes() -> None:

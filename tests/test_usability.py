@@ -5,6 +5,7 @@ prints no traceback and writes no result.
 """
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from coatcheck.cli import COMMANDS, main
+from coatcheck.cli import COMMANDS, GROUPS, main
 
 FILES = {
     "riders.csv": "lat,lon\n31.20,121.40\n31.21,121.41\n31.22,121.42\n",
@@ -214,13 +215,6 @@ def test_an_unknown_option_is_refused_with_help_at_hand(command: str) -> None:
     assert "--help" in result.stderr
 
 
-def test_an_unknown_command_is_refused() -> None:
-    """A typing error does not end in a traceback."""
-    result = _type("simulat")
-    assert result.exit_code == 2
-    assert "No such command 'simulat'" in result.stderr
-
-
 def test_without_the_extra_services_are_listed_and_say_what_they_need() -> None:
     """`pip install coatcheck` alone has every other command, and `--help` lists them all."""
     code = (
@@ -238,3 +232,21 @@ def test_without_the_extra_services_are_listed_and_say_what_they_need() -> None:
         assert done.returncode == expected
         assert told in done.stdout + done.stderr
         assert "Traceback" not in done.stderr
+
+
+def test_help_groups_the_commands() -> None:
+    """Every command is listed once, under what one does with it."""
+    shown = _type("--help").stdout
+    places = [shown.index(f"{title}:") for title in GROUPS]
+    assert places == sorted(places)
+    for name in COMMANDS:
+        assert len(re.findall(rf"^  {name} ", shown, re.MULTILINE)) == 1
+
+
+@pytest.mark.parametrize(("typed", "told"), [("takepart", "take-part"), ("ledgr", "ledger")])
+def test_a_typing_mistake_gets_a_suggestion(typed: str, told: str) -> None:
+    """Nothing runs, and the nearest command is named."""
+    found = _type(typed)
+    assert found.exit_code == 2
+    assert f"did you mean {told}?" in found.stderr
+    assert "--help" in _type("xyzzy").stderr

@@ -15,7 +15,7 @@ from coatcheck.protocol.parcels import Receipt
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient
 from postgresql import Postgres
-from service_rounds import MORTAL, PATIENCE, QUICK, Crowd, draft, get, post, status, until
+from service_rounds import MORTAL, PATIENCE, QUICK, SPARE, Crowd, draft, get, post, status, until
 
 _SOURCE = Path(__file__).parents[2] / "src" / "coatcheck" / "services"
 PLACES = tuple(

@@ -276,7 +276,7 @@ def test_a_process_that_stands_by_reads_no_upload(tmp_path: Path) -> None:
     asyncio.run(whole())
 
 
-def test_an_enrolment_token_is_listed_and_serves_once(tmp_path: Path) -> None:
+def test_a_one_use_token_is_listed_and_serves_once(tmp_path: Path) -> None:
     """Only the hash is kept: an upload without a listed token does not come in."""
 
     async def whole() -> None:

@@ -108,7 +108,7 @@ def test_a_closed_round_takes_nothing_new(shuffler: ShufflerStore) -> None:
 
 
 def test_a_token_serves_one_upload(shuffler: ShufflerStore) -> None:
-    """An enrolment token is spent by one upload, and a retry of that one is no second use."""
+    """A one-use token is spent by one upload, and a retry of that one is no second use."""
     token = b"t" * 32
     first = [parcel(1, token=token), parcel(2, token=token)]
     assert shuffler.put(first, fence=1) == [Verdict.NEW, Verdict.SPENT]

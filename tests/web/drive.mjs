@@ -199,18 +199,18 @@ const verbs = {
     const peers = tapped(relay, url, trusted, names);
     const raw = await peers.get(url);
     peers.level(raw.length);
-    const { signed, board } = JSON.parse(c.text(raw));
+    const { signed } = JSON.parse(c.text(raw));
     const now = Math.floor(Date.now() / 1000);
     const invitation = c.examine(signed, { group, trusted, limit, now });
     const { ticket } = await c.join(invitation, value);
-    const receipt = await peers.send(`${url}/uploads`, ticket.upload);
-    return { ticket: c.writeTicket(c.keepReceipt(ticket, receipt, invitation.round)), signed, board, names };
+    const receipt = await peers.send(`${invitation.round.address}/uploads`, ticket.upload);
+    return { ticket: c.writeTicket(c.keepReceipt(ticket, receipt, invitation.round)), signed, names };
   },
-  async collectByRelay({ ticket, relay, url, board, signed, trusted, body }) {
+  async collectByRelay({ ticket, relay, url, signed, trusted, body }) {
     const names = [];
     const peers = tapped(relay, url, trusted, names);
     const round = c.settle(signed, trusted);
-    const at = `${board}/rounds/${c.hex(round.digest)}`;
+    const at = round.atBoard;
     const bulletin = await peers.whole(`${at}/bulletin`);
     const kept = c.readTicket(ticket);
     const answer = await c.collect(kept, bulletin, round);

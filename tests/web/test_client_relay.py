@@ -55,7 +55,7 @@ def test_a_round_from_the_browser_through_the_relay(
 
     with asyncio.Runner() as runner:
         visit = runner.run(other())
-        asked = {**known, "signed": joined["signed"], "board": joined["board"]}
+        asked = {**known, "signed": joined["signed"]}
         done = ask("collectByRelay", ticket=joined["ticket"], body="by the door", **asked)
         assert set(done["names"]) == {known["relay"]}
         assert done["partners"] == [visit.ticket.keys.contact_raw.hex()]

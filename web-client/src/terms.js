@@ -112,6 +112,11 @@ export class Round {
     return `${this.terms.shufflers[0].url}/rounds/${hex(this.digest)}`;
   }
 
+  /** The round's address at the board. */
+  get atBoard() {
+    return `${this.terms.board.url}/rounds/${hex(this.digest)}`;
+  }
+
   /** Whether anybody may report, so that the promise assumes that outsiders do not flood the round. */
   get open() {
     return this.terms.shufflers.some((party) => party.admission.kind === "open");

@@ -4,6 +4,7 @@ Results go to standard output, everything else to standard error with a `coatche
 Exit codes: 0 done, 1 refused, 2 misuse.
 """
 
+from difflib import get_close_matches
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -12,38 +13,70 @@ import click
 
 from coatcheck.errors import Error, Misuse
 
-COMMANDS = {
-    "amplify": "coatcheck.cli.privacy",
-    "answer": "coatcheck.cli.shuffle_and_answer",
-    "calibrate": "coatcheck.cli.privacy",
-    "check-task": "coatcheck.cli.check_task",
-    "collect": "coatcheck.cli.person",
-    "compare": "coatcheck.cli.compare",
-    "compose": "coatcheck.cli.curve",
-    "curve": "coatcheck.cli.curve",
-    "demo": "coatcheck.cli.demo",
-    "inspect": "coatcheck.cli.inspect",
-    "join": "coatcheck.cli.person",
-    "keygen": "coatcheck.cli.terms",
-    "ledger": "coatcheck.cli.ledger",
-    "letters": "coatcheck.cli.take_part",
-    "plan": "coatcheck.cli.plan",
-    "read": "coatcheck.cli.person",
-    "round": "coatcheck.cli.round",
-    "serve": "coatcheck.cli.serve",
-    "shuffle": "coatcheck.cli.shuffle_and_answer",
-    "simulate": "coatcheck.cli.simulate",
-    "take-part": "coatcheck.cli.take_part",
-    "terms": "coatcheck.cli.terms",
-    "write": "coatcheck.cli.person",
+GROUPS = {
+    "Try it": {
+        "demo": "coatcheck.cli.demo",
+        "simulate": "coatcheck.cli.simulate",
+        "compare": "coatcheck.cli.compare",
+    },
+    "Plan and count privacy": {
+        "plan": "coatcheck.cli.plan",
+        "amplify": "coatcheck.cli.privacy",
+        "calibrate": "coatcheck.cli.privacy",
+        "compose": "coatcheck.cli.curve",
+        "curve": "coatcheck.cli.curve",
+        "check-task": "coatcheck.cli.check_task",
+    },
+    "Take part": {
+        "take-part": "coatcheck.cli.take_part",
+        "letters": "coatcheck.cli.take_part",
+        "ledger": "coatcheck.cli.ledger",
+    },
+    "Run a role": {
+        "serve": "coatcheck.cli.serve",
+        "round": "coatcheck.cli.round",
+        "keygen": "coatcheck.cli.terms",
+        "terms": "coatcheck.cli.terms",
+    },
+    "A round over files, step by step": {
+        "join": "coatcheck.cli.person",
+        "shuffle": "coatcheck.cli.shuffle_and_answer",
+        "answer": "coatcheck.cli.shuffle_and_answer",
+        "collect": "coatcheck.cli.person",
+        "write": "coatcheck.cli.person",
+        "read": "coatcheck.cli.person",
+        "inspect": "coatcheck.cli.inspect",
+    },
 }
+"""The commands as `--help` groups them, and where each is."""
+
+COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()}
 
 
 class _Lazy(click.Group):
     """A group whose commands are imported when asked for, so that `--help` answers at once."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        return sorted(COMMANDS)
+        return list(COMMANDS)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        width = formatter.width - 6 - max(map(len, COMMANDS))
+        for title, names in GROUPS.items():
+            with formatter.section(title):
+                commands = [(name, self.get_command(ctx, name)) for name in names]
+                formatter.write_dl(
+                    [(name, made.get_short_help_str(width)) for name, made in commands if made]
+                )
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError:
+            near = get_close_matches(args[0], COMMANDS, n=1)
+            hint = f"did you mean {near[0]}?" if near else "coatcheck --help lists them"
+            raise click.UsageError(f"there is no command {args[0]!r}: {hint}", ctx) from None
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 - click's signature
         module = COMMANDS.get(cmd_name)
@@ -81,7 +114,9 @@ def _needs(error: ModuleNotFoundError) -> Misuse:
     return Misuse(f"this command needs {error.name}: pip install 'coatcheck[serve]'")
 
 
-@click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+)
 @click.version_option(package_name="coatcheck", message="%(prog)s %(version)s")
 def main() -> None:
     """Private individual computation: your own answer, hidden in a crowd."""

@@ -38,7 +38,7 @@ def take_part(
     url: _Url,
     asked: TakingPart,
     ticket: Annotated[Path, "Where to keep your ticket; if it exists already, it is used again."],
-    token: Annotated[str, "Your token, if the shuffler asks for one; one each, by commas."] = "",
+    token: Annotated[str, "A one-use token, if the shuffler asks; one each, by commas."] = "",
     wait: Annotated[float, "Seconds to wait for the answer."] = 600.0,
     witnesses: Witnesses = 0,
     relay: Relay = "",

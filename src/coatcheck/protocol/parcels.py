@@ -87,7 +87,7 @@ class Upload(Struct, frozen=True):
     """What a person hands to the first shuffler.
 
     Attributes:
-        token: the hash of the enrolment token that came with it, if one is asked for.
+        token: the hash of the token that came with it, if one is asked for.
     """
 
     group: int

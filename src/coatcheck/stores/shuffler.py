@@ -25,7 +25,7 @@ class Verdict(Enum):
     NEW = "new"
     KNOWN = "known"  # the same bytes once more
     CONFLICT = "conflict"  # other bytes under this id
-    SPENT = "spent"  # the enrolment token was used for another upload
+    SPENT = "spent"  # the token was used for another upload
     CLOSED = "closed"  # the round takes no uploads
 
 

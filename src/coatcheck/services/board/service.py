@@ -10,13 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from coatcheck.errors import Refused
-from coatcheck.protocol.agreement import (
-    SignedTerms,
-    check_entry,
-    read_signed,
-    settle,
-    write_signed,
-)
+from coatcheck.protocol.agreement import SignedTerms, check_entry, read_signed, settle, write_signed
 from coatcheck.protocol.board import Board, Crowded
 from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.notices import posting_size

@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from coatcheck.errors import Refused
 from coatcheck.protocol.agreement import SignedTerms
+from coatcheck.protocol.terms import Round
 
 
 @dataclass(frozen=True)
@@ -12,3 +14,12 @@ class Offer:
 
     signed: SignedTerms
     status: dict[str, Any]
+
+
+def check_place(round_: Round, url: str) -> None:
+    """Refuse terms of a round that is elsewhere: they say where everything is asked."""
+    if round_.address != url:
+        raise Refused(
+            f"the terms are of the round at {round_.address}, not at {url}: ask whoever told you"
+            " this address for the right one"
+        )

@@ -32,7 +32,7 @@ from coatcheck.protocol.verification import VerifiedBulletin
 from coatcheck.services.http.client import Absent, HttpClient, patiently
 from coatcheck.services.person.board import BoardView, LettersFeed, Peers
 from coatcheck.services.person.handing_in import BYTES, HandingIn
-from coatcheck.services.person.offer import Offer
+from coatcheck.services.person.offer import Offer, check_place
 from coatcheck.services.person.relayed import RelayedClient, kept_relay
 from coatcheck.services.person.retrieval import Retrieval, by_size
 from coatcheck.services.person.tickets import TicketFile
@@ -114,7 +114,7 @@ class Visit:
         found = await asyncio.to_thread(
             examine, offer.signed, group=group, trusted=self._trusted, limit=limit, now=now
         )
-        self._check_place(found.round)
+        check_place(found.round, self.url)
         return found
 
     async def join(
@@ -271,18 +271,10 @@ class Visit:
         signed = self._known_offer.signed
         if self._accepted is None or self._accepted.document != signed.document.encode():
             self._accepted = accept(signed, trusted=self._trusted)
-            self._check_place(self._accepted)
+            check_place(self._accepted, self.url)
         if self.path.exists() and self.ticket.digest != self._accepted.digest:
             raise TwoFaces("the shuffler shows other terms now than those you joined on")
         return self._accepted
-
-    def _check_place(self, round_: Round) -> None:
-        """Refuse terms of a round that is elsewhere: they say where everything is asked."""
-        if round_.address != self.url:
-            raise Refused(
-                f"the terms are of the round at {round_.address}, not at {self.url}: ask whoever"
-                " told you this address for the right one"
-            )
 
     @property
     def _known_offer(self) -> Offer:
