@@ -10,8 +10,6 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from msgspec.structs import replace
-
 from coatcheck import entropy as sources
 from coatcheck import tasks
 from coatcheck.accounting.amplification import Guarantee, amplify
@@ -23,9 +21,8 @@ from coatcheck.protocol.keys import (
     SEED_SIZE,
     KeyPairs,
     address_of,
-    check_signed,
 )
-from coatcheck.protocol.letters import Inbox, read, same_round, write
+from coatcheck.protocol.letters import Inbox, read, write
 from coatcheck.protocol.messages import (
     Answer,
     Partner,
@@ -34,10 +31,15 @@ from coatcheck.protocol.messages import (
     encode_report,
 )
 from coatcheck.protocol.notices import REFUSED
-from coatcheck.protocol.parcels import Receipt, Registration, Upload
 from coatcheck.protocol.suites import ADDRESS_SIZE
 from coatcheck.protocol.terms import Anybody, GroupTerms, Round
-from coatcheck.protocol.ticket import Ticket, TicketStore
+from coatcheck.protocol.ticket import (
+    Ticket,
+    TicketStore,
+    keep_receipt,
+    keep_registered,
+    same_round,
+)
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import SignedOutcome, VerifiedBulletin, VerifiedEntry
 from coatcheck.protocol.wrapping import wrap
@@ -246,31 +248,6 @@ def _check_exposure(round_: Round, number: int) -> None:
             f"answers can expose {told} members of {groups[number].name!r}, the terms admit"
             f" {stated}: their promise is not kept"
         )
-
-
-def keep_receipt(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
-    """Check the first shuffler's receipt for your upload and put it into the ticket."""
-    same_round(ticket, round_)
-    upload = Upload.decode(ticket.upload, round_)
-    _check_receipt(raw, Receipt.of(ticket.upload, upload), round_.terms.shufflers[0].verifying)
-    return replace(ticket, receipt=raw)
-
-
-def keep_registered(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
-    """Check a later shuffler's receipt, the next that the ticket lacks, and put it in."""
-    same_round(ticket, round_)
-    hop = len(ticket.registered) + 1
-    sent = ticket.registrations[hop - 1]
-    held = Registration.decode(sent, round_, hop=hop).held
-    _check_receipt(raw, Receipt.of(sent, held), round_.terms.shufflers[hop].verifying)
-    return replace(ticket, registered=(*ticket.registered, raw))
-
-
-def _check_receipt(raw: bytes, expected: Receipt, verifying: str) -> None:
-    receipt = Receipt.decode(raw)
-    if receipt.body() != expected.body():
-        raise Malformed("this receipt is for other bytes than you handed in")
-    check_signed(receipt, verifying)
 
 
 def collect(ticket: Ticket, bulletin: VerifiedBulletin, *, ledger: Budget | None = None) -> Answer:

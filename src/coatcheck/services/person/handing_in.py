@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from coatcheck.errors import Misuse, Refused, Unavailable
-from coatcheck.protocol import client
 from coatcheck.protocol.terms import Round
-from coatcheck.protocol.ticket import Ticket
+from coatcheck.protocol.ticket import Ticket, keep_receipt, keep_registered
 from coatcheck.services.http.client import NotTaken, patiently
 from coatcheck.services.person.tickets import TicketFile
 
@@ -53,7 +52,7 @@ class HandingIn:
             if self.maybe_sent:
                 return ticket
             raise
-        kept = client.keep_receipt(ticket, receipt, round_)
+        kept = keep_receipt(ticket, receipt, round_)
         self._file.update(kept)
         return kept
 
@@ -80,7 +79,7 @@ class HandingIn:
                 f"{party.name} does not take part in your trap ({error}): your report stays with"
                 " you, nothing of it has left"
             ) from None
-        kept = client.keep_registered(ticket, receipt, round_)
+        kept = keep_registered(ticket, receipt, round_)
         self._file.update(kept)
         return kept
 
