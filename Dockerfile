@@ -9,7 +9,7 @@ RUN python -m venv /opt/coatcheck \
 FROM python:3.12-slim
 # The process is not root and cannot write to the image.
 RUN useradd --system --uid 10001 --home-dir /nonexistent coatcheck \
- && install -d -o coatcheck -m 0700 /keys /keys/own /keys/public /data
+ && install -d -o coatcheck -m 0700 /keys /keys/own /keys/public /keys/rounds /data
 COPY --from=build /opt/coatcheck /opt/coatcheck
 ENV PATH=/opt/coatcheck/bin:$PATH PYTHONDONTWRITEBYTECODE=1 NUMBA_CACHE_DIR=/tmp
 USER coatcheck

@@ -1,4 +1,8 @@
--- One database a role, so that none reads another's tables. Run once, by PostgreSQL's own start.
-CREATE DATABASE shuffler;
-CREATE DATABASE server;
-CREATE DATABASE board;
+-- One database and one user per role, so that none reads another's tables. PostgreSQL runs this once, at its first start.
+CREATE USER shuffler PASSWORD 'shuffler';
+CREATE USER server PASSWORD 'server';
+CREATE USER board PASSWORD 'board';
+CREATE DATABASE shuffler OWNER shuffler;
+CREATE DATABASE server OWNER server;
+CREATE DATABASE board OWNER board;
+REVOKE CONNECT ON DATABASE shuffler, server, board FROM PUBLIC;

@@ -8,7 +8,7 @@ cd "${HOMES:-/tmp}"
 
 person() {
     coatcheck ledger begin "$1.ledger" --epsilon 8 --delta 1e-3
-    coatcheck take-part --round "$ROUND" --group "$2" --value "$3" --epsilon 4 --delta 1e-3 \
+    coatcheck take-part "$ROUND" --group "$2" --value "$3" --epsilon 4 --delta 1e-3 \
         --trust "server=$keys/server.pub" --trust "shuffler=$keys/shuffler.pub" --trust "board=$keys/board.pub" \
         --ledger "$1.ledger" --relay "${RELAY:-}" --ticket "$1.ticket" --wait 300 --json > "$1.answer" 2> "$1.log"
 }

@@ -1,4 +1,4 @@
-"""The commands of the study: list | table NAME | figure NAME | all | report."""
+"""The commands of the study: list | table NAME | figure NAME | learning | all | report."""
 
 import argparse
 import sys
@@ -8,9 +8,11 @@ from study.sheets import one_thread
 
 one_thread()  # before anything loads numpy
 
-from coatcheck.errors import Error  # noqa: E402 - as above
+from coatcheck.errors import Error, Misuse  # noqa: E402 - as above
 from study import items  # noqa: E402 - as above
 from study.sheets import fill  # noqa: E402 - as above
+
+LEARNING = ("linear", "network", "ablations", "rewards", "reports")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -23,6 +25,9 @@ def _parser() -> argparse.ArgumentParser:
         _options(one)
     _options(commands.add_parser("all", help="measure everything, draw, and write the report"))
     _options(commands.add_parser("report", help="draw and write the report from what is on file"))
+    taught = commands.add_parser("learning", help="teach models on MNIST, and print how well")
+    taught.add_argument("parts", nargs="*", metavar="PART", help="|".join(LEARNING))
+    taught.add_argument("--seeds", type=int, default=5, help="how many, at most 5")
     return parser
 
 
@@ -40,6 +45,14 @@ def main(arguments: list[str]) -> int:
     asked = _parser().parse_args(arguments)
     if asked.command == "list":
         print("\n".join(items.listed()))
+        return 0
+    if asked.command == "learning":
+        from study import learning  # noqa: PLC0415 - loads MNIST
+
+        for part in asked.parts or LEARNING:
+            if part not in LEARNING:
+                raise Misuse(f"the parts are {', '.join(LEARNING)}, not {part!r}")
+            learning.show(part, seeds=asked.seeds)
         return 0
     wanted = [i for i in items.ITEMS if asked.command in {"all", "report"} or i.name == asked.name]
     if asked.command != "report":

@@ -1,6 +1,6 @@
 """The two models that a crowd teaches here: the paper's network, and a small linear one.
 
-The linear one sees 64 fixed features: how much of each of 4 directions of edges there is in each
+The linear one sees 128 fixed features: how much of each of 8 directions of edges there is in each
 of 4 x 4 cells of an image. Nothing about them is learned, so nobody's data pays for them.
 """
 
@@ -17,7 +17,7 @@ from study import datasets, network
 Floats = NDArray[np.float64]
 Rows = NDArray[np.intp]
 
-_DIRECTIONS: Final = 4
+_DIRECTIONS: Final = 8
 _CELLS: Final = 4
 FEATURES: Final = _DIRECTIONS * _CELLS**2
 _BIAS: Final = 0.2
@@ -44,7 +44,7 @@ def edges(images: NDArray[np.float32]) -> Floats:
         down = some[:, 2:, 1:-1] - some[:, :-2, 1:-1]
         across = some[:, 1:-1, 2:] - some[:, 1:-1, :-2]
         strength = np.hypot(down, across)
-        turn = (np.arctan2(down, across) % np.pi) / np.pi * _DIRECTIONS
+        turn = (np.arctan2(down, across) % (2 * np.pi)) / (2 * np.pi) * _DIRECTIONS
         lower = np.floor(turn).astype(np.int64) % _DIRECTIONS
         share = turn - np.floor(turn)
         maps = []
@@ -75,7 +75,23 @@ class Model:
     accuracy: Callable[[Floats, str], float]
 
 
-def whole_network() -> Model:
+def edge_start(seed: int) -> Floats:
+    """Return the start with the 8 filters of the first layer set by hand to 8 directions of edges.
+
+    No data is in it. The other layers are drawn.
+    """
+    parameters = network.initial(seed).astype(np.float64)
+    across = np.arange(4) - 1.5
+    filters = np.empty((4, 4, 8))
+    for number in range(8):
+        angle = number * np.pi / 4
+        slope = np.cos(angle) * across[None, :] + np.sin(angle) * across[:, None]
+        filters[:, :, number] = 2 * slope / np.abs(slope).sum()
+    parameters[:128] = filters.ravel()
+    return parameters
+
+
+def whole_network(*, edges_first: bool = True) -> Model:
     """Return the paper's network, all of whose 4,292 parameters are learned."""
 
     def gradients(at: Floats, name: str, rows: Rows) -> Floats:
@@ -85,7 +101,7 @@ def whole_network() -> Model:
 
     return Model(
         network.DIMENSION,
-        lambda seed: network.initial(seed).astype(np.float64),
+        edge_start if edges_first else lambda seed: network.initial(seed).astype(np.float64),
         gradients,
         lambda at, name: network.accuracy(at.astype(np.float32), *part(name)),
     )
@@ -98,7 +114,7 @@ def _basis() -> Floats:
 
 
 def linear(middle: Floats) -> Model:
-    """Return softmax regression on features less their middle, with a bias: 9 x 65 parameters."""
+    """Return softmax regression on features less their middle, with a bias: 9 x 129 parameters."""
     basis = _basis()
     reach = max(1e-6, 1 - float(middle @ middle)) ** 0.5
 

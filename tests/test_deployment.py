@@ -12,6 +12,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import kubernetes_validate
+import psycopg
 import pytest
 import yaml
 
@@ -25,6 +26,8 @@ from coatcheck.services.settings import (
     ShufflerSettings,
     read_settings,
 )
+from coatcheck.stores.board import BoardStore
+from postgresql import Postgres
 
 ROOT = Path(__file__).parents[1]
 SETTINGS = ROOT / "deploy" / "coatcheck.toml"
@@ -119,9 +122,25 @@ def test_no_role_has_the_keys_or_the_database_of_another(
         assert not [m for m in mounts if re.match(r"(?!public)\w+-keys:", m) and role not in m]
     stores = [read_settings(SETTINGS, role=r, kind=k).store for r, k in KINDS.items()]
     assert len(set(stores)) == len(stores)
-    made = (ROOT / "deploy" / "databases.sql").read_text(encoding="utf-8")
-    for store in stores:
-        assert f"CREATE DATABASE {urlsplit(store).path[1:]};" in made
+    rounds = [m for role in KINDS for m in services[role]["volumes"] if "/keys/rounds" in m]
+    assert rounds == ["shuffler-rounds:/keys/rounds", "server-rounds:/keys/rounds"]
+
+
+def test_no_role_can_open_the_database_of_another(postgres: Postgres) -> None:
+    """The script makes a user per role, who owns a database and may connect to no other."""
+    base = f"127.0.0.1:{postgres.port}"
+    script = (ROOT / "deploy" / "databases.sql").read_text(encoding="utf-8")
+    with psycopg.connect(f"postgresql://coatcheck@{base}/postgres", autocommit=True) as connection:
+        for statement in script.split(";"):
+            if statement.strip():
+                connection.execute(statement.encode())
+    for role, kind in KINDS.items():
+        store = urlsplit(read_settings(SETTINGS, role=role, kind=kind).store)
+        assert (store.username, store.path) == (role, f"/{role}")
+        BoardStore(f"postgresql://{role}@{base}/{role}").close()
+        for other in set(KINDS) - {role}:
+            with pytest.raises(psycopg.OperationalError, match="permission denied"):
+                psycopg.connect(f"postgresql://{role}@{base}/{other}")
 
 
 @pytest.mark.parametrize("role", KINDS)
@@ -216,6 +235,8 @@ def test_kubernetes_files_are_valid_and_run_the_role(role: str, tmp_path: Path) 
     assert settings.listen.endswith(f":{container['ports'][0]['containerPort']}")
     mounted = {mount["mountPath"] for mount in container["volumeMounts"]}
     read = [*settings.keys, *settings.trusted, settings.store.removeprefix("sqlite:")]
+    if role != "board":
+        read.append(settings.round_keys)
     assert all(any(str(name).startswith(path) for path in mounted) for name in read)
 
 

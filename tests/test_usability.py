@@ -122,10 +122,10 @@ PROTOCOL = [
 
 NOWHERE = "http://127.0.0.1:9/rounds/00"
 TAKE_PART = (
-    *("take-part", "--round", NOWHERE, "--group", "riders", "--value", "1,2", "--epsilon", "1"),
+    *("take-part", NOWHERE, "--group", "riders", "--value", "1,2", "--epsilon", "1"),
     *("--delta", "1e-6", "--ledger", "none", "--ticket", "t", "--trust", "note.txt"),
 )
-LETTERS = ("--round", NOWHERE, "--trust", "note.txt", "--ticket", "t")
+LETTERS = (NOWHERE, "--trust", "note.txt", "--ticket", "t")
 OPEN = ("--server", "http://127.0.0.1:9", "--token", "note.txt")
 SERVICES = [
     (("serve", "shuffler", "--config", "none.toml"), "cannot read none.toml: No such file"),

@@ -46,6 +46,10 @@ class Missing(Refused):
     """Your entry is not on the board; the receipt proves that your report was handed in."""
 
 
+class Forgotten(Refused):
+    """The key of a round is gone, and with it everything that was kept under it."""
+
+
 class TwoFaces(Refused):
     """A board, a server or a shuffler showed different things to different people."""
 

@@ -27,11 +27,11 @@ def replace_file(path: Path, raw: bytes, *, mode: int) -> None:
     except BaseException:
         fresh.unlink(missing_ok=True)
         raise
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
-def _sync_folder(folder: Path) -> None:
-    # The new name itself lies in the folder, and survives a power failure only with it.
+def sync_folder(folder: Path) -> None:
+    """Have the names in a folder on the disk: new ones, and that removed ones are gone."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)

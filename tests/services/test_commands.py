@@ -77,7 +77,7 @@ def test_a_round_by_commands(local: Cluster, tmp_path: Path) -> None:
 
     # Without me the riders are one too few, so the round waits for me.
     asyncio.run(others())
-    mine = ("--round", url, *trust(local), "--ticket", ticket)
+    mine = (url, *trust(local), "--ticket", ticket)
     limit = ("--epsilon", 10, "--delta", 1e-3, "--ledger", ledger)
     value = ("--group", "riders", "--value", "0.25,0.75")
     words = ("take-part", *mine, *limit, *value, "--json")

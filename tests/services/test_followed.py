@@ -167,8 +167,16 @@ def test_a_writer_sees_the_letter_in_the_log(scene: Scene) -> None:
 
 def test_an_answer_without_a_place_is_told(scene: Scene) -> None:
     """A board that does not say where it shows a letter may have dropped it."""
+
+    class Silent:
+        async def send(self, url: str, body: bytes, **kept: object) -> bytes:
+            del url, body, kept
+            return b"{}"
+
+    visit = scene.visit()
+    visit._peers = Silent()  # type: ignore[assignment]
     with pytest.raises(Refused, match="where"):
-        asyncio.run(scene.view.check_letter(scene.letter(), b"{}"))
+        asyncio.run(visit.write(b"hello", to=scene.tickets[1].keys.contact_raw))
 
 
 def test_the_terms_say_where_the_board_is(scene: Scene) -> None:

@@ -2,12 +2,13 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from coatcheck.errors import Misuse, Refused
+from coatcheck.errors import Forgotten, Misuse, Refused, Unavailable
 from coatcheck.protocol.agreement import read_signed, settle
 from coatcheck.protocol.keyfiles import read_keys
 from coatcheck.protocol.shuffler import Phase
@@ -64,9 +65,7 @@ def test_a_bad_round_in_the_store_stops_no_other(
             signed = strange(lone)
             digest = settle(read_signed(signed)).digest
             fence = lone.service.leadership.fence
-            lone.service.store.begin(
-                ShufflerRound(digest, "strange", signed, secret=b"s" * 32), fence=fence
-            )
+            lone.service.store.begin(ShufflerRound(digest, "strange", signed), fence=fence)
             await lone.service.step()
             await lone.service.step()
             assert set(await lone.upload(3)) == {201}
@@ -132,26 +131,71 @@ def test_the_service_holds_no_secret_of_the_order(tmp_path: Path) -> None:
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
-            assert lone.service.store.rounds()[0].secret != bytes(32)
+            assert lone.service.store.secret(lone.round.digest) != bytes(32)
             assert lone.live.role is not None
             assert lone.live.role.state.secret == bytes(32)
-            assert lone.live.stored.secret == bytes(32)
 
     asyncio.run(whole())
 
 
-def test_the_disk_is_looked_after_until_it_has_forgotten(tmp_path: Path) -> None:
-    """A scrub that was in somebody's way is tried at every look until it is done."""
+def test_a_round_whose_key_is_gone_is_given_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody can open its uploads any more, so it ends with a sentence and waits for nothing."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
-            told = [False, False, True, True]
-            lone.service.store.scrub = lambda: told.pop(0)  # type: ignore[method-assign]
-            await lone.abandon()
-            assert lone.live.role is None
-            for _ in range(5):
-                await lone.service.step()
-            assert told == [True]
+            assert set(await lone.upload(2)) == {201}
+            lone.service.store.vault.destroy(lone.round.digest, "round")
+            assert set(await lone.upload(1)) == {425}
+            await lone.service.load()
+            await lone.service.step()
+            assert lone.live.stored.phase is Phase.ABANDONED
+
+    with caplog.at_level(logging.ERROR):
+        asyncio.run(whole())
+    assert "its key in the folder of round keys is gone" in caplog.text
+
+
+def test_a_batch_whose_key_is_gone_is_given_up(tmp_path: Path) -> None:
+    """A released round waits for nobody once its batch cannot be read."""
+
+    async def whole() -> None:
+        async with lone_shuffler(tmp_path) as lone:
+            await lone.upload(3)
+            assert await lone.wait(100) == "released"
+            lone.service.store.vault.destroy(lone.round.digest, "batch")
+            assert await lone.wait(1) == "released"  # the step fails, and the next look knows why
+            await lone.service.step()
+            assert lone.live.stored.phase is Phase.ABANDONED
+
+    asyncio.run(whole())
+
+
+def test_a_key_that_could_not_be_removed_is_removed_later(tmp_path: Path) -> None:
+    """A move is done when it is stored; the key is looked after until it is gone too."""
+
+    async def whole() -> None:
+        async with lone_shuffler(tmp_path) as lone:
+            vault, digest = lone.service.store.vault, lone.round.digest
+            await lone.service.step()
+            real, tries = vault.destroy, []
+
+            def destroy(digest: bytes, use: str) -> None:
+                tries.append(use)
+                if len(tries) < 4:
+                    raise Unavailable("the disk is busy")
+                real(digest, use)
+
+            vault.destroy = destroy  # type: ignore[method-assign]
+            with pytest.raises(Unavailable):
+                await lone.abandon()
+            for _ in range(3):
+                with suppress(Unavailable):
+                    await lone.service.step()
+            assert lone.live.stored.phase is Phase.ABANDONED
+            with pytest.raises(Forgotten):
+                vault.key(digest)
 
     asyncio.run(whole())
 

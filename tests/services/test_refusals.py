@@ -57,6 +57,21 @@ class Scene:
         return server_jobs.answer(self.store, self.settings, self.digest, 1, now)
 
 
+def test_a_batch_whose_key_is_gone_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can open it any more: people are told at once, and nothing of it is counted."""
+    scene = Scene(tmp_path, monkeypatch, Refused("never asked"))
+    scene.store.vault.destroy(scene.digest, "round")
+    assert scene.store.sweep(fence=1) == {scene.digest}
+    assert scene.answer(OPENS) == "refused"
+    bulletin = verify_bulletin(scene.store.kept(scene.digest, "bulletin"), scene.small.round)
+    assert bulletin.heading.outcome == REFUSED
+    assert [tally.received for tally in bulletin.heading.tallies] == [0] * len(
+        scene.small.round.terms.groups
+    )
+
+
 def test_what_the_task_refuses_is_told_to_people(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,10 +11,10 @@ from asking import ask
 from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
 from coatcheck.protocol.keyfiles import PublicKeys, document
-from coatcheck.protocol.merkle import Tree
+from coatcheck.protocol.merkle import EMPTY, Tree
 from coatcheck.protocol.notes import LogCheckpoint, Note, NoteKey, Submission
 from coatcheck.protocol.trust import Trust
-from coatcheck.protocol.verification import board_note_key
+from coatcheck.protocol.verification import VerifiedCheckpoint, board_note_key
 from coatcheck.services.board.documents import Seen
 from coatcheck.services.board.service import BoardService
 from coatcheck.services.cluster import make_keys
@@ -160,10 +160,25 @@ def test_people_who_demand_witnesses_get_what_these_have_seen(tmp_path: Path) ->
         assert (await view.follow()).size == 1
         scene.show(scene.board, *LETTERS[:2])
         with pytest.raises(Unavailable, match="have not seen this"):
-            await view.check_letter(LETTERS[0], b'{"place":1}')
+            await view.check_letters([(1, LETTERS[0])])
         await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
-        await view.check_letter(LETTERS[0], b'{"place":1}')
+        await view.check_letters([(1, LETTERS[0])])
         assert (await view.follow()).size == 3
+
+    run(tmp_path, work)
+
+
+def test_what_no_witness_has_seen_is_to_come(tmp_path: Path, monkeypatch: Any) -> None:
+    """Witnesses that saw an empty log are waited for: it is no sign of two faces."""
+
+    async def empty() -> VerifiedCheckpoint:
+        return VerifiedCheckpoint(0, EMPTY, signature=b"")
+
+    async def work(scene: Scene) -> None:
+        view = scene.view(scene.board, 1)
+        monkeypatch.setattr(view, "follow", empty)
+        with pytest.raises(Unavailable, match="have not seen this"):
+            await view.entry(CROWD[0].group, CROWD[0].keys.address)
 
     run(tmp_path, work)
 

@@ -193,3 +193,39 @@ def test_the_closed_form_says_when_gradients_cancel() -> None:
     assert not mean_field(Game.dense(drawn, direction)).doubtful
     cancelling = np.concatenate([drawn, -0.99 * drawn])
     assert mean_field(Game.dense(cancelling, direction)).doubtful
+
+
+def test_rewards_come_with_the_spread_of_all() -> None:
+    """The error bar is the deviation of everybody's rewards; one person alone has none."""
+    gradients = seeded(4).uniforms(60).reshape(20, 3) - 0.2
+    (told,) = Learning(dimension=3).judged_by(np.ones(3))([gradients])
+    assert isinstance(told, Values)
+    assert told.data[:, 1] == pytest.approx(told.data[:, 0].std(ddof=1))
+    (one,) = Learning(dimension=3).judged_by(np.ones(3))([gradients[:1]])
+    assert isinstance(one, Values)
+    assert one.data[0, 1] == 0
+
+
+def test_progress_is_each_one_s_own_part() -> None:
+    """The Shapley value of a sum; a single number needs no direction."""
+    gradients = seeded(5).uniforms(40).reshape(20, 2) - 0.3
+    task = Learning(dimension=2, game="progress").judged_by(np.array([0.0, 3.0]))
+    (told,) = task([gradients])
+    assert isinstance(told, Values)
+    assert told.data[:, 0] == pytest.approx(gradients[:, 1] / 20)
+    (line,) = Learning(dimension=1, game="progress")([gradients[:, :1]])
+    assert isinstance(line, Values)
+    assert line.data[:, 0] == pytest.approx(gradients[:, 0] / 20)
+    with pytest.raises(Misuse, match="cosine and progress"):
+        Learning(dimension=1, game="poker")  # type: ignore[arg-type]
+
+
+def test_without_rewards_only_the_mean_is_told() -> None:
+    """And the server needs no direction; without both there is nothing to answer."""
+    gradients = seeded(6).uniforms(40).reshape(20, 2)
+    (told,) = Learning(dimension=2, rewards=False, share_mean=True)([gradients])
+    assert isinstance(told, Values)
+    assert told.data.shape == (20, 0)
+    assert told.shared == pytest.approx(gradients.mean(axis=0))
+    with pytest.raises(Misuse, match="with rewards, with the mean, or with both"):
+        Learning(dimension=2, rewards=False)

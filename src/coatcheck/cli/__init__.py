@@ -28,6 +28,7 @@ GROUPS = {
         "check-task": "coatcheck.cli.check_task",
     },
     "Take part": {
+        "me": "coatcheck.cli.me",
         "take-part": "coatcheck.cli.take_part",
         "letters": "coatcheck.cli.take_part",
         "ledger": "coatcheck.cli.ledger",
@@ -103,6 +104,17 @@ class _Lazy(click.Group):
             ctx.exit(2 if isinstance(error, Misuse) else 1)
 
 
+class _Profile(dict[str, Any]):
+    """What a person's profile says, read only when one of their commands runs."""
+
+    def get(self, key: str, default: Any = None) -> Any:
+        if key not in {"take-part", "letters"}:
+            return default
+        from coatcheck.cli.profile import defaults  # noqa: PLC0415 - see above
+
+        return defaults().get(key, default)
+
+
 def _refuse(error: Misuse) -> None:
     raise error
 
@@ -115,7 +127,12 @@ def _needs(error: ModuleNotFoundError) -> Misuse:
 
 
 @click.group(
-    cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
+    cls=_Lazy,
+    context_settings={
+        "help_option_names": ["-h", "--help"],
+        "max_content_width": 100,
+        "default_map": _Profile(),
+    },
 )
 @click.version_option(package_name="coatcheck", message="%(prog)s %(version)s")
 def main() -> None:

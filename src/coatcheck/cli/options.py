@@ -162,5 +162,5 @@ class TakingPart:
     value: Annotated[str, "Your value, such as 31.23,121.47; - reads stdin."]
     epsilon: Annotated[float, "The most that the round may cost."]
     delta: Annotated[float, "The chance that it costs more."]
-    ledger: Annotated[Path, "From `coatcheck ledger begin`."]
+    ledger: Annotated[Path, "From `coatcheck ledger begin`, or your profile's."]
     clamp: Annotated[bool, "Move a value outside the domain to its edge."] = False

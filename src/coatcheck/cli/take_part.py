@@ -13,7 +13,6 @@ from coatcheck.cli.options import (
     Json,
     Relay,
     TakingPart,
-    Ticket,
     To,
     Trust,
     Witnesses,
@@ -22,6 +21,7 @@ from coatcheck.cli.options import (
 )
 from coatcheck.cli.output import hint, show
 from coatcheck.cli.person import hint_caveat, letters_of, told, value_of
+from coatcheck.cli.profile import ticket_of
 from coatcheck.protocol.candidates import Candidates, settle_terms
 from coatcheck.protocol.client import Limit
 from coatcheck.services.person.retrieval import MOST, RETRIEVALS
@@ -29,15 +29,15 @@ from coatcheck.services.person.settling import settle as settle_by_letter
 from coatcheck.services.person.visit import Visit
 
 _RETRIEVAL = f"whole | entry (with a relay) | by-size: one entry above {MOST:,} of them."
-_Url = Annotated[str, "--round", "The round's address."]
+_Ticket = Annotated[Path | None, "--ticket", "Where your ticket is; else in your profile's folder."]
 
 
 @command()
 def take_part(
+    round_url: str,
     *,
-    url: _Url,
     asked: TakingPart,
-    ticket: Annotated[Path, "Where to keep your ticket; if it exists already, it is used again."],
+    place: _Ticket = None,
     token: Annotated[str, "A one-use token, if the shuffler asks; one each, by commas."] = "",
     wait: Annotated[float, "Seconds to wait for the answer."] = 600.0,
     witnesses: Witnesses = 0,
@@ -48,17 +48,18 @@ def take_part(
     ca: Ca = "",
     as_json: Json = False,
 ) -> None:
-    """Join a round, wait for its answers, and show your own.
+    """Join the round at ROUND_URL, wait for its answers, and show your own.
 
+    With a profile (`coatcheck me begin`), a value and your group are all there is to say.
     After a crash, run the same command again: it sends the report stored in the ticket, the same
     bytes, and the letters of settling likewise.
     """
-    book = Ledger.open(asked.ledger)
+    book, ticket = Ledger.open(asked.ledger), ticket_of(round_url, place)
     stored = ticket.exists()
 
     async def whole() -> dict[str, Any]:
         trusted = read_trust(asked.trust, witnesses=witnesses)
-        async with Visit(url, path=ticket, trusted=trusted, relay=relay, ca=ca) as visit:
+        async with Visit(round_url, path=ticket, trusted=trusted, relay=relay, ca=ca) as visit:
             limit = Limit(asked.epsilon, asked.delta)
             invitation = await visit.invitation(group=asked.group, limit=limit)
             promise = invitation.guarantee
@@ -99,21 +100,22 @@ def letters() -> None:
 
 @command(letters)
 def write(
+    round_url: str,
     *,
-    url: _Url,
     trust: Trust,
-    ticket: Ticket,
     to: To,
     message: Annotated[str, "The text."],
+    place: _Ticket = None,
     witnesses: Witnesses = 0,
     relay: Relay = "",
     ca: Ca = "",
 ) -> None:
     """Write a sealed letter to a partner and post it on the board."""
+    ticket = ticket_of(round_url, place)
 
     async def whole() -> None:
         trusted = read_trust(trust, witnesses=witnesses)
-        async with Visit(url, path=ticket, trusted=trusted, relay=relay, ca=ca) as visit:
+        async with Visit(round_url, path=ticket, trusted=trusted, relay=relay, ca=ca) as visit:
             await visit.write(message.encode(), to=to)
 
     asyncio.run(whole())
@@ -122,20 +124,21 @@ def write(
 
 @command(letters)
 def read(
+    round_url: str,
     *,
-    url: _Url,
     trust: Trust,
-    ticket: Ticket,
+    place: _Ticket = None,
     witnesses: Witnesses = 0,
     relay: Relay = "",
     ca: Ca = "",
     as_json: Json = False,
 ) -> None:
     """Read the new letters to you."""
+    ticket = ticket_of(round_url, place)
 
     async def whole() -> dict[str, Any]:
         trusted = read_trust(trust, witnesses=witnesses)
-        async with Visit(url, path=ticket, trusted=trusted, relay=relay, ca=ca) as visit:
+        async with Visit(round_url, path=ticket, trusted=trusted, relay=relay, ca=ca) as visit:
             return letters_of(await visit.read())
 
     show(asyncio.run(whole()), as_json=as_json)

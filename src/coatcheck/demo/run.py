@@ -74,7 +74,7 @@ class Run:
     ) -> None:
         self.scenario, self.cluster, self.pace = scenario, cluster, pace
         self.people = list(_by_turns([len(values) for values in scenario.values]))
-        self.peers = HttpClient()
+        self.peers = HttpClient(connections=8)  # the pool looks at each one at every request
         self.url = ""
         self.signed: SignedTerms
         self.round: TrustedTerms
@@ -231,12 +231,12 @@ class Run:
     async def _join(self, who: Person) -> None:
         """Let a person take part, unless people from browsers have filled the round before."""
         visit, (group, row) = self.visits[who], who
-        limit = Limit(self.scenario.epsilon, _DELTA)
-        name = self.scenario.drafts[group].name
+        limit, name = Limit(self.scenario.epsilon, _DELTA), self.scenario.drafts[group].name
         invitation = await visit.invitation(group=name, limit=limit, patience=PATIENCE)
         noting = _Noting(invitation.randomizer)
         mine = replace(invitation, randomizer=cast("Randomizer", noting))
-        visit.prepare(mine, self.scenario.values[group][row].tolist(), ledger=None, clamp=True)
+        value = self.scenario.values[group][row].tolist()
+        await asyncio.to_thread(visit.prepare, mine, value, ledger=None, clamp=True)
         try:
             ticket = await visit.hand_in(invitation.round, patience=PATIENCE)
         except Refused:

@@ -15,6 +15,7 @@ from coatcheck.protocol import letters
 from coatcheck.protocol.keys import Contact
 from coatcheck.protocol.messages import Answer, Partner
 from coatcheck.protocol.nearness import Nearness, offsets, reply_size
+from coatcheck.protocol.notices import RECIPIENT
 from coatcheck.protocol.settling import Settling
 from coatcheck.protocol.steps import Progress, cell_of, prf, schedule, word_size
 from coatcheck.protocol.terms import Round, SettleTerms
@@ -67,7 +68,8 @@ class Candidates:
             raise Misuse("settling has not begun: say where you are")
         self.ticket, self._round = ticket, round_
         self.refused: dict[str, int] = {}
-        asks, mine = settle_terms(round_).asks, ticket.keys.address
+        self._keys = ticket.keys
+        asks, mine = settle_terms(round_).asks, self._keys.address
         self._contacts: dict[bytes, bytes] = {}
         lists = [self._listed(one, mine) for one in (answer.partners, answer.second)[: len(asks)]]
         few = min(range(len(sizes)), key=sizes.__getitem__)
@@ -128,11 +130,13 @@ class Candidates:
         progress, outbox = self.machine.progress, list[bytes]()
         for to, body in self.machine.speak(words):
             if to == self.machine.address:
-                posting, after = letters.write_notice(self.ticket, body, round_=self._round)
+                posting, self.ticket = letters.write_notice(
+                    self.ticket, body, round_=self._round, keys=self._keys
+                )
             else:
-                contact = self._contacts[to]
-                posting, after = letters.write(self.ticket, body, to=contact, round_=self._round)
-            self.ticket = after
+                posting, self.ticket = letters.write(
+                    self.ticket, body, to=self._contacts[to], round_=self._round, keys=self._keys
+                )
             outbox.append(posting)
         progress.outbox = outbox
         return outbox
@@ -144,9 +148,9 @@ class Candidates:
             notice = letters.read_notice(raw, self._round)
             if notice is not None:
                 self.machine.notice(notice.sender.address, notice.body)
-            else:
+            elif raw[RECIPIENT] == self.machine.address:
                 sealed.append(raw)
-        inbox = letters.read(self.ticket, sealed, self._round, settling=True)
+        inbox = letters.read(self.ticket, sealed, self._round, settling=True, keys=self._keys)
         for letter in inbox.letters:
             self.machine.receive(letter.sender.address, letter.body)
         for reason, count in inbox.refused.items():

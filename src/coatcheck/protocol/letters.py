@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from coatcheck.errors import Error
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
-from coatcheck.protocol.keys import Contact
+from coatcheck.protocol.keys import Contact, KeyPairs
 from coatcheck.protocol.messages import Letter, decode_letter, encode_letter
 from coatcheck.protocol.notices import Posting
 from coatcheck.protocol.steps import MARK
@@ -20,30 +20,35 @@ from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket, same_round
 
 
-def write(ticket: Ticket, body: bytes, *, to: bytes, round_: Round) -> tuple[bytes, Ticket]:
+def write(
+    ticket: Ticket, body: bytes, *, to: bytes, round_: Round, keys: KeyPairs | None = None
+) -> tuple[bytes, Ticket]:
     """Write a letter to a partner's contact: the posting for the board, and the ticket after it.
 
-    The caller stores the ticket before posting, so that no counter is used twice.
+    The caller stores the ticket before posting, so that no counter is used twice. Whoever writes
+    many gives the ticket's keys, so that they are not derived for each.
     """
     partner = Contact.decode(round_.suite, to)
-    text = _text(ticket, body, recipient=partner.address, round_=round_)
+    keys = keys or ticket.keys
+    text = _text(ticket, body, keys=keys, recipient=partner.address, round_=round_)
     bound = binding(Purpose.LETTER, digest=round_.digest, group=0)
     posting = Posting(round_.digest, partner.address, seal(text, to=partner.sealing, bound=bound))
     return posting.encode(), replace(ticket, written=ticket.written + 1)
 
 
-def write_notice(ticket: Ticket, body: bytes, *, round_: Round) -> tuple[bytes, Ticket]:
+def write_notice(
+    ticket: Ticket, body: bytes, *, round_: Round, keys: KeyPairs
+) -> tuple[bytes, Ticket]:
     """Write a letter to oneself that is not sealed: everybody can read it, and who wrote it."""
-    mine = ticket.keys.address
-    text = _text(ticket, body, recipient=mine, round_=round_)
-    posting = Posting(round_.digest, mine, text + bytes(round_.suite.overhead))
+    text = _text(ticket, body, keys=keys, recipient=keys.address, round_=round_)
+    posting = Posting(round_.digest, keys.address, text + bytes(round_.suite.overhead))
     return posting.encode(), replace(ticket, written=ticket.written + 1)
 
 
-def _text(ticket: Ticket, body: bytes, *, recipient: bytes, round_: Round) -> bytes:
+def _text(ticket: Ticket, body: bytes, *, keys: KeyPairs, recipient: bytes, round_: Round) -> bytes:
     same_round(ticket, round_)
-    sender, counter = ticket.keys, ticket.written
-    return encode_letter(round_, sender=sender, recipient=recipient, counter=counter, body=body)
+    counter = ticket.written
+    return encode_letter(round_, sender=keys, recipient=recipient, counter=counter, body=body)
 
 
 def read_notice(raw: bytes, round_: Round) -> Letter | None:
@@ -69,14 +74,19 @@ class Inbox:
 
 
 def read(
-    ticket: Ticket, postings: Iterable[bytes], round_: Round, *, settling: bool = False
+    ticket: Ticket,
+    postings: Iterable[bytes],
+    round_: Round,
+    *,
+    settling: bool = False,
+    keys: KeyPairs | None = None,
 ) -> Inbox:
     """Read the letters to your address; forged, altered and repeated ones are refused.
 
     Those of settling are left alone, or with `settling` they are the only ones that are read.
     """
     same_round(ticket, round_)
-    keys = ticket.keys
+    keys = keys or ticket.keys
     bound = binding(Purpose.LETTER, digest=round_.digest, group=0)
     letters, refused, seen = [], Counter[str](), set(ticket.seen)
     for raw in postings:

@@ -30,6 +30,8 @@ REFUSED: Final = 2
 _HEAD: Final = Layout("bulletin", ">BBBB32s")
 _POSTING: Final = Layout("posting", ">Bxxx32s16s")
 _CHECKPOINT: Final = Layout("checkpoint", ">BxxxQ32s")
+RECIPIENT: Final = slice(_POSTING.size - ADDRESS_SIZE, _POSTING.size)
+"""Where a posting says whom it is for."""
 CHECKPOINT_SIZE: Final = _CHECKPOINT.size + SIGNATURE_SIZE
 
 

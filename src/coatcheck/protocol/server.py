@@ -22,6 +22,7 @@ from coatcheck.domains import Ball, Box, Categories
 from coatcheck.errors import BadKey, Misuse, Refused
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
 from coatcheck.protocol.keys import Contact, KeyPairs
+from coatcheck.protocol.merkle import EMPTY
 from coatcheck.protocol.messages import (
     Answer,
     Partner,
@@ -266,10 +267,16 @@ class Server:
 
 
 def refusal(raw: bytes, *, round_: Round, keys: KeyPairs) -> bytes:
-    """Make the bulletin of a batch that its task cannot answer, so that people are told."""
-    batch = Batch.decode(raw, round_)
-    none: list[list[bytes]] = [[] for _ in batch.tallies]
-    draft = Bulletin.compose(none, REFUSED, round_.digest, batch.tallies, batch.roots)
+    """Make the bulletin of a batch that its task cannot answer, so that people are told.
+
+    Of a batch that was lost nothing is known, and nothing is counted.
+    """
+    tallies, roots = (Tally(0),) * len(round_.terms.groups), (EMPTY,) * len(round_.terms.shufflers)
+    if raw:
+        batch = Batch.decode(raw, round_)
+        tallies, roots = batch.tallies, batch.roots
+    none: list[list[bytes]] = [[] for _ in tallies]
+    draft = Bulletin.compose(none, REFUSED, round_.digest, tallies, roots)
     return draft.signed(keys.signing.sign).encode()
 
 

@@ -7,7 +7,7 @@ SPEC section 10, paper section "A Concrete Protocol" (the shuffle functionality)
 
     OPEN --close, accept--> CLOSED --release--> RELEASED --forget--> DELIVERED
          <-----reopen------
-    OPEN, CLOSED --abandon, expire--> ABANDONED
+    OPEN, CLOSED --abandon, expire--> ABANDONED <--expire-- RELEASED
 """
 
 import hashlib
@@ -66,6 +66,7 @@ MOVES: Final = Moves(
         (Phase.CLOSED, "abandon"): Phase.ABANDONED,
         (Phase.CLOSED, "expire"): Phase.ABANDONED,
         (Phase.RELEASED, "forget"): Phase.DELIVERED,
+        (Phase.RELEASED, "expire"): Phase.ABANDONED,
     },
 )
 """Every move there is. To repeat one with the same bytes is no move: the first answer is given."""
@@ -250,6 +251,7 @@ class Shuffler:
         after = MOVES.after(self.phase, "expire")
         if not self.expired(now=now):
             raise Refused("more reports can still come to this round: wait, or abandon it")
+        self.state.batch = b""
         self._wipe(after)
 
     def forget(self) -> None:

@@ -93,6 +93,7 @@ class Progress(Struct, kw_only=True, forbid_unknown_fields=True):
         points: the blinded cells of candidates, by address in hex; for the test of nearness.
         replies: what they replied to the person's own.
         words: what candidates wrote at the last step, by address in hex.
+        placed: the person's own notices with their places in the board's log.
         outbox: the postings of the step before; after a crash these and no others are sent.
         dropped: how many letters were dropped, by reason.
     """
@@ -107,8 +108,14 @@ class Progress(Struct, kw_only=True, forbid_unknown_fields=True):
     points: dict[str, bytes] = {}
     replies: dict[str, bytes] = {}
     words: dict[str, bytes] = {}
+    placed: list[tuple[Annotated[int, Meta(ge=0, le=2**53)], bytes]] = []
     outbox: list[bytes] = []
     dropped: dict[str, Small] = {}
+
+    def keep_place(self, place: int, posting: bytes) -> None:
+        """Keep where the board's log has a notice; after a crash it is told again."""
+        if (place, posting) not in self.placed:
+            self.placed.append((place, posting))
 
 
 def prf(key: bytes, label: bytes, data: bytes = b"") -> bytes:

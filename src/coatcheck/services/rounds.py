@@ -75,6 +75,7 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         steps: what is due in which phase: the phase, what the step is called, and the method.
         rounds: the live rounds by digest.
         faulty: rounds that cannot be led, because of their terms or a missing key.
+        untidy: whether there may be a key that no round needs, or a round without its key.
     """
 
     moves: ClassVar[Moves[Any]]
@@ -84,6 +85,7 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         super().__init__(settings, store)
         self.rounds: dict[bytes, L] = {}
         self.faulty: set[bytes] = set()
+        self.untidy = True
         self.peers = HttpClient(ca=settings.ca_file, timeout=settings.peer_timeout)
         self.workers = Workers()
 
@@ -95,6 +97,7 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         """Read the rounds when this process begins to lead."""
         self.rounds.clear()
         self.faulty.clear()
+        self.untidy = True
         await self.refresh()
 
     async def refresh(self) -> None:
@@ -132,18 +135,40 @@ class RoundService(Service[S, T], Generic[S, T, L]):
     async def step(self) -> None:
         """Look at every round that is not over."""
         await self.refresh()
+        if self.untidy:
+            await self._sweep()
         for live in list(self.rounds.values()):
             over = self.moves.is_last(live.stored.phase)
             if not over and live.is_due and not live.turn.locked():
                 self.spawn(partial(self.advance, live))
 
+    async def _sweep(self) -> None:
+        """Destroy keys that no round needs, and end the rounds whose key is gone."""
+        self.untidy = False
+        try:
+            for digest in await self.write(self.store.sweep):
+                if digest in self.rounds:
+                    live = self.rounds[digest]
+                    text = "round %s is given up: its key in the folder of round keys is gone"
+                    log.error(text, live.round.terms.round)
+                    await self.lose(live)
+        except BaseException:
+            self.untidy = True
+            raise
+
+    async def lose(self, live: L) -> None:
+        """End a round whose key is gone."""
+        raise NotImplementedError
+
     async def advance(self, live: L) -> None:
         """Do whatever is due for a round, phase by phase, until a step fails."""
         async with live.turn:
-            done = True
+            done, before = True, live.stored.phase
             for phase, name, step in self.steps:
                 if done and live.stored.phase is phase:
                     done = await self.attempt(name, partial(step, self, live))
+            # A key may be left over, or be what a step did not find.
+            self.untidy |= not done or live.stored.phase is not before
             live.tried(done=done, tick=self.settings.tick)
 
     async def done(self, live: L, step: str, why: str = "") -> None:

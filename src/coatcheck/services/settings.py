@@ -71,6 +71,9 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
     Attributes:
         store: `memory:`, `sqlite:FILE` or `postgresql://...`.
         keys: key files; the first is for new rounds, the others for rounds still open.
+        round_keys: a folder for the keys of rounds, by default `NAME.rounds` beside the first key
+            file; all processes of one database share it. Whoever has neither folder nor database
+            of the time before a release learns nothing of it afterwards: do not back it up.
         trusted: files with the public keys of the other roles.
         admin_token: a file with the operator's token; without it nobody is the operator.
         queue: how many uploads or letters may wait for the disk; more are told to come later.
@@ -84,6 +87,7 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
 
     store: str
     keys: Annotated[tuple[str, ...], Meta(min_length=1)]
+    round_keys: str = ""
     trusted: tuple[str, ...] = ()
     admin_token: str = ""
     queue: Some = 4096
@@ -104,6 +108,13 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
     def key_files(self) -> tuple[Path, ...]:
         """The key files, found."""
         return tuple(self.path(name) for name in self.keys)
+
+    @property
+    def round_key_folder(self) -> Path:
+        """The folder for the keys of rounds, found."""
+        if self.round_keys:
+            return self.path(self.round_keys)
+        return self.key_files[0].parent / f"{self.name}.rounds"
 
     def trusted_keys(self) -> frozenset[bytes]:
         """Read the verifying keys that this service knows."""

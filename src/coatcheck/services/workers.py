@@ -115,15 +115,19 @@ def _shared_pool(count: int) -> ProcessPoolExecutor:
 
 
 @cache
-def _opened(open_store: Callable[[str], Store], url: str) -> Store:
-    return open_store(url)
+def _opened(open_store: Callable[[str, Path], Store], url: str, keys: Path) -> Store:
+    return open_store(url, keys)
 
 
 def with_store(
-    job: Callable[..., _R], open_store: Callable[[str], Store], settings: Settings, *given: Any
+    job: Callable[..., _R],
+    open_store: Callable[[str, Path], Store],
+    settings: Settings,
+    *given: Any,
 ) -> _R:
     """Run a job whose first arguments are the store, opened once per process, and the settings."""
-    return job(_opened(open_store, settings.store_url), settings, *given)
+    store = _opened(open_store, settings.store_url, settings.round_key_folder)
+    return job(store, settings, *given)
 
 
 def _unseal(

@@ -29,6 +29,8 @@ class Database(ABC):
     """SQL for the database's own clock, in seconds."""
     share: ClassVar[str]
     """SQL that keeps a row from being changed until the transaction ends."""
+    alone: ClassVar[str]
+    """The same, and nobody else may keep it from that meanwhile."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -45,10 +47,6 @@ class Database(ABC):
         False, with nothing done, unless all of them are new and the writer leads: then the long
         way finds out why.
         """
-
-    @abstractmethod
-    def scrub(self) -> bool:
-        """Take what was deleted off the disk, as far as the database can; False: try again."""
 
     def close(self) -> None:
         """Let go of the connection."""

@@ -70,6 +70,7 @@ class Postgres(Database):
 
     now = "extract(epoch FROM clock_timestamp())::float8"
     share = " FOR SHARE"
+    alone = " FOR UPDATE"
 
     def __init__(self, url: str, *, role: str) -> None:
         super().__init__()
@@ -93,12 +94,6 @@ class Postgres(Database):
                 connection.execute(_QUICK, (fence, digest, phase, *columns, len(rows)))
             except DivisionByZero:
                 return False
-        return True
-
-    def scrub(self) -> bool:
-        """Ask for the dead rows to be cleared; the disk blocks are PostgreSQL's to reuse."""
-        with self._connected() as connection:
-            connection.execute("VACUUM shuffler_parcels, shuffler_rounds, shuffler_blobs")
         return True
 
     def _connect(self) -> psycopg.Connection[Row]:

@@ -16,7 +16,7 @@ _LEASES: Final = (
 
 _ROUNDS: Final = (
     " (number {number}, digest {bytes} UNIQUE NOT NULL, name TEXT UNIQUE NOT NULL,"
-    " signed {bytes} NOT NULL, phase TEXT NOT NULL, accepted {bytes} NOT NULL,"
+    " signed {bytes} NOT NULL, phase TEXT NOT NULL, accepted {bytes} NOT NULL"
 )
 _BLOBS: Final = (
     " (digest {bytes} NOT NULL, kind TEXT NOT NULL, raw {bytes} NOT NULL,"
@@ -26,8 +26,8 @@ _BLOBS: Final = (
 _SHUFFLER: Final = (
     _LEASES,
     "CREATE TABLE shuffler_pledges (name TEXT PRIMARY KEY, digest {bytes} NOT NULL)",
-    f"CREATE TABLE shuffler_rounds{_ROUNDS} secret {{bytes}} NOT NULL)",
-    # Keyed by the upload's own random id: neither order nor time of arrival is kept.
+    f"CREATE TABLE shuffler_rounds{_ROUNDS})",
+    # Keyed by a hash of the upload's random id, under the round's key; the body is sealed by it.
     (
         "CREATE TABLE shuffler_parcels (round INTEGER NOT NULL, id {bytes} NOT NULL,"
         " kind INTEGER NOT NULL, body {bytes} NOT NULL, token {bytes},"
@@ -42,7 +42,7 @@ _SHUFFLER: Final = (
 
 _SERVER: Final = (
     _LEASES,
-    f"CREATE TABLE server_rounds{_ROUNDS} outcome TEXT NOT NULL)",
+    f"CREATE TABLE server_rounds{_ROUNDS}, outcome TEXT NOT NULL)",
     f"CREATE TABLE server_blobs{_BLOBS}",
 )
 

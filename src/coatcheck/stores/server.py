@@ -1,6 +1,7 @@
 """The server's store: one batch and one bulletin per round."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from coatcheck.protocol.server import MOVES, Phase
 from coatcheck.stores.store import RoundStore, StoredRound
@@ -20,6 +21,7 @@ class ServerStore(RoundStore[Phase, ServerRound]):
     role = "server"
     moves = MOVES
     record = ServerRound
+    needs: ClassVar = {Phase.BATCHED: "round"}
 
     def agree(self, digest: bytes, signed: bytes, *, fence: int) -> None:
         """Keep the terms with all signatures: the round awaits its batch."""
@@ -31,11 +33,13 @@ class ServerStore(RoundStore[Phase, ServerRound]):
     def answer(self, digest: bytes, move: str, bulletin: bytes, *, fence: int) -> str:
         """Keep the bulletin (move `answer` or `refuse`) and forget the batch; how it ended."""
         with self.writing(fence) as session:
-            outcome: str = self.moved(session, digest, move).value
+            phase = self.moved(session, digest, move)
+            outcome: str = phase.value
             sql = "UPDATE server_rounds SET outcome = ? WHERE digest = ?"
             session.rows(sql, (outcome, digest))
             self.drop(session, digest)
             self.keep(session, digest, "bulletin", bulletin)
+        self.destroy_keys(digest, phase)
         return outcome
 
     def publish(self, digest: bytes, *, fence: int) -> None:

@@ -3,14 +3,17 @@
 # ruff: noqa: S608 - what is put into SQL here is a query of this file, never a value
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import ClassVar, Final
 
-from coatcheck.protocol.parcels import Upload
-from coatcheck.protocol.shuffler import HOLDING, MOVES, SECRET_SIZE, Phase
+from coatcheck.errors import Forgotten, Unsealable
+from coatcheck.protocol.parcels import ID_SIZE, Upload
+from coatcheck.protocol.shuffler import HOLDING, MOVES, Phase
 from coatcheck.stores.database import Session
 from coatcheck.stores.store import RoundStore, StoredRound
+from coatcheck.stores.vault import RoundKey
 
 _NUMBER: Final = "(SELECT number FROM shuffler_rounds WHERE digest = ?)"
 _KNOWN: Final = f"SELECT kind, body FROM shuffler_parcels WHERE round = {_NUMBER} AND id = ?"
@@ -31,10 +34,9 @@ class Verdict(Enum):
 
 @dataclass(frozen=True)
 class ShufflerRound(StoredRound[Phase]):
-    """A shuffler's round as it is stored; its secret is zeros once the round is over."""
+    """A shuffler's round as it is stored."""
 
     phase: Phase = Phase.OPEN
-    secret: bytes = field(default=bytes(SECRET_SIZE), repr=False)
 
 
 class ShufflerStore(RoundStore[Phase, ShufflerRound]):
@@ -43,6 +45,7 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
     role = "shuffler"
     moves = MOVES
     record = ShufflerRound
+    needs: ClassVar = {**dict.fromkeys(HOLDING, "round"), Phase.RELEASED: "batch"}
 
     def pledge(self, name: str, digest: bytes, *, fence: int) -> bytes:
         """Remember the one digest signed under a name; the digest that came first."""
@@ -55,6 +58,7 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
 
     def put(self, uploads: Sequence[Upload], *, fence: int) -> list[Verdict]:
         """Keep uploads in one transaction; one verdict each, in the order given."""
+        uploads = self._sealed(uploads)
         if self._put_quickly(uploads, fence):
             return [Verdict.NEW] * len(uploads)
         sql = (
@@ -77,9 +81,20 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
         rows = [(one.id, one.group, one.body, one.token) for one in uploads]
         return self.database.quick_put(uploads[0].digest, rows, phase=_PHASE, fence=fence)
 
+    def _sealed(self, uploads: Sequence[Upload]) -> list[Upload]:
+        """Write uploads as they are stored: hashed ids and tokens, sealed bodies."""
+        keys: dict[bytes, RoundKey] = {}
+        for digest in {upload.digest for upload in uploads}:
+            # Without its key a round takes nothing: its uploads name no round then.
+            with suppress(Forgotten):
+                keys[digest] = self.vault.key(digest)
+        none = Upload(0, b"", b"", b"")
+        return [_under(keys[one.digest], one) if one.digest in keys else none for one in uploads]
+
     def knows(self, upload: Upload) -> bool:
         """Tell whether this very upload is kept."""
-        return self.run(_KNOWN, upload.digest, upload.id) == [(upload.group, upload.body)]
+        (same,) = self._sealed([upload])
+        return self.run(_KNOWN, same.digest, same.id) == [(same.group, same.body)]
 
     def crowd(self, digest: bytes) -> dict[int, int]:
         """Count the uploads of each group."""
@@ -87,29 +102,48 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
         return dict(self.run(sql, digest))
 
     def held(self, digest: bytes) -> dict[bytes, tuple[int, bytes]]:
-        """Give group and body of all uploads of a round by their random ids."""
-        sql = f"SELECT id, kind, body FROM shuffler_parcels WHERE round = {_NUMBER} ORDER BY id"
-        return {name: (group, body) for name, group, body in self.run(sql, digest)}
+        """Give group and body of all uploads of a round by their random ids.
+
+        A row that is not as it was put has no body: it is counted as a layer that does not open.
+        """
+        key = self.vault.key(digest)
+        sql = f"SELECT id, kind, body FROM shuffler_parcels WHERE round = {_NUMBER}"
+        held: dict[bytes, tuple[int, bytes]] = {}
+        for name, group, body in self.run(sql, digest):
+            try:
+                raw = key.open(body, digest, name, bytes((group,)))
+            except Unsealable:
+                raw = name
+            held[raw[:ID_SIZE]] = (group, raw[ID_SIZE:])
+        return held
+
+    def secret(self, digest: bytes) -> bytes:
+        """Give the secret of a round's order."""
+        return self.vault.key(digest).secret
 
     def move(self, digest: bytes, move: str, *, fence: int, batch: bytes = b"") -> None:
         """Make a move of a round; a release comes with its batch.
 
-        What the new phase must not hold any more is forgotten in the same transaction.
+        What the new phase must not hold any more is deleted in the same transaction, and cannot be
+        read by anybody once its key is destroyed.
         """
         with self.writing(fence) as session:
-            if self.moved(session, digest, move) in HOLDING:
+            phase = self.moved(session, digest, move)
+            if phase in HOLDING:
                 return
-            sql = "UPDATE shuffler_rounds SET secret = ? WHERE digest = ?"
-            session.rows(sql, (bytes(SECRET_SIZE), digest))
             session.rows(f"DELETE FROM shuffler_parcels WHERE round = {_NUMBER}", (digest,))
             self.drop(session, digest)
             if batch:
                 self.keep(session, digest, "batch", batch)
-        self.scrub()
+        self.destroy_keys(digest, phase)
 
-    def scrub(self) -> bool:
-        """Take what was forgotten off the disk; False if that has to be tried again."""
-        return self.database.scrub()
+
+def _under(key: RoundKey, upload: Upload) -> Upload:
+    """Write an upload as it is stored under its round's key."""
+    name = key.name(upload.id, kind="upload")
+    body = key.seal(upload.id + upload.body, upload.digest, name, bytes((upload.group,)))
+    token = upload.token and key.name(upload.token, kind="token")
+    return Upload(upload.group, upload.digest, name, body, token)
 
 
 def _why_not(session: Session, upload: Upload) -> Verdict:

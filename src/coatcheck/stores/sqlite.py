@@ -19,8 +19,6 @@ _SETTINGS: Final = (
     "PRAGMA journal_mode = WAL",
     # FULL, not NORMAL: in WAL mode NORMAL may lose the last commits when the power goes.
     "PRAGMA synchronous = FULL",
-    # Deleted parcels and secrets are overwritten, not only unlinked.
-    "PRAGMA secure_delete = ON",
     # Fewer, larger moves of the log into the file: each one makes those who wait wait longer.
     "PRAGMA wal_autocheckpoint = 16000",
 )
@@ -58,7 +56,7 @@ class SQLite(Database):
     """A database in one file (with its log beside it) for one host, or in memory."""
 
     now = "(julianday('now') - 2440587.5) * 86400.0"
-    share = ""  # a write transaction is alone from its beginning
+    share = alone = ""  # a write transaction is alone from its beginning
 
     def __init__(self, path: Path | None, *, role: str) -> None:
         super().__init__()
@@ -100,14 +98,6 @@ class SQLite(Database):
                     connection.execute("ROLLBACK")
                 raise
 
-    def scrub(self) -> bool:
-        """Move the log into the file and cut it to nothing: old pages stay nowhere.
-
-        False if another process was in the way: then the log still has them.
-        """
-        with self._lock, _told():
-            return _scrub(self._connection or self._connect())
-
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
             self._path or ":memory:",
@@ -126,21 +116,8 @@ class SQLite(Database):
         except BaseException:
             connection.close()
             raise
-        # What a crash kept the process before from taking off the disk.
-        with suppress(sqlite3.OperationalError):  # a full disk: it is tried again at the next look
-            _scrub(connection)
         self._connection = connection
         return connection
-
-
-def _scrub(connection: sqlite3.Connection) -> bool:
-    # Without waiting: those who upload would wait too, as long as anybody reads.
-    connection.execute("PRAGMA busy_timeout = 0")
-    try:
-        busy, _, _ = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
-    finally:
-        connection.execute(f"PRAGMA busy_timeout = {_PATIENCE * 1000:.0f}")
-    return not busy
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 # ruff: noqa: S608 - what is put into SQL here is the name of a role or of a clock, never a value
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -15,6 +15,7 @@ from coatcheck.errors import Fenced, Misuse, Unavailable
 from coatcheck.protocol.moves import Moves, P
 from coatcheck.stores.database import Database, Row, Session
 from coatcheck.stores.sqlite import SQLite
+from coatcheck.stores.vault import Vault
 
 _LEASE: Final = "SELECT fence FROM coatcheck_leases WHERE role = ?"
 
@@ -36,13 +37,15 @@ def open_database(url: str, *, role: str) -> Database:
 class Store:
     """The store of one role: whoever holds its lease writes, with the lease's token.
 
-    It is opened at `memory:`, `sqlite:FILE` or `postgresql://...`.
+    It is opened at `memory:`, `sqlite:FILE` or `postgresql://...`, with the folder in which the
+    keys of rounds are; in memory they are in memory too.
     """
 
     role: ClassVar[str]
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, keys: Path | None = None) -> None:
         self.database = open_database(url, role=self.role)
+        self.vault = Vault(None if url == "memory:" else keys)
 
     def lead(self, holder: str, *, seconds: float) -> int | None:
         """Take or renew the lease; the fencing token, or None while somebody else has it.
@@ -76,10 +79,11 @@ class Store:
             return session.rows(sql, values)
 
     @contextmanager
-    def writing(self, fence: int) -> Iterator[Session]:
-        """Begin a transaction of the leader, and hold the lease till its end."""
+    def writing(self, fence: int, *, alone: bool = False) -> Iterator[Session]:
+        """Begin a transaction of the leader, and hold the lease till its end; `alone`: no other."""
+        lock = self.database.alone if alone else self.database.share
         with self.database.transaction() as session:
-            held = session.rows(_LEASE + self.database.share, (self.role,))
+            held = session.rows(_LEASE + lock, (self.role,))
             if not held or held[0][0] != fence:
                 raise Fenced("another process leads this database now; this one stands by")
             yield session
@@ -110,10 +114,20 @@ class RoundStore(Store, Generic[P, R]):
     Attributes:
         moves: the role's table.
         record: a round; its fields are the columns.
+        needs: which key a round needs in which phase; every other key is destroyed.
+        sealed: which key each kind of blob is kept under; a bulletin is public, and under none.
     """
 
     moves: ClassVar[Moves[Any]]
     record: ClassVar[type[Any]]
+    needs: ClassVar[Mapping[Any, str]]
+    sealed: ClassVar[Mapping[str, str]] = {"incoming": "round", "batch": "batch"}
+
+    def __init__(self, url: str, keys: Path | None = None) -> None:
+        super().__init__(url, keys)
+        if keys is None and url != "memory:":
+            raise Misuse("say in which folder the keys of rounds are kept")
+        self.vault.prepare()
 
     def begin(self, round_: R, *, fence: int) -> None:
         """Keep a new round; if one of this name is there, nothing changes."""
@@ -121,8 +135,9 @@ class RoundStore(Store, Generic[P, R]):
         names, marks = ", ".join(plain), ", ".join("?" * len(plain))
         table = f"{self.role}_rounds ({names})"
         with self.writing(fence) as session:
-            sql = f"INSERT INTO {table} VALUES ({marks}) ON CONFLICT DO NOTHING"
-            session.rows(sql, tuple(plain.values()))
+            sql = f"INSERT INTO {table} VALUES ({marks}) ON CONFLICT DO NOTHING RETURNING digest"
+            if session.rows(sql, tuple(plain.values())) and round_.phase in self.needs:
+                self.vault.make(round_.digest, self.needs[round_.phase])
 
     def rounds(self, where: str = "ORDER BY name", *values: Any) -> list[R]:
         """List all rounds, or those that are asked for."""
@@ -163,7 +178,10 @@ class RoundStore(Store, Generic[P, R]):
         return after
 
     def keep(self, session: Session, digest: bytes, kind: str, raw: bytes) -> None:
-        """Keep a batch or a bulletin of a round."""
+        """Keep a batch or a bulletin of a round, under its key."""
+        if kind in self.sealed:
+            key = self.vault.make(digest, self.sealed[kind])
+            raw = key.seal(raw, digest, kind.encode())
         sql = f"INSERT INTO {self.role}_blobs (digest, kind, raw) VALUES (?, ?, ?)"
         session.rows(sql, (digest, kind, raw))
 
@@ -174,7 +192,25 @@ class RoundStore(Store, Generic[P, R]):
         if not found:
             raise Misuse(f"there is no {kind} of this round: it was forgotten, or never came")
         raw: bytes = found[0][0]
+        if kind in self.sealed:
+            return self.vault.key(digest, self.sealed[kind]).open(raw, digest, kind.encode())
         return raw
+
+    def sweep(self, *, fence: int) -> set[bytes]:
+        """Destroy the keys that no round needs any more; the rounds whose key is gone.
+
+        Alone, so that nobody makes a key for a move that is not in the store yet.
+        """
+        with self.writing(fence, alone=True) as session:
+            found = session.rows(f"SELECT digest, phase FROM {self.role}_rounds")
+            phases = [(digest, self.moves.phases(phase)) for digest, phase in found]
+            needed = {(digest, self.needs[at]) for digest, at in phases if at in self.needs}
+            return {digest for digest, _ in self.vault.keep_only(needed)}
+
+    def destroy_keys(self, digest: bytes, phase: P) -> None:
+        """Destroy what a round in this phase does not need, after the move to it is durable."""
+        for use in {"round", "batch"} - {self.needs.get(phase)}:
+            self.vault.destroy(digest, use)
 
     def drop(self, session: Session, digest: bytes) -> None:
         """Forget the batches and bulletins of a round."""

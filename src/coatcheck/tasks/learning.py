@@ -9,7 +9,7 @@ data. Sees gradients and notes, never keys. Paper, federated learning with incen
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -27,11 +27,19 @@ _WORD = 4  # bytes that name a coordinate in a note
 class Learning:
     """Reward everybody by the Shapley value of their gradient; optionally share the mean.
 
+    A reward comes with an error bar, the spread of all rewards: what noise does to a reward is at
+    most that, for the spread is what noise and real differences make together.
+
     Attributes:
         dimension: the parameters of the model.
         sampled: how many coordinates one report has; 0 for whole gradients and no notes.
         wallet: the bytes of a wallet address behind the coordinates in a note.
         share_mean: whether every answer also holds the mean gradient.
+        game: what a coalition is worth: `cosine`, how well the sum of its gradients points along
+            the direction; or `progress`, how far it goes along it, per person of the crowd. With
+            progress a report may be one number, how far your own gradient goes along a direction
+            that the server has published; it then needs none here.
+        rewards: whether people are rewarded; without rewards the server needs no direction.
         direction: what gradients are judged by; the server's own, never in the terms.
     """
 
@@ -39,6 +47,8 @@ class Learning:
     sampled: int = 0
     wallet: int = 0
     share_mean: bool = False
+    rewards: bool = True
+    game: Literal["cosine", "progress"] = "cosine"
     groups: tuple[str] = ("people",)
     direction: Floats | None = field(default=None, repr=False, compare=False)
 
@@ -48,6 +58,10 @@ class Learning:
         object.__setattr__(self, "groups", tuple(self.groups))
         if self.dimension < 1 or not 0 <= self.sampled <= self.dimension or self.wallet < 0:
             raise Misuse("learning needs a dimension, and samples at most so many coordinates")
+        if self.game not in {"cosine", "progress"}:
+            raise Misuse(f"the games are cosine and progress, not {self.game!r}")
+        if not (self.rewards or self.share_mean):
+            raise Misuse("learning answers with rewards, with the mean, or with both")
         if self.direction is None:
             return
         # It may come as a list, from a file that only the server reads.
@@ -108,8 +122,8 @@ class Learning:
         return ((0,),)
 
     def answer_size(self, dimensions: Sequence[int]) -> tuple[AnswerSize, ...]:  # noqa: ARG002 - the model's counts
-        """A reward, and the mean if it is shared."""
-        return (AnswerSize(numbers=1 + self.dimension * self.share_mean),)
+        """A reward with its error bar, and the mean if it is shared."""
+        return (AnswerSize(numbers=2 * self.rewards + self.dimension * self.share_mean),)
 
     def params(self) -> dict[str, object]:
         """Parameters for the terms; the direction stays with the server."""
@@ -119,6 +133,8 @@ class Learning:
             "sampled": self.sampled,
             "wallet": self.wallet,
             "share_mean": self.share_mean,
+            "rewards": self.rewards,
+            "game": self.game,
             "groups": list(self.groups),
         }
 
@@ -166,12 +182,20 @@ class Learning:
         return values
 
     def _judge(self) -> Floats:
+        if not self.rewards or (self.game == "progress" and self.dimension == 1):
+            return np.ones(self.dimension)  # nobody is judged, or the number is the judgement
         if self.direction is None:
             raise Misuse("no direction to judge gradients by; the server gives it by `judged_by`")
         return self.direction
 
     def _answer(self, game: Game) -> list[Answers]:
-        told = rewards(game).values[:, None]
+        told = np.empty((len(game), 0))
+        if self.rewards:
+            # The game of progress is a sum, so that a person's value is their own part of it.
+            progress = self.game == "progress"
+            values = game.along() / max(len(game), 1) if progress else rewards(game).values
+            spread = float(values.std(ddof=1)) if len(values) > 1 else 0.0
+            told = np.stack([values, np.full(len(values), spread)], axis=1)
         if not self.share_mean:
             return [Values(told)]
         scale = self.dimension / self.width / max(len(game), 1)

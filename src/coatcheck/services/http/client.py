@@ -10,6 +10,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, Self, TypeVar
 
 import httpx2
@@ -65,13 +66,18 @@ class HttpClient:
     held: no service can fill the memory.
     """
 
-    def __init__(self, *, ca: str = "", timeout: float = 30.0) -> None:
+    def __init__(self, *, ca: str = "", timeout: float = 30.0, connections: int = 100) -> None:
         self._timeout = timeout
         verify = trusted(ca) if ca else True
+        # The pool looks at everything that waits in it at every turn, so nothing waits in it.
+        self._turns = asyncio.Semaphore(connections)
         self._http = httpx2.AsyncClient(
             verify=verify,
             timeout=timeout,
             mounts=dict.fromkeys(_HERE),
+            limits=httpx2.Limits(
+                max_connections=connections, max_keepalive_connections=connections
+            ),
             follow_redirects=False,  # terms say where a role is, and answers never do
         )
 
@@ -116,8 +122,9 @@ class HttpClient:
         longest = 4 * self._timeout + (most + len(body)) / _SLOWEST
         try:
             async with (
+                self._turns,
                 asyncio.timeout(longest),
-                self._http.stream(method, url, content=body, headers=plain) as answer,
+                self._http.stream(method, _parsed(url), content=body, headers=plain) as answer,
             ):
                 raw = await _held(answer, url, most)
         except TimeoutError:
@@ -125,6 +132,12 @@ class HttpClient:
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             raise Unavailable(f"{url} {_why_not(error)}") from None
         return Answered(answer.status_code, dict(answer.headers.items()), raw)
+
+
+@lru_cache(maxsize=256)
+def _parsed(url: str) -> httpx2.URL:
+    """Read an address; many requests go to few of them."""
+    return httpx2.URL(url)
 
 
 def taken(url: str, answer: Answered) -> bytes:

@@ -5,17 +5,18 @@ forked is refused, and both signed checkpoints stay on the disk as the proof. SP
 """
 
 import asyncio
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from coatcheck.errors import Refused, TwoFaces, Unavailable
 from coatcheck.protocol.agreement import SettledTerms
 from coatcheck.protocol.keyfiles import write_bytes
 from coatcheck.protocol.merkle import HASH_SIZE, check_inclusion
 from coatcheck.protocol.notes import LogCheckpoint, Note
-from coatcheck.protocol.notices import LETTER_LEAF, Checkpoint, Heading
+from coatcheck.protocol.notices import LETTER_LEAF, RECIPIENT, Checkpoint, Heading
 from coatcheck.protocol.records import read_document
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import (
@@ -31,11 +32,12 @@ from coatcheck.protocol.verification import (
     verify_heading,
 )
 from coatcheck.services.board.documents import Entry
-from coatcheck.services.http.client import BULK, HttpClient
+from coatcheck.services.http.client import BULK, HttpClient, patiently
 from coatcheck.services.person.relayed import RelayedClient
 
 Peers = HttpClient | RelayedClient
 _NOBODY: Final = Trust()
+_UNSEEN: Final = "the witnesses have not seen this on the board yet: try later"
 _STRANGE: Final = "the board's answer is not what its documents say: ask its operator"
 
 
@@ -82,9 +84,9 @@ class BoardView:
             try:
                 point = check(before=before, path=await self._grown(before, point))
             except TwoFaces as found:
-                write_bytes(self._forked, raw, secret=True, replace=True)
+                await _write(self._forked, raw)
                 raise TwoFaces(f"{found} (they are {kept} and {self._forked})") from None
-        write_bytes(kept, raw, secret=True, replace=True)
+        await _write(kept, raw)
         return point
 
     async def _continue(self, raw: bytes) -> VerifiedCheckpoint:
@@ -92,16 +94,16 @@ class BoardView:
         point = follow(raw, board=board, before=None)  # the signature, before anything else
         before = Checkpoint.decode(self._kept.read_bytes()) if self._kept.exists() else None
         if before is None:
-            write_bytes(self._kept, raw, secret=True, replace=True)
+            await _write(self._kept, raw)
             return point
         try:
             path = await self._grown(before, point)
             point = follow(raw, board=board, before=before, path=path)
         except TwoFaces as found:
-            write_bytes(self._forked, raw, secret=True, replace=True)
+            await _write(self._forked, raw)
             raise TwoFaces(f"{found} (they are {self._kept} and {self._forked})") from None
         if point.size > before.size:
-            write_bytes(self._kept, raw, secret=True, replace=True)
+            await _write(self._kept, raw)
         return point
 
     async def bulletin(self) -> VerifiedBulletin:
@@ -122,6 +124,8 @@ class BoardView:
         url, point = f"{self._at}/entries/{group}/{address.hex()}", None
         if self._trusted.demanded:
             point = await self.follow()
+            if not point.size:  # asked for no size, the board would prove it under all it shows
+                raise Unavailable(_UNSEEN)
             url += f"?size={point.size}"
         found = read_document(await self._peers.get(url), Entry, _STRANGE)
         heading = verify_heading(
@@ -142,15 +146,22 @@ class BoardView:
         path = await self._included(place, point)
         verify_heading(bulletin.heading, self.round, point=point, place=place, path=path)
 
-    async def check_letter(self, posting: bytes, answer: bytes) -> None:
-        """Check that a letter is in the log, at the place that the board's answer names."""
-        place = read_document(answer, dict[str, Any], _STRANGE).get("place")
-        if not isinstance(place, int):
-            raise Refused("the board does not say where it shows your letter: it may be lost")
+    async def check_letters(
+        self, placed: Sequence[tuple[int, bytes]], *, patience: float = 0.0
+    ) -> None:
+        """Check that letters are in the log, each at the place that the board's answer named."""
+        try:
+            await patiently(lambda: self._check_letters(placed), patience)
+        except Unavailable as away:
+            raise Unavailable(
+                f"the board took your letter; no proof that it shows it yet ({away}): read later"
+            ) from None
+
+    async def _check_letters(self, placed: Sequence[tuple[int, bytes]]) -> None:
         point = await self.follow()
-        path = await self._included(place, point)
-        leaf = LETTER_LEAF + posting
-        check_inclusion(leaf, place=place, size=point.size, root=point.root, path=path)
+        for place, posting in placed:
+            path, leaf = await self._included(place, point), LETTER_LEAF + posting
+            check_inclusion(leaf, place=place, size=point.size, root=point.root, path=path)
 
     @property
     def _at(self) -> str:
@@ -164,7 +175,7 @@ class BoardView:
 
     async def _included(self, place: int, point: Checkpoint) -> list[bytes]:
         if self._trusted.demanded and place >= point.size:
-            raise Unavailable("the witnesses have not seen this on the board yet: try later")
+            raise Unavailable(_UNSEEN)
         return await self._path(f"{self.url}/proofs/inclusion?place={place}&size={point.size}")
 
     async def _path(self, url: str) -> list[bytes]:
@@ -176,6 +187,11 @@ class BoardView:
             raise TwoFaces(
                 "the board gives no proof that its log only grew and shows this: do not rely on it"
             ) from None
+
+
+async def _write(path: Path, raw: bytes) -> None:
+    """Keep a checkpoint; the disk must not stop others."""
+    await asyncio.to_thread(write_bytes, path, raw, secret=True, replace=True)
 
 
 def _kept_note(path: Path) -> LogCheckpoint | None:
@@ -199,24 +215,28 @@ class LettersFeed:
         self._to: dict[bytes, list[int]] = {}
         self._peers = peers
         self._busy = asyncio.Lock()
+        self._begun = self._fetched = 0  # fetches are numbered as they begin
 
     async def update(self) -> None:
         """Fetch what is new, page by page; an empty page is the last."""
-        asked = len(self.postings)
+        asked = self._begun
         async with self._busy:
-            if len(self.postings) > asked:
-                return  # somebody else has just fetched
+            if self._fetched > asked:
+                return  # begun by somebody else since, so it has what this one asks for
+            self._begun = number = self._begun + 1
             while raw := await self._peers.get(f"{self.url}?since={len(self.postings)}"):
                 for at in range(0, len(raw), self.size):
                     posting = raw[at : at + self.size]
-                    self._to.setdefault(posting[36:52], []).append(len(self.postings))
+                    self._to.setdefault(posting[RECIPIENT], []).append(len(self.postings))
                     self.postings.append(posting)
                 if len(self.postings) * self.size > BULK:
                     raise Refused(
                         f"{self.url} does not end: more letters than {BULK} bytes are not read"
                     )
+            self._fetched = number
 
     def to(self, addresses: Iterable[bytes], *, since: int) -> list[bytes]:
         """Give the letters to these addresses from a place on, in the order of the board."""
-        found = (at for address in addresses for at in self._to.get(address, ()) if at >= since)
+        places = (self._to.get(address, []) for address in addresses)
+        found = (at for those in places for at in those[bisect_left(those, since) :])
         return [self.postings[at] for at in sorted(found)]

@@ -4,6 +4,7 @@ The upload leaves when every later shuffler has signed for its registration, and
 the ticket's bytes are ever sent, as often as it takes. SPEC section 12.
 """
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
@@ -53,7 +54,7 @@ class HandingIn:
                 return ticket
             raise
         kept = keep_receipt(ticket, receipt, round_)
-        self._file.update(kept)
+        await asyncio.to_thread(self._file.update, kept)
         return kept
 
     def _headers(self, shufflers: int) -> Sequence[dict[str, str]]:
@@ -80,7 +81,7 @@ class HandingIn:
                 " you, nothing of it has left"
             ) from None
         kept = keep_registered(ticket, receipt, round_)
-        self._file.update(kept)
+        await asyncio.to_thread(self._file.update, kept)
         return kept
 
     async def _once(self, ticket: Ticket, round_: Round, headers: dict[str, str]) -> bytes:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from coatcheck.errors import Misuse, Unavailable
 from coatcheck.protocol import candidates
 from coatcheck.protocol.candidates import Candidates
-from coatcheck.protocol.steps import NOTICES
+from coatcheck.protocol.steps import NOTICES, Kind
 
 if TYPE_CHECKING:  # types only: whoever settles has a visit already
     from coatcheck.services.person.visit import Visit
@@ -37,20 +37,21 @@ async def settle(
         patience: for how many seconds to wait for the bulletin, and for a board that is away.
         look: after how many seconds to look for letters again; at least twenty times per pause.
     """
-    bulletin = await visit.bulletin(patience=patience)
-    round_, text = bulletin.round, words.encode()
+    answer, heading = await visit.outcome(patience=patience)
+    round_, text = visit.round, words.encode()
     pause = candidates.settle_terms(round_).pause
     if len(text) + 2 > round_.terms.letter_size:
         room = round_.terms.letter_size - 2
         raise Misuse(f"words of this round have at most {room} bytes, these have {len(text)}")
-    answer = visit.open(bulletin)
     ticket = candidates.begin(visit.ticket, place, round_=round_, now=time.time())
     await asyncio.to_thread(visit.keep, ticket)
-    side = Candidates(ticket, answer, round_=round_, sizes=bulletin.heading.sizes)
+    side = Candidates(ticket, answer, round_=round_, sizes=heading.sizes)
     progress, look = side.machine.progress, min(look, pause / _LOOKS)
     await _post(visit, side, patience)  # what a crash may have kept from leaving
     while not side.machine.done:
         await _wait(visit, side, pause=pause, look=look, patience=patience)
+        if progress.placed and side.machine.steps[progress.step].kind is Kind.WORDS:
+            await visit.check_posted(progress.placed, patience=patience)
         if side.speak(text):
             await asyncio.to_thread(visit.keep, side.ticket)  # the disk must not stop others
             await _post(visit, side, patience)
@@ -87,10 +88,10 @@ async def _hear(visit: "Visit", side: Candidates) -> None:
 
 
 async def _post(visit: "Visit", side: Candidates, patience: float) -> None:
-    """Post the letters of the step; that a notice is in the log is proven, for it decides."""
+    """Post the letters of the step; where a notice is in the log is kept, to be proven."""
     progress = side.machine.progress
     if not progress.outbox:
         return
-    raw = await visit.post(progress.outbox, patience=patience)
+    place = await visit.post(progress.outbox, patience=patience)
     if side.machine.steps[progress.step - 1].kind in NOTICES:
-        await visit.check_posted(progress.outbox[0], raw, patience=patience)
+        progress.keep_place(place, progress.outbox[0])

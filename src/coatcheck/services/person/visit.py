@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -23,12 +24,13 @@ from coatcheck.protocol.agreement import TrustedTerms, accept
 from coatcheck.protocol.client import Budget, Inbox, Invitation, Limit, examine
 from coatcheck.protocol.keyfiles import document, write_bytes
 from coatcheck.protocol.messages import Answer
-from coatcheck.protocol.notices import posting_size
+from coatcheck.protocol.notices import Heading, posting_size
 from coatcheck.protocol.records import read_document
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedBulletin
+from coatcheck.services.board.documents import Posted
 from coatcheck.services.http.client import Absent, HttpClient, patiently
 from coatcheck.services.person.board import BoardView, LettersFeed, Peers
 from coatcheck.services.person.handing_in import BYTES, HandingIn
@@ -78,8 +80,8 @@ class Visit:
         self._offer = offer
         self._accepted: TrustedTerms | None = None
         self._kept = Path(f"{path}.offer")
-        self._feed: LettersFeed | None = None
         self._letters = 0
+        self._collected: tuple[Answer, Heading] | None = None
         self._maybe_sent = False
 
     async def __aenter__(self) -> Self:
@@ -199,9 +201,18 @@ class Visit:
             lambda: self._shown(lambda: retrieval(view, ticket)), patience, growth=1.3
         )
         if isinstance(shown, VerifiedBulletin):
-            return self.open(shown, ledger=ledger)
-        client.settle(ticket, shown.heading, ledger=ledger)
-        return client.open_entry(ticket, shown.entry)
+            answer, heading = self.open(shown, ledger=ledger), shown.heading
+        else:
+            client.settle(ticket, shown.heading, ledger=ledger)
+            answer, heading = client.open_entry(ticket, shown.entry), shown.heading.heading
+        self._collected = answer, heading
+        return answer
+
+    async def outcome(self, *, patience: float) -> tuple[Answer, Heading]:
+        """Give the answer and the signed head of the bulletin; what was collected is kept."""
+        while self._collected is None:
+            await self.collect(patience=patience)
+        return self._collected
 
     def open(self, bulletin: VerifiedBulletin, *, ledger: Budget | None = None) -> Answer:
         """Open your answer on the bulletin."""
@@ -213,27 +224,24 @@ class Visit:
         posting, after = client.write(self.ticket, body, to=to, round_=self.round)
         # The ticket first: a counter that was used must never be used again.
         self.keep(after)
-        raw = await self.post([posting], patience=patience)
-        await self.check_posted(posting, raw, patience=patience)
+        place = await self.post([posting], patience=patience)
+        await self.check_posted([(place, posting)], patience=patience)
 
     def keep(self, ticket: Ticket) -> None:
         """Store the ticket after letters were written or read."""
         self._file.update(ticket)
 
-    async def post(self, postings: Sequence[bytes], *, patience: float = 60.0) -> bytes:
-        """Post letters that the stored ticket accounts for; return the board's answer."""
+    async def post(self, postings: Sequence[bytes], *, patience: float = 60.0) -> int:
+        """Post letters that the stored ticket accounts for; tell where the log has the first."""
         url, body = f"{self._at_board}/letters", b"".join(postings)
-        return await patiently(lambda: self._peers.send(url, body, headers=BYTES), patience)
+        raw = await patiently(lambda: self._peers.send(url, body, headers=BYTES), patience)
+        return read_document(
+            raw, Posted, f"{url} does not say where your letter is: it may be lost"
+        ).place
 
-    async def check_posted(self, posting: bytes, raw: bytes, *, patience: float = 60.0) -> None:
-        """Check by the board's answer that its log has a letter."""
-        view = self._view()
-        try:
-            await patiently(lambda: view.check_letter(posting, raw), patience)
-        except Unavailable as away:
-            raise Unavailable(
-                f"the board took your letter; no proof that it shows it yet ({away}): read later"
-            ) from None
+    async def check_posted(self, placed: Sequence[tuple[int, bytes]], *, patience: float) -> None:
+        """Check that the board's log has letters, each at its place."""
+        await self._view().check_letters(placed, patience=patience)
 
     async def read(self) -> Inbox:
         """Fetch the letters, all of the round or through a relay yours, and read those to you."""
@@ -248,16 +256,10 @@ class Visit:
         self._letters = len(feed.postings)
         return inbox
 
-    @property
+    @cached_property
     def feed(self) -> LettersFeed:
         """The letters of the round; give several visits the same one to fetch them once."""
-        if self._feed is None:
-            self._feed = self._letters_at("/letters")
-        return self._feed
-
-    @feed.setter
-    def feed(self, shared: LettersFeed) -> None:
-        self._feed = shared
+        return self._letters_at("/letters")
 
     def _letters_at(self, path: str) -> LettersFeed:
         size = posting_size(self.round)
@@ -268,13 +270,14 @@ class Visit:
     @property
     def round(self) -> TrustedTerms:
         """The terms one joined with, or would join with."""
-        signed = self._known_offer.signed
-        if self._accepted is None or self._accepted.document != signed.document.encode():
-            self._accepted = accept(signed, trusted=self._trusted)
-            check_place(self._accepted, self.url)
-        if self.path.exists() and self.ticket.digest != self._accepted.digest:
-            raise TwoFaces("the shuffler shows other terms now than those you joined on")
-        return self._accepted
+        signed, found = self._known_offer.signed, self._accepted
+        if found is None or found.document != signed.document.encode():
+            found = accept(signed, trusted=self._trusted)
+            check_place(found, self.url)
+            if self.path.exists() and self.ticket.digest != found.digest:
+                raise TwoFaces("the shuffler shows other terms now than those you joined on")
+            self._accepted = found
+        return found
 
     @property
     def _known_offer(self) -> Offer:

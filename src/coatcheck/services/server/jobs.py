@@ -60,9 +60,9 @@ def answer(
         return stored.outcome  # a try before this one did it
     round_ = settle(read_signed(stored.signed))
     keys = keyring_of(settings.key_files).of(round_.terms.server.verifying)
-    raw = store.kept(digest, "incoming")
-    move = "refuse"
+    raw, move = b"", "refuse"
     try:
+        raw = store.kept(digest, "incoming")
         state = ServerState(stored.phase, stored.accepted)
         task, lanes = task_of(round_.terms.task, settings), Lanes(settings)
         server = Server(round_, keys=keys, state=state, task=task, bulk=lanes)

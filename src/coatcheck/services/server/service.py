@@ -156,6 +156,10 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         round_ = read_terms(read_signed(stored.signed).document.encode())
         return ServerLiveRound(round=round_, stored=stored)
 
+    async def lose(self, live: ServerLiveRound) -> None:
+        """Refuse a batch whose key is gone: the worker finds that it cannot open it."""
+        await self.advance(live)
+
     async def _sign(self, live: ServerLiveRound) -> None:
         """Ask every shuffler in turn for its signature."""
         signed = read_signed(live.stored.signed)

@@ -21,7 +21,7 @@ def release(store: ShufflerStore, settings: ShufflerSettings, digest: bytes, fen
     if not MOVES.allows(stored.phase, "release"):
         return True  # a try before this one did it
     state = ShufflerState(
-        bytearray(stored.secret),
+        bytearray(store.secret(digest)),
         store.held(digest),
         stored.phase,
         store.kept(digest, "incoming") if stored.accepted else b"",

@@ -1,7 +1,7 @@
 """A shuffler's rounds as its process holds them: terms, crowd, phase, never the order's secret."""
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from msgspec import Struct
 
@@ -76,8 +76,7 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
             self._take(stored)
 
     def _take(self, stored: ShufflerRound) -> None:
-        # Without the secret: only the worker that releases needs it, and reads it by itself.
-        self.stored = replace(stored, secret=bytes(SECRET_SIZE))
+        self.stored = stored
         self.holds = stored.phase in HOLDING
         self.role = None
         if not MOVES.is_last(stored.phase):

@@ -4,14 +4,12 @@ Knows who uploads and what is sealed to this shuffler; writes neither address no
 Uploads are acknowledged after they are on the disk. SPEC section 10.
 """
 
-import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable
 
 from msgspec import Struct
 
-from coatcheck.entropy import system
 from coatcheck.errors import TwoFaces
 from coatcheck.protocol.agreement import (
     SignedTerms,
@@ -22,7 +20,7 @@ from coatcheck.protocol.agreement import (
     write_signed,
 )
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.shuffler import MOVES, Phase, fresh_state
+from coatcheck.protocol.shuffler import MOVES, Phase
 from coatcheck.protocol.terms import AdmissionTerms, read_terms
 from coatcheck.services import faults
 from coatcheck.services.http.connections import Wire
@@ -76,7 +74,6 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
 
     def __init__(self, settings: ShufflerSettings, store: ShufflerStore | None = None) -> None:
         super().__init__(settings, store)
-        self._unclean = True
         self.gateway = Gateway(self.keyring, clock=self.clock, period=settings.gateway_period)
         self.admission = admission_of(settings)
         self.intake = Intake(self)
@@ -138,8 +135,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         role_of(round_, self.keyring)  # what cannot be led is refused before it is stored
         name = round_.terms.round
         await self._pledge(name, round_.digest)
-        secret = bytes(fresh_state(system()).secret)
-        fresh = ShufflerRound(round_.digest, name, write_signed(body), secret=secret)
+        fresh = ShufflerRound(round_.digest, name, write_signed(body))
         await self.write(self.store.begin, fresh)
         faults.reach("shuffler.opened")
         await self.refresh()
@@ -196,16 +192,10 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         """Look at every round that is not over."""
         await super().step()
         self.metrics.waiting.set(self.commits.waiting)
-        if self._unclean:
-            await self._clean()
 
-    async def _clean(self) -> None:
-        """Take what was forgotten off the disk; what comes meanwhile is for the next look."""
-        self._unclean, clean = False, False
-        try:
-            clean = await asyncio.to_thread(self.store.scrub)
-        finally:
-            self._unclean = self._unclean or not clean
+    async def lose(self, live: ShufflerLiveRound) -> None:
+        """Give up a round whose key is gone: nobody can open its uploads, or its batch."""
+        await self._move(live, "expire" if live.stored.phase is Phase.RELEASED else "abandon")
 
     def _enough(self, live: ShufflerLiveRound) -> bool:
         """Tell whether a round can close, and has more than when it last fell short.
@@ -230,7 +220,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
     async def _release(self, live: ShufflerLiveRound) -> None:
         now, begun = self.clock.now(), time.monotonic()
         if await self.work(release, live):
-            await self._moved(live, "release")
+            await self.done(live, *_STEPS["release"])
         elif live.role is None or live.role.expired(now=now):
             await self._move(live, "expire")
         else:
@@ -253,12 +243,8 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
     )
 
     async def _move(self, live: ShufflerLiveRound, move: str) -> None:
+        self.untidy = True  # until the key is known to be gone too
         await self.write(self.store.move, live.round.digest, move)
-        await self._moved(live, move)
-
-    async def _moved(self, live: ShufflerLiveRound, move: str) -> None:
-        # Something may be forgotten now: the disk is looked after until it has forgotten it too.
-        self._unclean = True
         await self.done(live, *_STEPS[move])
 
     table = (

@@ -1,0 +1,1 @@
+"""A model taught by people whose updates Flower never sees."""

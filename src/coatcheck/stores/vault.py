@@ -1,0 +1,174 @@
+"""The vault: one key per round, outside the database, so that a round can be forgotten for good.
+
+A database remembers what was deleted: in its log, in free pages, in backups and replicas. What a
+round must forget is therefore stored only under the round's key: ids as keyed hashes, everything
+else sealed. The key is a file of its own. To forget is to destroy that file. SPEC section 10.
+"""
+
+import hashlib
+import os
+import re
+import stat
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
+
+from coatcheck.entropy import system
+from coatcheck.errors import Forgotten, Misuse, Unavailable, Unsealable
+from coatcheck.files import replace_file, sync_folder
+
+_SIZE: Final = 32
+_NAME: Final = re.compile(r"([0-9a-f]{64})\.([a-z]+)")
+_OTHERS: Final = 0o077
+
+KeyName = tuple[bytes, str]
+"""A round's digest, and what the key is for: `round`, or the `batch` that was made of it."""
+
+
+class RoundKey:
+    """The key of one round: it hashes ids, seals what is stored, and gives the order's secret.
+
+    Sealing is deterministic (AES-SIV, RFC 5297): the same upload gives the same bytes, so a store
+    recognizes it without opening anything, and no nonce can repeat.
+    """
+
+    def __init__(self, raw: bytes) -> None:
+        self._raw = raw
+        self._cipher = AESSIV(self._derived(b"seal", 64))
+
+    def __repr__(self) -> str:
+        return "RoundKey()"
+
+    @property
+    def secret(self) -> bytes:
+        """The secret of the order in which a shuffler releases."""
+        return self._derived(b"order", _SIZE)
+
+    def name(self, what: bytes, *, kind: str) -> bytes:
+        """Hash an id of some kind: equal ids have equal names, and nothing else shows."""
+        return hashlib.blake2b(
+            what, digest_size=16, key=self._raw, person=b"cc " + kind.encode()
+        ).digest()
+
+    def seal(self, raw: bytes, *bound: bytes) -> bytes:
+        """Seal bytes, bound to where they are stored."""
+        return self._cipher.encrypt(raw, list(bound))
+
+    def open(self, sealed: bytes, *bound: bytes) -> bytes:
+        """Open bytes that were sealed for this place."""
+        try:
+            return self._cipher.decrypt(sealed, list(bound))
+        except (InvalidTag, ValueError):
+            raise Unsealable("the store has other bytes here than were put") from None
+
+    def _derived(self, label: bytes, size: int) -> bytes:
+        return hashlib.blake2b(digest_size=size, key=self._raw, person=b"cc " + label).digest()
+
+
+class Vault:
+    """A folder of keys, or the memory of this process if there is no folder.
+
+    Keys are read whenever they are used and cached nowhere, so that one which is destroyed is gone
+    for all processes at once.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self._folder = folder
+        self._inside: dict[KeyName, bytes] = {}
+
+    def make(self, digest: bytes, use: str = "round") -> RoundKey:
+        """Give a key, drawn now unless it is there.
+
+        *Guarantee:* when this returns, the file and its name are on the disk.
+        """
+        try:
+            return self.key(digest, use)
+        except Forgotten:
+            raw = system().token(_SIZE)
+        if self._folder is None:
+            self._inside[digest, use] = raw
+        else:
+            try:
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+                replace_file(self._path(digest, use), raw, mode=0o600)
+                sync_folder(self._folder.parent)
+            except OSError as error:
+                raise Unavailable(f"cannot keep a key in {self._folder}: {error}") from None
+        return RoundKey(raw)
+
+    def key(self, digest: bytes, use: str = "round") -> RoundKey:
+        """Give a key; `Forgotten` if it is not there."""
+        if self._folder is None:
+            raw = self._inside.get((digest, use), b"")
+        else:
+            try:
+                raw = self._path(digest, use).read_bytes()
+            except FileNotFoundError:
+                raw = b""
+            except OSError as error:
+                raise Unavailable(f"cannot read a key in {self._folder}: {error}") from None
+        if len(raw) != _SIZE:
+            raise Forgotten("the key of this round is gone, and what was kept under it")
+        return RoundKey(raw)
+
+    def destroy(self, digest: bytes, use: str) -> None:
+        """Overwrite and remove a key, if it is there.
+
+        *Guarantee:* when this returns, the file's name is gone from the disk.
+        """
+        self._inside.pop((digest, use), None)
+        if self._folder is None:
+            return
+        path = self._path(digest, use)
+        try:
+            # In place: on most disks the old bytes are gone, whatever becomes of a free block.
+            with path.open("r+b") as stream:
+                stream.write(bytes(_SIZE))
+                stream.flush()
+                os.fsync(stream.fileno())
+            path.unlink()
+            sync_folder(self._folder)
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise Unavailable(f"cannot remove a key from {self._folder}: {error}") from None
+
+    def keep_only(self, needed: Iterable[KeyName]) -> set[KeyName]:
+        """Destroy every key but these; those of them that are missing."""
+        wanted, there = set(needed), self._listed()
+        for digest, use in there - wanted:
+            self.destroy(digest, use)
+        return wanted - there
+
+    def prepare(self) -> None:
+        """Make the folder; refuse one that others can look into, or that takes no key."""
+        folder = self._folder
+        if folder is None:
+            return
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise Misuse(f"cannot make {folder} for the keys of rounds: {error.strerror}") from None
+        if stat.S_IMODE(folder.stat().st_mode) & _OTHERS:
+            raise Misuse(f"{folder} is open to others: run `chmod 700 {folder}`")
+        if not os.access(folder, os.W_OK):
+            raise Misuse(f"{folder} takes no keys of rounds: it cannot be written")
+
+    def _listed(self) -> set[KeyName]:
+        if self._folder is None:
+            return set(self._inside)
+        try:
+            found = [_NAME.fullmatch(path.name) for path in self._folder.iterdir()]
+        except FileNotFoundError:
+            return set()
+        except OSError as error:
+            raise Unavailable(f"cannot look into {self._folder}: {error}") from None
+        return {(bytes.fromhex(name[1]), name[2]) for name in found if name}
+
+    def _path(self, digest: bytes, use: str) -> Path:
+        if self._folder is None:
+            raise Misuse("a vault in memory has no files")
+        return self._folder / f"{digest.hex()}.{use}"

@@ -1,0 +1,95 @@
+"""`coatcheck me`: what is said once is not asked again, and nothing is changed by a mistake."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from coatcheck.cli import main
+from coatcheck.cli.profile import Profile, defaults, load, ticket_of
+
+URL = "http://127.0.0.1:9/rounds/00"
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give a person a folder of their own."""
+    monkeypatch.setenv("COATCHECK_HOME", str(tmp_path / "home"))
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "home"
+
+
+def typed(*words: str) -> Result:
+    """Run a command."""
+    return CliRunner().invoke(main, words)
+
+
+def keys(role: str) -> str:
+    """Make a role's keys, and return the file of its public keys."""
+    Path(f"{role}.pub").write_text(typed("keygen", role, "--out", f"{role}.key").stdout)
+    return f"{role}={role}.pub"
+
+
+def test_a_profile_is_begun_once(home: Path) -> None:
+    """Folder and files are the person's alone, and the limit stays."""
+    assert typed("me", "begin", "--epsilon", "3", "--per-round", "1").exit_code == 0
+    assert load() == Profile(epsilon=1.0, delta=1e-6)
+    assert stat.S_IMODE(home.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in home.iterdir()} == {0o600}
+    before = (home / "ledger.json").read_bytes()
+    again = typed("me", "begin", "--epsilon", "9")
+    assert again.exit_code == 2
+    assert "set once" in again.stderr
+    assert (home / "ledger.json").read_bytes() == before
+
+
+def test_what_a_profile_says_is_not_asked_again(home: Path) -> None:
+    """Trust, limits, ledger, relay and ticket; what is typed still wins."""
+    typed("me", "begin", "--epsilon", "3", "--per-round", "1")
+    for role in ("server", "shuffler", "board"):
+        assert typed("me", "trust", keys(role)).exit_code == 0
+    Path("server.pub").unlink()  # the folder has a copy
+    assert typed("me", "set", "--relay", "http://127.0.0.1:8").exit_code == 0
+    given = defaults()["take-part"]
+    assert (given["epsilon"], given["relay"]) == (1.0, "http://127.0.0.1:8")
+    assert [text.partition("=")[0] for text in given["trust"]] == ["server", "shuffler", "board"]
+    asked = typed("take-part", URL, "--group", "riders", "--value", "1,2", "--wait", "0")
+    assert asked.exit_code == 1
+    assert "127.0.0.1:8" in asked.stderr  # the relay is away, and nobody else is asked
+    assert ticket_of(URL, None).parent == home / "tickets"
+    assert ticket_of(URL + "/", None) == ticket_of(URL, None)
+    shown = json.loads(typed("me", "show", "--json").stdout)
+    assert (shown["limit"], shown["rounds"]) == ({"epsilon": 3.0, "delta": 1e-6}, [])
+    assert "through http://127.0.0.1:8" in typed("me", "show").stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["me", "trust", "server"], "give ROLE=FILE"),
+        (["me", "trust", "baker=x"], "give ROLE=FILE"),
+        (["me", "trust", "server=none.pub"], "none.pub"),
+        (["me", "set", "--per-round", "-1"], "above 0"),
+        (["me", "set", "--witnesses", "-1"], ">= 0"),
+        (["me", "set", "--relay", "nonsense"], "give https://HOST"),
+    ],
+)
+def test_a_mistake_changes_nothing(home: Path, words: list[str], told: str) -> None:
+    """One sentence says what to do."""
+    typed("me", "begin", "--epsilon", "3")
+    before = (home / "profile.json").read_bytes()
+    found = typed(*words)
+    assert found.exit_code == 2
+    assert told in found.stderr
+    assert (home / "profile.json").read_bytes() == before
+
+
+def test_without_a_profile_or_with_a_broken_one(home: Path) -> None:
+    """People are told how to begin; commands that need no profile run as ever."""
+    assert "coatcheck me begin" in typed("me", "show").stderr
+    typed("me", "begin", "--epsilon", "3")
+    (home / "profile.json").write_text('{"epsilon": "much"}')
+    assert "profile.json cannot be read" in typed("letters", "read", URL).stderr
+    assert typed("calibrate", "--epsilon", "1", "--crowd", "100", "--delta", "1e-4").exit_code == 0

@@ -1,0 +1,45 @@
+"""Searching every file of a database for bytes that must not be there."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import psycopg
+
+
+@dataclass
+class Disk:
+    """A database with every file of it, and the folder of its round keys."""
+
+    url: str
+    folder: Path
+    pattern: str = "*"
+    keys: Path = Path()
+
+    def found(self, *needles: bytes) -> list[bytes]:
+        """Look for bytes, raw and in hex, in every file of the database."""
+        self._settle()
+        wanted = {
+            form[:16]: needle for needle in needles for form in (needle, needle.hex().encode())
+        }
+        # Which pairs of bytes a needle begins with: a table, so that all are looked for at once.
+        begins = np.zeros(1 << 16, dtype=bool)
+        begins[[form[0] << 8 | form[1] for form in wanted]] = True
+        found: set[bytes] = set()
+        for path in self.folder.rglob(self.pattern):
+            if path.is_file():
+                raw = path.read_bytes()
+                each = np.frombuffer(raw, dtype=np.uint8).astype(np.uint16)
+                places = np.flatnonzero(begins[each[:-1] << 8 | each[1:]])
+                found |= {wanted.get(raw[at : at + 16], b"") for at in places}
+        return sorted(found - {b""})
+
+    def _settle(self) -> None:
+        """Have PostgreSQL write its pages, so that they are in files."""
+        if self.url.startswith("postgresql"):
+            with psycopg.connect(self.url, autocommit=True) as connection:
+                connection.execute("CHECKPOINT")
+
+    def key_files(self) -> list[str]:
+        """List the files in the folder of keys."""
+        return sorted(path.suffix for path in self.keys.iterdir())
