@@ -108,6 +108,12 @@ def status(url: str) -> dict[str, Any]:
     return found
 
 
+def counted(url: str, cluster: Cluster) -> list[int]:
+    """Ask a shuffler, as its operator, how many uploads of each group it has."""
+    found = get(f"{url}/crowd", headers={"authorization": f"Bearer {cluster.token}"}).json()
+    return [group["crowd"] for group in found["groups"]]
+
+
 def logs(folder: Path) -> str:
     """Give everything that the services wrote."""
     return "".join(file.read_text(encoding="utf-8") for file in folder.glob("*.log"))

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -11,12 +11,12 @@ from msgspec.structs import replace
 from coatcheck.protocol.agreement import countersign, read_signed, settle, write_signed
 from coatcheck.protocol.client import Invitation, examine
 from coatcheck.protocol.keyfiles import SecretKeys, read_keys
-from coatcheck.protocol.terms import Anybody
 from coatcheck.services.clock import Clock
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.connections import Message
 from coatcheck.services.server.jobs import draft as drafted
 from coatcheck.services.settings import ServerSettings, ShufflerSettings, read_settings
+from coatcheck.services.shuffler.admission import Admission
 from coatcheck.services.shuffler.rounds import ShufflerLiveRound
 from coatcheck.services.shuffler.service import Abandonment, ShufflerService
 from service_rounds import LIMIT, draft
@@ -25,7 +25,7 @@ from service_rounds import LIMIT, draft
 class LoneShuffler:
     """A shuffler without a socket, whose clocks a test moves, and people with tickets."""
 
-    def __init__(self, folder: Path, *, minimum: int) -> None:
+    def __init__(self, folder: Path, *, minimum: int, admission: Admission | None = None) -> None:
         self.folder = folder
         self.start = self.wall = float(int(time.time()))
         self.steady = 0.0
@@ -35,6 +35,7 @@ class LoneShuffler:
         config = folder / "shuffler-1.toml"
         settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
         self.service = ShufflerService(settings)
+        self.service.admission = admission or self.service.admission
         self.service.clock = Clock(wall=lambda: self.wall, steady=lambda: self.steady)
         self.signed = self.terms(folder, minimum)
         self.round = settle(read_signed(self.signed))
@@ -63,7 +64,9 @@ class LoneShuffler:
             draft(name, minimum=minimum),
             (now, now + 100, now + 1000),
             url="http://127.0.0.1:2",
-            shufflers=[replace(public, url=self.service.url).shuffler(Anybody())],
+            shufflers=[
+                replace(public, url=self.service.url).shuffler(self.service.admission.terms)
+            ],
             board=replace(board, url="http://127.0.0.1:3").notary,
         )
         return write_signed(countersign(read_signed(raw), keys=pairs, pledged={}))
@@ -91,9 +94,17 @@ class LoneShuffler:
 
     async def ask(self, raw: bytes, *, token: bytes = b"") -> tuple[int, bytes]:
         """Send bytes as an upload; the status and what is answered."""
+        shown = {"coatcheck-token": token.decode()} if token else {}
+        status, _, body = await self.exchange(raw, shown)
+        return status, body
+
+    async def exchange(
+        self, raw: bytes, headers: Mapping[str, str] | None = None
+    ) -> tuple[int, dict[str, str], bytes]:
+        """Send bytes as an upload; the status, the headers and the body of the answer."""
         path = f"/rounds/{self.round.digest.hex()}/uploads"
-        headers = [(b"coatcheck-token", token)] if token else []
-        scope = {"type": "http", "method": "POST", "path": path, "headers": headers}
+        lines = [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
+        scope = {"type": "http", "method": "POST", "path": path, "headers": lines}
         said: list[Message] = []
 
         async def receive() -> Message:
@@ -103,8 +114,8 @@ class LoneShuffler:
             said.append(message)
 
         await self.service(scope, receive, send)
-        status: int = said[0]["status"]
-        return status, b"".join(message.get("body", b"") for message in said)
+        told = {name.decode(): value.decode() for name, value in said[0]["headers"]}
+        return said[0]["status"], told, b"".join(message.get("body", b"") for message in said)
 
     async def abandon(self) -> None:
         """Give the round up, as its operator does."""
@@ -121,9 +132,11 @@ class LoneShuffler:
 
 
 @asynccontextmanager
-async def lone_shuffler(folder: Path, *, minimum: int = 3) -> AsyncIterator[LoneShuffler]:
+async def lone_shuffler(
+    folder: Path, *, minimum: int = 3, admission: Admission | None = None
+) -> AsyncIterator[LoneShuffler]:
     """Run one, with a round open."""
-    lone = LoneShuffler(folder, minimum=minimum)
+    lone = LoneShuffler(folder, minimum=minimum, admission=admission)
     await lone.service.leadership.renew()
     await lone.service.open_round(lone.round.digest.hex(), read_signed(lone.signed))
     writer = asyncio.create_task(lone.service.commits.run())

@@ -7,7 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
-from coatcheck.protocol import notices, parcels, server, shuffler, terms
+from coatcheck.protocol import notices, parcels, server_moves, shuffler, terms
 from coatcheck.protocol.envelope import Purpose
 from coatcheck.protocol.moves import Moves
 from coatcheck.protocol.suites import SUITES
@@ -33,24 +33,24 @@ def moves_table(moves: Moves[Any]) -> str:
     return "\n".join(["| state | move | next |", "|---|---|---|", *rows])
 
 
-@pytest.mark.parametrize("role", [shuffler, server], ids=["shuffler", "server"])
+@pytest.mark.parametrize("role", [shuffler, server_moves], ids=["shuffler", "server"])
 def test_the_moves_are_the_codes(role: ModuleType) -> None:
     """SPEC's table is the one that runs: a move that is added in one place only fails here.
 
     To mend it, put what is expected here between the two comments of SPEC.
     """
-    name = role.__name__.rpartition(".")[2]
+    name = role.__name__.rpartition(".")[2].removesuffix("_moves")
     block = SPEC.split(f"<!-- moves: {name} -->\n", 1)[1].split("\n<!-- end -->", 1)[0]
     assert block == moves_table(role.MOVES)
 
 
-@pytest.mark.parametrize("role", [shuffler, server], ids=["shuffler", "server"])
+@pytest.mark.parametrize("role", [shuffler, server_moves], ids=["shuffler", "server"])
 def test_every_phase_can_be_reached_and_left(role: ModuleType) -> None:
     """Each phase is where a move leads or the first one; and only the ends have no way out."""
     reached = {after for _, _, after in role.MOVES} | {next(iter(role.Phase))}
     assert reached == set(role.Phase)
     ends = {phase.value for phase in role.Phase if role.MOVES.is_last(phase)}
-    assert ends <= {"delivered", "abandoned", "published"}
+    assert ends <= {"delivered", "ended", "published", "overtaken", "lapsed"}
 
 
 def test_the_reasons_are_the_codes() -> None:
@@ -80,7 +80,7 @@ def test_the_bindings_are_the_codes() -> None:
 
 def test_the_fields_of_the_terms_are_the_codes() -> None:
     """Each field of the struct is in the table, and nothing else."""
-    listed = set(re.findall(r"`([\w\[\].]+)`", " ".join(row[0] for row in table("6. Terms", 3))))
+    listed = set(re.findall(r"`([\w\[\].-]+)`", " ".join(row[0] for row in table("6. Terms", 3))))
     own = set(terms.Terms.__struct_fields__)
     groups = {f"groups[].{name}" for name in terms.GroupTerms.__struct_fields__}
     kinds = {kind.__struct_config__.tag for kind in get_args(terms.AdmissionTerms)}
@@ -104,4 +104,4 @@ def test_the_sizes_are_the_codes() -> None:
     assert parcels.RECEIPT_SIZE == 148
     assert parcels.TALLY_SIZE == 36
     assert notices.CHECKPOINT_SIZE == 108
-    assert notices.heading_size(2, 3) == 132 + 36 * 2 + 32 * 3
+    assert notices.heading_size(2, 3) == 136 + 36 * 2 + 32 * 3

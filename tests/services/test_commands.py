@@ -56,6 +56,9 @@ def test_a_round_by_commands(local: Cluster, tmp_path: Path) -> None:
     """One rider takes part by command, is matched, and the two write to each other."""
     url = opened(local, "by hand", minimum=3)
     assert told(call("round", "status", url, "--json"))["phase"] == "open"
+    rounds = json.loads(call("round", "list", local.url("server"), "--json").stdout)
+    assert [one["opened"] for one in rounds if one["url"] == url] == [True]
+    assert "by hand" in call("round", "list", local.url("server")).stdout
     ledger, ticket = tmp_path / "ledger", tmp_path / "ticket"
     Ledger.open(ledger, epsilon=20.0, delta=1e-2)
     crowd = Crowd(local, url)

@@ -21,6 +21,8 @@ EXPECTED = {
         "GET /admission",
         "POST /rounds/{digest}/uploads",
         "POST /rounds/{digest}/batch",
+        "POST /rounds/{digest}/end",
+        "GET /rounds/{digest}/crowd",
         "POST /rounds/{digest}/closing",
         "POST /rounds/{digest}/abandonment",
         "GET /.well-known/ohttp-gateway",
@@ -33,6 +35,7 @@ EXPECTED = {
         "GET /rounds/{digest}",
         "GET /rounds/{digest}/terms",
         "POST /rounds/{digest}/batch",
+        "POST /rounds/{digest}/end",
     },
     "board": {
         "GET /key",
@@ -41,6 +44,7 @@ EXPECTED = {
         "PUT /rounds/{digest}",
         "GET /rounds/{digest}/bulletin",
         "POST /rounds/{digest}/bulletin",
+        "POST /rounds/{digest}/end",
         "GET /rounds/{digest}/entries/{group}/{address}",
         "GET /rounds/{digest}/letters",
         "POST /rounds/{digest}/letters",
@@ -110,9 +114,13 @@ def test_each_route_is_described_in_full(app: App[Any]) -> None:
         if name.startswith("PUT") or (name.startswith("POST") and "closing" not in name):
             assert one["requestBody"]["content"], name
             assert {"400", "408", "413"} <= set(told), name
-        for_operator = {"shuffler": ("closing", "abandonment"), "server": ("POST /rounds",)}
-        wanted = any(name.endswith(end) for end in for_operator.get(app.role, ()))
-        assert ("security" in one) == wanted, name
+        for_operator = {
+            "shuffler": ("closing", "abandonment", "crowd"),
+            "server": ("POST /rounds",),
+        }
+        wanted = name.endswith(("/metrics", *for_operator.get(app.role, ())))
+        assert (one.get("security") == [{"operator": []}]) == wanted, name
+        assert ({"admission": []} in one.get("security", ())) == ("401" in told), name
 
 
 def test_every_reference_leads_somewhere(app: App[Any]) -> None:

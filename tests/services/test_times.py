@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from coatcheck.errors import Forgotten, Unavailable
+from coatcheck.services.clock import Clock
 from shufflers import lone_shuffler
 
 
@@ -46,6 +47,31 @@ def test_a_round_that_stays_small_is_abandoned(tmp_path: Path) -> None:
             assert await lone.wait(1) == "abandoned"
             with pytest.raises(Forgotten):
                 lone.service.store.held(lone.round.digest)
+
+    asyncio.run(whole())
+
+
+def test_strangers_are_told_a_coarse_crowd(tmp_path: Path) -> None:
+    """A power of two and at most one new number per minute; the operator's count is exact."""
+
+    async def whole() -> None:
+        async with lone_shuffler(tmp_path, minimum=5) as lone:
+            digest = lone.round.digest.hex()
+
+            async def told() -> tuple[int, bool]:
+                group = (await lone.service.offer(digest)).status.groups[0]
+                return group.crowd, group.enough
+
+            lone.wall = lone.start = 60.0 * (lone.start // 60 + 1)
+            lone.service.clock = Clock(wall=lambda: lone.wall, steady=lambda: lone.steady)
+            assert await told() == (0, False)
+            await lone.upload(3)
+            assert await told() == (0, False)
+            await lone.wait(60)
+            assert await told() == (2, False)
+            assert (await lone.service.crowd(digest)).groups[0].crowd == 3
+            await lone.upload(3)
+            assert await told() == (2, False)
 
     asyncio.run(whole())
 

@@ -24,7 +24,9 @@ from coatcheck.services.http.connections import (
     respond_problem,
 )
 from coatcheck.services.http.deliveries import delivery_headers, read_delivery
+from coatcheck.services.http.doors import Doors
 from coatcheck.services.http.problems import Problem
+from coatcheck.services.settings import ProcessSettings
 from service_rounds import until
 
 DIGEST = hashlib.sha256(b"round").digest()
@@ -38,7 +40,7 @@ async def served(
     """Serve an application on a free port, with a short deadline."""
     config = uvicorn.Config(
         app,
-        http=protocol(deadline=deadline, connections=100),
+        http=protocol(deadline=deadline, doors=Doors(ProcessSettings(name="wire"))),
         lifespan="off",
         access_log=False,
         log_level="error",

@@ -18,17 +18,18 @@ from coatcheck.errors import (
     TwoFaces,
     Unsealable,
 )
-from coatcheck.protocol import binary_http, oblivious, traps
+from coatcheck.protocol import binary_http, oblivious, privacy_pass, traps
 from coatcheck.protocol.agreement import SignedTerms, settle
+from coatcheck.protocol.ends import flaw, speaker
 from coatcheck.protocol.envelope import Purpose, binding, unseal
-from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey
+from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey, check_signed
 from coatcheck.protocol.merkle import Tree, check_consistency, check_inclusion
 from coatcheck.protocol.messages import PayloadFormat, decode_answer, decode_letter
 from coatcheck.protocol.notices import Bulletin, Checkpoint, Posting
 from coatcheck.protocol.parcels import Batch, Receipt, Registration, Upload
 from coatcheck.protocol.shuffler import Shuffler, ShufflerState
 from coatcheck.protocol.suites import CLASSICAL, SUITES
-from coatcheck.protocol.terms import Round
+from coatcheck.protocol.terms import Round, read_terms
 from coatcheck.randomizers import CodebookResponse, GridResponse, from_params
 
 HERE = Path(__file__).parent
@@ -187,13 +188,16 @@ def _bulletin(case: Case) -> Case:
     """Check the whole and open Alice's entry."""
     round_ = the_round()
     bulletin = Bulletin.decode(bytes.fromhex(case["input"]), round_)
-    pairs(SERVER).signing.public.check(bulletin.heading.signature, bulletin.heading.signed_part())
+    check_signed(bulletin.heading, speaker(bulletin.heading, round_).verifying)
     place = bulletin.find(pairs(ALICE).address, 0)
     bound = binding(Purpose.ANSWER, digest=round_.digest, group=0)
     opened = "" if place is None else bulletin.entries[0][place][16:]
     text = unseal(opened, key=pairs(ALICE).opening, bound=bound) if opened else b""  # type: ignore[arg-type] # bytes if any
     return {
         "outcome": bulletin.heading.outcome,
+        "reason": bulletin.heading.reason,
+        "who": bulletin.heading.who,
+        "flawless": not flaw(bulletin.heading, round_),
         "root": bulletin.heading.root.hex(),
         "answer": text.hex(),
     }
@@ -245,6 +249,19 @@ def _consistency(case: Case) -> Case:
 
 def _root(case: Case) -> Case:
     return {"root": Tree(bytes.fromhex(leaf) for leaf in case["input"]).root().hex()}
+
+
+def _challenge(case: Case) -> Case:
+    round_, hop = read_terms(case["input"]["document"].encode()), case["input"]["hop"]
+    told = privacy_pass.demand(round_, hop)
+    return {"challenge": privacy_pass.challenge(round_, hop).hex(), "header": told}
+
+
+def _token(case: Case) -> Case:
+    given = case["input"]
+    round_ = read_terms(given["document"].encode())
+    token = bytes.fromhex(given["token"])
+    return {"remembered": privacy_pass.redeem(token, round_, given["hop"]).hex()}
 
 
 def _binary(case: Case) -> Case:
@@ -338,6 +355,8 @@ KINDS: dict[str, Callable[[Case], Case]] = {
     "binary-http": _binary,
     "gateway-keys": _gateway_keys,
     "oblivious": _oblivious,
+    "challenge": _challenge,
+    "token": _token,
 }
 
 

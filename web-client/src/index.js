@@ -1,14 +1,15 @@
 // coatcheck in the browser. Built by `npm run build` in web-client/; do not edit the bundle.
 
+export * as admission from "./admission.js";
 export { amplify, deltaAbove } from "./accountant.js";
 export * as binaryHttp from "./binary-http.js";
 export { base64, hex, text, unbase64, unhex, utf8 } from "./bytes.js";
-export { addressOfTicket, collect, examine, follow, join, keepReceipt, keepRegistered, read, write } from "./client.js";
+export { addressOfTicket, collect, ended, examine, follow, join, keepReceipt, keepRegistered, read, write } from "./client.js";
 export { Entropy } from "./entropy.js";
 export { binding, seal, unseal } from "./envelope.js";
 export { Misuse, Refused } from "./errors.js";
 export { addressOf, checkSignature, contactOf, keyPairs, sealingKey, verifyingKey } from "./keys.js";
-export { beginLedger, readLedger, spend, spent } from "./ledger.js";
+export { beginLedger, readLedger, settleRound, spend, spent } from "./ledger.js";
 export { checkConsistency, checkInclusion, rootOf } from "./merkle.js";
 export * as messages from "./messages.js";
 export { headsFor } from "./mixing.js";

@@ -35,7 +35,14 @@ const ADDRESS_PATTERN = new RegExp(`^(https://${HOST}(?!:443$)|http://${LOOPBACK
 const URL = (value) => matches(ADDRESS_PATTERN)(value) && value.length <= 256;
 
 // What each kind of admission says beside its name.
-const ADMISSIONS = { tokens: {}, open: {} };
+const ISSUER = (value) => matches(new RegExp(`^${HOST}${PORT}$`))(value) && value.length <= 256;
+// RSASSA-PSS with SHA-384 and a salt of 48 bytes, an odd modulus of 2,048 bits, exponent 65,537.
+const ISSUER_KEY = matches(new RegExp(
+  "^30820152303d06092a864886f70d01010a3030a00d300b0609608648016503040202a11a301806"
+  + "092a864886f70d010108300b0609608648016503040202a2030201300382010f003082010a0282010100"
+  + "[89a-f][0-9a-f]{510}[13579bdf]0203010001$",
+));
+const ADMISSIONS = { tokens: {}, "privacy-pass": { issuer: ISSUER, key: ISSUER_KEY }, open: {} };
 const ADMISSION = (value) => record(value) && Object.hasOwn(ADMISSIONS, value.kind)
   && check(value, { kind: () => true, ...ADMISSIONS[value.kind] });
 
@@ -70,6 +77,7 @@ const TERMS = {
   opens: SECOND,
   closes: SECOND,
   expires: SECOND,
+  "grace?": whole(60, 86_400),
   "letter_size?": whole(0, 1 << 12),
   "trap_delta?": (value) => value === 0 || between(0, 0.5)(value),
   "settle?": nested(SETTLE),
@@ -96,7 +104,7 @@ function check(value, fields) {
 /** Terms together with the exact bytes they were read from. */
 export class Round {
   constructor(terms, document) {
-    this.terms = { letter_size: 256, trap_delta: 0, ...terms };
+    this.terms = { letter_size: 256, grace: 3600, trap_delta: 0, ...terms };
     this.terms.groups = terms.groups.map((group) => ({
       note_size: 0,
       ...group,
@@ -146,6 +154,11 @@ export class Round {
 
   entrySize(group) {
     return ADDRESS + this.terms.groups[group].answer_size + this.suite.overhead;
+  }
+
+  /** When the board has shown the round's end at the latest, in seconds since 1970. */
+  get endDue() {
+    return this.terms.expires + this.terms.grace;
   }
 
   letterSize() {

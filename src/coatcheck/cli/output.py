@@ -3,6 +3,7 @@
 import json
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -39,6 +40,11 @@ def show(
         console.width = max(console.width, _WIDTH)
         for part in text():
             console.print(part)
+
+
+def told_time(seconds: float) -> str:
+    """Tell a time in seconds since 1970 as people do: the local date and minute."""
+    return datetime.fromtimestamp(seconds).astimezone().strftime("%d %b %H:%M")
 
 
 def table(

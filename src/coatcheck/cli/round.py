@@ -1,16 +1,20 @@
 """`coatcheck round`: open a round at a server, see its status, close or abandon it."""
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import click
 
 from coatcheck.cli.files import read_object
 from coatcheck.cli.options import Ca, Json, command
-from coatcheck.cli.output import hint, show
+from coatcheck.cli.output import hint, show, table, told_time
 from coatcheck.protocol.keyfiles import read_secret
 from coatcheck.services.cluster import open_round
 from coatcheck.services.http.client import ask
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 _Token = Annotated[Path, "The file with the operator's token."]
 
@@ -42,10 +46,36 @@ def open_(
 
 
 @command(round)
-def status(url: str, *, ca: Ca = "", as_json: Json = False) -> None:
-    """Print the phase and the counts of the round at URL."""
+def status(
+    url: str,
+    *,
+    token: Annotated[Path | None, "File with the operator's token, for exact counts."] = None,
+    ca: Ca = "",
+    as_json: Json = False,
+) -> None:
+    """Print the phase and the counts of the round at URL; without a token they are rounded."""
     found = ask("GET", url, ca=ca)
-    show(found.get("status", found), as_json=as_json)
+    told = found.get("status", found)
+    if token is not None:
+        told["groups"] = ask("GET", f"{url.rstrip('/')}/crowd", token=_secret(token), ca=ca)[
+            "groups"
+        ]
+    show(told, as_json=as_json)
+
+
+@command(round)
+def list_(role: str, *, ca: Ca = "", as_json: Json = False) -> None:
+    """List the rounds at the address of a server or shuffler, with their phases and times."""
+    found = ask("GET", f"{role.rstrip('/')}/rounds", ca=ca)
+
+    def lines() -> Iterable["Table"]:
+        rows = [
+            (one["round"], one["phase"], told_time(one["closes"]), one.get("url") or one["digest"])
+            for one in found
+        ]
+        yield table(("round", "phase", "closes", "address"), rows, right=())
+
+    show(found, as_json=as_json, text=lines if found else "no rounds yet")
 
 
 @command(round)

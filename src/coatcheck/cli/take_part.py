@@ -24,6 +24,8 @@ from coatcheck.cli.person import hint_caveat, letters_of, told, value_of
 from coatcheck.cli.profile import ticket_of
 from coatcheck.protocol.candidates import Candidates, settle_terms
 from coatcheck.protocol.client import Limit
+from coatcheck.protocol.keyfiles import read_bytes
+from coatcheck.services.person.handing_in import headers_for
 from coatcheck.services.person.retrieval import MOST, RETRIEVALS
 from coatcheck.services.person.settling import settle as settle_by_letter
 from coatcheck.services.person.visit import Visit
@@ -38,7 +40,8 @@ def take_part(
     *,
     asked: TakingPart,
     place: _Ticket = None,
-    token: Annotated[str, "A one-use token, if the shuffler asks; one each, by commas."] = "",
+    token: Annotated[str, "A token, if shufflers ask for one: one each, by commas."] = "",
+    token_file: Annotated[Path | None, "A file with the token."] = None,
     wait: Annotated[float, "Seconds to wait for the answer."] = 600.0,
     witnesses: Witnesses = 0,
     relay: Relay = "",
@@ -56,6 +59,7 @@ def take_part(
     """
     book, ticket = Ledger.open(asked.ledger), ticket_of(round_url, place)
     stored = ticket.exists()
+    shown = read_bytes(token_file).decode(errors="replace").strip() if token_file else token
 
     async def whole() -> dict[str, Any]:
         trusted = read_trust(asked.trust, witnesses=witnesses)
@@ -67,9 +71,11 @@ def take_part(
             hint_caveat(promise)
             if settle:
                 settle_terms(invitation.round)  # before anything is spent
+            if not stored:
+                headers_for(invitation.round, shown)
             found: Any = value_of(invitation, asked.value) if settle or not stored else None
             visit.prepare(invitation, found, ledger=book, clamp=asked.clamp)
-            kept = await visit.hand_in(invitation.round, token=token)
+            kept = await visit.hand_in(invitation.round, token=shown)
             signed = "has signed for" if kept.receipt else "has closed, and may or may not have"
             hint(f"the shuffler {signed} your report; waiting for the crowd")
             way = RETRIEVALS[retrieval]

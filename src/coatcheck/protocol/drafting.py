@@ -32,8 +32,8 @@ from coatcheck.protocol.terms import (
 )
 from coatcheck.randomizers import CoinResponse, Randomizer, from_draft
 
-_FIELDS = {"round", "task", "groups", "letter_size", "settle", "trap_delta"}
-_OPTIONAL = {"letter_size", "settle", "trap_delta"}
+_FIELDS = {"round", "task", "groups", "letter_size", "grace", "settle", "trap_delta"}
+_OPTIONAL = {"letter_size", "grace", "settle", "trap_delta"}
 USUAL_ANSWER = 128
 """Bytes of an answer unless the task needs more: one size for most rounds tells them apart less."""
 
@@ -145,6 +145,7 @@ class Draft:
     task: tasks.Task
     groups: Sequence[GroupPlan]
     letter_size: int = 256
+    grace: int = 3600
     settle: SettleTerms | UnsetType = UNSET
     trap_delta: float | None = None
 
@@ -173,6 +174,7 @@ class Draft:
             opens=opens,
             closes=closes,
             expires=expires,
+            grace=self.grace,
             letter_size=self.letter_size,
             trap_delta=traps,
             settle=self.settle,
@@ -196,7 +198,8 @@ def read_draft(plain: dict[str, Any]) -> Draft:
             f"a draft has the fields {', '.join(sorted(_FIELDS))};"
             f" missing {sorted(missing)}, unknown {sorted(extra)}"
         )
-    rest = {name: plain[name] for name in ("round", "letter_size", "trap_delta") if name in plain}
+    named = ("round", "letter_size", "grace", "trap_delta")
+    rest = {name: plain[name] for name in named if name in plain}
     groups = tuple(_group(group) for group in plain["groups"])
     task = tasks.from_params(plain["task"])
     made = Draft(task=task, groups=groups, settle=_settle(plain.get("settle"), task), **rest)

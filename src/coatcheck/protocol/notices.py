@@ -27,7 +27,11 @@ from coatcheck.protocol.terms import Round
 
 ANSWERED: Final = 1
 REFUSED: Final = 2
-_HEAD: Final = Layout("bulletin", ">BBBB32s")
+ABANDONED: Final = 3
+SERVER: Final = 255
+"""Who says how a round ended: the hop of a shuffler, or this."""
+_HEAD: Final = Layout("bulletin", ">BBBBBBxx32s")
+_END: Final = b"coatcheck/v1/end\0"
 _POSTING: Final = Layout("posting", ">Bxxx32s16s")
 _CHECKPOINT: Final = Layout("checkpoint", ">BxxxQ32s")
 RECIPIENT: Final = slice(_POSTING.size - ADDRESS_SIZE, _POSTING.size)
@@ -37,13 +41,16 @@ CHECKPOINT_SIZE: Final = _CHECKPOINT.size + SIGNATURE_SIZE
 
 @dataclass(frozen=True)
 class Heading(Signed):
-    """The head of a bulletin: the outcome of a round in numbers, signed by the server.
+    """The head of a bulletin: how a round ended, in numbers, and signed.
 
     It is also the round's leaf in the board's log.
 
     Attributes:
         roots: the root of the items of each batch, from the first shuffler's on.
         root: the root of the entries.
+        outcome: answered, refused or abandoned.
+        reason: why, one of those in `ends`.
+        who: who says and signs it: the server, or the hop of a shuffler.
     """
 
     label = b"coatcheck/v1/bulletin\0"
@@ -52,17 +59,25 @@ class Heading(Signed):
     tallies: tuple[Tally, ...]
     roots: tuple[bytes, ...]
     root: bytes
+    reason: int = 0
+    who: int = SERVER
+
+    @property
+    def context(self) -> bytes:
+        """A shuffler signs under another label than the server."""
+        return self.label if self.who == SERVER else _END
 
     def body(self) -> bytes:
         """Write everything but the signature."""
-        head = _HEAD.pack(self.outcome, len(self.tallies), len(self.roots), self.digest)
+        counts = (len(self.tallies), len(self.roots))
+        head = _HEAD.pack(self.outcome, self.reason, self.who, *counts, self.digest)
         return head + encode_tallies(self.tallies) + b"".join(self.roots) + self.root
 
     @classmethod
     def decode(cls, raw: bytes) -> "Heading":
         """Read a heading that ends where `raw` ends; its signature is not checked yet."""
-        outcome, groups, hops, digest = _HEAD.unpack(raw)
-        if outcome not in {ANSWERED, REFUSED}:
+        outcome, reason, who, groups, hops, digest = _HEAD.unpack(raw)
+        if outcome not in {ANSWERED, REFUSED, ABANDONED}:
             raise Malformed("this bulletin is of another version")
         if len(raw) != heading_size(groups, hops):
             raise Malformed("this bulletin is not as long as its counts say")
@@ -71,8 +86,8 @@ class Heading(Signed):
         *roots, root = (
             raw[at : at + HASH_SIZE] for at in range(end, len(raw) - SIGNATURE_SIZE, HASH_SIZE)
         )
-        signature = raw[-SIGNATURE_SIZE:]
-        return cls(outcome, digest, tallies, tuple(roots), root, signature=signature)
+        parts = (outcome, digest, tallies, tuple(roots), root, reason, who)
+        return cls(*parts, signature=raw[-SIGNATURE_SIZE:])
 
     def is_of(self, round_: Round) -> bool:
         """Tell whether the heading has the digest, the groups and the shufflers of a round."""
@@ -106,11 +121,15 @@ class Bulletin:
         digest: bytes,
         tallies: Sequence[Tally],
         roots: Sequence[bytes],
+        *,
+        reason: int = 0,
+        who: int = SERVER,
     ) -> "Bulletin":
         """Sort the entries and compute their root; the heading is still to be signed."""
         ordered = tuple(tuple(sorted(group)) for group in entries)
         root = tree_of(ordered).root()
-        return cls(Heading(outcome, digest, tuple(tallies), tuple(roots), root), ordered)
+        parts = (outcome, digest, tuple(tallies), tuple(roots), root, reason, who)
+        return cls(Heading(*parts), ordered)
 
     @cached_property
     def tree(self) -> Tree:
@@ -125,7 +144,7 @@ class Bulletin:
         return place if found else None
 
     def signed(self, sign: Callable[[bytes], bytes]) -> "Bulletin":
-        """Put the server's signature under the heading."""
+        """Put the signature of whoever says so under the heading."""
         signature = sign(self.heading.signed_part())
         return Bulletin(replace(self.heading, signature=signature), self.entries)
 

@@ -49,6 +49,17 @@ Url = Annotated[
     ),
 ]
 
+Issuer = Annotated[str, Meta(pattern=rf"\A{_HOST}{_PORT}\Z", max_length=256)]
+# RSASSA-PSS with SHA-384 and a salt of 48 bytes, an odd modulus of 2,048 bits, exponent 65,537.
+IssuerKey = Annotated[
+    str,
+    Meta(
+        pattern=r"\A30820152303d06092a864886f70d01010a3030a00d300b0609608648016503040202a11a301806"
+        r"092a864886f70d010108300b0609608648016503040202a2030201300382010f003082010a0282010100"
+        r"[89a-f][0-9a-f]{510}[13579bdf]0203010001\Z"
+    ),
+]
+
 
 class Tokens(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="tokens"):
     """Who shows a token that the shuffler gave out is admitted, once per round."""
@@ -58,7 +69,21 @@ class Anybody(Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind",
     """Everybody is admitted; whoever drafts terms asks for it."""
 
 
-AdmissionTerms = Tokens | Anybody
+class PrivacyPass(
+    Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="privacy-pass"
+):
+    """Who shows a token that an issuer signed blindly is admitted (RFC 9578, type 2).
+
+    Attributes:
+        issuer: the issuer's name in challenges.
+        key: its public key, as RFC 9578 writes it.
+    """
+
+    issuer: Issuer
+    key: IssuerKey
+
+
+AdmissionTerms = Tokens | PrivacyPass | Anybody
 
 
 class Notary(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -153,6 +178,7 @@ class Terms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     opens: Second
     closes: Second
     expires: Second
+    grace: Annotated[int, Meta(ge=60, le=86_400)] = 3600
     letter_size: Annotated[int, Meta(ge=0, le=1 << 12)] = 256
     trap_delta: Unlikely = 0.0
     settle: SettleTerms | UnsetType = UNSET

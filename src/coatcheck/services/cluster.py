@@ -107,7 +107,6 @@ class Cluster:
             "store": self._stores.get(name, f"sqlite:{name}.db"),
             "keys": [f"{key}.key" for key in self._keys(name)],
             "trusted": [f"{key}.public" for key in others],
-            "admin_token": "admin.token",
         }
         if name in self.shufflers:
             # Whoever is on this machine may take part.
@@ -121,7 +120,14 @@ class Cluster:
 
     def _table(self, name: str, values: dict[str, Any]) -> str:
         shared = {key: value for key, value in self._extra.items() if key == "ca"}
-        own = {"name": name, "address_file": f"{name}.address"}
+        own: dict[str, Any] = {
+            "name": name,
+            "address_file": f"{name}.address",
+            "admin_token": "admin.token",
+            # Everybody comes from one address here.
+            "connections_each": 2000,
+            "requests_each": 100_000,
+        }
         values = {**own, **shared, **values, **self._role_extra.get(self.role(name), {})}
         # JSON's texts, numbers and lists are TOML's as well.
         lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]

@@ -7,20 +7,22 @@ is due in which phase.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from typing import Any, ClassVar, Generic, TypeVar
 
 from coatcheck.errors import Fenced, Unavailable
+from coatcheck.protocol.ends import PATIENCE, end_due
 from coatcheck.protocol.moves import Moves
+from coatcheck.protocol.notices import heading_size
 from coatcheck.protocol.terms import Round
-from coatcheck.protocol.verification import verify_batch
+from coatcheck.protocol.verification import verify_batch, verify_end
 from coatcheck.services import faults
 from coatcheck.services.http.app import S, Service
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.http.connections import Wire
+from coatcheck.services.http.client import Absent, HttpClient
+from coatcheck.services.http.connections import Wire, read_body
 from coatcheck.services.http.deliveries import delivery_headers, read_delivery
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.http.routes import Nothing
@@ -194,6 +196,37 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         faults.reach("batch.received")
         await self.refresh()
         return Nothing()
+
+    async def receive_end(self, live: L, wire: Wire, *, before: int) -> bytes:
+        """Read the word of a shuffler before this role that it gave the round up."""
+        scope, receive, _ = wire
+        terms = live.round.terms
+        limit = heading_size(len(terms.groups), len(terms.shufflers))
+        raw = await read_body(scope, receive, limit=limit)
+        await asyncio.to_thread(verify_end, raw, live.round, before=before)
+        faults.reach("end.receive")
+        return raw
+
+    async def is_shown(self, live: L) -> bool:
+        """Ask the board whether it shows an end of the round, whichever."""
+        url = f"{live.round.terms.board.url}/rounds/{live.round.digest.hex()}/heading"
+        try:
+            await self.peers.get(url)
+        except Absent:
+            return False
+        return True
+
+    def is_given_up(self, live: L) -> bool:
+        """Tell whether the time is over in which the board is asked to take an end."""
+        return self.clock.now() >= end_due(live.round) + PATIENCE
+
+    async def within(self, end: int, step: Awaitable[_R]) -> _R:
+        """Wait for something that takes long, but not beyond a time."""
+        try:
+            async with asyncio.timeout(max(0, end - self.clock.now())):
+                return await step
+        except TimeoutError:
+            raise Unavailable("this took longer than the round has time") from None
 
     async def deliver(self, live: L, kind: str, *, to: str, signer: str) -> None:
         """Send a batch or a bulletin of a round to the role after this one."""

@@ -75,7 +75,7 @@ def serve(
     app.take_url(url)
     made = uvicorn.Config(
         app,
-        http=protocol(deadline=settings.deadline, connections=settings.connections),
+        http=protocol(deadline=settings.deadline, doors=app.doors),
         loop="uvloop",
         ws="none",
         lifespan="on",

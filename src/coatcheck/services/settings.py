@@ -27,7 +27,16 @@ class ProcessSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         address_file: where the address is written once the service answers.
         url: how others reach the service; what it listens on by default. The terms of rounds name
             it, as https://HOST[:PORT] or http:// on this machine.
+        admin_token: a file with the operator's token; without it nobody is the operator.
         connections: how many connections are held at once.
+        connections_each: how many of one source address (an IPv6 network of 64 bits is one). The
+            oldest on which nothing was asked gives way to a new one.
+        requests_each: requests per second of one source address that hand something in; ten times
+            as many may come at once.
+        proxies: addresses or networks of proxies, through which many people come: their connections
+            are counted in total only.
+        source_header: the header in which these proxies tell who asks, such as x-forwarded-for; its
+            last entry counts. Without it what comes through them is not limited by source.
         deadline: seconds for a request to arrive in full and for an answer to be read; large
             deliveries and answers get more time, by their length.
         peer_timeout: seconds after which another role counts as away.
@@ -41,7 +50,12 @@ class ProcessSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     tls_certificate: str = ""
     tls_key: str = ""
     ca: str = ""
+    admin_token: str = ""
     connections: Some = 2000
+    connections_each: Some = 200
+    requests_each: Some = 100
+    proxies: tuple[str, ...] = ()
+    source_header: str = ""
     deadline: Seconds = 15.0
     peer_timeout: Seconds = 30.0
     folder: str = "."
@@ -59,6 +73,12 @@ class ProcessSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         except OSError:
             raise Unavailable(f"{text[1:]} is not there yet: it is read again later") from None
 
+    def token(self) -> bytes:
+        """Read the operator's token; empty if there is none."""
+        if not self.admin_token:
+            return b""
+        return read_secret(self.path(self.admin_token)).strip()
+
     @property
     def ca_file(self) -> str:
         """The file of certificates, found; empty for the system's."""
@@ -75,7 +95,6 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
             file; all processes of one database share it. Whoever has neither folder nor database
             of the time before a release learns nothing of it afterwards: do not back it up.
         trusted: files with the public keys of the other roles.
-        admin_token: a file with the operator's token; without it nobody is the operator.
         queue: how many uploads or letters may wait for the disk; more are told to come later.
         lease: seconds after which another process may take over from one that died.
         tick: seconds between two looks at what is to be done.
@@ -89,7 +108,6 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
     keys: Annotated[tuple[str, ...], Meta(min_length=1)]
     round_keys: str = ""
     trusted: tuple[str, ...] = ()
-    admin_token: str = ""
     queue: Some = 4096
     lease: Seconds = 5.0
     tick: Seconds = 0.5
@@ -121,23 +139,22 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
         listed = [read_public(self.path(name)) for name in self.trusted]
         return frozenset(bytes.fromhex(public.verifying) for public in listed)
 
-    def token(self) -> bytes:
-        """Read the operator's token; empty if there is none."""
-        if not self.admin_token:
-            return b""
-        return read_secret(self.path(self.admin_token)).strip()
-
 
 class ShufflerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A shuffler also knows whom it admits.
 
     Attributes:
-        admission: `tokens` for who has a one-use token, or `open` for anybody.
+        admission: `tokens` for who has a one-use token, `privacy-pass` for who has a token of an
+            issuer, or `open` for anybody.
         tokens: a file of SHA-256 hashes of tokens, one per line; each serves once per round.
+        issuer: the host name of an issuer of Privacy Pass.
+        issuer_key: a file with its public key in DER.
     """
 
-    admission: Literal["tokens", "open"] = "tokens"
+    admission: Literal["tokens", "privacy-pass", "open"] = "tokens"
     tokens: str = ""
+    issuer: str = ""
+    issuer_key: str = ""
 
 
 class ServerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):

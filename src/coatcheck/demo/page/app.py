@@ -32,9 +32,10 @@ from coatcheck.demo.run import OCTETS, Run
 from coatcheck.errors import Error, Misuse
 from coatcheck.protocol.notices import Checkpoint, Posting, posting_size
 from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import BULK, patiently
+from coatcheck.services.http.client import BULK, Absent, patiently
 from coatcheck.services.http.connections import read_body
 from coatcheck.services.http.problems import Problem
+from coatcheck.services.person.offer import Offer
 from coatcheck.services.run import bind
 
 if TYPE_CHECKING:
@@ -146,8 +147,10 @@ class Page:
 
     async def terms(self, _: Request) -> Response:
         """Hand out the signed terms, and the keys that a person would know from elsewhere."""
-        signed = msgspec.to_builtins(self.run.signed)
-        return JSONResponse({"signed": signed, "trusted": self.run.cluster.trusted.plain()})
+        signed, trusted = msgspec.to_builtins(self.run.signed), self.run.cluster.trusted.plain()
+        offer = msgspec.json.decode(await self._get(self.run.url), type=Offer)
+        phase = offer.status.get("phase")
+        return JSONResponse({"signed": signed, "trusted": trusted, "phase": phase})
 
     async def upload(self, request: Request) -> Response:
         """Relay sealed bytes to the first shuffler and return its receipt."""
@@ -155,10 +158,11 @@ class Page:
         return _bytes(await patiently(lambda: self.run.relay(raw), _PATIENCE))
 
     async def bulletin(self, _: Request) -> Response:
-        """Hand out the whole bulletin, as the board does."""
-        if self.run.bulletin is None:
-            return JSONResponse({"sentence": "the round is not on the board yet"}, 404)
-        return _bytes(await self._get(f"{self.run.at_board}/bulletin"))
+        """Hand out the whole bulletin, as the board does; a round given up has one, too."""
+        try:
+            return _bytes(await self._get(f"{self.run.at_board}/bulletin"))
+        except Absent:
+            return JSONResponse({"sentence": "the round has not ended yet"}, 404)
 
     async def proof(self, request: Request) -> Response:
         """Hand out the board's word on the bulletin, and how its log grew since a size."""

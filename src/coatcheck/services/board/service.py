@@ -13,10 +13,13 @@ from coatcheck.errors import Refused
 from coatcheck.protocol.agreement import SignedTerms, check_entry, read_signed, settle, write_signed
 from coatcheck.protocol.board import Board, Crowded
 from coatcheck.protocol.keys import VerifyingKey
-from coatcheck.protocol.notices import posting_size
+from coatcheck.protocol.notices import heading_size, posting_size
 from coatcheck.protocol.terms import Round
 from coatcheck.services import faults
 from coatcheck.services.board.documents import (
+    AT_ONCE,
+    OWN_PAGE,
+    PAGE,
     Address,
     Entry,
     Group,
@@ -35,16 +38,9 @@ from coatcheck.services.http.deliveries import delivery, read_delivery
 from coatcheck.services.http.gateway import GATEWAY, Gateway
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.http.routes import ROUND, Digest, Header, Nothing, Reply, Route
-from coatcheck.services.log import log
 from coatcheck.services.settings import BoardSettings
 from coatcheck.stores.board import BoardStore, LogEntry
 
-PAGE: Final = 1 << 18
-"""The most bytes of a page of letters: a copy is held for each reader."""
-OWN_PAGE: Final = 3800
-"""The same for letters to one address, so that sealed by the gateway it has its least size."""
-AT_ONCE: Final = 64
-"""How many letters one request may bring."""
 _KEPT: Final = Header("cache-control", "A bulletin never changes.")
 _NEXT: Final = Header("coatcheck-next", "The place to ask for next.", "^[0-9]+$")
 Item = tuple[Round, bytes, bool]
@@ -83,7 +79,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         """Find a round whose bulletin is there."""
         round_ = self.found(digest)
         if round_.digest not in self.seen.letters:
-            raise Problem("not-found", "this round is not answered yet: ask again later")
+            raise Problem("not-found", "this round has not ended yet: ask again later")
         return round_
 
     async def list_rounds(self) -> list[RoundStatus]:
@@ -115,11 +111,18 @@ class BoardService(Service[BoardSettings, BoardStore]):
     async def publish(self, digest: Digest, wire: Wire) -> Nothing:
         """Show the bulletin of a round, which its server delivers; again, nothing changes."""
         round_, limit = self.found(digest), self.settings.batch_limit
-        sender = round_.terms.server.verifying
-        scope, receive, _ = wire
+        sender, (scope, receive, _) = round_.terms.server.verifying, wire
         raw = await read_delivery(scope, receive, digest=round_.digest, sender=sender, limit=limit)
+        return await self._end(round_, raw)
+
+    async def take_end(self, digest: Digest, wire: Wire) -> Nothing:
+        """Show that a round was given up, as its signature says; again, nothing changes."""
+        round_, (scope, receive, _) = self.found(digest), wire
+        limit = heading_size(len(round_.terms.groups), len(round_.terms.shufflers))
+        return await self._end(round_, await read_body(scope, receive, limit=limit))
+
+    async def _end(self, round_: Round, raw: bytes) -> Nothing:
         await self._show(round_, raw, letter=False)
-        log.info("round %s: shown", round_.terms.round)
         return Nothing()
 
     async def bulletin(self, digest: Digest) -> Reply:
@@ -322,6 +325,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         Route("PUT", ROUND, admit, problems=(403, 409, 507)),
         Route("GET", f"{ROUND}/bulletin", bulletin, sends=(_KEPT,), relayed=True),
         delivery(f"{ROUND}/bulletin", publish),
+        Route("POST", f"{ROUND}/end", take_end, problems=(403, 409, 429, 507)),
         Route("GET", f"{ROUND}/heading", heading, relayed=True),
         Route("GET", f"{ROUND}/letters/{{address}}", own_letters, relayed=True),
         Route("GET", f"{ROUND}/entries/{{group}}/{{address}}", entry, relayed=True),

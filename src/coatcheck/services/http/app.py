@@ -28,6 +28,7 @@ from coatcheck.services.http.connections import (
     respond,
     respond_problem,
 )
+from coatcheck.services.http.doors import Doors
 from coatcheck.services.http.openapi import describe
 from coatcheck.services.http.problems import Problem, told
 from coatcheck.services.http.routes import JSON, Reply, Route
@@ -74,7 +75,8 @@ class App(Generic[P]):
         self.metrics = Metrics(self.role)
         self.loops: list[Step] = []
         self.started: Callable[[], None] = lambda: None
-        self._token = b""
+        self.doors = Doors(settings)
+        self._token = settings.token()
         self._tasks: set[asyncio.Task[bool]] = set()
         self.routes = [*self.table, *self.common]
         self.route = lru_cache(maxsize=256)(self._route)
@@ -140,6 +142,8 @@ class App(Generic[P]):
             await self._live(receive, send)
             return
         try:
+            if scope["method"] != "GET":
+                self.doors.check(scope)
             await self._find(scope["method"], scope["path"])((scope, receive, send))
         except Problem as problem:
             await self.refuse(send, problem)
@@ -228,7 +232,7 @@ async def openapi(service: App[Any]) -> dict[str, Any]:
 COMMON: Final = (
     Route("GET", "/key", key),
     Route("GET", "/healthz", healthz, problems=(503,)),
-    Route("GET", "/metrics", metrics, media=METRICS),
+    Route("GET", "/metrics", metrics, media=METRICS, operator=True),
     Route("GET", "/openapi.json", openapi),
 )
 """What every role with a store serves."""
@@ -252,7 +256,6 @@ class Service(App[S], Generic[S, T]):
         self.trusted = settings.trusted_keys()
         self.leadership = Leadership(self.store, seconds=settings.lease, gained=self.load)
         self.loops += [self.leadership.run, self._keep_stepping]
-        self._token = settings.token()
 
     def take_url(self, url: str) -> None:
         """Take over how others reach the service; refuse what no terms could name."""

@@ -210,14 +210,14 @@ async def patiently(
 
 def ask(
     method: str, url: str, *, body: Mapping[str, Any] | None = None, token: str = "", ca: str = ""
-) -> dict[str, Any]:
+) -> Any:
     """Ask a service once, as a command does, and return its JSON document, or say why not."""
     headers = {"content-type": JSON} | ({"authorization": f"Bearer {token}"} if token else {})
 
     async def once() -> bytes:
         async with HttpClient(ca=ca, timeout=120) as peers:
             if method == "GET":
-                return await peers.get(url, most=LIST)
+                return taken(url, await peers.exchange("GET", url, headers=headers, most=LIST))
             return await peers.send(url, msgspec.json.encode(body or {}), headers=headers)
 
     # In a thread of its own, where no event loop runs yet.
@@ -226,4 +226,5 @@ def ask(
             raw = thread.submit(asyncio.run, once()).result()
         except Wrong as error:
             raise Misuse(str(error)) from None
-    return read_document(raw, dict[str, Any], f"{url} is no address of a coatcheck service")
+    kind: Any = dict[str, Any] | list[Any]
+    return read_document(raw, kind, f"{url} is no address of a coatcheck service")

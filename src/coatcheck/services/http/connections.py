@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as _Plain
 
+from coatcheck.services.http.doors import Doors
 from coatcheck.services.http.problems import MEDIA, Problem
 from coatcheck.services.http.routes import OCTETS
 
@@ -113,7 +114,7 @@ class _Careful(_Plain):
     # What runs for every request names its base class: five super() cost a microsecond.
 
     deadline: ClassVar[float] = 15.0
-    most: ClassVar[int] = 2000
+    doors: ClassVar[Doors]
 
     _timer: asyncio.TimerHandle | None = None
     _since: float | None = None
@@ -123,15 +124,26 @@ class _Careful(_Plain):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        if len(self.connections) > self.most:
-            transport.write(_raw(Problem("busy", "too many connections are open")))
-            transport.close()
-            return
         self._extensions = {_PATIENCE: self._grant}
         self._since = self.loop.time()
         self._timer = self.loop.call_later(self.deadline, self._look)
+        self.doors.enter(self, self.client[0] if self.client else "")
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no whole request waits for its answer; a wanted delivery counts as one."""
+        if self._since is not None:
+            return not self._longer
+        return self.cycle is None or self.cycle.response_complete
+
+    def turn_away(self) -> None:
+        """Say that too many are here, and close."""
+        if self.cycle is None or not self.cycle.response_started:
+            self.transport.write(_raw(Problem("busy", "too many connections are open")))
+        self.transport.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self.doors.leave(self)
         if self._timer is not None:
             self._timer.cancel()
         super().connection_lost(exc)
@@ -211,6 +223,6 @@ class _Careful(_Plain):
         return self._due is not None and now > self._due
 
 
-def protocol(*, deadline: float, connections: int) -> type[_Careful]:
-    """Make the protocol class of a service: uvicorn's, with a deadline and a cap."""
-    return type("Careful", (_Careful,), {"deadline": deadline, "most": connections})
+def protocol(*, deadline: float, doors: Doors) -> type[_Careful]:
+    """Make the protocol class of a service: uvicorn's, with a deadline and doors."""
+    return type("Careful", (_Careful,), {"deadline": deadline, "doors": doors})

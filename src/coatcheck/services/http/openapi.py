@@ -12,6 +12,7 @@ from coatcheck.services.http.routes import JSON, Header, Reply, Route
 Part = dict[str, Any]
 
 _BINARY: Final[Part] = {"type": "string", "format": "binary"}
+_UNADMITTED: Final = KINDS["unadmitted"].status
 _RETRY: Final = Header("retry-after", "After how many seconds to come back.", "^[0-9]+$")
 _ANYWHERE: Final = (
     "Errors are problem documents (RFC 9457). Before a request reaches its route, the connection"
@@ -26,11 +27,16 @@ def describe(role: str, routes: Sequence[Route]) -> Part:
     for route in routes:
         paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
     operator = {"type": "http", "scheme": "bearer", "description": "The operator's token."}
+    told = "A token of Privacy Pass (RFC 9577), if the round's terms ask for one."
+    admission = {"type": "http", "scheme": "PrivateToken", "description": told}
     return {
         "openapi": "3.1.0",
         "info": {"title": f"coatcheck {role}", "version": "1", "description": _ANYWHERE},
         "paths": paths,
-        "components": {"schemas": components, "securitySchemes": {"operator": operator}},
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"operator": operator, "admission": admission},
+        },
     }
 
 
@@ -59,6 +65,8 @@ def _operation(route: Route, schemas: dict[Any, Part]) -> Part:
         made["requestBody"] = {"required": True, "content": content}
     if route.operator:
         made["security"] = [{"operator": []}]
+    if route.demands:
+        made["security"] = [{}, {"admission": []}]
     return made
 
 
@@ -90,10 +98,13 @@ def _responses(route: Route, schemas: dict[Any, Part]) -> Part:
     made = {str(route.status): fine}
     for status in _statuses(route):
         kinds = [kind for kind in KINDS.values() if kind.status == status]
+        said = [_RETRY] if kinds[0].pause else []
+        if route.demands and status == _UNADMITTED:
+            said.append(route.demands)
         made[str(status)] = {
             "description": "; or: ".join(kind.title for kind in kinds),
             "content": {MEDIA: {"schema": schemas[ProblemDocument]}},
-            "headers": {_RETRY.name: _header(_RETRY)} if kinds[0].pause else {},
+            "headers": {one.name: _header(one) for one in said},
         }
     return made
 
@@ -108,5 +119,5 @@ def _statuses(route: Route) -> list[int]:
     if route.operator:
         found.add(403)
     if route.takes_bytes or route.body:
-        found |= {400, 408, 413, 503}
+        found |= {400, 408, 413, 429, 503}
     return sorted(found)

@@ -44,6 +44,7 @@ KINDS: Final = {
     for kind in (
         Kind("malformed", 400, "The bytes are not what this address takes"),
         Kind("ohttp-key", 400, "The gateway has no such key", type=OHTTP_KEY),
+        Kind("unadmitted", 401, "Who hands something in shows a token"),
         Kind("forbidden", 403, "This is for the operator, or for a key that is known here"),
         Kind("not-found", 404, "There is nothing at this address"),
         Kind("method", 405, "This address does not take this method"),
@@ -88,15 +89,16 @@ class Problem(Exception):
     """Something to tell the client.
 
     Attributes:
-        headers: what the answer says beside the document: when to come back, which methods.
+        headers: what the answer says beside the document: when to come back, which methods, what
+            to show.
     """
 
-    def __init__(self, name: str, detail: str, *, allow: str = "") -> None:
+    def __init__(self, name: str, detail: str, **headers: str) -> None:
         super().__init__(detail)
         self.kind = KINDS[name]
         self.detail = detail
-        said = {"retry-after": str(self.kind.pause or ""), "allow": allow}
-        self.headers = {name: value for name, value in said.items() if value}
+        said = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.headers = ({"retry-after": str(self.kind.pause)} if self.kind.pause else {}) | said
 
     def document(self) -> bytes:
         """Write the problem."""

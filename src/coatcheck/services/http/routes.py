@@ -61,6 +61,7 @@ class Route:
         relayed: whether people may ask through the gateway.
         reads: request headers that the handler reads.
         sends: headers of the answer.
+        demands: the header of status 401 that says what to show.
         takes: the media type of the bytes that a handler with a `wire` reads.
         media: the answer's media type if it is a `Reply`.
         gives: what a handler gives that also answers by itself, which saves time.
@@ -75,6 +76,7 @@ class Route:
     relayed: bool = False
     reads: tuple[Header, ...] = ()
     sends: tuple[Header, ...] = ()
+    demands: Header | None = None
     takes: str = OCTETS
     media: str = OCTETS
     gives: Any = None

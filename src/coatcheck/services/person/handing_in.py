@@ -12,12 +12,29 @@ from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket, keep_receipt, keep_registered
 from coatcheck.services.http.client import NotTaken, patiently
+from coatcheck.services.person.credentials import credential
 from coatcheck.services.person.tickets import TicketFile
 
 if TYPE_CHECKING:
     from coatcheck.services.person.board import Peers
 
 BYTES: Final = {"content-type": "application/octet-stream"}
+
+
+def headers_for(round_: Round, token: str) -> Sequence[dict[str, str]]:
+    """Give what is shown to each shuffler: `token` has one each, by commas, and no two the same.
+
+    A shuffler could use up at another one what it is shown.
+    """
+    hops, given = len(round_.terms.shufflers), token.split(",")
+    shown = [one for one in given if one]
+    if len(given) > hops or len(set(shown)) < len(shown):
+        raise Misuse(
+            f"the round has {hops} shufflers, and each takes a token of its own: give them in the"
+            " order of the terms, separated by commas"
+        )
+    tokens = [*given, *[""] * hops]
+    return [{**BYTES, **credential(round_, tokens[hop], hop=hop)} for hop in range(hops)]
 
 
 class HandingIn:
@@ -32,7 +49,7 @@ class HandingIn:
     ) -> None:
         self._file = file
         self._peers = peers
-        self._tokens = token.split(",") if token else []
+        self._token = token
         self.maybe_sent = maybe_sent
 
     async def run(self, round_: Round, *, patience: float) -> Ticket:
@@ -44,7 +61,7 @@ class HandingIn:
         ticket = self._file.read()
         if ticket.receipt:
             return ticket
-        headers = self._headers(len(round_.terms.shufflers))
+        headers = headers_for(round_, self._token)
         for hop in range(1 + len(ticket.registered), len(headers)):
             ticket = await self._register(ticket, round_, hop, headers[hop], patience)
         try:
@@ -56,17 +73,6 @@ class HandingIn:
         kept = keep_receipt(ticket, receipt, round_)
         await asyncio.to_thread(self._file.update, kept)
         return kept
-
-    def _headers(self, shufflers: int) -> Sequence[dict[str, str]]:
-        """Give the headers for each shuffler: no two are shown the same token."""
-        if not self._tokens:
-            return [BYTES] * shufflers
-        if len(set(self._tokens)) != shufflers:
-            raise Misuse(
-                f"the round has {shufflers} shufflers, and each takes a token of its own: give"
-                " them in the order of the terms, separated by commas"
-            )
-        return [{**BYTES, "coatcheck-token": token} for token in self._tokens]
 
     async def _register(
         self, ticket: Ticket, round_: Round, hop: int, headers: dict[str, str], patience: float

@@ -9,7 +9,6 @@ same bytes; whatever fails, no other and no less private way is tried. SPEC sect
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
@@ -22,6 +21,7 @@ from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import TrustedTerms, accept
 from coatcheck.protocol.client import Budget, Inbox, Invitation, Limit, examine
+from coatcheck.protocol.ends import check_owed, still_due
 from coatcheck.protocol.keyfiles import document, write_bytes
 from coatcheck.protocol.messages import Answer
 from coatcheck.protocol.notices import Heading, posting_size
@@ -33,7 +33,7 @@ from coatcheck.protocol.verification import VerifiedBulletin
 from coatcheck.services.board.documents import Posted
 from coatcheck.services.http.client import Absent, HttpClient, patiently
 from coatcheck.services.person.board import BoardView, LettersFeed, Peers
-from coatcheck.services.person.handing_in import BYTES, HandingIn
+from coatcheck.services.person.handing_in import BYTES, HandingIn, headers_for
 from coatcheck.services.person.offer import Offer, check_place
 from coatcheck.services.person.relayed import RelayedClient, kept_relay
 from coatcheck.services.person.retrieval import Retrieval, by_size
@@ -131,11 +131,9 @@ class Visit:
         token: str = "",
         patience: float = 60.0,
     ) -> Ticket:
-        """Take part with a value, or go on after a crash: the stored report is sent again.
-
-        `patience` is for how many seconds a shuffler that is away is asked again.
-        """
+        """Take part with a value, or go on after a crash: the stored report is sent again."""
         invitation = await self.invitation(group=group, limit=limit, patience=patience)
+        headers_for(invitation.round, token)  # who has none spends nothing
         self.prepare(invitation, value, ledger=ledger, note=note, clamp=clamp)
         return await self.hand_in(invitation.round, token=token, patience=patience)
 
@@ -193,7 +191,8 @@ class Visit:
     ) -> Answer:
         """Wait for the round's answers and open yours.
 
-        The ledger is told if the round hid your report among fewer people than it promised.
+        The ledger is told how the round ended. A round that was not answered is refused here, in
+        the words of whoever ended it.
         """
         await self._know_terms()
         view, ticket = self._view(), self.ticket
@@ -314,20 +313,12 @@ class Visit:
         return BoardView(self.round, path=self.path, peers=self._peers, trusted=trusted)
 
     async def _shown(self, fetch: Callable[[], Awaitable[_T]]) -> _T:
-        """Fetch what the board has once the round is answered, or say that it is not."""
-        away = ""
+        """Fetch what the board has once the round has ended, or say who owes its end."""
+        away, now = "", int(time.time())
         try:
             return await fetch()
         except Absent:
-            await self._check_alive()
+            check_owed(self.round, now=now)
         except Unavailable as error:
             away = f" ({error})"
-        raise Unavailable(f"the round is not answered yet{away}: your ticket waits, try later")
-
-    async def _check_alive(self) -> None:
-        """Refuse to wait for a bulletin that will never come."""
-        with contextlib.suppress(Unavailable):
-            if (await self.offer()).status.get("phase") == "abandoned":
-                raise Refused(
-                    "the round was abandoned: too few took part, nothing left the shuffler"
-                )
+        raise Unavailable(f"{still_due(self.round, now=now)}{away}")

@@ -202,6 +202,6 @@ class RelayService(App[RelaySettings]):
     )
     common = (
         Route("GET", "/healthz", healthz),
-        Route("GET", "/metrics", metrics_page, media=METRICS),
+        Route("GET", "/metrics", metrics_page, media=METRICS, operator=True),
         Route("GET", "/openapi.json", openapi),
     )

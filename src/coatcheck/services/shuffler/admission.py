@@ -9,14 +9,19 @@ import hashlib
 from pathlib import Path
 from typing import Final, Protocol
 
-from coatcheck.errors import Misuse
-from coatcheck.protocol.terms import AdmissionTerms, Anybody, Tokens
+import msgspec
+
+from coatcheck.errors import BadSignature, Malformed, Misuse
+from coatcheck.protocol import privacy_pass
+from coatcheck.protocol.keyfiles import read_bytes
+from coatcheck.protocol.terms import AdmissionTerms, Anybody, PrivacyPass, Round, Tokens
 from coatcheck.services.http.connections import Scope, header
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.http.routes import Header
 from coatcheck.services.settings import ShufflerSettings
 
 TOKEN: Final = Header("coatcheck-token", "A one-use token, if asked for.", required=False)
+CHALLENGE: Final = Header("www-authenticate", "What a token of Privacy Pass must answer.")
 
 
 class Admission(Protocol):
@@ -28,10 +33,11 @@ class Admission(Protocol):
 
     terms: AdmissionTerms
 
-    def admit(self, scope: Scope) -> bytes | None:
+    def admit(self, scope: Scope, round_: Round, *, hop: int) -> bytes | None:
         """Give what the credential of a request is remembered by; None if nobody needs one.
 
-        Raises a `Problem` for who is not admitted. Nothing is spent yet.
+        Raises a `Problem` for who is not admitted to the round at this place of the cascade.
+        Nothing is spent yet.
         """
 
 
@@ -40,9 +46,9 @@ class OpenAdmission:
 
     terms: AdmissionTerms = Anybody()
 
-    def admit(self, scope: Scope) -> bytes | None:
+    def admit(self, scope: Scope, round_: Round, *, hop: int) -> bytes | None:
         """Let everybody in."""
-        del scope
+        del scope, round_, hop
         return None
 
 
@@ -63,21 +69,54 @@ class TokenAdmission:
         except (OSError, ValueError) as error:
             raise Misuse(f"{path} is no list of hashes of tokens: {error}") from None
 
-    def admit(self, scope: Scope) -> bytes | None:
+    def admit(self, scope: Scope, round_: Round, *, hop: int) -> bytes | None:
         """Look the token up by its hash: how long that takes says nothing about the token."""
+        del round_, hop
         given = hashlib.sha256(header(scope, TOKEN.name.encode())).digest()
         if given not in self._hashes:
             raise Problem("forbidden", "this shuffler asks for a one-use token that it gave out")
         return given
 
 
+class PrivacyPassAdmission:
+    """Who shows a token that an issuer signed blindly for this round is admitted."""
+
+    def __init__(self, terms: PrivacyPass) -> None:
+        self.terms: AdmissionTerms = terms
+
+    @classmethod
+    def read(cls, issuer: str, path: Path) -> "PrivacyPassAdmission":
+        """Read the issuer's key, in DER as RFC 9578 writes it."""
+        try:
+            plain = {"kind": "privacy-pass", "issuer": issuer, "key": read_bytes(path).hex()}
+            return cls(msgspec.convert(plain, PrivacyPass))
+        except msgspec.ValidationError as error:
+            raise Misuse(
+                f"{issuer!r} with {path} is no issuer of Privacy Pass: give its host name, and its"
+                f" RSASSA-PSS key of 2,048 bits in DER (RFC 9578, section 8.2.2): {error}"[:300]
+            ) from None
+
+    def admit(self, scope: Scope, round_: Round, *, hop: int) -> bytes | None:
+        """Redeem the token of the request."""
+        given = header(scope, b"authorization").decode("latin-1")
+        try:
+            return privacy_pass.redeem(privacy_pass.read_credential(given), round_, hop)
+        except (Malformed, BadSignature) as error:
+            raise Problem(
+                "unadmitted", str(error), www_authenticate=privacy_pass.demand(round_, hop)
+            ) from None
+
+
 def admission_of(settings: ShufflerSettings) -> Admission:
     """Make what the settings ask for; open doors must be asked for."""
     if settings.admission == "open":
         return OpenAdmission()
+    if settings.admission == "privacy-pass":
+        return PrivacyPassAdmission.read(settings.issuer, settings.path(settings.issuer_key))
     if not settings.tokens:
         raise Misuse(
             "say whom this shuffler admits: name a file with the SHA-256 hashes of one-use tokens"
-            ' as `tokens`, or set admission = "open" for anybody'
+            ' as `tokens`, or set admission = "privacy-pass" with `issuer` and `issuer_key`, or'
+            ' admission = "open" for anybody'
         )
     return TokenAdmission.read(settings.path(settings.tokens))

@@ -58,7 +58,7 @@ class Intake:
         role = live.role
         if role is None or not live.holds:
             raise _TOLD[Verdict.CLOSED]
-        token = self._service.admission.admit(scope)
+        token = self._service.admission.admit(scope, live.round, hop=live.hop or 0)
         try:
             upload = role.vet(raw, now=self._service.clock.now())
         except Malformed:

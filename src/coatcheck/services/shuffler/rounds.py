@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from coatcheck.protocol.envelope import Bulk
 from coatcheck.protocol.notices import heading_size
-from coatcheck.protocol.shuffler import HOLDING, MOVES, SECRET_SIZE, Shuffler, ShufflerState
+from coatcheck.protocol.shuffler import HOLDING, SECRET_SIZE, Phase, Shuffler, ShufflerState
 from coatcheck.protocol.terms import Round
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.rounds import LiveRound
@@ -15,11 +15,22 @@ from coatcheck.stores.shuffler import ShufflerRound
 
 
 class GroupCount(Struct, frozen=True):
-    """How many are there, and how many are needed."""
+    """How many are there, and how many are needed.
+
+    Everybody is told the largest power of two up to the crowd, anew once per minute. Exact numbers
+    would tell when each person came.
+    """
 
     name: str
     minimum: int
     crowd: int
+    enough: bool
+
+
+class CrowdCount(Struct, frozen=True):
+    """How many are there, exactly: for the operator."""
+
+    groups: list[GroupCount]
 
 
 class RoundStatus(Struct, frozen=True):
@@ -40,7 +51,7 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
     """A round as this process holds it.
 
     Attributes:
-        role: checks uploads and signs for them; None once the round is over.
+        role: checks uploads and signs for them; None once the round is delivered or given up.
         holds: whether uploads are held.
         hop: the place in the cascade; None if the round is over and its key was taken away.
         crowd: how many uploads of each group, or registrations of a later shuffler, are on the
@@ -68,6 +79,7 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
         mine = [self.keys.has(party.verifying) for party in self.round.terms.shufflers]
         self.hop = mine.index(True) if any(mine) else None
         self.role: Shuffler | None = None
+        self._told: tuple[int, list[GroupCount]] = (-1, [])
         self._take(self.stored)
 
     def update(self, stored: ShufflerRound) -> None:
@@ -79,7 +91,7 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
         self.stored = stored
         self.holds = stored.phase in HOLDING
         self.role = None
-        if not MOVES.is_last(stored.phase):
+        if self.holds or stored.phase is Phase.RELEASED:
             self.role = role_of(self.round, self.keys)
             self.role.state.phase, self.role.state.accepted = stored.phase, stored.accepted
 
@@ -87,9 +99,16 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
         """Give the crowd of each group."""
         return tuple(self.crowd[number] for number in range(len(self._sizes)))
 
-    def status(self) -> RoundStatus:
-        """Say where the round stands."""
-        terms = self.round.terms
+    def counts(self) -> list[GroupCount]:
+        """Count the crowd of each group, for the operator."""
+        groups = zip(self.round.terms.groups, self.sizes(), strict=True)
+        return [GroupCount(of.name, of.minimum, size, size >= of.minimum) for of, size in groups]
+
+    def status(self, *, now: int) -> RoundStatus:
+        """Say where the round stands, to anybody."""
+        terms, minute = self.round.terms, now // 60
+        if self._told[0] != minute:
+            self._told = (minute, [_coarse(count) for count in self.counts()])
         return RoundStatus(
             round=terms.round,
             digest=self.round.digest.hex(),
@@ -98,10 +117,7 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
             opens=terms.opens,
             closes=terms.closes,
             expires=terms.expires,
-            groups=[
-                GroupCount(name=group.name, minimum=group.minimum, crowd=crowd)
-                for group, crowd in zip(terms.groups, self.sizes(), strict=True)
-            ],
+            groups=self._told[1],
         )
 
     def fits(self, group: int, *, limit: int) -> bool:
@@ -110,6 +126,11 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
         for number, size in enumerate(self._sizes):
             whole += size * (self.crowd[number] + self.coming[number])
         return whole <= limit
+
+
+def _coarse(count: GroupCount) -> GroupCount:
+    crowd = 1 << count.crowd.bit_length() >> 1
+    return GroupCount(count.name, count.minimum, crowd, count.enough)
 
 
 def role_of(

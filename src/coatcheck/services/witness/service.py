@@ -135,7 +135,7 @@ class WitnessService(App[WitnessSettings]):
     )
     common = (
         Route("GET", "/healthz", healthz),
-        Route("GET", "/metrics", metrics_page, media=METRICS),
+        Route("GET", "/metrics", metrics_page, media=METRICS, operator=True),
         Route("GET", "/openapi.json", openapi),
     )
 

@@ -98,6 +98,8 @@ function promise() {
 }
 
 async function join() {
+  known = await (await ask("/round")).json(); // where the round stands now: one that is over costs nothing
+  if (known.phase !== "open") throw new coatcheck.Refused(`the round takes no reports now, it is ${known.phase}: nothing was spent`);
   const invitation = invite();
   const value = [Number($("latitude").value), Number($("longitude").value)];
   const { ticket, report } = await coatcheck.join(invitation, value);
@@ -116,8 +118,11 @@ async function send() {
 
 async function collect() {
   if (!state.ticket.receipt.length) await send();
-  const raw = await bytes(await ask("/bulletin"));
+  const raw = await bulletin();
   const point = await witness(raw);
+  // The ledger first: what a round cost is known by how it ended.
+  localStorage.setItem(LEDGER, JSON.stringify(coatcheck.settleRound(ledger(), state.ticket, coatcheck.ended(state.ticket, raw, state.round))));
+  count();
   const answer = await coatcheck.collect(state.ticket, raw, state.round);
   state = { ...state, answer };
   const said = answer.partners.map((partner) => `${state.round.terms.groups[partner.group].name}: ${coatcheck.hex(partner.address)}`);
@@ -125,6 +130,19 @@ async function collect() {
   say("answer", said.length ? `Your partner among the ${said.join("; ")}` : numbers.length ? `Your answer: ${numbers.join(", ")}` : "No partner was left for you this time.");
   $("answer").append(` (The board's signed log of ${point.size} entries shows this bulletin to everybody.)`);
   await show();
+}
+
+/** Fetch the round's end; if there is none yet, say by when there must be, or who owes it. */
+async function bulletin() {
+  const reply = await fetch("/bulletin");
+  if (reply.ok) return bytes(reply);
+  const { sentence } = await reply.json();
+  const due = state.round.endDue;
+  const by = new Date(due * 1000).toISOString();
+  if (reply.status !== 404) throw new coatcheck.Refused(sentence);
+  if (now() < due) throw new coatcheck.Refused(`the round has not ended, and must by ${by}: your ticket waits`);
+  count();
+  throw new coatcheck.Refused(`the board shows no signed end of this round, due by ${by}: the server ${state.round.terms.server.name} owes it; your ledger counts the round with its local ε until then`);
 }
 
 /** Check that the board shows everybody the same, and has only grown since this browser last looked. */

@@ -1,0 +1,112 @@
+"""Privacy Pass (RFC 9577, RFC 9578 type 2): a round's challenge, and redemption of tokens.
+
+A token says that an issuer let somebody in, not whom: it was signed blindly. Everybody can check
+it with the issuer's key of the terms. Issuing is other people's: an app brings the token. SPEC
+section 6.
+"""
+
+import base64
+import hashlib
+import re
+import struct
+from functools import lru_cache
+from typing import Final
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric.padding import MGF1, PSS
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.hashes import SHA384
+from cryptography.hazmat.primitives.serialization import load_der_public_key
+
+from coatcheck.errors import BadSignature, Malformed
+from coatcheck.protocol.terms import PrivacyPass, Round
+
+_TYPE: Final = struct.pack(">H", 2)
+_INPUT: Final = 98
+"""Bytes of a token that the issuer signed: type, nonce, digest of the challenge, id of the key."""
+TOKEN_SIZE: Final = _INPUT + 256
+_CONTEXT: Final = b"coatcheck/v1/admission\0"
+_SALT: Final = PSS(MGF1(SHA384()), 48)
+_CREDENTIAL: Final = re.compile(r"privatetoken +(.*)", re.IGNORECASE | re.ASCII)
+_PARAMETER: Final = re.compile(
+    r"(?:\A|,)[ \t]*token[ \t]*=[ \t]*(\"?)([\w-]{472})\1[ \t]*(?=,|\Z)", re.ASCII
+)
+
+
+def challenge(round_: Round, hop: int) -> bytes:
+    """Write what a token for a shuffler must answer (RFC 9577, section 2.1); one per round.
+
+    It is the same for everybody, so that it singles nobody out.
+    """
+    party = round_.terms.shufflers[hop]
+    if not isinstance(party.admission, PrivacyPass):
+        raise Malformed(f"{party.name!r} does not admit people by Privacy Pass")
+    context = hashlib.sha256(_CONTEXT + round_.digest + bytes([hop])).digest()
+    issuer, origin = party.admission.issuer.encode(), party.url.partition("://")[2].encode()
+    return b"".join(
+        (_TYPE, _sized(issuer), bytes([len(context)]), context, _sized(origin)),
+    )
+
+
+def demand(round_: Round, hop: int) -> str:
+    """Write the challenge as `WWW-Authenticate` has it."""
+    admission = round_.terms.shufflers[hop].admission
+    told = challenge(round_, hop)
+    key = bytes.fromhex(admission.key) if isinstance(admission, PrivacyPass) else b""
+    return f'PrivateToken challenge="{_spelled(told)}", token-key="{_spelled(key)}"'
+
+
+def credential(token: bytes) -> str:
+    """Write a token as `Authorization` has it."""
+    return f'PrivateToken token="{_spelled(token)}"'
+
+
+def read_credential(text: str) -> bytes:
+    """Read the one token of an `Authorization` header; other parameters are for others."""
+    scheme = _CREDENTIAL.fullmatch(text)
+    found = _PARAMETER.findall(scheme[1]) if scheme else []
+    if len(found) != 1:
+        raise Malformed('a token comes as `PrivateToken token="..."`, in base64url')
+    return base64.urlsafe_b64decode(found[0][1])
+
+
+def redeem(token: bytes, round_: Round, hop: int) -> bytes:
+    """Check a token for a shuffler of a round; what it is remembered by once it is spent.
+
+    *Guarantee:* a token that answers another challenge (another round, hop, address or issuer),
+    or that this issuer's key did not sign with a salt of 48 bytes, is refused.
+    """
+    admission = round_.terms.shufflers[hop].admission
+    key = admission.key if isinstance(admission, PrivacyPass) else ""
+    return check_token(token, challenge(round_, hop), key)
+
+
+def check_token(token: bytes, told: bytes, key: str) -> bytes:
+    """Check a token for a challenge by the issuer's key in hex (RFC 9578, section 6.4)."""
+    if len(token) != TOKEN_SIZE or not token.startswith(_TYPE):
+        raise Malformed("this is no token of Privacy Pass of type 2")
+    digest = hashlib.sha256(told).digest()
+    if token[34:_INPUT] != digest + hashlib.sha256(bytes.fromhex(key)).digest():
+        raise BadSignature("this token is for another round, another shuffler or another key")
+    try:
+        _issuer_key(key).verify(token[_INPUT:], token[:_INPUT], _SALT, SHA384())
+    except InvalidSignature:
+        raise BadSignature("the issuer of the terms did not sign this token") from None
+    return hashlib.sha256(token[:_INPUT]).digest()
+
+
+@lru_cache(maxsize=64)
+def _issuer_key(key: str) -> RSAPublicKey:
+    # The terms' pattern has fixed every byte but the modulus, the parameters of PSS included.
+    made = load_der_public_key(bytes.fromhex(key))
+    if not isinstance(made, RSAPublicKey):
+        raise Malformed("the issuer's key is none of RSA")
+    return made
+
+
+def _sized(text: bytes) -> bytes:
+    return struct.pack(">H", len(text)) + text
+
+
+def _spelled(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode()
