@@ -15,7 +15,8 @@ from coatcheck.protocol.envelope import Purpose, binding, unseal
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.messages import PayloadFormat, ReportTable, encode_report
 from coatcheck.protocol.parcels import REASONS, Upload
-from coatcheck.protocol.shuffler import Phase, Shuffler
+from coatcheck.protocol.shuffler import Shuffler
+from coatcheck.protocol.shuffler_moves import Phase
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 from rounds import CLOSES, OPENS, SQUARE, SmallRound, upload_of
 

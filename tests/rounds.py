@@ -17,7 +17,8 @@ from coatcheck.protocol.messages import encode_letter
 from coatcheck.protocol.notices import Posting
 from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.server import Server
-from coatcheck.protocol.shuffler import Phase, Shuffler, fresh_state
+from coatcheck.protocol.shuffler import Shuffler, fresh_state
+from coatcheck.protocol.shuffler_moves import Phase
 from coatcheck.protocol.suites import suite_named
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket

@@ -21,7 +21,8 @@ from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
 from coatcheck.protocol.keys import KeyPairs, SealingKey
 from coatcheck.protocol.messages import PayloadFormat, encode_report
 from coatcheck.protocol.parcels import Batch, Tally, Upload
-from coatcheck.protocol.shuffler import Phase, Shuffler
+from coatcheck.protocol.shuffler import Shuffler
+from coatcheck.protocol.shuffler_moves import Phase
 from coatcheck.protocol.terms import read_terms, write_terms
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.protocol.traps import commitment, slack

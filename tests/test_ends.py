@@ -27,7 +27,7 @@ from coatcheck.protocol.ends import (
 from coatcheck.protocol.notices import ABANDONED, ANSWERED, REFUSED, SERVER, Bulletin, Heading
 from coatcheck.protocol.parcels import Tally
 from coatcheck.protocol.server_moves import Phase as ServerPhase
-from coatcheck.protocol.shuffler import Phase
+from coatcheck.protocol.shuffler_moves import Phase
 from coatcheck.protocol.verification import verify_bulletin
 from rounds import CLOSES, OPENS, SmallRound, released
 

@@ -12,12 +12,8 @@ from scipy import stats
 from coatcheck.entropy import seeded, system
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused
 from coatcheck.protocol.parcels import Batch, Receipt, Upload
-from coatcheck.protocol.shuffler import (
-    Phase,
-    Shuffler,
-    ShufflerState,
-    fresh_state,
-)
+from coatcheck.protocol.shuffler import Shuffler, ShufflerState, fresh_state
+from coatcheck.protocol.shuffler_moves import Phase
 from rounds import CLOSES, OPENS, SmallRound, released
 
 SMALL = SmallRound(minimum=2)

@@ -10,13 +10,8 @@ from coatcheck.entropy import system
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused
 from coatcheck.protocol.ends import due
 from coatcheck.protocol.parcels import REASONS, Batch
-from coatcheck.protocol.shuffler import (
-    MOVES,
-    Phase,
-    Shuffler,
-    ShufflerState,
-    fresh_state,
-)
+from coatcheck.protocol.shuffler import Shuffler, ShufflerState, fresh_state
+from coatcheck.protocol.shuffler_moves import MOVES, Phase
 from coatcheck.protocol.ticket import Ticket
 from rounds import CLOSES, OPENS, SmallRound, released
 

@@ -20,7 +20,8 @@ from coatcheck.protocol.parcels import REASONS
 from coatcheck.protocol.server import Server
 from coatcheck.protocol.server_moves import Phase as ServerPhase
 from coatcheck.protocol.server_moves import ServerState
-from coatcheck.protocol.shuffler import Phase, Shuffler, ShufflerState
+from coatcheck.protocol.shuffler import Shuffler, ShufflerState
+from coatcheck.protocol.shuffler_moves import Phase
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.traps import slack
 from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin

@@ -81,6 +81,7 @@ const TERMS = {
   "letter_size?": whole(0, 1 << 12),
   "trap_delta?": (value) => value === 0 || between(0, 0.5)(value),
   "settle?": nested(SETTLE),
+  "window?": whole(1, 86_400),
 };
 
 /** Refuse a record with a field that is missing, unknown or out of range; a ? marks the optional. */

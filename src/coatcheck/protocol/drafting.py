@@ -32,8 +32,8 @@ from coatcheck.protocol.terms import (
 )
 from coatcheck.randomizers import CoinResponse, Randomizer, from_draft
 
-_FIELDS = {"round", "task", "groups", "letter_size", "grace", "settle", "trap_delta"}
-_OPTIONAL = {"letter_size", "grace", "settle", "trap_delta"}
+_OPTIONAL = {"letter_size", "grace", "settle", "trap_delta", "window"}
+_FIELDS = {"round", "task", "groups", *_OPTIONAL}
 USUAL_ANSWER = 128
 """Bytes of an answer unless the task needs more: one size for most rounds tells them apart less."""
 
@@ -148,6 +148,7 @@ class Draft:
     grace: int = 3600
     settle: SettleTerms | UnsetType = UNSET
     trap_delta: float | None = None
+    window: int | UnsetType = UNSET
 
     def terms(
         self,
@@ -178,6 +179,7 @@ class Draft:
             letter_size=self.letter_size,
             trap_delta=traps,
             settle=self.settle,
+            window=self.window,
         )
 
     def _trap_delta(self, shufflers: int) -> float:
@@ -198,7 +200,7 @@ def read_draft(plain: dict[str, Any]) -> Draft:
             f"a draft has the fields {', '.join(sorted(_FIELDS))};"
             f" missing {sorted(missing)}, unknown {sorted(extra)}"
         )
-    named = ("round", "letter_size", "grace", "trap_delta")
+    named = ("round", "letter_size", "grace", "trap_delta", "window")
     rest = {name: plain[name] for name in named if name in plain}
     groups = tuple(_group(group) for group in plain["groups"])
     task = tasks.from_params(plain["task"])

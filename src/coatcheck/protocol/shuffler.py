@@ -4,17 +4,11 @@ It knows who handed in what parcel and can open its own layer only. What lies be
 to others, and this file cannot import what would decode it. A cascade runs this same object
 several times in a row; a later one holds registrations instead of uploads, and counts traps.
 SPEC section 10, paper section "A Concrete Protocol" (the shuffle functionality).
-
-    OPEN --close, accept--> CLOSED --release--> RELEASED --forget--> DELIVERED
-         <-----reopen------
-    OPEN, CLOSED --abandon, expire, hear--> ABANDONED --tell--> ENDED
-    RELEASED --expire--> ABANDONED
 """
 
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from enum import Enum
 from functools import partial
 from typing import Any, Final
 
@@ -33,7 +27,6 @@ from coatcheck.protocol.ends import (
 )
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.moves import Moves
 from coatcheck.protocol.parcels import (
     ID_SIZE,
     Batch,
@@ -44,47 +37,12 @@ from coatcheck.protocol.parcels import (
     content_id,
     items_of,
 )
+from coatcheck.protocol.shuffler_moves import MOVES, Phase
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.traps import commitment, people, slack
 from coatcheck.protocol.verification import verify_batch, verify_end
 
 SECRET_SIZE: Final = 32
-
-
-class Phase(Enum):
-    """Where a round stands at this shuffler."""
-
-    OPEN = "open"  # takes uploads, or waits for the batch of the shuffler before
-    CLOSED = "closed"  # takes nothing more, and is released next
-    RELEASED = "released"  # the batch is made, and everything else is forgotten
-    DELIVERED = "delivered"  # the next one has the batch, and it is forgotten too
-    ABANDONED = "abandoned"  # everything is forgotten, nothing left; the signed end is to be told
-    ENDED = "ended"  # the board has the round's end
-
-
-MOVES: Final = Moves(
-    Phase,
-    {
-        (Phase.OPEN, "receive"): Phase.OPEN,
-        (Phase.OPEN, "accept"): Phase.CLOSED,
-        (Phase.OPEN, "close"): Phase.CLOSED,
-        (Phase.OPEN, "abandon"): Phase.ABANDONED,
-        (Phase.OPEN, "expire"): Phase.ABANDONED,
-        (Phase.OPEN, "hear"): Phase.ABANDONED,
-        (Phase.CLOSED, "reopen"): Phase.OPEN,
-        (Phase.CLOSED, "release"): Phase.RELEASED,
-        (Phase.CLOSED, "abandon"): Phase.ABANDONED,
-        (Phase.CLOSED, "expire"): Phase.ABANDONED,
-        (Phase.RELEASED, "forget"): Phase.DELIVERED,
-        (Phase.RELEASED, "expire"): Phase.ABANDONED,
-        (Phase.ABANDONED, "tell"): Phase.ENDED,
-    },
-)
-"""Every move there is. To repeat one with the same bytes is no move: the first answer is given."""
-
-
-HOLDING: Final = frozenset({Phase.OPEN, Phase.CLOSED})
-"""The phases in which uploads are held; in all others the secret and the uploads are gone."""
 
 
 class ShufflerState(Struct):

@@ -182,6 +182,7 @@ class Terms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     letter_size: Annotated[int, Meta(ge=0, le=1 << 12)] = 256
     trap_delta: Unlikely = 0.0
     settle: SettleTerms | UnsetType = UNSET
+    window: Annotated[int, Meta(ge=1, le=86_400)] | UnsetType = UNSET
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from coatcheck.protocol.ticket import Ticket, keep_receipt, keep_registered
 from coatcheck.services.http.client import NotTaken, patiently
 from coatcheck.services.person.credentials import credential
 from coatcheck.services.person.tickets import TicketFile
+from coatcheck.services.person.windows import linger
 
 if TYPE_CHECKING:
     from coatcheck.services.person.board import Peers
@@ -52,7 +53,7 @@ class HandingIn:
         self._token = token
         self.maybe_sent = maybe_sent
 
-    async def run(self, round_: Round, *, patience: float) -> Ticket:
+    async def run(self, round_: Round, *, patience: float, window: float = 0.0) -> Ticket:
         """Register the traps, then send the upload; give the ticket with all receipts.
 
         If an answer was lost and the round closed meanwhile, the report may be in without a
@@ -63,7 +64,9 @@ class HandingIn:
             return ticket
         headers = headers_for(round_, self._token)
         for hop in range(1 + len(ticket.registered), len(headers)):
+            await linger(window)
             ticket = await self._register(ticket, round_, hop, headers[hop], patience)
+        await linger(window)
         try:
             receipt = await patiently(lambda: self._once(ticket, round_, headers[0]), patience)
         except Refused:

@@ -56,6 +56,7 @@ class RelayedClient:
         relay: the relay's address.
         first: the address of the round, which is at a shuffler. A role is a board unless it is one
             of the shufflers that are known.
+        passed: how many sealed requests were sent.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class RelayedClient:
         self._http = http or HttpClient(ca=ca)
         self._known: dict[Origin, _Known] = {}
         self._least = SIZES[0]
+        self.passed = 0
 
     def know(self, shufflers: Iterable[str]) -> None:
         """Learn from the terms where the shufflers are."""
@@ -152,6 +154,7 @@ class RelayedClient:
     async def _passed(self, origin: Origin, text: bytes) -> tuple[Answered, SealedRequest]:
         config = await self._config(origin)
         sealed = seal_request(text, config)
+        self.passed += 1
         answer = await self._at_relay("POST", origin, sealed.raw, {"content-type": REQUEST_MEDIA})
         return answer, sealed
 

@@ -7,7 +7,8 @@ from msgspec import Struct
 
 from coatcheck.protocol.envelope import Bulk
 from coatcheck.protocol.notices import heading_size
-from coatcheck.protocol.shuffler import HOLDING, SECRET_SIZE, Phase, Shuffler, ShufflerState
+from coatcheck.protocol.shuffler import SECRET_SIZE, Shuffler, ShufflerState
+from coatcheck.protocol.shuffler_moves import HOLDING, Phase
 from coatcheck.protocol.terms import Round
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.rounds import LiveRound

@@ -24,7 +24,7 @@ from coatcheck.protocol.agreement import (
 )
 from coatcheck.protocol.ends import OPERATOR, due, end_due
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.shuffler import MOVES, Phase
+from coatcheck.protocol.shuffler_moves import MOVES, Phase
 from coatcheck.protocol.terms import AdmissionTerms, read_terms
 from coatcheck.services import faults
 from coatcheck.services.http.connections import Wire
