@@ -246,7 +246,7 @@ def test_roots_of_every_hop_stand_on_the_board() -> None:
         raws.append(Batch.decode(raw, small.round))
     roots = [batch.roots[-1] for batch in raws]
     assert [list(batch.roots) for batch in raws] == [roots[:1], roots[:2], roots]
-    heading = small.server().answer(raw)[36 + 2 * 36 :][: 3 * 32]
+    heading = small.server().answer(raw)[40 + 2 * 36 :][: 3 * 32]
     assert heading == b"".join(roots)
     changed = replace(raws[0], roots=(bytes(32),))
     second = honest(small, tickets, hop=1)

@@ -175,7 +175,8 @@ class Visit:
         if isinstance(self._peers, RelayedClient):
             self._peers.know(party.url for party in round_.terms.shufflers)
         way = HandingIn(self._file, peers=self._peers, token=token, maybe_sent=self._maybe_sent)
-        return await way.run(round_, patience=patience, window=self.window)
+        window = window_of(round_, self._peers)
+        return await way.run(round_, patience=patience, window=window)
 
     # -- collecting, and letters
 
