@@ -53,6 +53,7 @@ EXPECTED = {
         "GET /rounds/{digest}/letters/{address}",
         "GET /checkpoint",
         "GET /log/checkpoint",
+        "GET /log/tile/{level}/{place}",
         "GET /proofs/inclusion",
         "GET /proofs/consistency",
         "GET /.well-known/ohttp-gateway",
@@ -90,7 +91,7 @@ def operations(app: App[Any]) -> dict[str, dict[str, Any]]:
 
 def test_every_route_is_in_the_document(app: App[Any]) -> None:
     """What the application answers to and what the document lists is the same, and complete."""
-    served = {f"{route.method} {route.path}" for route in app.routes}
+    served = {f"{route.method} {route.template}" for route in app.routes}
     assert served == set(operations(app)) == EXPECTED[app.role] | COMMON
 
 

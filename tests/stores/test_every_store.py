@@ -308,6 +308,7 @@ def test_a_board_only_grows(board: BoardStore) -> None:
         board.append([(DIGEST, b"late")], at=1, fence=1)
     board.append([(DIGEST, b"more")], at=2, fence=1)
     assert [raw for _, raw in board.history()] == [b"bulletin", b"letter", b"more"]
+    assert [(place, raw) for place, _, raw in board.between(1, 9)] == [(1, b"letter"), (2, b"more")]
     assert board.rounds() == {DIGEST: b"signed"}
 
 

@@ -80,6 +80,7 @@ const TERMS = {
   "grace?": whole(60, 86_400),
   "letter_size?": whole(0, 1 << 12),
   "settle?": nested(SETTLE),
+  "window?": whole(1, 86_400),
 };
 
 /** Refuse a record with a field that is missing, unknown or out of range; a ? marks the optional. */

@@ -46,8 +46,8 @@ def demo(
 ) -> None:
     """Run a round of real processes on this machine and show it from both sides.
 
-    Starts a shuffler, a server and a board on loopback with their own stores in a temporary
-    folder; a crowd takes part over HTTP. Nothing is left behind unless --keep.
+    Starts a shuffler, a server, a board, a relay and a witness on loopback with their own stores
+    in a temporary folder; a crowd takes part through the relay. Nothing is left unless --keep.
 
     \b
     coatcheck demo taxi                  riders are matched to drivers

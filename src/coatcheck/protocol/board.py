@@ -14,6 +14,7 @@ from coatcheck.protocol.ends import check_flawless, speaker
 from coatcheck.protocol.merkle import Tree
 from coatcheck.protocol.notices import LETTER_LEAF, ROUND_LEAF, Bulletin, Checkpoint, Posting
 from coatcheck.protocol.terms import Round
+from coatcheck.protocol.tiles import TileName
 
 Sign = Callable[[bytes], bytes]
 Check = Callable[[bytes, bytes, bytes], None]
@@ -151,6 +152,15 @@ class Board:
     def consistency(self, old: int, *, new: int | None = None) -> list[bytes]:
         """Prove that the log only grew between two sizes."""
         return self._log.consistency(old, new)
+
+    def hashes(self, name: TileName) -> bytes:
+        """Return the hashes of a tile of the log."""
+        return b"".join(self._log.hashes(name.height, name.start, name.end))
+
+    def leaf(self, place: int, digest: bytes, raw: bytes) -> bytes:
+        """Return the leaf at a place, of a round, where a bulletin or this letter was shown."""
+        is_heading = self._shown(digest).place == place
+        return ROUND_LEAF + self.heading(digest) if is_heading else LETTER_LEAF + raw
 
     def _shown(self, digest: bytes) -> _Shown:
         if digest not in self._rounds:
