@@ -15,6 +15,7 @@ from typing import Final
 import httpx2
 
 from coatcheck.errors import Error, Missing
+from coatcheck.protocol import client
 from coatcheck.protocol.client import Invitation
 from coatcheck.protocol.ends import OUTCOMES, flaw
 from coatcheck.protocol.verification import VerifiedBulletin
@@ -148,7 +149,7 @@ class Storm:
         partners: list[bytes] = []
         for visit in crowd.visits:
             try:
-                (partner,) = visit.open(bulletin).partners
+                (partner,) = client.collect(visit.ticket, bulletin).partners
             except Missing:
                 self.count.lost += 1
             except (Error, ValueError):

@@ -36,7 +36,7 @@ def routes(app: App[Any]) -> str:
 
 
 def _row(app: App[Any], route: Route) -> str:
-    told = app.document["paths"][route.path][route.method.lower()]
+    told = app.document["paths"][route.template][route.method.lower()]
     names = {"header": [], "query": []}  # type: dict[str, list[str]]
     for one in told["parameters"]:
         names.get(one["in"], []).append(f"`{one['name']}`")
@@ -51,7 +51,7 @@ def _row(app: App[Any], route: Route) -> str:
     sends = [f"`{name}`" for name in told["responses"][fine]["headers"]]
     problems = ", ".join(status for status in told["responses"] if status >= "300")
     cells = [
-        f"`{route.method} {route.path}`" + "".join(f" ({word})" for word in who),
+        f"`{route.method} {route.template}`" + "".join(f" ({word})" for word in who),
         route.summary,
         "; ".join(filter(None, takes)) or "nothing",
         "; ".join([gives, *sends]),
@@ -132,7 +132,7 @@ def test_every_route_of_openapi_is_in_the_specification(tmp_path: Path) -> None:
     for role, app in apps(tmp_path).items():
         found = _pattern(f"routes: {role}").search(text)
         listed = set(re.findall(r"^\| `([A-Z]+ /\S*)`", found[0] if found else "", re.MULTILINE))
-        served = {f"{route.method} {route.path}" for route in app.routes}
+        served = {f"{route.method} {route.template}" for route in app.routes}
         described = {
             f"{method.upper()} {path}"
             for path, methods in app.document["paths"].items()
