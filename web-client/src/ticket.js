@@ -3,6 +3,7 @@
 import { base64, unbase64 } from "./bytes.js";
 import { Refused } from "./errors.js";
 import { parse } from "./json.js";
+import { readProgress, writeProgress } from "./steps.js";
 
 export function writeTicket(ticket) {
   const seen = ticket.seen.map(([sender, counter]) => [base64(sender), counter]);
@@ -10,7 +11,8 @@ export function writeTicket(ticket) {
     ["digest", "seed", "upload", "receipt"].map((name) => [name, base64(ticket[name])]),
   );
   const [registrations, registered] = [ticket.registrations, ticket.registered].map((list) => list.map(base64));
-  return JSON.stringify({ coatcheck: "ticket/1", ...ticket, ...bytes, registrations, registered, seen }, null, 1);
+  const settling = ticket.settling ? { settling: writeProgress(ticket.settling) } : {};
+  return JSON.stringify({ coatcheck: "ticket/1", ...ticket, ...bytes, registrations, registered, seen, ...settling }, null, 1);
 }
 
 export function readTicket(spelled) {
@@ -23,5 +25,8 @@ export function readTicket(spelled) {
   const [registrations, registered] = [raw.registrations, raw.registered].map((list) => (list ?? []).map(unbase64));
   if (digest.length !== 32 || seed.length !== 32) throw new Refused("this is no ticket");
   const sent = { upload: unbase64(raw.upload), registrations, registered, receipt: unbase64(receipt) };
-  return { round, digest, suite, group, seed, ...sent, written, seen };
+  const settling = raw.settling ? { settling: readProgress(raw.settling) } : {};
+  return {
+    round, digest, suite, group, seed, ...sent, written, seen, ...settling,
+  };
 }
