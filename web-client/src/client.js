@@ -164,7 +164,10 @@ function described(partner, round) {
   return { ...partner, address, report, place: randomizer.place(report) };
 }
 
-/** Write a letter to a partner's contact: the posting for the board, and the ticket after it. */
+/**
+ * Write a letter to a partner's contact: the posting, what is handed in (the contact before it, which only
+ * partners know), and the ticket after it.
+ */
 export async function write(ticket, body, to, round) {
   sameRound(ticket, round);
   const { suite, digest } = round;
@@ -174,7 +177,7 @@ export async function write(ticket, body, to, round) {
   const bound = binding("letter", { digest, group: 0 });
   const sealed = await seal(text, { suite, to: partner.sealing, bound });
   const posting = messages.encodePosting(round, partner.address, sealed);
-  return { posting, ticket: { ...ticket, written: ticket.written + 1 } };
+  return { posting, stamped: concat(to, posting), ticket: { ...ticket, written: ticket.written + 1 } };
 }
 
 /** Read the letters to one's own address; forged, altered and repeated ones are counted, not read. */

@@ -179,7 +179,8 @@ class Page:
         run, where = self.run, f"{self.run.at_board}/letters"
         if request.method == "POST":
             raw = await _body(request)
-            reader = run.person_at(Posting.decode(raw, run.round).recipient)
+            posting = Posting.decode(raw[run.round.suite.contact_size :], run.round)
+            reader = run.person_at(posting.recipient)
             await patiently(lambda: run.peers.send(where, raw, headers=OCTETS), _PATIENCE)
             if reader is not None:
                 await run.read_letters(reader)

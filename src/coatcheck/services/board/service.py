@@ -12,8 +12,8 @@ from typing import Final
 from coatcheck.errors import Refused
 from coatcheck.protocol.agreement import SignedTerms, check_entry, read_signed, settle, write_signed
 from coatcheck.protocol.board import Board, Crowded
-from coatcheck.protocol.keys import VerifyingKey
-from coatcheck.protocol.notices import posting_size
+from coatcheck.protocol.keys import VerifyingKey, address_of
+from coatcheck.protocol.notices import Posting, posting_size
 from coatcheck.protocol.terms import Round
 from coatcheck.services import faults
 from coatcheck.services.board.documents import (
@@ -45,6 +45,7 @@ OWN_PAGE: Final = 3800
 """The same for letters to one address, so that sealed by the gateway it has its least size."""
 AT_ONCE: Final = 64
 """How many letters one request may bring."""
+_NO_LETTER: Final = "this is no letter of this round, or to nobody in it"
 _KEPT: Final = Header("cache-control", "A bulletin never changes.")
 _NEXT: Final = Header("coatcheck-next", "The place to ask for next.", "^[0-9]+$")
 Item = tuple[Round, bytes, bool]
@@ -163,13 +164,15 @@ class BoardService(Service[BoardSettings, BoardStore]):
         """Show a sealed letter, or several one after the other; again, nothing changes."""
         round_ = self.found(digest)
         scope, receive, _ = wire
-        size = posting_size(round_)
+        contact = round_.suite.contact_size
+        size = contact + posting_size(round_)
         raw = await read_body(scope, receive, limit=AT_ONCE * size)
         if round_.digest not in self.seen.letters:
             raise Problem("closed", "letters begin when the bulletin is there")
         if self.clock.now() >= round_.terms.expires + self.settings.letters_for:
             raise Problem("closed", "the time for letters of this round is over")
-        letters = [raw[at : at + size] for at in range(0, max(1, len(raw)), size)]
+        pieces = [raw[at : at + size] for at in range(0, max(1, len(raw)), size)]
+        letters = [_of_a_partner(piece[:contact], piece[contact:], round_) for piece in pieces]
         shown = (self._show(round_, letter, letter=True) for letter in letters)
         return Posted((await asyncio.gather(*shown))[0])
 
@@ -239,8 +242,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         if isinstance(found, Crowded):
             raise Problem("refused", "this address has all the letters that a round allows it")
         if isinstance(found, Refused):
-            detail = "this is no letter of this round, or to nobody in it"
-            raise Problem("malformed", detail) if letter else found
+            raise Problem("malformed", _NO_LETTER) if letter else found
         place, fresh = found
         kind = "letter" if letter else "bulletin"
         self.metrics.taken.labels(kind if fresh else "known").inc()
@@ -329,7 +331,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         Route(
             *("POST", f"{ROUND}/letters", post),
             status=201,
-            problems=(409, 429, 507),
+            problems=(403, 409, 429, 507),
             relayed=True,
         ),
         Route("GET", f"{ROUND}/place", place, relayed=True),
@@ -339,6 +341,17 @@ class BoardService(Service[BoardSettings, BoardStore]):
         *WATCHED,
         *GATEWAY,
     )
+
+
+def _of_a_partner(contact: bytes, raw: bytes, round_: Round) -> bytes:
+    """Give a letter whose writer knows the recipient's contact: only partners are told it."""
+    try:
+        recipient = Posting.decode(raw, round_).recipient
+    except Refused:
+        raise Problem("malformed", _NO_LETTER) from None
+    if address_of(round_.suite, contact) != recipient:
+        raise Problem("forbidden", "only partners write: hand in the recipient's contact first")
+    return raw
 
 
 def _check(key: bytes, signature: bytes, message: bytes) -> None:

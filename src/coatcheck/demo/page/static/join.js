@@ -143,9 +143,9 @@ async function witness(raw) {
 async function post(event) {
   event.preventDefault();
   const [partner] = state.answer.partners;
-  const { posting, ticket } = await coatcheck.write(state.ticket, coatcheck.utf8($("body").value), partner.contact, state.round);
+  const { stamped, ticket } = await coatcheck.write(state.ticket, coatcheck.utf8($("body").value), partner.contact, state.round);
   keep(ticket);
-  await ask("/letters", { method: "POST", body: posting });
+  await ask("/letters", { method: "POST", body: stamped });
   item(`to your partner: ${$("body").value}`, "mine");
   $("body").value = "";
   say("mailed", "Signed, sealed and posted; who wrote it does not show on the board.");
