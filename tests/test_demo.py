@@ -166,8 +166,14 @@ def test_learners_are_rewarded_and_keep_leaves_the_folder(tmp_path: Path) -> Non
     """Rewards come from a direction that only the server has; the kept folder is the owner's."""
     found = summary_of(tmp_path, "learning", "--people", "60", "--epsilon", "3", "--keep")
     assert_everybody_was_answered(found, 60, "learners")
-    assert {round(hero["reward"], 12) for hero in found["heroes"]} != {0.0}
-    assert -1 <= found["learning"]["cosine_to_true_mean"] <= 1
+    taught = found["learning"]
+    assert len(taught["accuracy"]) == len(taught["accuracy_without_noise"]) == 4
+    assert all(-1 <= one <= 1 for one in taught["cosine_to_true_mean"])
+    assert all(0 < spoke <= 60 for spoke in taught["spoke"])
+    assert any(spoke < 60 for spoke in taught["spoke"])
+    assert len(taught["rewards_right_labels"]) + len(taught["rewards_wrong_labels"]) == 60
+    assert any(taught["rewards_right_labels"])
+    assert taught["error_bar"] > 0
     kept = Path(found["kept"])
     names = {path.name for path in kept.iterdir()}
     assert {"server.key", "server.public", "shuffler-1.db", "board.log", "people"} <= names
@@ -198,8 +204,8 @@ def test_people_can_be_put_at_the_places_of_a_file(tmp_path: Path) -> None:
     ("end", "moment", "delay"),
     [
         (signal.SIGINT, "people join", 0.3),
-        (signal.SIGINT, "shuffler, server and board start", 0.0),
-        (signal.SIGTERM, "shuffler, server and board start", 0.3),
+        (signal.SIGINT, "the roles, a relay and a witness start", 0.0),
+        (signal.SIGTERM, "the roles, a relay and a witness start", 0.3),
         (signal.SIGTERM, "terms are drafted", 0.0),
         (signal.SIGKILL, "people join", 0.3),
     ],
@@ -257,7 +263,7 @@ def test_the_lesson_can_be_learned() -> None:
     """One step of the true mean gradient beats guessing, and wrong labels point the other way."""
     lesson = gradients.lesson(200, seed=1)
     assert np.linalg.norm(lesson.gradients, axis=1).max() <= gradients.CLIP * (1 + 1e-12)
-    assert lesson.accuracy(gradients.step(lesson.gradients.mean(axis=0))) > 0.7
+    assert lesson.accuracy(lesson.after(lesson.gradients.mean(axis=0)).model.parameters) > 0.7
     along = lesson.gradients @ lesson.direction
     assert along[lesson.misled].mean() < 0 < along[~lesson.misled].mean()
 

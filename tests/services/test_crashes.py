@@ -8,14 +8,15 @@ import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
-from coatcheck.errors import Error
+from coatcheck.errors import Error, Refused
 from coatcheck.protocol.parcels import Receipt
 from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
+from coatcheck.services.http.client import HttpClient, ask
 from postgresql import Postgres
-from service_rounds import MORTAL, PATIENCE, QUICK, Crowd, counted, draft, get, post, until
+from service_rounds import MORTAL, PATIENCE, QUICK, Crowd, counted, draft, get, post, status, until
 
 _SOURCE = Path(__file__).parents[2] / "src" / "coatcheck" / "services"
 PLACES = tuple(
@@ -91,6 +92,24 @@ async def check_everything(crowd: Crowd, people: int) -> None:
     assert len({Receipt.decode(receipt).id for receipt in receipts}) == len(receipts)
 
 
+async def check_given_up(cluster: Cluster, name: str, peers: HttpClient) -> None:
+    """A round that its operator gives up has a signed end, whoever dies meanwhile."""
+    url = await open_patiently(cluster, name, people=5)
+    crowd = Crowd(cluster, url)
+    await crowd.join(peers, people=1)
+
+    def given_up() -> bool:
+        with contextlib.suppress(Error):
+            ask("POST", f"{url}/abandonment", body={"sure": True}, token=cluster.token)
+        with contextlib.suppress(httpx2.HTTPError, KeyError):
+            return status(url)["phase"] in {"abandoned", "ended"}
+        return False
+
+    await asyncio.to_thread(until, given_up)
+    with pytest.raises(Refused, match="'shuffler-1' abandoned the round: its operator ended it"):
+        await crowd.visits[0].collect(patience=PATIENCE)
+
+
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_every_step_survives_a_kill(kind: str, postgres: Postgres, tmp_path: Path) -> None:
     """Each named place of a round ends its process once, and the round completes whole."""
@@ -110,6 +129,7 @@ def test_every_step_survives_a_kill(kind: str, postgres: Postgres, tmp_path: Pat
                     crowd = Crowd(cluster, url)
                     await crowd.join(peers, people=5)
                     await check_everything(crowd, people=5)
+                    await check_given_up(cluster, f"few-{number}", peers)
                     await peers.close()
                     # People have their answers before the server has heard that they do.
                     with contextlib.suppress(AssertionError):

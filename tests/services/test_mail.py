@@ -12,6 +12,7 @@ import pytest
 from coatcheck.protocol.agreement import write_signed
 from coatcheck.protocol.notices import Posting, posting_size
 from coatcheck.services.board import service as board_service
+from coatcheck.services.board.documents import AT_ONCE
 from coatcheck.services.board.service import BoardService
 from coatcheck.services.clock import Clock
 from coatcheck.services.cluster import make_keys
@@ -133,7 +134,7 @@ def test_several_letters_come_at_once(tmp_path: Path) -> None:
             assert shown.content == b"".join(map(scene.shown, letters))
             cut = await http.post(scene.url, content=b"".join(letters)[:-1])
             assert cut.status_code == 400
-            most = board_service.AT_ONCE * len(letters[0])
+            most = AT_ONCE * len(letters[0])
             assert (await http.post(scene.url, content=bytes(most + 1))).status_code == 413
 
     asyncio.run(whole())

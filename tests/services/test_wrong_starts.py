@@ -47,7 +47,7 @@ def test_a_clock_that_is_off_stops_a_role(
         assert "off that of" in caplog.text
         cluster.kill("board")
         cluster.kill("server")
-        monkeypatch.setattr(live_rounds, "PATIENCE", 0.5)
+        monkeypatch.setattr(live_rounds, "COMPARING", 0.5)
         assert asyncio.run(compared(3600)).failure == ""  # nobody to compare with
 
 

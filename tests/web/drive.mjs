@@ -77,7 +77,8 @@ const kinds = {
     const entry = found.entries[0].find((one) => c.hex(one.slice(0, 16)) === c.hex(alice.address));
     const bound = c.binding("answer", { digest: round.digest, group: 0 });
     const answer = entry ? await c.unseal(entry.slice(16), { suite: round.suite, key: alice.opening, bound }) : new Uint8Array();
-    return { outcome: found.outcome, root: c.hex(found.heading.slice(-96, -64)), answer: c.hex(answer) };
+    const { outcome, reason, who, flaw } = found;
+    return { outcome, reason, who, flawless: !flaw, root: c.hex(found.heading.slice(-96, -64)), answer: c.hex(answer) };
   },
   async posting({ input }, round) {
     const posting = c.messages.decodePosting(c.unhex(input), round);
@@ -235,8 +236,18 @@ const verbs = {
   ledger: ({ limit, tickets, costs }) => {
     let ledger = c.beginLedger(limit);
     return tickets.map((ticket, at) => attempt(() => {
-      ledger = c.readLedger(JSON.stringify(c.spend(ledger, c.readTicket(ticket), costs[at])));
-    }) ?? c.spent(ledger).epsilon);
+      ledger = c.readLedger(JSON.stringify(c.spend(ledger, c.readTicket(ticket), costs[at], 0)));
+    }) ?? c.spent(ledger, 0).epsilon);
+  },
+  charged: ({ ticket, bulletin, times, ...terms }) => {
+    const invitation = invite(terms);
+    const mine = c.readTicket(ticket);
+    let ledger = c.spend(c.beginLedger({ epsilon: 100, delta: 0.5 }), mine, invitation, 0);
+    const ended = bulletin && c.ended(mine, c.unhex(bulletin), invitation.round);
+    if (ended) ledger = c.settleRound(ledger, mine, ended);
+    ledger = c.readLedger(JSON.stringify(ledger));
+    const { epsilon, local } = invitation;
+    return { epsilon, local, words: ended?.words ?? "", spent: times.map((time) => c.spent(ledger, time).epsilon) };
   },
   proofs: ({ proofs }) => proofs.map(({ leaf, place, size, root, path }) => attempt(
     () => c.checkInclusion(c.unhex(leaf), { place, size, root: c.unhex(root), path: path.map(c.unhex) }),

@@ -1,8 +1,6 @@
 """The real demo on a page, and a real browser in front of it, for the tests to share."""
 
 import asyncio
-import base64
-import json
 import queue
 import threading
 import time
@@ -21,6 +19,7 @@ from coatcheck.demo.events import Pace
 from coatcheck.demo.page.app import serve_page
 from coatcheck.demo.run import Run, demo_cluster
 from coatcheck.demo.scenarios import make_scenario, with_places
+from coatcheck.protocol.notices import posting_size
 from coatcheck.protocol.verification import VerifiedBulletin
 from web.browser import needed, packages
 
@@ -80,8 +79,9 @@ class PageRun:
 
     def postings(self) -> list[bytes]:
         """Fetch every letter that is on the board."""
-        with urllib.request.urlopen(f"{self.address}/letters") as answer:  # noqa: S310 - loopback
-            return [base64.b64decode(raw) for raw in json.load(answer)]
+        with urllib.request.urlopen(f"{self.run.at_board}/letters") as answer:  # noqa: S310 - loopback
+            page, size = answer.read(), posting_size(self.run.round)
+        return [page[at : at + size] for at in range(0, len(page), size)]
 
     def wait_until_paused(self, *, people: int) -> None:
         """Wait until so many have joined and the run stands still."""

@@ -40,7 +40,8 @@ export function examine(signed, { group, trusted, limit, now }) {
   }
   checkExposure(round, number);
   const { promise } = of;
-  const epsilon = amplify(randomizer.law(), { crowd: of.minimum, ...promise });
+  const law = randomizer.law();
+  const epsilon = amplify(law, { crowd: of.minimum, ...promise });
   if (epsilon > promise.epsilon * (1 + COARSE)) {
     throw new Refused(
       `the terms promise ε = ${promise.epsilon.toPrecision(4)}, the crowd of ${of.minimum} gives only`
@@ -53,7 +54,9 @@ export function examine(signed, { group, trusted, limit, now }) {
       + ` (${limit.epsilon}, ${limit.delta}): wait for a larger crowd or raise the limit`,
     );
   }
-  return { round, group: number, of, randomizer, epsilon, delta: promise.delta };
+  // What the round costs if it does not end as promised: the randomizer's own ε.
+  const local = law.epsilon;
+  return { round, group: number, of, randomizer, epsilon, delta: promise.delta, local };
 }
 
 /**
@@ -109,13 +112,24 @@ export async function addressOfTicket(ticket, round) {
   return hex((await keyPairs(round.suite, ticket.seed)).address);
 }
 
+/**
+ * Say how a round ended: whether it was answered with its crowd, and in words. The ledger is told
+ * first (`settleRound`), whatever is done then.
+ */
+export function ended(ticket, raw, round) {
+  sameRound(ticket, round);
+  const { outcome, flaw, tallies, words } = messages.readBulletin(raw, round);
+  const denied = outcome === messages.REFUSED && ticket.receipt.length && !tallies[ticket.group].received;
+  const wrong = flaw || (denied ? "it counts no report of your group, and you have a receipt for yours" : "");
+  if (wrong) return { answered: false, words: `the heading of this round breaks its own numbers: ${wrong}; do not rely on it` };
+  return { answered: outcome === messages.ANSWERED, words };
+}
+
 /** Find and open one's own answer in the bytes of a bulletin, which are checked first. */
 export async function collect(ticket, raw, round) {
-  sameRound(ticket, round);
+  const end = ended(ticket, raw, round);
+  if (!end.answered) throw new Refused(`${end.words}; nobody gets an answer`);
   const bulletin = messages.readBulletin(raw, round);
-  if (bulletin.outcome === messages.REFUSED) {
-    throw new Refused("the server refused the round: too few good reports were left to hide among");
-  }
   const keys = await keyPairs(round.suite, ticket.seed);
   const entry = find(bulletin.entries[ticket.group], keys.address);
   if (!entry) {

@@ -14,7 +14,7 @@ import click
 
 from coatcheck.cli.options import POSITIVE, Json, command
 from coatcheck.cli.output import hint, length, service_table, show
-from coatcheck.demo.scenarios import Scenario, make_scenario, with_places
+from coatcheck.demo.scenarios import Scenario, make_scenario, next_lesson, with_places
 from coatcheck.domains import Floats
 from coatcheck.domains.places import read_places
 from coatcheck.errors import Misuse
@@ -46,8 +46,8 @@ def demo(
 ) -> None:
     """Run a round of real processes on this machine and show it from both sides.
 
-    Starts a shuffler, a server and a board on loopback with their own stores in a temporary
-    folder; a crowd takes part over HTTP. Nothing is left behind unless --keep.
+    Starts a shuffler, a server, a board, a relay and a witness on loopback with their own stores
+    in a temporary folder; a crowd takes part through the relay. Nothing is left unless --keep.
 
     \b
     coatcheck demo taxi                  riders are matched to drivers
@@ -85,12 +85,19 @@ def demo(
 
 async def _run(scenario: Scenario, folder: Path) -> dict[str, Any]:
     from coatcheck.demo.run import Run, demo_cluster  # noqa: PLC0415 - needs an extra
-    from coatcheck.demo.summary import summarize  # noqa: PLC0415 - needs an extra
+    from coatcheck.demo.summary import lesson, summarize  # noqa: PLC0415 - needs an extra
 
     with _bars() as bars:
         async with Run(scenario, demo_cluster(folder), observer=bars) as live:
             await live.complete()
-            return summarize(live)
+            if scenario.insight is None:
+                return summarize(live)
+            lessons = [lesson(live)]
+            while len(lessons) < scenario.insight.model.descent.rounds:
+                await live.again(next_lesson(live.scenario, lessons[-1]["mean"]))
+                await live.complete()
+                lessons.append(lesson(live))
+            return summarize(live, lessons)
 
 
 async def _page(scenario: Scenario, folder: Path, *, port: int, speed: float) -> None:
@@ -168,7 +175,8 @@ def _text(document: dict[str, Any]) -> Iterator["str | Table"]:
     saw = " and ".join(f"{count:,} {name}" for count, name in counts)
     yield f"  saw {saw}, in an order that says nothing; {server['group']} look like this:"
     for row in server["first_rows"]:
-        yield f"    {_short(row['address'])}   {_numbers(row['noisy'], '.5f')}"
+        noisy = "silent" if row["noisy"] is None else _numbers(row["noisy"], ".5f")
+        yield f"    {_short(row['address'])}   {noisy}"
     hero = document["heroes"][0]
     off = f", {length(hero['error_m'], 'm')} off" if "error_m" in hero else ""
     row = f"{hero['name']} is row {hero['place_in_batch'] + 1:,}{off}"
@@ -185,7 +193,7 @@ def _text(document: dict[str, Any]) -> Iterator["str | Table"]:
         yield "\n[bold]How well people were served[/]\n"
         yield service_table(document["service"], "m")
         yield "\nMore people or a larger ε bring partners nearer: --people 1000, --epsilon 3."
-    yield "\n[bold]The promise[/]"
+    yield "\n[bold]The promise[/]" + _season(document)
     yield from (f"  [bold]{one['name']}[/]: {one['guarantee']}" for one in document["groups"])
     yield "\n[bold]Time[/]"
     for step in document["steps"]:
@@ -203,7 +211,9 @@ def _hero(hero: dict[str, Any]) -> Iterator[str]:
     yield f"  kept to myself   {'a gradient of my own' if learns else 'where I am'}: {kept}{near}"
     yield f"  sent             {hero['sent_bytes']} sealed bytes under {_short(hero['address'])}"
     if learns:
-        yield f"  got              a reward of {hero['reward']:+.4f}, and the mean gradient"
+        reward = f"{hero['reward']:+.4f} ± {hero['error_bar']:.4f}"
+        spoke = "" if hero["server_thinks"] else " (silent this time: no reward)"
+        yield f"  got              a reward of {reward}{spoke}, and the mean gradient"
     elif not hero["partners"]:
         yield "  got              nobody within reach"
     else:
@@ -217,17 +227,46 @@ def _hero(hero: dict[str, Any]) -> Iterator[str]:
 
 
 def _learning(figures: dict[str, Any]) -> Iterator[str]:
-    yield "\n[bold]What the crowd taught[/]"
-    yield (
-        f"  accuracy {figures['accuracy_before']:.1%} before, {figures['accuracy_after']:.1%} after"
-        f" one private step, {figures['accuracy_after_without_noise']:.1%} without noise; cosine to"
-        f" the true mean gradient {figures['cosine_to_true_mean']:.3f}"
+    yield "\n[bold]What the crowd taught, round by round[/]"
+    rows = [("before", figures["accuracy_before"], "")]
+    told = zip(
+        figures["accuracy"], figures["accuracy_without_noise"], figures["spoke"], strict=True
     )
-    yield (
-        f"  mean reward {figures['mean_reward_right_labels']:+.4f} for right labels,"
-        f" {figures['mean_reward_wrong_labels']:+.4f} for the {figures['misled']} people with wrong"
-        " ones"
-    )
+    for number, (share, quiet, spoke) in enumerate(told, start=1):
+        rows.append((f"round {number}", share, f"{quiet:.1%} without noise; {spoke} spoke"))
+    for name, share, more in rows:
+        yield f"  {name:<8} {share:6.1%} {_bar(share, 40)} {more}".rstrip()
+    yield "\n[bold]Rewards of all rounds together[/]"
+    right, wrong = figures["rewards_right_labels"], figures["rewards_wrong_labels"]
+    every = [*right, *wrong]
+    low, high = min(every), max(every)
+    for name, some in (("right labels", right), (f"wrong labels ({figures['misled']})", wrong)):
+        mean = sum(some) / max(len(some), 1)
+        yield f"  {name:<18} {mean:+.4f} on average  {_spread(some, low, high)}"
+    noise = f"± {figures['error_bar']:.4f} by noise at most"
+    yield f"  {'':<18} from {low:+.4f} to {high:+.4f}, {noise}"
+
+
+def _season(document: dict[str, Any]) -> str:
+    """Say what all rounds together promise, if there are several."""
+    if "learning" not in document:
+        return ""
+    rounds = len(document["learning"]["accuracy"])
+    asked = f"all {rounds} together keep ε = {document['epsilon_asked']:g}"
+    return f" of one round; {asked}"
+
+
+def _bar(share: float, width: int) -> str:
+    return "█" * round(share * width)
+
+
+def _spread(values: list[float], low: float, high: float) -> str:
+    """Draw how often values fall into each of 30 parts of a range."""
+    counts = [0] * 30
+    for value in values:
+        counts[min(29, int(30 * (value - low) / max(high - low, 1e-300)))] += 1
+    most = max(counts)
+    return "".join(" ▁▂▃▄▅▆▇█"[-(-8 * count // max(most, 1))] for count in counts)
 
 
 def _numbers(numbers: list[float], form: str) -> str:

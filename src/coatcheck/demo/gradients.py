@@ -1,10 +1,10 @@
-"""A tiny model that a crowd teaches: logistic regression in numpy, one gradient per person.
+"""A tiny model that a crowd teaches in a few rounds: logistic regression, a gradient per person.
 
 A quarter of the people learned from wrong labels, which their rewards should show. Data is made
 up from a seed; nobody real is in it. Paper, federated learning with incentives.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -13,12 +13,20 @@ from scipy.special import expit, ndtri
 
 from coatcheck.domains import Floats
 from coatcheck.entropy import Entropy, seeded
+from coatcheck.tasks.descent import Descent, Model, clipped
 
 PARAMETERS: Final = 4
+SEED: Final = 2026
 _TRUTH: Final = np.array([1.6, -1.1, 0.7, 0.3])
 _EXAMPLES: Final = 24
 CLIP: Final = 0.5
 """The longest gradient that a person reports; public, stated in the terms."""
+ROUNDS: Final = 4
+RATE: Final = 0.8
+"""The chance with which a person speaks in a round; who does not is silent."""
+DESCENT: Final = Descent(step=4.0, rounds=ROUNDS, momentum=0.5)
+
+Examples = tuple[Floats, Floats]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,18 +34,39 @@ class Lesson:
     """What the people and the server know before a round of learning.
 
     Attributes:
-        gradients: one row per person, clipped.
+        people: each person's examples: features and labels.
         misled: whose labels were wrong.
-        direction: the server's own validation gradient, which it keeps to itself.
+        judges: the server's own examples, which it keeps to itself.
         features: what the model is tried on.
         labels: the right answers to it.
+        model: the model of this round.
     """
 
-    gradients: Floats
+    people: tuple[Examples, ...]
     misled: NDArray[np.bool_]
-    direction: Floats
+    judges: Examples
     features: Floats
     labels: Floats
+    model: Model
+
+    @property
+    def gradients(self) -> Floats:
+        """Everybody's gradient at the model of this round, clipped."""
+        return np.array([self._gradient(examples) for examples in self.people])
+
+    @property
+    def direction(self) -> Floats:
+        """The server's own gradient, by which the others are judged."""
+        return self._gradient(self.judges)
+
+    def after(self, mean: Floats) -> "Lesson":
+        """Return the lesson of the next round."""
+        return replace(self, model=self.model.after(mean))
+
+    def _gradient(self, examples: Examples) -> Floats:
+        features, labels = examples
+        raw = features.T @ (expit(features @ self.model.parameters) - labels) / len(labels)
+        return clipped(raw, dimension=PARAMETERS, clip=CLIP)
 
     def accuracy(self, weights: Floats) -> float:
         """Return the share of the trial set that a model gets right."""
@@ -45,29 +74,20 @@ class Lesson:
 
 
 def lesson(people: int, *, seed: int) -> Lesson:
-    """Make the data of so many people and their gradients at the model of all zeros."""
+    """Make the data of so many people, and a model of all zeros."""
     entropy = seeded(seed)
     misled = entropy.uniforms(people) < 0.25
-    gradients = []
+    everybody = []
     for wrong in misled:
         features, labels = _examples(_EXAMPLES, entropy)
-        gradients.append(_gradient(features, 1 - labels if wrong else labels))
+        everybody.append((features, 1 - labels if wrong else labels))
     features, labels = _examples(2_000, entropy)
-    direction = _gradient(*_examples(400, entropy))
-    return Lesson(np.array(gradients), misled, direction, features, labels)
+    judges = _examples(400, entropy)
+    start = DESCENT.start(np.zeros(PARAMETERS))
+    return Lesson(tuple(everybody), misled, judges, features, labels, start)
 
 
-def step(mean: Floats, *, rate: float = 4.0) -> Floats:
-    """Return the model after one step against the mean gradient, from all zeros."""
-    return np.asarray(-rate * mean)
-
-
-def _examples(count: int, entropy: Entropy) -> tuple[Floats, Floats]:
+def _examples(count: int, entropy: Entropy) -> Examples:
     features = np.asarray(ndtri(entropy.uniforms(count * PARAMETERS))).reshape(count, PARAMETERS)
     labels = (entropy.uniforms(count) < expit(features @ _TRUTH)).astype(np.float64)
     return features, labels
-
-
-def _gradient(features: Floats, labels: Floats) -> Floats:
-    raw = features.T @ (0.5 - labels) / len(labels)
-    return np.asarray(raw * (CLIP / max(CLIP, float(np.linalg.norm(raw)))))

@@ -7,18 +7,19 @@ the services, as only a demo may. SPEC section 12.
 """
 
 import asyncio
+import hashlib
 import time
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self, cast
 
 import msgspec
 
+from coatcheck.demo.crowd import Noting, by_turns, each
 from coatcheck.demo.events import Event, Letter, Pace, Person
 from coatcheck.demo.settling import settle_all
 from coatcheck.entropy import system
@@ -27,11 +28,13 @@ from coatcheck.protocol import client
 from coatcheck.protocol.agreement import accept
 from coatcheck.protocol.client import Limit
 from coatcheck.protocol.keyfiles import read_keys, write_bytes
-from coatcheck.protocol.parcels import Batch
+from coatcheck.protocol.notes import LogCheckpoint, Note
+from coatcheck.protocol.parcels import Batch, Upload
 from coatcheck.protocol.server import Opened, Server
-from coatcheck.randomizers import Randomizer
+from coatcheck.protocol.verification import board_note_key
 from coatcheck.services.cluster import PATIENCE, Cluster
 from coatcheck.services.http.client import HttpClient
+from coatcheck.services.person.relayed import RelayedClient
 from coatcheck.services.person.visit import Visit
 from coatcheck.simulation.round import shuffle_uploads
 
@@ -42,12 +45,10 @@ if TYPE_CHECKING:
     from coatcheck.protocol.messages import Answer
     from coatcheck.protocol.ticket import Ticket
     from coatcheck.protocol.verification import VerifiedBulletin
+    from coatcheck.randomizers import Randomizer
 
-AT_ONCE: Final = 80
-"""How many people are busy at the same moment."""
 WRITERS: Final = 200
 """How many write letters; each reader downloads all of them."""
-OCTETS: Final = {"content-type": "application/octet-stream"}
 _FEW: Final = 4  # how many join between two pauses of a pace
 _BEAT: Final = 0.1
 _BETWEEN_STEPS: Final = 1.2
@@ -73,12 +74,14 @@ class Run:
         pace: Pace | None = None,
     ) -> None:
         self.scenario, self.cluster, self.pace = scenario, cluster, pace
-        self.people = list(_by_turns([len(values) for values in scenario.values]))
+        self.people = list(by_turns([len(values) for values in scenario.values]))
         self.peers = HttpClient(connections=8)  # the pool looks at each one at every request
+        self.through_relay: RelayedClient
         self.url = ""
         self.signed: SignedTerms
         self.round: TrustedTerms
         self.bulletin: VerifiedBulletin | None = None
+        self.watched: LogCheckpoint | None = None
         self.seen: Sequence[Opened] = ()
         self.steps: list[dict[str, Any]] = []
         self.visits: dict[Person, Visit] = {}
@@ -89,7 +92,7 @@ class Run:
         self.letters: list[Letter] = []
         self.settled: dict[Person, list[Person | None]] = {}
         self.posted = 0
-        self.relayed: list[bytes] = []
+        self.noted: list[bytes] = []
         self._whose: dict[bytes, Person] = {}
         self._busy: dict[Person, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._observer = observer
@@ -118,7 +121,12 @@ class Run:
         start = time.perf_counter()
         yield
         seconds = time.perf_counter() - start
-        self.steps.append({"name": name, "seconds": seconds, "people": people})
+        before = next((step for step in self.steps if step["name"] == name), None)
+        if before is None:
+            before = {"name": name, "seconds": 0.0, "people": 0}
+            self.steps.append(before)
+        before["seconds"] += seconds
+        before["people"] += people
 
     async def _rest(self, seconds: float = _BETWEEN_STEPS) -> None:
         if self.pace is not None:
@@ -144,27 +152,46 @@ class Run:
     async def _start(self) -> None:
         """Start the services, and have a round proposed, counter-signed and opened."""
         names = self.cluster.names
-        with self._step("starting", "shuffler, server and board start", parts=len(names)):
-            known, insight = {}, self.scenario.insight
-            if insight is not None:
-                known = {self.scenario.task.name: {"direction": insight.direction.tolist()}}
-            # What only the server knows.
-            path = self.cluster.folder / _INSIGHT
-            write_bytes(path, msgspec.json.encode(known), secret=True, replace=True)
+        with self._step("starting", "the roles, a relay and a witness start", parts=len(names)):
+            self._tell_server()
             self.cluster.start_all()
             for name in names:
                 await asyncio.to_thread(self.cluster.wait_until_leads, name)
                 self.tell("started")
+        await self._open_round()
+
+    def _tell_server(self) -> None:
+        """Write down what only the server knows of the task."""
+        known, insight = {}, self.scenario.insight
+        if insight is not None:
+            known = {self.scenario.task.name: {"direction": insight.direction.tolist()}}
+        path = self.cluster.folder / _INSIGHT
+        write_bytes(path, msgspec.json.encode(known), secret=True, replace=True)
+
+    async def again(self, scenario: "Scenario") -> None:
+        """Open the next round of the same people on the same services."""
+        self.scenario, self.bulletin = scenario, None
+        for kept in (self.visits, self.guarantees, self.tickets, self.reports, self.answers):
+            kept.clear()
+        self._whose.clear()
+        self._tell_server()
+        await self._open_round()
+
+    async def _open_round(self) -> None:
+        """Have a round proposed, counter-signed and opened, and everybody ready for it."""
         with self._step("opening", "terms are drafted, signed, counter-signed, opened", parts=1):
             # Everybody is the minimum, so the round closes when the last one has joined.
             opened = partial(self.cluster.open_round, closes=1, expires=_EXPIRES)
             self.url = await asyncio.to_thread(opened, self.scenario.draft())
-            homes = self.cluster.folder / "people"
-            homes.mkdir(mode=0o700)
+            trusted, relay = self.cluster.trusted, self.cluster.url("relay")
+            # One for everybody: this demo is one process. It connects to the relay only.
+            via = RelayedClient(relay, first=self.url, trusted=trusted, http=self.peers)
+            self.through_relay = via
+            homes = self.cluster.folder / "people" / self.url.rpartition("/")[2][:16]
+            homes.mkdir(mode=0o700, parents=True)
             for group, row in self.people:
                 path = homes / f"{self.scenario.drafts[group].name}-{row}.ticket"
-                trusted, peers = self.cluster.trusted, self.peers
-                self.visits[group, row] = Visit(self.url, path=path, trusted=trusted, peers=peers)
+                self.visits[group, row] = Visit(self.url, path=path, trusted=trusted, peers=via)
             self.signed = (await self.visits[0, 0].offer(patience=PATIENCE)).signed
             self.round = accept(self.signed, trusted=self.cluster.trusted)
             self.tell("terms")
@@ -189,7 +216,7 @@ class Run:
         with self._step("joining", "people join", parts=everybody, people=everybody):
             size = everybody if self.pace is None else _FEW
             for at in range(0, everybody, size):
-                await _each(self.people[at : at + size], self._join)
+                await each(self.people[at : at + size], self._join)
                 await self._rest(_BEAT)
         await self._rest()
         with self._step("closing", "the roles shuffle, compute, seal and publish", parts=2):
@@ -198,12 +225,13 @@ class Run:
         self.tell("opened")
         await self._rest()
         self.bulletin = bulletin
+        self.watched = await self._watched()
         self.tell("published")
         await self._rest()
         with self._step(
             "collecting", "people collect their answers", parts=everybody, people=everybody
         ):
-            await _each(list(self.tickets), self._collect)
+            await each(list(self.tickets), self._collect)
         await self._rest()
         if self.scenario.settle is not None:
             name = "candidates settle by letter"
@@ -223,7 +251,7 @@ class Run:
         """
         names = (self.cluster.shufflers[0], "server")
         mixing, opening = (read_keys(self.cluster.folder / f"{name}.key").pairs for name in names)
-        uploads = [*(ticket.upload for ticket in self.tickets.values()), *self.relayed]
+        uploads = [*(ticket.upload for ticket in self.tickets.values()), *self.noted]
         raw = shuffle_uploads(uploads, self.round, keys=[mixing], entropy=system())
         server = Server(self.round, keys=opening, task=self.scenario.task)
         return server.open(Batch.decode(raw, self.round))
@@ -233,14 +261,14 @@ class Run:
         visit, (group, row) = self.visits[who], who
         limit, name = Limit(self.scenario.epsilon, _DELTA), self.scenario.drafts[group].name
         invitation = await visit.invitation(group=name, limit=limit, patience=PATIENCE)
-        noting = _Noting(invitation.randomizer)
+        noting = Noting(invitation.randomizer)
         mine = replace(invitation, randomizer=cast("Randomizer", noting))
         value = self.scenario.values[group][row].tolist()
         await asyncio.to_thread(visit.prepare, mine, value, ledger=None, clamp=True)
         try:
             ticket = await visit.hand_in(invitation.round, patience=PATIENCE)
         except Refused:
-            if not self.relayed:
+            if not self.noted:
                 raise
             return
         self.guarantees[who], self.reports[who] = invitation.guarantee, noting.report
@@ -248,13 +276,12 @@ class Run:
         self._whose[ticket.keys.address] = who
         self.tell("joined", who=who)
 
-    async def relay(self, raw: bytes) -> bytes:
-        """Hand the sealed bytes of somebody's browser to the shuffler and return the receipt."""
-        receipt = await self.peers.send(f"{self.url}/uploads", raw, headers=OCTETS)
-        if raw not in self.relayed:
-            self.relayed.append(raw)
-            self.tell("relayed")
-        return receipt
+    def note(self, raw: bytes) -> None:
+        """Keep a copy of what somebody's browser sent through the relay, for the page to count."""
+        Upload.decode(raw, self.round)
+        if raw not in self.noted:
+            self.noted.append(raw)
+            self.tell("noted")
 
     @property
     def at_board(self) -> str:
@@ -266,6 +293,14 @@ class Run:
         self.answers[who] = await self.visits[who].collect(patience=PATIENCE)
         self.tell("collected", who=who)
 
+    async def _watched(self) -> LogCheckpoint:
+        """Ask the witness for the last checkpoint that it cosigned."""
+        key = board_note_key(self.round.terms.board.verifying)
+        witness = self.cluster.url(self.cluster.witnesses[0])
+        log = hashlib.sha256(key.name.encode()).hexdigest()
+        raw = await self.peers.get(f"{witness}/{log}/checkpoint")
+        return LogCheckpoint.read(Note.read(raw).text)
+
     # -- letters
 
     async def _correspond(self, writers: Sequence[Person]) -> None:
@@ -276,9 +311,9 @@ class Run:
         parts = len(writers) + len(readers)
         name = "letters between partners"
         with self._step("writing", name, parts=parts + len(again), people=parts):
-            await _each(writers, self._write)
-            await _each(readers, self.read_letters)
-            await _each(again, self.read_letters)
+            await each(writers, self._write)
+            await each(readers, self.read_letters)
+            await each(again, self.read_letters)
 
     async def _write(self, who: Person) -> None:
         line, to = self.scenario.lines[0].encode(), self.answers[who].partners[0].contact
@@ -303,47 +338,9 @@ class Run:
         self.tell("letters", who=who, letters=tuple(read))
 
 
-class _Noting:
-    """A person's randomizer that remembers the one report it gave, for the page to show."""
-
-    def __init__(self, inner: Randomizer) -> None:
-        self._inner = inner
-        self.report: list[int] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._inner, name)
-
-    def randomize(self, values: Any, entropy: Any, *, clamp: bool = False) -> Any:
-        """Randomize as the inner one does."""
-        reports = self._inner.randomize(values, entropy, clamp=clamp)
-        self.report = [int(number) for number in reports[0]]
-        return reports
-
-
 def demo_cluster(folder: Path) -> Cluster:
-    """Make a shuffler, a server and a board for a run."""
+    """Make a shuffler, a server and a board for a run, with a relay and a witness."""
     # One worker: a demo's crowd is too small for more to pay.
     insight = {"server": {"insight": _INSIGHT}}
-    return Cluster(folder, extra={"tick": 0.1, "workers": 1}, role_extra=insight)
-
-
-async def _each(people: Sequence[Person], errand: Callable[[Person], Awaitable[None]]) -> None:
-    """Run everybody's errand, so many at a time; a failure stops the others."""
-    turns = asyncio.Semaphore(AT_ONCE)
-
-    async def one(who: Person) -> None:
-        async with turns:
-            await errand(who)
-
-    try:
-        async with asyncio.TaskGroup() as group:
-            for who in people:
-                group.create_task(one(who))
-    except BaseExceptionGroup as failures:
-        raise failures.exceptions[0] from None
-
-
-def _by_turns(sizes: Sequence[int]) -> Iterator[Person]:
-    """Yield everybody, the groups in turn, as people come."""
-    for row, turn in enumerate(zip_longest(*(range(size) for size in sizes))):
-        yield from ((group, row) for group, there in enumerate(turn) if there is not None)
+    extra = {"tick": 0.1, "workers": 1}
+    return Cluster(folder, relay=True, witnesses=1, extra=extra, role_extra=insight)

@@ -14,7 +14,8 @@ from coatcheck import tasks
 from coatcheck.demo import city, gradients
 from coatcheck.domains import Ball, Box, Floats
 from coatcheck.errors import Misuse
-from coatcheck.planning import Recommendation
+from coatcheck.planning import Group, Recommendation, plan
+from coatcheck.planning.search import usual_delta
 from coatcheck.protocol.nearness import reply_size
 from coatcheck.simulation.quality import names_many, one_partner
 from coatcheck.simulation.settling import ASKS, usual_cell
@@ -67,10 +68,14 @@ class Scenario:
         """How many take part."""
         return sum(len(rows) for rows in self.values)
 
+    @property
+    def _number(self) -> str:
+        return "" if self.insight is None else f" {self.insight.model.done + 1}"
+
     def draft(self) -> dict[str, Any]:
         """Write the draft that the organizer hands to the server."""
         return {
-            "round": f"demo {self.name}",
+            "round": f"demo {self.name}{self._number}",
             "task": self.task.params(),
             "groups": [draft.params() for draft in self.drafts],
             **(self.settle or {}),
@@ -160,18 +165,35 @@ def _groups(name: str, people: int, data: Mapping[str, Floats] | None) -> dict[s
 
 
 def _learning(people: int, epsilon: float) -> Scenario:
-    known = gradients.lesson(people, seed=_SEED)
+    known = gradients.lesson(people, seed=gradients.SEED)
     ball = Ball(radius=gradients.CLIP, p=2, dimension=gradients.PARAMETERS)
     task = Learning(dimension=gradients.PARAMETERS, share_mean=True, groups=("learners",))
+    found = plan(
+        {"learners": Group(ball, crowd=people)},
+        epsilon=epsilon,
+        delta=usual_delta([people]),
+        goal="unbiased",
+        task=task,
+        rounds=gradients.ROUNDS,
+        rate=gradients.RATE,
+    )
     return Scenario(
         name="learning",
         epsilon=epsilon,
         task=task,
-        drafts=plan_groups([people], task=task, domain=ball, epsilon=epsilon, goal="unbiased"),
+        drafts=found.groups,
         values=(known.gradients,),
         box=None,
         insight=known,
     )
+
+
+def next_lesson(scenario: Scenario, mean: Floats) -> Scenario:
+    """Return the scenario of the next round: the same people, and the model that was taught."""
+    if scenario.insight is None:
+        raise Misuse(f"nobody learns in the scenario {scenario.name}")
+    known = scenario.insight.after(mean)
+    return replace(scenario, insight=known, values=(known.gradients,))
 
 
 def with_places(scenario: Scenario) -> Scenario:

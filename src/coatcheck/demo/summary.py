@@ -16,6 +16,7 @@ from coatcheck.domains import Box, Floats
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
 from coatcheck.randomizers.choice import misses
+from coatcheck.randomizers.coin import heard, speaker
 from coatcheck.simulation.quality import measure, named_alone
 from coatcheck.simulation.trial import describe_group
 
@@ -28,8 +29,8 @@ _SHOWN = 4
 _HEROES = ("Ada", "Bo")
 
 
-def summarize(run: "Run") -> dict[str, Any]:
-    """Write down what happened in a run that is complete."""
+def summarize(run: "Run", lessons: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
+    """Write down what happened in a run that is complete; of several rounds, in the last one."""
     estimates = _estimates(run)
     document: dict[str, Any] = {
         "demo": run.scenario.name,
@@ -47,18 +48,27 @@ def summarize(run: "Run") -> dict[str, Any]:
         "seconds": 0.0,
     }
     if run.scenario.insight is not None:
-        document["learning"] = _learning(run, run.scenario.insight)
+        document["learning"] = _learning(run, run.scenario.insight, lessons)
     else:
         document["service"] = _service(run, estimates)
     return document
 
 
 def _estimates(run: "Run") -> list[Floats]:
-    """Return what the server made of each report, in the order in which it saw them."""
-    return [
-        draft.randomizer.estimate(opened.reports, cast("Decode", draft.decode))
-        for draft, opened in zip(run.scenario.drafts, run.seen, strict=True)
-    ]
+    """Return what the server made of each report, as it saw them; silence is not a number."""
+    found = []
+    for draft, opened in zip(run.scenario.drafts, run.seen, strict=True):
+        part = speaker(draft.randomizer)
+        who, said = heard(draft.randomizer, opened.reports)
+        rows = np.full((len(opened.reports), part.domain.dimension), np.nan)
+        rows[who] = part.estimate(said, cast("Decode", draft.decode))
+        found.append(rows)
+    return found
+
+
+def _told(row: Floats, digits: int = 15) -> list[float] | None:
+    """Return a row of numbers, or nothing for silence."""
+    return None if np.isnan(row).any() else np.round(row, digits).tolist()
 
 
 def _heroes(run: "Run", estimates: Sequence[Floats]) -> list[dict[str, Any]]:
@@ -78,14 +88,14 @@ def _hero(run: "Run", name: str, who: Person, estimates: Sequence[Floats]) -> di
         "group": run.scenario.drafts[group].name,
         "address": ticket.keys.address.hex(),
         "kept": mine.tolist(),
-        "server_thinks": thought.tolist(),
+        "server_thinks": _told(thought),
         "sent_bytes": len(ticket.upload),
         "place_in_batch": seen,
         "got_letters": [one.body for one in run.letters if one.reader == who],
         "wrote_letters": [one.body for one in run.letters if one.sender == who],
     }
     if answer.values:
-        return {**found, "reward": answer.values[0]}
+        return {**found, "reward": answer.values[0], "error_bar": answer.values[1]}
     box, partners = _box(run.scenario), run.known_partners(who)
     there = [run.scenario.values[g][r] for g, r in partners]
     apart = [float(misses(box, mine[None], one[None])[0]) for one in there]
@@ -107,7 +117,7 @@ def _box(scenario: "Scenario") -> Box:
 def _server(run: "Run", estimates: Sequence[Floats]) -> dict[str, Any]:
     """Show the first rows of the batch as the server opened it: addresses and noisy values."""
     rows = [
-        {"address": contact.address.hex(), "noisy": np.round(value, 5).tolist()}
+        {"address": contact.address.hex(), "noisy": _told(value, 5)}
         for contact, value in zip(run.seen[0].contacts[:_SHOWN], estimates[0], strict=False)
     ]
     return {
@@ -151,18 +161,43 @@ def _owners(run: "Run", group: int) -> list[int]:
     return [-1 if who is None else who[1] for who in found]
 
 
-def _learning(run: "Run", known: gradients.Lesson) -> dict[str, Any]:
-    """Measure what the crowd taught the model, and whether wrong labels cost rewards."""
+def lesson(run: "Run") -> dict[str, Any]:
+    """Measure what one round taught: how often the next model is right, and who was rewarded."""
+    known = run.scenario.insight
+    if known is None:
+        raise Misuse(f"nobody learns in the scenario {run.scenario.name}")
     shared = np.array(run.answers[0, 0].shared)
     truth = known.gradients.mean(axis=0)
-    rewards = np.array([run.answers[0, row].values[0] for row in range(len(known.misled))])
-    cosine = shared @ truth / (np.linalg.norm(shared) * np.linalg.norm(truth))
+    lengths = float(np.linalg.norm(shared) * np.linalg.norm(truth))
+    who, _ = heard(run.scenario.drafts[0].randomizer, run.seen[0].reports)
+    return {
+        "accuracy": known.accuracy(known.after(shared).model.parameters),
+        "cosine_to_true_mean": float(shared @ truth) / lengths if lengths else 0.0,
+        "spoke": len(who),
+        "mean": shared.tolist(),
+        "rewards": [run.answers[0, row].values[0] for row in range(len(known.misled))],
+        "error_bar": max(answer.values[1] for answer in run.answers.values()),
+    }
+
+
+def _learning(
+    run: "Run", known: gradients.Lesson, lessons: Sequence[dict[str, Any]]
+) -> dict[str, Any]:
+    """Tell what the crowd taught the model, and whether wrong labels cost rewards."""
+    rewards = np.sum([one["rewards"] for one in lessons], axis=0)
+    quiet = gradients.lesson(run.scenario.people, seed=gradients.SEED)
+    without = []
+    for _ in lessons:
+        quiet = quiet.after(quiet.gradients.mean(axis=0))
+        without.append(quiet.accuracy(quiet.model.parameters))
     return {
         "accuracy_before": known.accuracy(np.zeros(gradients.PARAMETERS)),
-        "accuracy_after": known.accuracy(gradients.step(shared)),
-        "accuracy_after_without_noise": known.accuracy(gradients.step(truth)),
-        "cosine_to_true_mean": float(cosine),
-        "mean_reward_right_labels": float(rewards[~known.misled].mean()),
-        "mean_reward_wrong_labels": float(rewards[known.misled].mean()),
+        "accuracy": [one["accuracy"] for one in lessons],
+        "accuracy_without_noise": without,
+        "cosine_to_true_mean": [one["cosine_to_true_mean"] for one in lessons],
+        "spoke": [one["spoke"] for one in lessons],
+        "rewards_right_labels": rewards[~known.misled].tolist(),
+        "rewards_wrong_labels": rewards[known.misled].tolist(),
+        "error_bar": float(np.sqrt(np.sum([one["error_bar"] ** 2 for one in lessons]))),
         "misled": int(known.misled.sum()),
     }

@@ -98,7 +98,8 @@ class Product:
         shares = dict(self.shares or dict.fromkeys(fields, 1.0))
         if not fields or fields.keys() != shares.keys():
             raise Misuse(f"a product needs one share per field: {list(fields)}, got {list(shares)}")
-        if not all(math.isfinite(share) and share > 0 for share in shares.values()):
+        given = shares.values()
+        if not all(math.isfinite(s) and s > 0 and not isinstance(s, bool) for s in given):
             raise Misuse(f"each field needs a share of the budget above 0, got {shares}")
         object.__setattr__(self, "fields", fields)
         object.__setattr__(self, "shares", shares)

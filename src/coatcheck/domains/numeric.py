@@ -41,6 +41,8 @@ class Box:
         for axis, (a, b) in enumerate(zip(low, high, strict=True)):
             if not (a < b and math.isfinite(b - a)):
                 raise Misuse(f"axis {axis} of a box must run from lo up to hi, got {a} to {b}")
+        if not isinstance(self.degrees, bool):
+            raise Misuse(f"degrees is true or false, got {self.degrees!r}")
         if self.degrees and not (
             len(low) == 2 and -90 <= low[0] and high[0] <= 90 and -180 <= low[1] and high[1] <= 180
         ):
@@ -149,12 +151,16 @@ class Ball:
     unit: ClassVar[str] = ""
 
     def __post_init__(self) -> None:
+        # In terms a flag is no number, although Python counts it as one.
+        if any(isinstance(one, bool) for one in (self.radius, self.p, self.dimension)):
+            raise Misuse("radius, p and dimension of a ball are numbers, not true or false")
         if not (math.isfinite(self.radius) and self.radius > 0):
             raise Misuse(f"a ball needs a radius above 0, got {self.radius}")
         if not self.p >= 1:
             raise Misuse(f"a ball needs a norm p of at least 1, or inf, got {self.p}")
-        if self.dimension < 1:
-            raise Misuse(f"a ball needs a dimension of at least 1, got {self.dimension}")
+        if self.dimension < 1 or self.dimension != int(self.dimension):
+            raise Misuse(f"a ball has a whole dimension of at least 1, got {self.dimension}")
+        object.__setattr__(self, "dimension", int(self.dimension))
         object.__setattr__(self, "radius", float(self.radius))
         object.__setattr__(self, "p", float(self.p))
         _check_steps(self.steps)
@@ -254,6 +260,8 @@ def _rows(values: ArrayLike, dimension: int) -> Floats:
 
 
 def _floats(numbers: Sequence[float], name: str) -> tuple[float, ...]:
+    if isinstance(numbers, Sequence) and any(isinstance(x, bool) for x in numbers):
+        raise Misuse(f"{name} must be a list of numbers, not of true or false")
     try:
         return tuple(float(x) for x in numbers)
     except (TypeError, ValueError) as error:

@@ -7,7 +7,7 @@ is due in which phase.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -16,14 +16,16 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 from msgspec import Struct
 
 from coatcheck.errors import Error, Fenced, Unavailable
+from coatcheck.protocol.ends import PATIENCE, end_due
 from coatcheck.protocol.moves import Moves
+from coatcheck.protocol.notices import heading_size
 from coatcheck.protocol.records import read_document
 from coatcheck.protocol.terms import Round
-from coatcheck.protocol.verification import verify_batch
+from coatcheck.protocol.verification import verify_batch, verify_end
 from coatcheck.services import faults
 from coatcheck.services.http.app import S, Service
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.http.connections import Wire
+from coatcheck.services.http.client import Absent, HttpClient
+from coatcheck.services.http.connections import Wire, read_body
 from coatcheck.services.http.deliveries import delivery_headers, read_delivery
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.http.routes import Nothing
@@ -33,7 +35,7 @@ from coatcheck.stores.store import R, RoundStore, StoredRound
 
 GAP: Final = 60
 """Seconds by which two clocks may differ."""
-PATIENCE: Final = 60.0
+COMPARING: Final = 60.0
 """Seconds for which the other roles' clocks are asked for."""
 _SOON: Final = 5.0
 _R = TypeVar("_R")
@@ -152,7 +154,7 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         Nobody can say which clock is right; if every role that answers disagrees, it is likely this
         one. If none answers for a minute, the rounds go on.
         """
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + COMPARING
         while time.monotonic() < end and (others := self._others()):
             told = await asyncio.gather(*map(self._gap, others))
             gaps = [gap for gap in told if gap is not None]
@@ -247,6 +249,36 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         faults.reach("batch.received")
         await self.refresh()
         return Nothing()
+
+    async def receive_end(self, live: L, wire: Wire, *, before: int) -> bytes:
+        """Read the word of a shuffler before this role that it gave the round up."""
+        scope, receive, _ = wire
+        limit = heading_size(len(live.round.terms.groups))
+        raw = await read_body(scope, receive, limit=limit)
+        await asyncio.to_thread(verify_end, raw, live.round, before=before)
+        faults.reach("end.receive")
+        return raw
+
+    async def is_shown(self, live: L) -> bool:
+        """Ask the board whether it shows an end of the round, whichever."""
+        url = f"{live.round.terms.board.url}/rounds/{live.round.digest.hex()}/heading"
+        try:
+            await self.peers.get(url)
+        except Absent:
+            return False
+        return True
+
+    def is_given_up(self, live: L) -> bool:
+        """Tell whether the time is over in which the board is asked to take an end."""
+        return self.clock.now() >= end_due(live.round) + PATIENCE
+
+    async def within(self, end: int, step: Awaitable[_R]) -> _R:
+        """Wait for something that takes long, but not beyond a time."""
+        try:
+            async with asyncio.timeout(max(0, end - self.clock.now())):
+                return await step
+        except TimeoutError:
+            raise Unavailable("this took longer than the round has time") from None
 
     async def deliver(self, live: L, kind: str, *, to: str, signer: str) -> None:
         """Send a batch or a bulletin of a round to the role after this one."""

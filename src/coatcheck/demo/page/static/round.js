@@ -13,7 +13,8 @@ export class Round {
     this.board = null;
     this.answers = {};
     this.letters = [];
-    this.relayed = 0;
+    this.noted = 0;
+    this.sealed = 0;
     this.over = false;
     this.failed = null;
   }
@@ -21,6 +22,7 @@ export class Round {
   /** Take one event in. */
   take(event) {
     if (PHASES.includes(event.kind)) this.phase = event.kind;
+    this.sealed = event.sealed ?? this.sealed;
     this[`on_${event.kind}`]?.(event);
   }
 
@@ -36,8 +38,8 @@ export class Round {
     }
   }
 
-  on_relayed({ count }) {
-    this.relayed = count;
+  on_noted({ count }) {
+    this.noted = count;
   }
 
   on_opened({ groups }) {
@@ -69,7 +71,7 @@ export class Round {
   }
 
   get arrived() {
-    return this.counts.reduce((sum, count) => sum + count, this.relayed);
+    return this.counts.reduce((sum, count) => sum + count, this.noted);
   }
 
   /** How far apart two places are, in metres. */

@@ -145,7 +145,8 @@ export class Sides {
     const sizes = [...new Set(round.groups.map((group) => group.upload_bytes))].join(" or ");
     $("parcels-note").textContent = released
       ? "Permuted, passed on and forgotten: it holds nothing any more."
-      : `Parcels of ${sizes} bytes each. It knows who hands one in, and opens its own layer only.`;
+      : `Parcels of ${sizes} bytes each. They come from the relay's address. It opens its own layer only.`;
+    $("sealed").textContent = round.sealed.toLocaleString("en");
     this.board();
   }
 
@@ -157,6 +158,8 @@ export class Sides {
     if (!board) return;
     const kilobytes = Math.round(board.bytes / 1024).toLocaleString("en");
     $("board-note").textContent = `Sorted by address, ${kilobytes} kB, the same for everybody. Root ${board.root.slice(0, 16)}…`;
+    const { size, root } = board.witnessed;
+    $("witness-note").textContent = `It cosigned a log of ${size} ${size > 1 ? "places" : "place"} with root ${root.slice(0, 16)}…, and cosigns only what continues that. It sees roots, and nothing of anybody.`;
   }
 
   // -- one person

@@ -1,0 +1,156 @@
+"""SPEC's section on HTTP says what the code does: every route, document and problem.
+
+The tables between the marks are made from the code: `python tests/test_http_spec.py` writes them
+again after a route has changed.
+"""
+
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
+
+from coatcheck.services.cluster import Cluster
+from coatcheck.services.http.app import App
+from coatcheck.services.http.problems import KINDS
+from coatcheck.services.http.routes import Reply, Route
+from coatcheck.services.run import ROLES, build
+
+SPEC = Path(__file__).parents[1] / "SPEC.md"
+
+
+def apps(folder: Path) -> dict[str, App[Any]]:
+    """Build every role, without a socket."""
+    local = Cluster(folder, relay=True, witnesses=1)
+    named = {local.role(name): name for name in reversed(local.names)}
+    return {role: build(role, folder / f"{named[role]}.toml") for role in ROLES}
+
+
+def routes(app: App[Any]) -> str:
+    """Write the table of a role's routes."""
+    rows = ["| request | what it does | takes | gives | problems |", "|---|---|---|---|---|"]
+    rows += [_row(app, route) for route in app.routes]
+    return "\n".join(rows)
+
+
+def _row(app: App[Any], route: Route) -> str:
+    told = app.document["paths"][route.path][route.method.lower()]
+    names = {"header": [], "query": []}  # type: dict[str, list[str]]
+    for one in told["parameters"]:
+        names.get(one["in"], []).append(f"`{one['name']}`")
+    takes = [", ".join(names["query"]), ", ".join(names["header"])]
+    if "requestBody" in told:
+        takes.insert(0, _content(told["requestBody"]["content"]))
+    who = [
+        word for word, true in (("relayed", route.relayed), ("operator", route.operator)) if true
+    ]
+    (fine,) = (status for status in told["responses"] if status < "300")
+    gives = f"{fine}: {_content(told['responses'][fine]['content'])}"
+    sends = [f"`{name}`" for name in told["responses"][fine]["headers"]]
+    problems = ", ".join(status for status in told["responses"] if status >= "300")
+    cells = [
+        f"`{route.method} {route.path}`" + "".join(f" ({word})" for word in who),
+        route.summary,
+        "; ".join(filter(None, takes)) or "nothing",
+        "; ".join([gives, *sends]),
+        problems or "none",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _content(content: dict[str, Any]) -> str:
+    ((media, part),) = content.items()
+    return _typed(part["schema"]) if media == "application/json" else f"`{media}`"
+
+
+def _typed(schema: dict[str, Any]) -> str:
+    """Say in a few words what a schema asks for."""
+    if "$ref" in schema:
+        return f"`{schema['$ref'].rpartition('/')[2]}`"
+    if "anyOf" in schema:
+        return " or ".join(_typed(one) for one in schema["anyOf"])
+    if "enum" in schema or "const" in schema:
+        return " or ".join(f'`"{one}"`' for one in schema.get("enum", [schema.get("const")]))
+    kind = schema.get("type", "anything")
+    if kind == "array":
+        return f"list of {_typed(schema['items'])}" if schema.get("items") else "list"
+    if schema.get("contentEncoding") == "base64":
+        return "base64"
+    return str({"string": "text", "integer": "whole number"}.get(kind, kind))
+
+
+def documents(app: App[Any]) -> str:
+    """Write the table of the documents that a role takes and gives."""
+    rows = ["| document | fields |", "|---|---|"]
+    schemas = app.document["components"]["schemas"]
+    for name, schema in sorted(schemas.items()):
+        if name == "ProblemDocument" or "properties" not in schema:
+            continue
+        fields = []
+        for field, part in schema["properties"].items():
+            optional = "" if field in schema.get("required", ()) else ", may be absent"
+            fields.append(f"`{field}` ({_typed(part)}{optional})")
+        rows.append(f"| `{name}` | {', '.join(fields) or 'none'} |")
+    return "\n".join(rows)
+
+
+def problems() -> str:
+    """Write the table of all problems."""
+    rows = ["| type | status | meaning | come back after |", "|---|---|---|---|"]
+    for kind in KINDS.values():
+        pause = f"{kind.pause} s" if kind.pause else ""
+        rows.append(f"| `{kind.name}` | {kind.status} | {kind.title} | {pause} |")
+    return "\n".join(rows)
+
+
+def parts(folder: Path) -> dict[str, str]:
+    """Make every table."""
+    made = {"problems": problems()}
+    for role, app in apps(folder).items():
+        made[f"routes: {role}"], made[f"documents: {role}"] = routes(app), documents(app)
+    return made
+
+
+def _pattern(name: str) -> re.Pattern[str]:
+    return re.compile(rf"(<!-- {name} -->\n\n).*?(\n\n<!-- end -->)", re.DOTALL)
+
+
+def test_the_tables_are_those_of_the_code(tmp_path: Path) -> None:
+    """Each route, document and problem of the code is in SPEC, and nothing else."""
+    text = SPEC.read_text(encoding="utf-8")
+    for name, table in parts(tmp_path).items():
+        found = _pattern(name).search(text)
+        assert found, f"SPEC has no table {name}"
+        assert found[0] == f"{found[1]}{table}{found[2]}", f"run python tests/{Path(__file__).name}"
+
+
+def test_every_route_of_openapi_is_in_the_specification(tmp_path: Path) -> None:
+    """The three lists of routes are one: SPEC's, the code's and OpenAPI's."""
+    text = SPEC.read_text(encoding="utf-8")
+    for role, app in apps(tmp_path).items():
+        found = _pattern(f"routes: {role}").search(text)
+        listed = set(re.findall(r"^\| `([A-Z]+ /\S*)`", found[0] if found else "", re.MULTILINE))
+        served = {f"{route.method} {route.path}" for route in app.routes}
+        described = {
+            f"{method.upper()} {path}"
+            for path, methods in app.document["paths"].items()
+            for method in methods
+        }
+        assert listed == served == described
+        assert not any(route.answer is Reply and not route.media for route in app.routes)
+
+
+def main() -> None:
+    """Write the tables into SPEC again."""
+    text = SPEC.read_text(encoding="utf-8")
+    with tempfile.TemporaryDirectory() as folder:
+        for name, table in parts(Path(folder)).items():
+            before, after = _pattern(name).split(text)[:2], _pattern(name).split(text)[2:]
+            text = "".join((*before, table, *after))
+    SPEC.write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
