@@ -4,8 +4,6 @@ import asyncio
 import contextlib
 import random
 import re
-import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import httpx2
@@ -17,6 +15,7 @@ from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient, ask
 from postgresql import Postgres
 from service_rounds import MORTAL, PATIENCE, QUICK, Crowd, counted, draft, get, post, status, until
+from storm import nursed
 
 _SOURCE = Path(__file__).parents[2] / "src" / "coatcheck" / "services"
 PLACES = tuple(
@@ -41,39 +40,15 @@ def stores(kind: str, postgres: Postgres) -> dict[str, str]:
     return {name: postgres.database() for name in ("shuffler-1", "server", "board")}
 
 
-@contextlib.asynccontextmanager
-async def nursed(cluster: Cluster) -> AsyncIterator[dict[str, int]]:
-    """Start every process that ends again, as an operating system would."""
-    deaths = dict.fromkeys(cluster.names, 0)
-
-    async def nurse() -> None:
-        while True:
-            for name in cluster.names:
-                if not cluster.running(name):
-                    deaths[name] += 1
-                    cluster.start(name, wait=False)
-            await asyncio.sleep(0.05)
-
-    task = asyncio.create_task(nurse())
-    try:
-        yield deaths
-    finally:
-        task.cancel()
-
-
 async def open_patiently(cluster: Cluster, name: str, *, people: int) -> str:
     """Ask for a round until it is open, whoever dies meanwhile.
 
     Its minimum is the whole crowd, so it closes when everybody is in and not by the time.
     """
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        with contextlib.suppress(Error):
-            return await asyncio.to_thread(
-                cluster.open_round, draft(name, minimum=people), closes=1, expires=6000
-            )
-        await asyncio.sleep(0.1)
-    raise AssertionError("the round did not open")
+    plan = draft(name, minimum=people)
+    return await asyncio.to_thread(
+        cluster.open_round, plan, closes=1, expires=6000, patience=PATIENCE
+    )
 
 
 async def check_everything(crowd: Crowd, people: int) -> None:
