@@ -190,9 +190,14 @@ def test_two_shufflers_on_one_database(tmp_path: Path) -> None:
                 refused = post(f"{there}/rounds/{where}/uploads", content=ticket.upload)
                 assert refused.status_code in {404, 503}
                 cluster.kill("shuffler-1")
-                crowd.url = f"{there}/rounds/{where}"
                 await asyncio.to_thread(cluster.wait_until_leads, "shuffler-1b")
-                assert counted(crowd.url, cluster)[0] == 2
+                assert counted(f"{there}/rounds/{where}", cluster)[0] == 2
+                # People know one address only, so the first one comes back when the second dies.
+                await asyncio.to_thread(cluster.start, "shuffler-1")
+                assert get(f"{cluster.url('shuffler-1')}/healthz").json()["leads"] is False
+                cluster.kill("shuffler-1b")
+                await asyncio.to_thread(cluster.wait_until_leads, "shuffler-1")
+                assert counted(url, cluster)[0] == 2
                 await crowd.join(peers, people=2)
                 await check_everything(crowd, people=4)
             finally:
