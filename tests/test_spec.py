@@ -7,6 +7,7 @@ from typing import Any, get_args
 
 import pytest
 
+import http_tables
 from coatcheck.protocol import notices, parcels, server_moves, shuffler, terms
 from coatcheck.protocol.envelope import Purpose
 from coatcheck.protocol.moves import Moves
@@ -105,3 +106,27 @@ def test_the_sizes_are_the_codes() -> None:
     assert parcels.TALLY_SIZE == 32
     assert notices.CHECKPOINT_SIZE == 108
     assert notices.heading_size(2) == 136 + 32 * 2
+
+
+def test_the_tables_are_those_of_the_code(tmp_path: Path) -> None:
+    """Each route, document and problem of the code is in SPEC, and nothing else."""
+    text = http_tables.SPEC.read_text(encoding="utf-8")
+    for name, table in http_tables.parts(tmp_path).items():
+        found = http_tables.pattern(name).search(text)
+        assert found, f"SPEC has no table {name}"
+        assert found[0] == f"{found[1]}{table}{found[2]}", "run python tests/http_tables.py"
+
+
+def test_every_route_of_openapi_is_in_the_specification(tmp_path: Path) -> None:
+    """The three lists of routes are one: SPEC's, the code's and OpenAPI's."""
+    text = http_tables.SPEC.read_text(encoding="utf-8")
+    for role, app in http_tables.apps(tmp_path).items():
+        found = http_tables.pattern(f"routes: {role}").search(text)
+        listed = set(re.findall(r"^\| `([A-Z]+ /\S*)`", found[0] if found else "", re.MULTILINE))
+        served = {f"{route.method} {route.template}" for route in app.routes}
+        described = {
+            f"{method.upper()} {path}"
+            for path, methods in app.document["paths"].items()
+            for method in methods
+        }
+        assert listed == served == described

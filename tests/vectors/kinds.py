@@ -31,6 +31,7 @@ from coatcheck.protocol.shuffler import Shuffler, ShufflerState
 from coatcheck.protocol.suites import CLASSICAL, SUITES
 from coatcheck.protocol.terms import Round, read_terms
 from coatcheck.randomizers import CodebookResponse, GridResponse, from_params
+from vectors import conversations
 
 HERE = Path(__file__).parent
 OUTCOMES: dict[type[Exception], str] = {
@@ -333,6 +334,9 @@ KINDS: dict[str, Callable[[Case], Case]] = {
     "binary-http": _binary,
     "gateway-keys": _gateway_keys,
     "oblivious": _oblivious,
+    "cell": conversations.cell,
+    "point": conversations.point,
+    "conversation": conversations.conversation,
     "challenge": _challenge,
     "token": _token,
 }

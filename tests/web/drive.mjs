@@ -19,6 +19,16 @@ const asked = ({ method, scheme, authority, path, headers, content }) => ({
 });
 let GATEWAY = "";
 
+/** The person that a conversation is about. */
+function speaker({ address, secret, cell, lists, asks, side, radius, cell_side: wide, digest }) {
+  const progress = c.progressFrom(cell, 0);
+  const names = lists.map((list) => list.map(c.unhex));
+  const own = { address: c.unhex(address), secret: c.unhex(secret) };
+  if (asks.length) return new c.Settling(progress, { ...own, asks: side, lists: names, steps: c.schedule(asks) });
+  const around = c.offsets(radius, wide, cell.length);
+  return new c.Nearness(progress, { ...own, candidates: names[0], around, digest: c.unhex(digest) });
+}
+
 // What a client does with each kind of vector; `round` is the round that all records belong to.
 const kinds = {
   challenge({ input }) {
@@ -109,6 +119,29 @@ const kinds = {
     if (c.hex(sealed.raw) !== input) throw new Error("sealed to other bytes");
     if (c.text(await sealed.open(c.unhex(answer))) !== "answer") throw new Error("opened to other bytes");
     return { text, answer };
+  },
+  cell: ({ input: { place, scale, side } }) => ({ cell: c.cellOf(place, scale, side) }),
+  point({ input: { text, x, secret } }) {
+    const point = x ? c.unhex(x) : c.hashToPoint(c.unhex(text));
+    const blind = new c.Blind(c.unhex(secret));
+    const blinded = blind.put(point);
+    if (c.hex(blind.takeOff(blinded)) !== c.hex(point)) throw new Error("not undone");
+    return { point: c.hex(point), blinded: c.hex(blinded) };
+  },
+  conversation({ input }) {
+    const machine = speaker(input);
+    const [written, ready] = [[], []];
+    for (const { do: what, words, sender, body } of input.events) {
+      if (what === "speak") {
+        ready.push(machine.ready());
+        written.push(machine.speak(c.unhex(words)).map(([to, text]) => [c.hex(to), c.hex(text)]));
+      } else {
+        machine[what === "notice" ? "notice" : "receive"](c.unhex(sender), c.unhex(body));
+      }
+    }
+    const { words, dropped } = machine.progress;
+    const said = Object.fromEntries(Object.entries(words).map(([who, text]) => [who, c.hex(text)]));
+    return { written, ready, partners: machine.partners.map(c.hex), words: said, dropped };
   },
   root: ({ input }) => ({ root: c.hex(c.rootOf(input.map(c.unhex))) }),
   inclusion({ input: { leaf, place, size, root, path } }) {

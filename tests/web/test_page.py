@@ -64,6 +64,7 @@ def person(live: PageRun, paced: list[int]) -> Page:
     assert paced
     page = live.page("/join", width=390)
     expect(page.locator("#terms")).to_contain_text("Signed by everybody")
+    expect(page.locator("#terms")).to_contain_text("an outsider who floods it")
     page.locator("#send").click()
     expect(page.locator("#joined")).to_contain_text("receipt holds")
     expect(page.locator("#spent")).to_contain_text("in 1 round")

@@ -9,7 +9,8 @@ import { Entropy } from "./entropy.js";
 import { binding, seal, unseal } from "./envelope.js";
 import { Refused } from "./errors.js";
 import { checkExposure } from "./exposure.js";
-import { addressOf, contactOf, keyPairs, sealingKey } from "./keys.js";
+import { addressOf, keyPairs, sealingKey } from "./keys.js";
+import { sameRound } from "./letters.js";
 import { checkConsistency, checkInclusion } from "./merkle.js";
 import * as messages from "./messages.js";
 import { randomizerOf } from "./randomizers.js";
@@ -97,10 +98,6 @@ async function wrap(text, round, group, id) {
   return messages.encodeUpload(round, { group, id, body });
 }
 
-function sameRound(ticket, round) {
-  if (!equal(ticket.digest, round.digest)) throw new Refused("this ticket is of another round");
-}
-
 /** Check the first shuffler's receipt and put it into the ticket. */
 export function keepReceipt(ticket, receipt, round) {
   sameRound(ticket, round);
@@ -139,7 +136,8 @@ export async function collect(ticket, raw, round) {
   const bound = binding("answer", { digest: round.digest, group: ticket.group });
   const sealed = entry.slice(ADDRESS);
   const answer = messages.decodeAnswer(await unseal(sealed, { suite: round.suite, key: keys.opening, bound }), round);
-  return { ...answer, partners: answer.partners.map((partner) => described(partner, round)) };
+  const sizes = bulletin.entries.map((list) => list.length);
+  return { ...answer, sizes, partners: answer.partners.map((partner) => described(partner, round)) };
 }
 
 /**
@@ -176,43 +174,4 @@ function described(partner, round) {
   const randomizer = randomizerOf(round.terms.groups[partner.group].randomizer);
   const report = messages.decodePayload(randomizer, partner.payload);
   return { ...partner, address, report, place: randomizer.place(report) };
-}
-
-/** Write a letter to a partner's contact: the posting for the board, and the ticket after it. */
-export async function write(ticket, body, to, round) {
-  sameRound(ticket, round);
-  const { suite, digest } = round;
-  const partner = contactOf(suite, to);
-  const keys = await keyPairs(suite, ticket.seed);
-  const text = messages.encodeLetter(round, { keys, recipient: partner.address, counter: ticket.written, body });
-  const bound = binding("letter", { digest, group: 0 });
-  const sealed = await seal(text, { suite, to: partner.sealing, bound });
-  const posting = messages.encodePosting(round, partner.address, sealed);
-  return { posting, ticket: { ...ticket, written: ticket.written + 1 } };
-}
-
-/** Read the letters to one's own address; forged, altered and repeated ones are counted, not read. */
-export async function read(ticket, postings, round) {
-  sameRound(ticket, round);
-  const keys = await keyPairs(round.suite, ticket.seed);
-  const bound = binding("letter", { digest: round.digest, group: 0 });
-  const seen = new Set(ticket.seen.map(([sender, counter]) => `${hex(sender)}/${counter}`));
-  const inbox = { letters: [], ticket, refused: 0 };
-  for (const raw of postings) {
-    const posting = messages.decodePosting(raw, round);
-    if (!equal(posting.recipient, keys.address)) continue;
-    try {
-      const text = await unseal(posting.sealed, { suite: round.suite, key: keys.opening, bound });
-      const letter = messages.decodeLetter(text, round, keys.address);
-      const mark = `${hex(letter.sender.address)}/${letter.counter}`;
-      if (seen.has(mark)) throw new Refused("this letter was read before");
-      seen.add(mark);
-      inbox.letters.push(letter);
-    } catch (error) {
-      if (!(error instanceof Refused)) throw error;
-      inbox.refused += 1;
-    }
-  }
-  const marks = [...seen].sort().map((mark) => [unhex(mark.split("/")[0]), Number(mark.split("/")[1])]);
-  return { ...inbox, ticket: { ...ticket, seen: marks } };
 }

@@ -239,6 +239,9 @@ export function decodePosting(raw, round) {
   return { recipient: raw.slice(head, head + ADDRESS), sealed: raw.slice(head + ADDRESS) };
 }
 
+/** Whom a posting is for. */
+export const recipientOf = (raw) => raw.slice(4 + DIGEST, 4 + DIGEST + ADDRESS);
+
 /** Read the board's signed word on all it ever showed: how many leaves, and the root over them. */
 export function readCheckpoint(raw, round) {
   if (raw.length !== 44 + SIGNATURE || !equal(raw.slice(0, 4), byte(VERSION, 0, 0, 0))) {

@@ -9,7 +9,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 import uvicorn
@@ -38,6 +38,7 @@ from coatcheck.services.run import bind
 if TYPE_CHECKING:
     from coatcheck.demo.scenarios import Scenario
 
+Served = Callable[[Run], dict[str, Any]]
 STATIC: Final = Path(__file__).parent / "static"
 _BODY_LIMIT: Final = 1 << 16
 _HEADERS: Final = {
@@ -189,10 +190,14 @@ async def serve_page(
     cluster: Cluster,
     *,
     announce: Callable[[str, Run], object],
+    served: Served,
     port: int = 0,
     speed: float = 1.0,
 ) -> None:
-    """Run a scenario and serve its page until it is ended; `announce` is told the address."""
+    """Run a scenario and serve its page until it is ended.
+
+    `announce` is told the address, and `served` says at the end how well people were served.
+    """
     history, pace = History(), Pace(speed=speed)
     with bind(f"127.0.0.1:{port}") as door:
         async with Run(scenario, cluster, observer=history, pace=pace) as run:
@@ -206,7 +211,7 @@ async def serve_page(
             )
             server = uvicorn.Server(config)
             live = [
-                asyncio.create_task(_completed(run, history)),
+                asyncio.create_task(_completed(run, history, served)),
                 asyncio.create_task(asyncio.to_thread(explorer.warm)),
             ]
             serving = asyncio.create_task(server.serve(sockets=[door]))
@@ -224,10 +229,13 @@ def _headers(relay: str) -> list[tuple[str, str]]:
     return [(name, value.replace("RELAY", relay)) for name, value in _HEADERS.items()]
 
 
-async def _completed(run: Run, history: History) -> None:
+async def _completed(run: Run, history: History, served: Served) -> None:
     """Let the round go to its end; whatever is refused becomes a sentence on the page."""
     try:
         await run.complete()
+        service = await asyncio.to_thread(served, run)
+        # By way of msgspec: what was not measured is null, for JSON has no NaN.
+        history.add("served", service=msgspec.json.decode(msgspec.json.encode(service)))
     except Error as error:
         history.add("failed", sentence=str(error))
 

@@ -135,9 +135,18 @@ def _collected(run: "Run", event: Event) -> Entry:
     person = {
         "who": event.who,
         "partners": [client.address(one, run.round).hex() for one in answer.partners],
+        "candidates": len(answer.partners) + len(answer.second) if run.scenario.settle else 0,
         "them": run.partners(event.who),
     }
     return {"people": [person]}
+
+
+def _settled(run: "Run", event: Event) -> Entry:
+    letters = (one for one in run.letters if one.reader == event.who)
+    return {
+        "people": [{"who": event.who, "them": run.settled[event.who]}],
+        "letters": [{"to": one.reader, "from": one.sender, "body": one.body} for one in letters],
+    }
 
 
 def _letters(_: "Run", event: Event) -> Entry:
@@ -156,4 +165,5 @@ _DESCRIBED = {
     "published": _published,
     "collected": _collected,
     "letters": _letters,
+    "settled": _settled,
 }

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from coatcheck.errors import Error, Misuse
 from coatcheck.protocol.keyfiles import PublicKeys
 from coatcheck.protocol.terms import Url
+from coatcheck.services import faults
 from coatcheck.services.clock import Clock
 from coatcheck.services.http.connections import (
     Receive,
@@ -251,7 +252,7 @@ class Service(App[S], Generic[S, T]):
     def __init__(self, settings: S, store: T | None = None) -> None:
         super().__init__(settings)
         self.store: T = store or self.store_type(settings.store_url, settings.round_key_folder)
-        self.clock = Clock()
+        self.clock = Clock(wall=faults.wall)
         self.keyring = Keyring(settings.key_files)
         self.trusted = settings.trusted_keys()
         self.leadership = Leadership(self.store, seconds=settings.lease, gained=self.load)

@@ -77,6 +77,8 @@ async function show() {
   $("collect").disabled = $("forget").disabled = $("fetch").disabled = !there;
   $("send").disabled = there;
   $("post").disabled = !state?.answer?.partners.length;
+  $("settling").hidden = !state?.round.terms.settle;
+  $("settle").disabled = !there;
   $("kept").textContent = there ? `Address ${await coatcheck.addressOfTicket(state.ticket, state.round)}.` : "None yet.";
 }
 
@@ -102,8 +104,11 @@ async function begin() {
 }
 
 function promise() {
-  const { of, epsilon, delta, randomizer } = invite();
-  say("terms", `Signed by everybody whose key is known. Among at least ${of.minimum} ${of.name}, this browser finds ε = ${epsilon.toPrecision(4)} at δ = ${delta} (promised: ${of.promise.epsilon.toPrecision(4)}), by ${randomizer.name} response drawn here.`);
+  const { of, epsilon, delta, randomizer, round } = invite();
+  const local = of.randomizer.epsilon;
+  const flood = round.open
+    ? ` Anybody may report in this round: against an outsider who floods it with reports, only the local ε = ${local} is proven.` : "";
+  say("terms", `Signed by everybody whose key is known. Among at least ${of.minimum} ${of.name}, this browser finds ε = ${epsilon.toPrecision(4)} at δ = ${delta} (promised: ${of.promise.epsilon.toPrecision(4)}), by ${randomizer.name} response drawn here.${flood}`);
 }
 
 async function join() {
@@ -138,7 +143,8 @@ async function collect() {
   state = { ...state, answer };
   const said = answer.partners.map((partner) => `${state.round.terms.groups[partner.group].name}: ${coatcheck.hex(partner.address)}`);
   const numbers = answer.values.map((value) => value.toPrecision(6));
-  say("answer", said.length ? `Your partner among the ${said.join("; ")}` : numbers.length ? `Your answer: ${numbers.join(", ")}` : "No partner was left for you this time.");
+  if (state.round.terms.settle) say("answer", `You have ${answer.partners.length + answer.second.length} candidates: settle with them by letter.`);
+  else say("answer", said.length ? `Your partner among the ${said.join("; ")}` : numbers.length ? `Your answer: ${numbers.join(", ")}` : "No partner was left for you this time.");
   $("answer").append(` (The board's signed log of ${point.size} entries shows this bulletin to everybody.)`);
   await show();
 }
@@ -200,6 +206,26 @@ async function receive() {
   say("mailed", inbox.letters.length ? `${inbox.letters.length} new.` : "No new letter.");
 }
 
+/** Settle with the candidates of the answer; a page that is opened again goes on from the ticket. */
+async function settle() {
+  if (!state.answer) await collect();
+  say("settled", "Letters go back and forth. This takes as long as the slowest of your candidates.");
+  const { round, answer } = state;
+  const key = `coatcheck/checkpoint/${round.terms.board.verifying}`;
+  const kept = JSON.parse(localStorage.getItem(key));
+  const letters = new coatcheck.LettersBoard(round, {
+    peer: relay,
+    before: kept && { size: kept.size, root: coatcheck.unhex(kept.root) },
+    remember: ({ size, root }) => localStorage.setItem(key, JSON.stringify({ size, root: coatcheck.hex(root) })),
+  });
+  const place = [Number($("latitude").value), Number($("longitude").value)];
+  const words = coatcheck.utf8($("words").value);
+  const side = await coatcheck.settleByLetter(state.ticket, place, answer, { round, sizes: answer.sizes, words, board: letters, keep });
+  const found = side.machine.partners.map(coatcheck.hex);
+  say("settled", found.length ? `You meet ${found.join(", ")}.` : "Nobody was left for you this time.");
+  for (const { body } of side.words) item(`from your partner: ${coatcheck.text(body)}`, "");
+}
+
 function item(text, kind) {
   const one = document.createElement("li");
   one.textContent = text;
@@ -220,6 +246,7 @@ $("join").addEventListener("submit", (event) => {
 });
 for (const id of ["limit", "group"]) $(id).addEventListener("change", () => attempt("terms", async () => promise()));
 $("collect").addEventListener("click", () => attempt("answer", collect));
+$("settle").addEventListener("click", () => attempt("settled", settle));
 $("mail").addEventListener("submit", (event) => attempt("mailed", () => post(event)));
 $("fetch").addEventListener("click", () => attempt("mailed", receive));
 $("forget").addEventListener("click", forget);

@@ -21,6 +21,7 @@ const SAID = {
   opened: () => "The server has opened the batch and computes on noisy places.",
   published: () => "The board shows one sealed answer per address.",
   collected: () => "Everybody has collected and opened their own answer.",
+  settled: () => `Candidates settle by letter who meets whom: ${Object.keys(round.settled).length} have ended.`,
   letters: () => "Partners exchange letters through the board.",
 };
 

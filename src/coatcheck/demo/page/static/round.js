@@ -1,6 +1,6 @@
 // The state of the live round: a fold over the events that the page is sent.
 
-export const PHASES = ["terms", "joined", "closing", "opened", "published", "collected", "letters"];
+export const PHASES = ["terms", "joined", "closing", "opened", "published", "collected", "settled", "letters"];
 
 export class Round {
   constructor() {
@@ -12,7 +12,9 @@ export class Round {
     this.opened = null;
     this.board = null;
     this.answers = {};
+    this.settled = {};
     this.letters = [];
+    this.service = null;
     this.noted = 0;
     this.sealed = 0;
     this.over = false;
@@ -56,6 +58,15 @@ export class Round {
 
   on_letters({ letters }) {
     this.letters.push(...letters);
+  }
+
+  on_settled({ people, letters }) {
+    for (const one of people) this.settled[one.who] = one.them;
+    this.letters.push(...letters);
+  }
+
+  on_served({ service }) {
+    this.service = service;
   }
 
   on_done() {
