@@ -257,8 +257,8 @@ const verbs = {
     const bulletin = await peers.whole(`${at}/bulletin`);
     const kept = c.readTicket(ticket);
     const answer = await c.collect(kept, bulletin, round);
-    const { posting, ticket: written } = await c.write(kept, c.utf8(body), answer.partners[0].contact, round);
-    await peers.send(`${at}/letters`, posting);
+    const { stamped, ticket: written } = await c.write(kept, c.utf8(body), answer.partners[0].contact, round);
+    await peers.send(`${at}/letters`, stamped);
     return { partners: answer.partners.map((one) => c.hex(one.contact)), ticket: c.writeTicket(written), bulletin: c.hex(bulletin), names };
   },
   async getByRelay({ relay, url, board, trusted }) {

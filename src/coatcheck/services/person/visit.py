@@ -246,16 +246,19 @@ class Visit:
         # The ticket first: a counter that was used must never be used again.
         self.keep(after)
         await linger(self.window)
-        place = await self.post([posting], patience=patience)
+        place = await self.post([to + posting], patience=patience)
         await self.check_posted([(place, posting)], patience=patience)
 
     def keep(self, ticket: Ticket) -> None:
         """Store the ticket after letters were written or read."""
         self._file.update(ticket)
 
-    async def post(self, postings: Sequence[bytes], *, patience: float = 60.0) -> int:
-        """Post letters that the stored ticket accounts for; tell where the log has the first."""
-        url, body = f"{self._at_board}/letters", b"".join(postings)
+    async def post(self, stamped: Sequence[bytes], *, patience: float = 60.0) -> int:
+        """Post letters that the stored ticket accounts for, each after its recipient's contact.
+
+        Tells where the log has the first.
+        """
+        url, body = f"{self._at_board}/letters", b"".join(stamped)
         raw = await patiently(lambda: self._peers.send(url, body, headers=_BYTES), patience)
         told = f"{url} does not say where your letter is: it may be lost"
         return read_document(raw, Posted, told).place
