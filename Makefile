@@ -1,10 +1,11 @@
-# Each target makes its own virtual environment; Python 3.11+ and make are all that is needed.
+# Each target makes its own virtual environment; Python 3.11+ and make are all that is needed. With
+# LOCKED=1 the tests' packages are exactly those of requirements/dev.lock, checked by their hashes.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: demo page docs test lint bench slow soak mutants study study-quick wheel clean
+.PHONY: demo page docs test lint audit lock bench slow soak mutants study study-quick wheel clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.user: pyproject.toml
@@ -14,6 +15,7 @@ $(VENV)/.user: pyproject.toml
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.user
+	@test -z "$(LOCKED)" || $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes --requirement requirements/dev.lock
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
@@ -33,8 +35,8 @@ test: $(VENV)/.dev  ## run the tests
 slow: $(VENV)/.dev  ## the longer studies that CI leaves out
 	$(BIN)/python -m pytest -n $(JOBS) -m slow
 
-soak: $(VENV)/.dev  ## rounds under random kills on both databases, for MINUTES
-	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),10)
+soak: $(VENV)/.dev  ## rounds in a storm of kills, database crashes, junk and clock steps, on four deployments; again for MINUTES
+	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),0)
 
 mutants: $(VENV)/.dev  ## change COUNT random places in the code and see whether the tests notice
 	$(BIN)/python tests/mutants.py --count $(or $(COUNT),100) --seed $(or $(SEED),1)
@@ -45,6 +47,15 @@ lint: $(VENV)/.dev  ## style, types, layers, spelling
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/codespell
+
+audit: $(VENV)/.dev  ## known weaknesses of what the image holds; says so if nobody can be asked
+	$(BIN)/python .ci/audit.py requirements/image.lock requirements/build.lock
+
+UV = uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet $(UPGRADE)
+lock:  ## write the lock files again with uv; UPGRADE=--upgrade takes the newest of everything
+	$(UV) pyproject.toml --extra serve --extra fast --output-file requirements/image.lock
+	$(UV) pyproject.toml --extra dev --extra docs --output-file requirements/dev.lock
+	echo hatchling | $(UV) - --output-file requirements/build.lock
 
 bench: $(VENV)/.dev  ## ratios against peers, in one run
 	-$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[peers]'

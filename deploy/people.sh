@@ -1,6 +1,7 @@
 #!/bin/sh
 # A small crowd takes part in the round ROUND: PEOPLE riders and as many drivers. Each is a separate
-# client with its own ledger and ticket, at a made-up place, and asks through RELAY. For practice only.
+# client with its own ledger and ticket, at a made-up place, asks through RELAY and demands the witness's
+# word on the board. For practice only.
 set -eu
 : "${ROUND:?say which round: docker compose run -e ROUND=http://127.0.0.1:8001/rounds/... people}"
 keys=${KEYS:-/keys/public}
@@ -10,6 +11,7 @@ person() {
     coatcheck ledger begin "$1.ledger" --epsilon 8 --delta 1e-3
     coatcheck take-part "$ROUND" --group "$2" --value "$3" --epsilon 4 --delta 1e-3 \
         --trust "server=$keys/server.pub" --trust "shuffler=$keys/shuffler.pub" --trust "board=$keys/board.pub" \
+        --trust "witness=$keys/witness.pub" \
         --ledger "$1.ledger" --relay "${RELAY:-}" --ticket "$1.ticket" --wait 300 --json > "$1.answer" 2> "$1.log"
 }
 

@@ -45,7 +45,7 @@ MODULES = {
     "protocol/moves": "tests/test_shuffler.py tests/test_server.py tests/test_spec.py",
     "protocol/agreement": "tests/test_terms.py tests/test_split_terms.py tests/test_client.py",
     "protocol/verification": "tests/test_board.py tests/services/test_followed.py",
-    "accounting/ledger": "tests/test_ledger.py",
+    "accounting/ledger": "tests/test_ledger.py tests/test_charges.py",
     "accounting/budget": "tests/test_budget.py tests/test_ledger.py",
     "services/shuffler/intake": "tests/services/test_intake.py tests/services/test_times.py",
     "accounting/amplification": "tests/test_amplification.py tests/test_certificate.py"

@@ -50,6 +50,7 @@ class Crowd:
         self.cluster = cluster
         self.url = url
         self.visits: list[Visit] = []
+        self.acknowledged = 0
         self.folder = cluster.folder / f"tickets-{url[-8:]}"
         self.folder.mkdir(exist_ok=True)
 
@@ -73,6 +74,7 @@ class Crowd:
             visit = Visit(self.url, path=path, trusted=trusted, peers=peers, offer=offer)
             visit.prepare(invitation, (0.25, 0.5), ledger=None)
             await visit.hand_in(invitation.round, patience=patience)
+            self.acknowledged += 1
             return visit
 
         begun = len(self.visits)

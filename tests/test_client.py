@@ -37,17 +37,18 @@ class Purse:
 
     def __init__(self, *, empty: bool = False) -> None:
         self.spent: list[str] = []
-        self.settled: list[tuple[str, int]] = []
+        self.settled: list[tuple[str, int | None]] = []
         self.empty = empty
 
-    def spend(self, guarantee: Guarantee, *, round_id: str, digest: bytes) -> None:
+    def spend(self, guarantee: Guarantee, *, round_id: str, digest: bytes, until: int) -> None:
         """Record a round or refuse it."""
         assert len(digest) == 32
+        assert until == SMALL.round.terms.expires + SMALL.round.terms.grace
         if self.empty:
             raise Refused(f"nothing is left for another {guarantee.epsilon}")
         self.spent.append(round_id)
 
-    def settle(self, round_id: str, *, missing: int) -> None:
+    def settle(self, round_id: str, *, missing: int | None) -> None:
         """Record what a round lacked."""
         self.settled.append((round_id, missing))
 

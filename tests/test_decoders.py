@@ -11,7 +11,7 @@ from coatcheck.protocol import client
 from coatcheck.protocol.agreement import read_signed, write_signed
 from coatcheck.protocol.keys import Contact
 from coatcheck.protocol.messages import Answer, decode_answer, decode_letter, encode_answer
-from coatcheck.protocol.notices import Bulletin, Checkpoint, Heading, Posting
+from coatcheck.protocol.notices import Bulletin, Checkpoint, Heading, Posting, heading_size
 from coatcheck.protocol.parcels import Batch, Receipt, Upload
 from coatcheck.protocol.terms import read_terms
 from coatcheck.protocol.ticket import read_ticket, write_ticket
@@ -36,7 +36,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "upload": (lambda raw: Upload.decode(raw, ROUND), CROWD[0].upload),
     "receipt": (Receipt.decode, RECEIPT),
     "batch": (lambda raw: Batch.decode(raw, ROUND), BATCH),
-    "heading": (Heading.decode, BULLETIN[:196]),
+    "heading": (Heading.decode, BULLETIN[: heading_size(2)]),
     "bulletin": (lambda raw: Bulletin.decode(raw, ROUND), BULLETIN),
     "posting": (lambda raw: Posting.decode(raw, ROUND), POSTING),
     "checkpoint": (Checkpoint.decode, BOARD.checkpoint()),

@@ -204,8 +204,8 @@ def test_people_can_be_put_at_the_places_of_a_file(tmp_path: Path) -> None:
     ("end", "moment", "delay"),
     [
         (signal.SIGINT, "people join", 0.3),
-        (signal.SIGINT, "shuffler, server and board start", 0.0),
-        (signal.SIGTERM, "shuffler, server and board start", 0.3),
+        (signal.SIGINT, "the roles, a relay and a witness start", 0.0),
+        (signal.SIGTERM, "the roles, a relay and a witness start", 0.3),
         (signal.SIGTERM, "terms are drafted", 0.0),
         (signal.SIGKILL, "people join", 0.3),
     ],

@@ -24,6 +24,7 @@ from coatcheck.services.settings import (
     ServerSettings,
     Settings,
     ShufflerSettings,
+    WitnessSettings,
     read_settings,
 )
 from coatcheck.stores.board import BoardStore
@@ -74,6 +75,7 @@ def test_the_roles_find_each_other(services: dict[str, dict[str, Any]]) -> None:
     assert tables["server"]["shufflers"] == [own["shuffler"]]
     assert tables["server"]["board"] == own["board"]
     assert tables["relay"]["gateways"] == [own["shuffler"], own["board"]]
+    assert tables["board"]["witnesses"] == [own["witness"]]
     assert services["people"]["environment"]["RELAY"] == own["relay"]
 
 
@@ -83,6 +85,19 @@ def test_the_relay_has_no_keys_and_no_database(services: dict[str, dict[str, Any
     assert services["relay"]["command"] == ["serve", "relay", "--config", "/deploy/coatcheck.toml"]
     assert settings.url == "http://127.0.0.1:8004"
     assert services["relay"]["volumes"] == ["./deploy:/deploy:ro"]
+
+
+def test_the_witness_keeps_what_it_cosigned(services: dict[str, dict[str, Any]]) -> None:
+    """It has a key of its own, knows the board's, and its checkpoints are on a volume."""
+    settings = read_settings(SETTINGS, role="witness", kind=WitnessSettings)
+    assert services["witness"]["command"] == [
+        *("serve", "witness", "--config"),
+        "/deploy/coatcheck.toml",
+    ]
+    assert f"witnessed:{settings.checkpoints}" in services["witness"]["volumes"]
+    made = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    assert settings.checkpoints in made
+    assert settings.boards == ("/keys/public/board.pub",)
 
 
 def test_the_people_of_compose_take_part_in_the_draft_beside_it(
@@ -97,7 +112,7 @@ def test_the_people_of_compose_take_part_in_the_draft_beside_it(
         group["minimum"] = 2
     homes = tmp_path / "homes"
     homes.mkdir()
-    with Cluster(tmp_path / "roles", relay=True) as local:
+    with Cluster(tmp_path / "roles", relay=True, witnesses=1) as local:
         for path in local.folder.glob("*.public"):
             shutil.copy(path, tmp_path / f"{local.role(path.stem)}.pub")
         told = {
@@ -192,8 +207,10 @@ def test_the_image_is_made_of_what_there_is() -> None:
     """Extras, command and files exist and are let into the build, and nobody is root."""
     text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    (extras,) = re.findall(r"'\.\[([a-z,]+)\]'", text)
-    assert set(extras.split(",")) <= set(project["optional-dependencies"])
+    locks = re.findall(r"--require-hashes --requirement (\S+)", text)
+    assert locks == ["requirements/build.lock", "requirements/image.lock"]
+    assert all((ROOT / lock).exists() for lock in locks)
+    assert len(re.findall(r"pip install (?!--require-hashes|--no-deps --no-index)", text)) == 0
     assert "coatcheck" in project["scripts"]
     assert {"serve", "keygen"} <= set(COMMANDS)
     assert re.search(r"^USER coatcheck$", text, re.MULTILINE)

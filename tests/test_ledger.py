@@ -202,6 +202,8 @@ def test_an_entry_holds_what_the_round_told(tmp_path: Path) -> None:
         "together": 7,
         "fields": [],
         "missing": 0,
+        "until": 0,
+        "settled": False,
     }
     again = Ledger.open(tmp_path / "mine")
     assert told.epsilon * (1 - 1e-9) <= again.spent == pytest.approx(first(told), rel=1e-9)

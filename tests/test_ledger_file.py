@@ -15,6 +15,7 @@ import pytest
 
 from coatcheck.accounting import ledger as of_ledger
 from coatcheck.accounting.amplification import Guarantee, amplify
+from coatcheck.accounting.book import alone
 from coatcheck.accounting.laws import AnyLdp, minkowski
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.errors import Misuse, Refused, Unavailable
@@ -109,7 +110,7 @@ def test_two_programs_cannot_begin_the_same_ledger(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who comes second does not write over what the first has begun."""
-    path, alone = tmp_path / "mine", of_ledger._alone
+    path = tmp_path / "mine"
 
     @contextlib.contextmanager
     def after_another(where: Path) -> Iterator[None]:
@@ -117,7 +118,7 @@ def test_two_programs_cannot_begin_the_same_ledger(
             path.write_bytes(b"another program's")
             yield
 
-    monkeypatch.setattr(of_ledger, "_alone", after_another)
+    monkeypatch.setattr(of_ledger, "alone", after_another)
     with pytest.raises(Refused, match="just begun"):
         Ledger.open(path, epsilon=1.0)
     assert path.read_bytes() == b"another program's"

@@ -8,9 +8,9 @@ import pytest
 
 from coatcheck.entropy import system
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused
+from coatcheck.protocol.ends import due
 from coatcheck.protocol.parcels import REASONS, Batch
 from coatcheck.protocol.shuffler import (
-    GRACE,
     MOVES,
     Phase,
     Shuffler,
@@ -53,8 +53,10 @@ def in_phase(phase: Phase) -> Shuffler:
         shuffler.release()
     if phase is Phase.DELIVERED:
         shuffler.forget()
-    if phase is Phase.ABANDONED:
+    if phase in {Phase.ABANDONED, Phase.ENDED}:
         shuffler.abandon()
+    if phase is Phase.ENDED:
+        shuffler.tell()
     assert shuffler.phase is phase
     return shuffler
 
@@ -69,7 +71,9 @@ def made(shuffler: Shuffler, move: str) -> None:
         "release": shuffler.release,
         "forget": shuffler.forget,
         "abandon": shuffler.abandon,
-        "expire": lambda: shuffler.expire(now=EXPIRES),
+        "expire": lambda: shuffler.expire(now=due(SMALL.round, 1)),
+        "hear": lambda: shuffler.hear(b""),
+        "tell": shuffler.tell,
     }
     calls[move]()
 
@@ -85,8 +89,8 @@ def test_the_table_is_all_there_is(phase: Phase, move: str) -> None:
     before = msgspec.msgpack.encode(shuffler.state)
     if (phase, move) == (Phase.RELEASED, "release"):
         assert shuffler.release() == shuffler.state.batch  # a repeat is no move
-    elif (phase, move) == (Phase.OPEN, "accept"):
-        with pytest.raises(Malformed):  # allowed, but only a later shuffler has a batch to take
+    elif phase is Phase.OPEN and move in {"accept", "hear"}:
+        with pytest.raises(Malformed):  # allowed, but only a later shuffler has any before it
             made(shuffler, move)
     elif MOVES.allows(phase, move):
         made(shuffler, move)
@@ -101,11 +105,11 @@ def test_the_table_is_all_there_is(phase: Phase, move: str) -> None:
 def test_a_later_shuffler_closes_with_its_batch() -> None:
     """Its one batch closes the round; after it nothing more can come, so it is never reopened."""
     second = CASCADE.shuffler(1)
-    expires = CASCADE.round.terms.expires
-    assert not second.expired(now=expires + GRACE - 1)
+    end = due(CASCADE.round, 1)
+    assert not second.expired(now=end - 1)
     with pytest.raises(Refused, match="can still come"):
-        second.expire(now=expires + GRACE - 1)
-    assert second.expired(now=expires + GRACE)
+        second.expire(now=end - 1)
+    assert second.expired(now=end)
     second.accept(_first_batch(CASCADE, FIRST))
     assert second.phase is Phase.CLOSED
     assert second.expired(now=OPENS)

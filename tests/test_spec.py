@@ -7,7 +7,8 @@ from typing import Any, get_args
 
 import pytest
 
-from coatcheck.protocol import notices, parcels, server, shuffler, terms
+import http_tables
+from coatcheck.protocol import notices, parcels, server_moves, shuffler, terms
 from coatcheck.protocol.envelope import Purpose
 from coatcheck.protocol.moves import Moves
 from coatcheck.protocol.suites import SUITES
@@ -33,24 +34,24 @@ def moves_table(moves: Moves[Any]) -> str:
     return "\n".join(["| state | move | next |", "|---|---|---|", *rows])
 
 
-@pytest.mark.parametrize("role", [shuffler, server], ids=["shuffler", "server"])
+@pytest.mark.parametrize("role", [shuffler, server_moves], ids=["shuffler", "server"])
 def test_the_moves_are_the_codes(role: ModuleType) -> None:
     """SPEC's table is the one that runs: a move that is added in one place only fails here.
 
     To mend it, put what is expected here between the two comments of SPEC.
     """
-    name = role.__name__.rpartition(".")[2]
+    name = role.__name__.rpartition(".")[2].removesuffix("_moves")
     block = SPEC.split(f"<!-- moves: {name} -->\n", 1)[1].split("\n<!-- end -->", 1)[0]
     assert block == moves_table(role.MOVES)
 
 
-@pytest.mark.parametrize("role", [shuffler, server], ids=["shuffler", "server"])
+@pytest.mark.parametrize("role", [shuffler, server_moves], ids=["shuffler", "server"])
 def test_every_phase_can_be_reached_and_left(role: ModuleType) -> None:
     """Each phase is where a move leads or the first one; and only the ends have no way out."""
     reached = {after for _, _, after in role.MOVES} | {next(iter(role.Phase))}
     assert reached == set(role.Phase)
     ends = {phase.value for phase in role.Phase if role.MOVES.is_last(phase)}
-    assert ends <= {"delivered", "abandoned", "published"}
+    assert ends <= {"delivered", "ended", "published", "overtaken", "lapsed"}
 
 
 def test_the_reasons_are_the_codes() -> None:
@@ -104,4 +105,28 @@ def test_the_sizes_are_the_codes() -> None:
     assert parcels.RECEIPT_SIZE == 148
     assert parcels.TALLY_SIZE == 32
     assert notices.CHECKPOINT_SIZE == 108
-    assert notices.heading_size(2) == 132 + 32 * 2
+    assert notices.heading_size(2) == 136 + 32 * 2
+
+
+def test_the_tables_are_those_of_the_code(tmp_path: Path) -> None:
+    """Each route, document and problem of the code is in SPEC, and nothing else."""
+    text = http_tables.SPEC.read_text(encoding="utf-8")
+    for name, table in http_tables.parts(tmp_path).items():
+        found = http_tables.pattern(name).search(text)
+        assert found, f"SPEC has no table {name}"
+        assert found[0] == f"{found[1]}{table}{found[2]}", "run python tests/http_tables.py"
+
+
+def test_every_route_of_openapi_is_in_the_specification(tmp_path: Path) -> None:
+    """The three lists of routes are one: SPEC's, the code's and OpenAPI's."""
+    text = http_tables.SPEC.read_text(encoding="utf-8")
+    for role, app in http_tables.apps(tmp_path).items():
+        found = http_tables.pattern(f"routes: {role}").search(text)
+        listed = set(re.findall(r"^\| `([A-Z]+ /\S*)`", found[0] if found else "", re.MULTILINE))
+        served = {f"{route.method} {route.template}" for route in app.routes}
+        described = {
+            f"{method.upper()} {path}"
+            for path, methods in app.document["paths"].items()
+            for method in methods
+        }
+        assert listed == served == described

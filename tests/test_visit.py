@@ -13,6 +13,7 @@ from coatcheck.accounting.ledger import Ledger
 from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
 from coatcheck.protocol.client import Limit
+from coatcheck.protocol.ends import end_due
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.services.http.client import Absent, HttpClient
 from coatcheck.services.person.tickets import TicketFile
@@ -225,18 +226,28 @@ class AtBoard(First):
     """A board that has no bulletin yet, shows one letter, and takes none."""
 
     letter = b""
+    end = b""
+    away = False
 
     async def get(self, url: str, *, most: int = 0) -> bytes:
-        """Give the checkpoint, the letters page by page, or the offer."""
-        match url.rpartition("/")[2]:
-            case "checkpoint":
-                return self.small.board().checkpoint()
-            case "letters?since=0":
-                return self.letter
-            case "letters?since=1":
-                return b""
-            case "bulletin":
-                raise Absent("nothing here")
+        """Give what the board has, the letters page by page, or the offer."""
+        what, board = url.rpartition("/")[2], self.small.board()
+        if self.end:
+            board.publish(self.end, self.small.round)
+        if what == "bulletin" and self.away:
+            raise Unavailable("nobody answers")
+        if what == "bulletin" and not self.end:
+            raise Absent("nothing here")
+        known = {
+            "checkpoint": board.checkpoint(),
+            "bulletin": self.end,
+            "place": b"0",
+            "inclusion?place=0&size=1": b'{"path": []}',
+            "letters?since=0": self.letter,
+            "letters?since=1": b"",
+        }
+        if what in known:
+            return known[what]
         return await super().get(url, most=most)
 
     async def send(
@@ -252,15 +263,34 @@ class AtBoard(First):
         raise Refused("no letters today")
 
 
-def test_waiting_for_answers_ends(tmp_path: Path) -> None:
-    """Without a bulletin the person is told to come again; an abandoned round is told at once."""
+def test_waiting_for_answers_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an end the person is told to come again, and past its time who owes it.
+
+    What a shuffler says of its phase is no end: nobody signed it.
+    """
     path, peers = tmp_path / "ticket", AtBoard()
     TicketFile(path).keep(SMALL.join(0))
-    with pytest.raises(Unavailable, match="not answered yet"):
-        asyncio.run(asyncio.wait_for(visit(path, peers).collect(patience=0.0), timeout=300))
-    peers.phase = "abandoned"
-    with pytest.raises(Refused, match="abandoned"):
-        asyncio.run(visit(path, peers).collect(patience=60.0))
+    for peers.phase in ("released", "abandoned"):
+        with pytest.raises(Unavailable, match="has not ended, and must by"):
+            asyncio.run(asyncio.wait_for(visit(path, peers).collect(patience=0.0), timeout=300))
+    monkeypatch.setattr(time, "time", lambda: float(end_due(SMALL.round)))
+    with pytest.raises(Refused, match="the server 'server' owes it"):
+        asyncio.run(visit(path, peers).collect(patience=600.0))
+    peers.away = True
+    with pytest.raises(Unavailable, match="the board 'board' owes you a look"):
+        asyncio.run(visit(path, peers).collect(patience=0.0))
+
+
+def test_an_abandoned_round_is_told_in_the_words_of_who_signed_it(tmp_path: Path) -> None:
+    """Also long after everybody but the board has gone."""
+    path, peers = tmp_path / "ticket", AtBoard()
+    TicketFile(path).keep(SMALL.join(0))
+    peers.end = peers.shuffler.expire(now=SMALL.round.terms.expires)
+    book = Ledger.open(tmp_path / "ledger", epsilon=9.0, delta=1e-2)
+    book.spend(SMALL.invitations[0].guarantee, round_id=SMALL.round.name)
+    with pytest.raises(Refused, match="abandoned the round: too few good reports"):
+        asyncio.run(visit(path, peers).collect(patience=60.0, ledger=book))
+    assert book.spent == pytest.approx(SMALL.invitations[0].randomizer.law.epsilon)
 
 
 def test_letters_are_counted_before_they_leave_and_read_once(tmp_path: Path) -> None:

@@ -28,15 +28,16 @@ def refused_round() -> bytes:
 
 def joined(folder: Path) -> Ledger:
     """Take part as a rider, with a ticket and a ledger on the disk."""
-    book = Ledger.open(folder / "ledger", epsilon=9.0, delta=1e-2)
+    book = Ledger.open(folder / "ledger", epsilon=9.0, delta=1e-2, clock=lambda: 0.0)
     store = TicketFile(folder / "ticket")
     SMALL.invitations[0].join((0.5, 0.5), ledger=book, store=store, entropy=SMALL.entropy)
     return book
 
 
-def missing(folder: Path) -> int:
-    """Read from the file how many people the round lacked."""
-    return int(json.loads((folder / "ledger").read_text())["entries"][0]["missing"])
+def settled(folder: Path) -> bool:
+    """Read from the file whether the ledger was told that the round hid nobody."""
+    (entry,) = json.loads((folder / "ledger").read_text())["entries"]
+    return entry["settled"] is True and entry["missing"] == entry["crowd"]
 
 
 def test_collect_tells_the_ledger(tmp_path: Path) -> None:
@@ -49,9 +50,9 @@ def test_collect_tells_the_ledger(tmp_path: Path) -> None:
     ]
     command = ["collect", *map(str, files)]
     assert "too few good reports" in CliRunner().invoke(main, command).stderr
-    assert missing(tmp_path) == 0
+    assert not settled(tmp_path)
     done = CliRunner().invoke(main, [*command, "--ledger", str(tmp_path / "ledger")])
-    assert (done.exit_code, missing(tmp_path)) == (1, 1)
+    assert (done.exit_code, settled(tmp_path)) == (1, True)
     assert "too few good reports" in done.stderr
     assert Ledger.open(tmp_path / "ledger").spent > before
 
@@ -72,4 +73,4 @@ def test_a_visit_tells_the_ledger(tmp_path: Path) -> None:
 
     with pytest.raises(Refused, match="too few"):
         asyncio.run(whole())
-    assert missing(tmp_path) == 1
+    assert settled(tmp_path)

@@ -4,18 +4,18 @@ import asyncio
 import contextlib
 import random
 import re
-import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 
+import httpx2
 import pytest
 
-from coatcheck.errors import Error
+from coatcheck.errors import Error, Refused
 from coatcheck.protocol.parcels import Receipt
 from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
+from coatcheck.services.http.client import HttpClient, ask
 from postgresql import Postgres
-from service_rounds import MORTAL, PATIENCE, QUICK, Crowd, counted, draft, get, post, until
+from service_rounds import MORTAL, PATIENCE, QUICK, Crowd, counted, draft, get, post, status, until
+from storm import nursed
 
 _SOURCE = Path(__file__).parents[2] / "src" / "coatcheck" / "services"
 PLACES = tuple(
@@ -40,39 +40,15 @@ def stores(kind: str, postgres: Postgres) -> dict[str, str]:
     return {name: postgres.database() for name in ("shuffler-1", "server", "board")}
 
 
-@contextlib.asynccontextmanager
-async def nursed(cluster: Cluster) -> AsyncIterator[dict[str, int]]:
-    """Start every process that ends again, as an operating system would."""
-    deaths = dict.fromkeys(cluster.names, 0)
-
-    async def nurse() -> None:
-        while True:
-            for name in cluster.names:
-                if not cluster.running(name):
-                    deaths[name] += 1
-                    cluster.start(name, wait=False)
-            await asyncio.sleep(0.05)
-
-    task = asyncio.create_task(nurse())
-    try:
-        yield deaths
-    finally:
-        task.cancel()
-
-
 async def open_patiently(cluster: Cluster, name: str, *, people: int) -> str:
     """Ask for a round until it is open, whoever dies meanwhile.
 
     Its minimum is the whole crowd, so it closes when everybody is in and not by the time.
     """
-    end = time.monotonic() + PATIENCE
-    while time.monotonic() < end:
-        with contextlib.suppress(Error):
-            return await asyncio.to_thread(
-                cluster.open_round, draft(name, minimum=people), closes=1, expires=6000
-            )
-        await asyncio.sleep(0.1)
-    raise AssertionError("the round did not open")
+    plan = draft(name, minimum=people)
+    return await asyncio.to_thread(
+        cluster.open_round, plan, closes=1, expires=6000, patience=PATIENCE
+    )
 
 
 async def check_everything(crowd: Crowd, people: int) -> None:
@@ -89,6 +65,24 @@ async def check_everything(crowd: Crowd, people: int) -> None:
     # may be everybody, if all uploads were in one commit.
     receipts = [one.ticket.receipt for one in crowd.visits if one.ticket.receipt]
     assert len({Receipt.decode(receipt).id for receipt in receipts}) == len(receipts)
+
+
+async def check_given_up(cluster: Cluster, name: str, peers: HttpClient) -> None:
+    """A round that its operator gives up has a signed end, whoever dies meanwhile."""
+    url = await open_patiently(cluster, name, people=5)
+    crowd = Crowd(cluster, url)
+    await crowd.join(peers, people=1)
+
+    def given_up() -> bool:
+        with contextlib.suppress(Error):
+            ask("POST", f"{url}/abandonment", body={"sure": True}, token=cluster.token)
+        with contextlib.suppress(httpx2.HTTPError, KeyError):
+            return status(url)["phase"] in {"abandoned", "ended"}
+        return False
+
+    await asyncio.to_thread(until, given_up)
+    with pytest.raises(Refused, match="'shuffler-1' abandoned the round: its operator ended it"):
+        await crowd.visits[0].collect(patience=PATIENCE)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
@@ -110,6 +104,7 @@ def test_every_step_survives_a_kill(kind: str, postgres: Postgres, tmp_path: Pat
                     crowd = Crowd(cluster, url)
                     await crowd.join(peers, people=5)
                     await check_everything(crowd, people=5)
+                    await check_given_up(cluster, f"few-{number}", peers)
                     await peers.close()
                     # People have their answers before the server has heard that they do.
                     with contextlib.suppress(AssertionError):
@@ -195,9 +190,14 @@ def test_two_shufflers_on_one_database(tmp_path: Path) -> None:
                 refused = post(f"{there}/rounds/{where}/uploads", content=ticket.upload)
                 assert refused.status_code in {404, 503}
                 cluster.kill("shuffler-1")
-                crowd.url = f"{there}/rounds/{where}"
                 await asyncio.to_thread(cluster.wait_until_leads, "shuffler-1b")
-                assert counted(crowd.url, cluster)[0] == 2
+                assert counted(f"{there}/rounds/{where}", cluster)[0] == 2
+                # People know one address only, so the first one comes back when the second dies.
+                await asyncio.to_thread(cluster.start, "shuffler-1")
+                assert get(f"{cluster.url('shuffler-1')}/healthz").json()["leads"] is False
+                cluster.kill("shuffler-1b")
+                await asyncio.to_thread(cluster.wait_until_leads, "shuffler-1")
+                assert counted(url, cluster)[0] == 2
                 await crowd.join(peers, people=2)
                 await check_everything(crowd, people=4)
             finally:

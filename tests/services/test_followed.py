@@ -106,13 +106,13 @@ class Scene:
             self.small.round.digest, self.tickets[1].keys.address, os.urandom(size)
         ).encode()
 
-    def visit(self) -> Visit:
+    def visit(self, *, boards: Path | None = None) -> Visit:
         """Go on with the ticket, as a program that starts anew does."""
         offer = Offer(self.small.signed, {"phase": "released"})
         write_bytes(Path(f"{self.path}.offer"), document(offer), secret=True, replace=True)
         trusted = self.small.roles.trusted
         url = self.small.round.address
-        return Visit(url, path=self.path, trusted=trusted, peers=self.wire)
+        return Visit(url, path=self.path, trusted=trusted, peers=self.wire, boards=boards)
 
 
 @pytest.fixture
@@ -131,6 +131,42 @@ def test_a_log_that_grows_is_followed_across_restarts(scene: Scene) -> None:
     kept = Path(f"{scene.path}.checkpoint")
     assert kept.read_bytes() == scene.board.checkpoint()
     assert kept.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_person_follows_a_board_across_rounds(scene: Scene, tmp_path: Path) -> None:
+    """With one folder for all rounds, a ticket that has seen nothing refuses another log."""
+    boards = tmp_path / "ledger.boards"
+    asyncio.run(scene.visit(boards=boards).read())
+    kept = boards / f"{scene.small.round.terms.board.verifying}.checkpoint"
+    first = kept.read_bytes()
+    assert first == scene.board.checkpoint()
+    (tmp_path / "other").mkdir()
+    other = Scene(tmp_path / "other")  # another round, at a board of the same key
+    with pytest.raises(TwoFaces):
+        asyncio.run(other.visit(boards=boards).read())
+    assert kept.read_bytes() == first
+    assert kept.with_suffix(".forked").read_bytes() == other.board.checkpoint()
+
+
+def test_what_another_round_has_kept_meanwhile_stays(scene: Scene, tmp_path: Path) -> None:
+    """A newer checkpoint, kept while an older one is on its way, is neither a fork nor lost."""
+    boards = tmp_path / "ledger.boards"
+    asyncio.run(scene.visit(boards=boards).read())
+    older = scene.board.checkpoint()
+    scene.board.post(scene.letter(), scene.small.round)
+    ask = scene.wire.get
+
+    async def slowly(url: str, *, most: int = 0) -> bytes:
+        if url.endswith("/checkpoint"):
+            scene.wire.get = ask  # type: ignore[method-assign] # once
+            await scene.visit(boards=boards).read()
+            return older
+        return await ask(url, most=most)
+
+    scene.wire.get = slowly  # type: ignore[method-assign] # once
+    asyncio.run(scene.visit(boards=boards).read())
+    kept = boards / f"{scene.small.round.terms.board.verifying}.checkpoint"
+    assert kept.read_bytes() == scene.board.checkpoint()
 
 
 @pytest.mark.parametrize("more", [0, 1, 2])

@@ -21,6 +21,7 @@ EXPECTED = {
         "GET /admission",
         "POST /rounds/{digest}/uploads",
         "POST /rounds/{digest}/batch",
+        "POST /rounds/{digest}/end",
         "GET /rounds/{digest}/crowd",
         "POST /rounds/{digest}/closing",
         "POST /rounds/{digest}/abandonment",
@@ -34,6 +35,7 @@ EXPECTED = {
         "GET /rounds/{digest}",
         "GET /rounds/{digest}/terms",
         "POST /rounds/{digest}/batch",
+        "POST /rounds/{digest}/end",
     },
     "board": {
         "GET /key",
@@ -42,6 +44,7 @@ EXPECTED = {
         "PUT /rounds/{digest}",
         "GET /rounds/{digest}/bulletin",
         "POST /rounds/{digest}/bulletin",
+        "POST /rounds/{digest}/end",
         "GET /rounds/{digest}/entries/{group}/{address}",
         "GET /rounds/{digest}/letters",
         "POST /rounds/{digest}/letters",
@@ -50,6 +53,7 @@ EXPECTED = {
         "GET /rounds/{digest}/letters/{address}",
         "GET /checkpoint",
         "GET /log/checkpoint",
+        "GET /log/tile/{level}/{place}",
         "GET /proofs/inclusion",
         "GET /proofs/consistency",
         "GET /.well-known/ohttp-gateway",
@@ -87,7 +91,7 @@ def operations(app: App[Any]) -> dict[str, dict[str, Any]]:
 
 def test_every_route_is_in_the_document(app: App[Any]) -> None:
     """What the application answers to and what the document lists is the same, and complete."""
-    served = {f"{route.method} {route.path}" for route in app.routes}
+    served = {f"{route.method} {route.template}" for route in app.routes}
     assert served == set(operations(app)) == EXPECTED[app.role] | COMMON
 
 

@@ -1,19 +1,21 @@
 """A round that its task cannot answer is refused and published, not tried for ever."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from coatcheck.errors import Error, Misuse, Refused
 from coatcheck.protocol.agreement import write_signed
-from coatcheck.protocol.notices import REFUSED
-from coatcheck.protocol.server import Phase
+from coatcheck.protocol.ends import OPERATOR, TASK, flaw
+from coatcheck.protocol.notices import ABANDONED, REFUSED, SERVER
+from coatcheck.protocol.server_moves import Phase
 from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.server import jobs as server_jobs
 from coatcheck.services.settings import ServerSettings
 from coatcheck.stores.server import ServerRound, ServerStore
-from rounds import OPENS, Echo, SmallRound
+from rounds import Echo, SmallRound
 
 
 class Scene:
@@ -52,24 +54,23 @@ class Scene:
         monkeypatch.setattr(server_jobs, "keyring_of", lambda paths: Ring())  # noqa: ARG005 - one ring
         monkeypatch.setattr(server_jobs, "task_of", lambda work, settings: Failing())  # noqa: ARG005 - one task
 
-    def answer(self, now: int) -> str:
+    def answer(self) -> str:
         """Try to answer."""
-        return server_jobs.answer(self.store, self.settings, self.digest, 1, now)
+        return server_jobs.answer(self.store, self.settings, self.digest, 1)
 
 
-def test_a_batch_whose_key_is_gone_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("job", [server_jobs.answer, server_jobs.refuse])
+def test_a_batch_whose_key_is_gone_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Callable[..., str]
 ) -> None:
     """Nobody can open it any more: people are told at once, and nothing of it is counted."""
     scene = Scene(tmp_path, monkeypatch, Refused("never asked"))
     scene.store.vault.destroy(scene.digest, "round")
     assert scene.store.sweep(fence=1) == {scene.digest}
-    assert scene.answer(OPENS) == "refused"
-    bulletin = verify_bulletin(scene.store.kept(scene.digest, "bulletin"), scene.small.round)
-    assert bulletin.heading.outcome == REFUSED
-    assert [tally.received for tally in bulletin.heading.tallies] == [0] * len(
-        scene.small.round.terms.groups
-    )
+    assert job(scene.store, scene.settings, scene.digest, 1) == "abandoned"
+    heading = verify_bulletin(scene.store.kept(scene.digest, "bulletin"), scene.small.round).heading
+    assert (heading.outcome, heading.reason, heading.who) == (ABANDONED, OPERATOR, SERVER)
+    assert not flaw(heading, scene.small.round)
 
 
 def test_what_the_task_refuses_is_told_to_people(
@@ -77,28 +78,25 @@ def test_what_the_task_refuses_is_told_to_people(
 ) -> None:
     """A crowd above what answers can hold stays above it: the refusal is a signed bulletin."""
     scene = Scene(tmp_path, monkeypatch, Refused("12 reports, and 5f3a9c is one of them"))
-    assert scene.answer(OPENS) == "refused"
+    assert scene.answer() == "refused"
     bulletin = verify_bulletin(scene.store.kept(scene.digest, "bulletin"), scene.small.round)
     assert bulletin.heading.outcome == REFUSED
     assert scene.store.rounds()[0].phase is Phase.REFUSED
     assert "5f3a9c" not in caplog.text
 
 
-@pytest.mark.parametrize("error", [Misuse("a file is missing"), ZeroDivisionError("a bug")])
-def test_what_can_be_mended_has_until_the_round_expires(
+@pytest.mark.parametrize(
+    "error", [Misuse("a file is missing"), ZeroDivisionError("a bug"), MemoryError()]
+)
+def test_what_may_pass_or_be_mended_is_tried_again_until_the_time_is_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """An operator's or a programmer's mistake is tried again until then, and refused after."""
+    """A mistake or bad luck is no answer; when the round's time is over, people are told."""
     scene = Scene(tmp_path, monkeypatch, error)
-    with pytest.raises((Error, ZeroDivisionError)):
-        scene.answer(scene.small.round.terms.expires - 1)
+    with pytest.raises((Error, ZeroDivisionError, MemoryError)):
+        scene.answer()
     assert scene.store.rounds()[0].phase is Phase.BATCHED
-    assert scene.answer(scene.small.round.terms.expires) == "refused"
-
-
-def test_bad_luck_is_never_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server without memory for now goes on trying."""
-    scene = Scene(tmp_path, monkeypatch, MemoryError())
-    with pytest.raises(MemoryError):
-        scene.answer(scene.small.round.terms.expires + 1)
-    assert scene.store.rounds()[0].phase is Phase.BATCHED
+    assert server_jobs.refuse(scene.store, scene.settings, scene.digest, 1) == "refused"
+    heading = verify_bulletin(scene.store.kept(scene.digest, "bulletin"), scene.small.round).heading
+    assert (heading.outcome, heading.reason, heading.who) == (REFUSED, TASK, SERVER)
+    assert not flaw(heading, scene.small.round)

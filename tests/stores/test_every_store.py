@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from coatcheck.errors import Fenced, Forgotten, Misuse, Refused, Unavailable
-from coatcheck.protocol import server as of_server
+from coatcheck.protocol import server_moves as of_server
 from coatcheck.protocol import shuffler as of_shuffler
 from coatcheck.protocol.parcels import Upload
 from coatcheck.stores.board import BoardStore
@@ -158,6 +158,7 @@ SHUFFLER_PATHS: dict[of_shuffler.Phase, tuple[str, ...]] = {
     of_shuffler.Phase.RELEASED: ("close", "release"),
     of_shuffler.Phase.DELIVERED: ("close", "release", "forget"),
     of_shuffler.Phase.ABANDONED: ("abandon",),
+    of_shuffler.Phase.ENDED: ("abandon", "tell"),
 }
 SERVER_PATHS: dict[of_server.Phase, tuple[str, ...]] = {
     of_server.Phase.PROPOSED: (),
@@ -165,7 +166,10 @@ SERVER_PATHS: dict[of_server.Phase, tuple[str, ...]] = {
     of_server.Phase.BATCHED: ("agree", "accept"),
     of_server.Phase.ANSWERED: ("agree", "accept", "answer"),
     of_server.Phase.REFUSED: ("agree", "accept", "refuse"),
+    of_server.Phase.ABANDONED: ("agree", "abandon"),
     of_server.Phase.PUBLISHED: ("agree", "accept", "answer", "publish"),
+    of_server.Phase.OVERTAKEN: ("agree", "accept", "answer", "yield"),
+    of_server.Phase.LAPSED: ("lapse",),
 }
 
 
@@ -177,7 +181,9 @@ def shuffler_move(store: ShufflerStore, digest: bytes, move: str) -> None:
     elif move == "accept":
         store.accept(digest, b"incoming", fence=1)
     else:
-        store.move(digest, move, fence=1, batch=b"batch" if move == "release" else b"")
+        batch = b"batch" if move == "release" else b""
+        end = b"end" if move in {"abandon", "expire", "hear"} else b""
+        store.move(digest, move, fence=1, batch=batch, end=end)
 
 
 def server_move(store: ServerStore, digest: bytes, move: str) -> None:
@@ -187,7 +193,10 @@ def server_move(store: ServerStore, digest: bytes, move: str) -> None:
         "accept": lambda: store.accept(digest, b"incoming", fence=1),
         "answer": lambda: store.answer(digest, "answer", b"bulletin", fence=1),
         "refuse": lambda: store.answer(digest, "refuse", b"bulletin", fence=1),
-        "publish": lambda: store.publish(digest, fence=1),
+        "abandon": lambda: store.answer(digest, "abandon", b"end", fence=1),
+        "publish": lambda: store.finish(digest, "publish", fence=1),
+        "yield": lambda: store.finish(digest, "yield", fence=1),
+        "lapse": lambda: store.finish(digest, "lapse", fence=1),
     }
     calls[move]()
 
@@ -285,7 +294,7 @@ def test_a_server_answers_once(server: ServerStore) -> None:
     assert server.kept(DIGEST, "bulletin") == b"bulletin"
     with pytest.raises(Misuse):
         server.kept(DIGEST, "incoming")
-    server.publish(DIGEST, fence=1)
+    server.finish(DIGEST, "publish", fence=1)
     last = server.round(DIGEST)
     assert (last.phase, last.outcome) == (of_server.Phase.PUBLISHED, "answered")
 
@@ -299,6 +308,7 @@ def test_a_board_only_grows(board: BoardStore) -> None:
         board.append([(DIGEST, b"late")], at=1, fence=1)
     board.append([(DIGEST, b"more")], at=2, fence=1)
     assert [raw for _, raw in board.history()] == [b"bulletin", b"letter", b"more"]
+    assert [(place, raw) for place, _, raw in board.between(1, 9)] == [(1, b"letter"), (2, b"more")]
     assert board.rounds() == {DIGEST: b"signed"}
 
 

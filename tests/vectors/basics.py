@@ -3,6 +3,8 @@
 import hashlib
 from typing import Any
 
+import msgspec
+
 from coatcheck.protocol.agreement import SignedTerms, countersign, propose
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.merkle import Tree
@@ -101,10 +103,17 @@ def terms() -> list[Case]:
         for url in BAD_ADDRESSES
     }
     malformed["two roles at one address"] = document.replace("board.example", "server.example")
+    for window in (0, 86_401, 1.5):
+        named = f'"window": {window},\n "opens": 1000'
+        malformed[f"a window of {window} seconds"] = document.replace('"opens": 1000', named)
     malformed["an unknown admission"] = document.replace('"tokens"', '"guests"')
     malformed["an admission with more"] = document.replace('"tokens"', '"tokens", "list": 1')
+    slow = propose(msgspec.structs.replace(made, round="slow", window=60), keys=pairs(SERVER))
+    slow = countersign(slow, keys=pairs(SHUFFLER), pledged={})
+    of_slow = {**fields, "digest": hashlib.sha256(slow.document.encode()).hexdigest()}
     return [
         case("signed by all", "terms", plain(signed), fields=fields),
+        case("with a window", "terms", plain(slow), fields=of_slow),
         case("another number", "terms", plain(signed, document=swapped), bad),
         case("a space more", "terms", plain(signed, document=document + " "), bad),
         case("not counter-signed", "terms", plain(signed, shufflers=[None]), bad),

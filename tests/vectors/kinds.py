@@ -20,8 +20,9 @@ from coatcheck.errors import (
 )
 from coatcheck.protocol import binary_http, oblivious, privacy_pass
 from coatcheck.protocol.agreement import SignedTerms, settle
+from coatcheck.protocol.ends import flaw, speaker
 from coatcheck.protocol.envelope import Purpose, binding, unseal
-from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey
+from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey, check_signed
 from coatcheck.protocol.merkle import Tree, check_consistency, check_inclusion
 from coatcheck.protocol.messages import PayloadFormat, decode_answer, decode_letter
 from coatcheck.protocol.notices import Bulletin, Checkpoint, Posting
@@ -30,6 +31,7 @@ from coatcheck.protocol.shuffler import Shuffler, ShufflerState
 from coatcheck.protocol.suites import CLASSICAL, SUITES
 from coatcheck.protocol.terms import Round, read_terms
 from coatcheck.randomizers import CodebookResponse, GridResponse, from_params
+from vectors import conversations
 
 HERE = Path(__file__).parent
 OUTCOMES: dict[type[Exception], str] = {
@@ -168,13 +170,16 @@ def _bulletin(case: Case) -> Case:
     """Check the whole and open Alice's entry."""
     round_ = the_round()
     bulletin = Bulletin.decode(bytes.fromhex(case["input"]), round_)
-    pairs(SERVER).signing.public.check(bulletin.heading.signature, bulletin.heading.signed_part())
+    check_signed(bulletin.heading, speaker(bulletin.heading, round_).verifying)
     place = bulletin.find(pairs(ALICE).address, 0)
     bound = binding(Purpose.ANSWER, digest=round_.digest, group=0)
     opened = "" if place is None else bulletin.entries[0][place][16:]
     text = unseal(opened, key=pairs(ALICE).opening, bound=bound) if opened else b""  # type: ignore[arg-type] # bytes if any
     return {
         "outcome": bulletin.heading.outcome,
+        "reason": bulletin.heading.reason,
+        "who": bulletin.heading.who,
+        "flawless": not flaw(bulletin.heading, round_),
         "root": bulletin.heading.root.hex(),
         "answer": text.hex(),
     }
@@ -329,6 +334,9 @@ KINDS: dict[str, Callable[[Case], Case]] = {
     "binary-http": _binary,
     "gateway-keys": _gateway_keys,
     "oblivious": _oblivious,
+    "cell": conversations.cell,
+    "point": conversations.point,
+    "conversation": conversations.conversation,
     "challenge": _challenge,
     "token": _token,
 }

@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from vectors import admission, basics, mechanisms, records, relayed
+from vectors import admission, basics, mechanisms, records, relayed, settled
 from vectors.kinds import ALICE, BOARD, BOB, HERE, SERVER, SHUFFLER
 
 PARTS = {
@@ -25,6 +25,7 @@ PARTS = {
     "answers": records.answers,
     "boards": records.boards,
     "relayed": relayed.cases,
+    "settling": settled.cases,
     "admission": admission.cases,
 }
 ABOUT = (

@@ -4,6 +4,7 @@ import hashlib
 import struct
 from dataclasses import replace
 
+from coatcheck.protocol.ends import FEW_REPORTS, FEW_TRAPS, LATE, TASK, abandoned
 from coatcheck.protocol.envelope import Purpose, binding
 from coatcheck.protocol.messages import Answer, Partner, encode_answer, encode_letter, encode_report
 from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin, Checkpoint, Posting
@@ -192,25 +193,93 @@ def boards() -> list[Case]:
     unsigned = replace(draft.heading, signature=bytes(64))
     turned = Bulletin(unsigned, tuple(group[::-1] for group in draft.entries)).encode()
     none = Bulletin.compose(
-        [[], []], outcome=REFUSED, digest=round_.digest, tallies=(Tally(1), Tally(2))
+        [[], []],
+        outcome=REFUSED,
+        digest=round_.digest,
+        tallies=(Tally(1), Tally(2)),
+        reason=FEW_REPORTS,
     )
     refused = none.signed(sign).encode()
-    fields = {"outcome": 1, "root": draft.heading.root.hex(), "answer": text.hex()}
-    empty = {"outcome": 2, "root": hashlib.sha256(b"").hexdigest(), "answer": ""}
+    fields = {
+        "outcome": 1,
+        "reason": 0,
+        "who": 255,
+        "flawless": True,
+        "root": draft.heading.root.hex(),
+        "answer": text.hex(),
+    }
+    root = hashlib.sha256(b"").hexdigest()
+    empty = {**fields, "outcome": 2, "reason": 1, "root": root, "answer": ""}
     changes = [
         ("a byte short", raw[:-1], "malformed"),
         ("an altered entry", flip(raw, len(raw) - 1), "malformed"),
         ("entries out of order", turned, "malformed"),
-        ("another outcome", raw[:1] + b"\3" + raw[2:], "malformed"),
-        ("other terms", flip(raw, 4), "malformed"),
-        ("an altered signature", flip(raw, 132), "bad-signature"),
+        ("another outcome", raw[:1] + b"\4" + raw[2:], "malformed"),
+        ("a spare byte that is not zero", flip(raw, 5), "malformed"),
+        ("other terms", flip(raw, 8), "malformed"),
+        ("an altered signature", flip(raw, 136), "bad-signature"),
+        ("another reason", flip(raw, 2), "bad-signature"),
+        ("a shuffler that the round does not have", flip(raw, 3), "malformed"),
+        (
+            "signed by the server for a shuffler",
+            _ended(LATE, who=0, signer=SERVER),
+            "bad-signature",
+        ),
     ]
     return [
         case("answered", "bulletin", raw.hex(), fields=fields),
         case("refused", "bulletin", refused.hex(), fields=empty),
+        *_ends(empty),
         *wrong("bulletin", "bulletin", *changes),
         *_letters(),
         *_checkpoints(),
+    ]
+
+
+def _ended(reason: int, *, who: int, signer: int) -> bytes:
+    word = abandoned(kinds.the_round(), reason=reason, who=who)
+    return word.signed(pairs(signer).signing.sign).encode()
+
+
+def _ends(empty: dict[str, object]) -> list[Case]:
+    """Rounds that were given up, and headings that break their own numbers."""
+    round_, sign = kinds.the_round(), pairs(SERVER).signing.sign
+
+    def refused(reason: int, *tallies: Tally) -> str:
+        none = Bulletin.compose([[], []], REFUSED, round_.digest, tallies, reason=reason)
+        return none.signed(sign).encode().hex()
+
+    given_up = {**empty, "outcome": 3}
+    few = _ended(FEW_REPORTS, who=0, signer=SHUFFLER).hex()
+    late = _ended(LATE, who=255, signer=SERVER).hex()
+    task = _ended(TASK, who=255, signer=SERVER).hex()
+    traps = _ended(FEW_TRAPS, who=0, signer=SHUFFLER).hex()
+    bad: list[list[bytes]] = [[], []]
+    short = Bulletin.compose(bad, ANSWERED, round_.digest, (Tally(0), Tally(0)))
+    enough = (Tally(9), Tally(9))
+    return [
+        case("a shuffler gave up", "bulletin", few, fields={**given_up, "who": 0}),
+        case("few traps", "bulletin", traps, fields={**given_up, "reason": 2, "who": 0}),
+        case("no batch came", "bulletin", late, fields={**given_up, "reason": 4}),
+        case("the task", "bulletin", refused(3, *enough), fields={**empty, "reason": 3}),
+        case(
+            "abandoned for the task",
+            "bulletin",
+            task,
+            fields={**given_up, "reason": 3, "flawless": False},
+        ),
+        case(
+            "answered below the minimum",
+            "bulletin",
+            short.signed(sign).encode().hex(),
+            fields={**empty, "outcome": 1, "reason": 0, "flawless": False},
+        ),
+        case(
+            "too few, and the counts say enough",
+            "bulletin",
+            refused(1, *enough),
+            fields={**empty, "flawless": False},
+        ),
     ]
 
 

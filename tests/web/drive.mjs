@@ -19,6 +19,16 @@ const asked = ({ method, scheme, authority, path, headers, content }) => ({
 });
 let GATEWAY = "";
 
+/** The person that a conversation is about. */
+function speaker({ address, secret, cell, lists, asks, side, radius, cell_side: wide, digest }) {
+  const progress = c.progressFrom(cell, 0);
+  const names = lists.map((list) => list.map(c.unhex));
+  const own = { address: c.unhex(address), secret: c.unhex(secret) };
+  if (asks.length) return new c.Settling(progress, { ...own, asks: side, lists: names, steps: c.schedule(asks) });
+  const around = c.offsets(radius, wide, cell.length);
+  return new c.Nearness(progress, { ...own, candidates: names[0], around, digest: c.unhex(digest) });
+}
+
 // What a client does with each kind of vector; `round` is the round that all records belong to.
 const kinds = {
   challenge({ input }) {
@@ -77,7 +87,8 @@ const kinds = {
     const entry = found.entries[0].find((one) => c.hex(one.slice(0, 16)) === c.hex(alice.address));
     const bound = c.binding("answer", { digest: round.digest, group: 0 });
     const answer = entry ? await c.unseal(entry.slice(16), { suite: round.suite, key: alice.opening, bound }) : new Uint8Array();
-    return { outcome: found.outcome, root: c.hex(found.heading.slice(-96, -64)), answer: c.hex(answer) };
+    const { outcome, reason, who, flaw } = found;
+    return { outcome, reason, who, flawless: !flaw, root: c.hex(found.heading.slice(-96, -64)), answer: c.hex(answer) };
   },
   async posting({ input }, round) {
     const posting = c.messages.decodePosting(c.unhex(input), round);
@@ -108,6 +119,29 @@ const kinds = {
     if (c.hex(sealed.raw) !== input) throw new Error("sealed to other bytes");
     if (c.text(await sealed.open(c.unhex(answer))) !== "answer") throw new Error("opened to other bytes");
     return { text, answer };
+  },
+  cell: ({ input: { place, scale, side } }) => ({ cell: c.cellOf(place, scale, side) }),
+  point({ input: { text, x, secret } }) {
+    const point = x ? c.unhex(x) : c.hashToPoint(c.unhex(text));
+    const blind = new c.Blind(c.unhex(secret));
+    const blinded = blind.put(point);
+    if (c.hex(blind.takeOff(blinded)) !== c.hex(point)) throw new Error("not undone");
+    return { point: c.hex(point), blinded: c.hex(blinded) };
+  },
+  conversation({ input }) {
+    const machine = speaker(input);
+    const [written, ready] = [[], []];
+    for (const { do: what, words, sender, body } of input.events) {
+      if (what === "speak") {
+        ready.push(machine.ready());
+        written.push(machine.speak(c.unhex(words)).map(([to, text]) => [c.hex(to), c.hex(text)]));
+      } else {
+        machine[what === "notice" ? "notice" : "receive"](c.unhex(sender), c.unhex(body));
+      }
+    }
+    const { words, dropped } = machine.progress;
+    const said = Object.fromEntries(Object.entries(words).map(([who, text]) => [who, c.hex(text)]));
+    return { written, ready, partners: machine.partners.map(c.hex), words: said, dropped };
   },
   root: ({ input }) => ({ root: c.hex(c.rootOf(input.map(c.unhex))) }),
   inclusion({ input: { leaf, place, size, root, path } }) {
@@ -223,8 +257,8 @@ const verbs = {
     const bulletin = await peers.whole(`${at}/bulletin`);
     const kept = c.readTicket(ticket);
     const answer = await c.collect(kept, bulletin, round);
-    const { posting, ticket: written } = await c.write(kept, c.utf8(body), answer.partners[0].contact, round);
-    await peers.send(`${at}/letters`, posting);
+    const { stamped, ticket: written } = await c.write(kept, c.utf8(body), answer.partners[0].contact, round);
+    await peers.send(`${at}/letters`, stamped);
     return { partners: answer.partners.map((one) => c.hex(one.contact)), ticket: c.writeTicket(written), bulletin: c.hex(bulletin), names };
   },
   async getByRelay({ relay, url, board, trusted }) {
@@ -235,8 +269,18 @@ const verbs = {
   ledger: ({ limit, tickets, costs }) => {
     let ledger = c.beginLedger(limit);
     return tickets.map((ticket, at) => attempt(() => {
-      ledger = c.readLedger(JSON.stringify(c.spend(ledger, c.readTicket(ticket), costs[at])));
-    }) ?? c.spent(ledger).epsilon);
+      ledger = c.readLedger(JSON.stringify(c.spend(ledger, c.readTicket(ticket), costs[at], 0)));
+    }) ?? c.spent(ledger, 0).epsilon);
+  },
+  charged: ({ ticket, bulletin, times, ...terms }) => {
+    const invitation = invite(terms);
+    const mine = c.readTicket(ticket);
+    let ledger = c.spend(c.beginLedger({ epsilon: 100, delta: 0.5 }), mine, invitation, 0);
+    const ended = bulletin && c.ended(mine, c.unhex(bulletin), invitation.round);
+    if (ended) ledger = c.settleRound(ledger, mine, ended);
+    ledger = c.readLedger(JSON.stringify(ledger));
+    const { epsilon, local } = invitation;
+    return { epsilon, local, words: ended?.words ?? "", spent: times.map((time) => c.spent(ledger, time).epsilon) };
   },
   proofs: ({ proofs }) => proofs.map(({ leaf, place, size, root, path }) => attempt(
     () => c.checkInclusion(c.unhex(leaf), { place, size, root: c.unhex(root), path: path.map(c.unhex) }),

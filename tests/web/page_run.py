@@ -1,8 +1,6 @@
 """The real demo on a page, and a real browser in front of it, for the tests to share."""
 
 import asyncio
-import base64
-import json
 import queue
 import threading
 import time
@@ -21,6 +19,8 @@ from coatcheck.demo.events import Pace
 from coatcheck.demo.page.app import serve_page
 from coatcheck.demo.run import Run, demo_cluster
 from coatcheck.demo.scenarios import make_scenario, with_places
+from coatcheck.demo.summary import service_of
+from coatcheck.protocol.notices import posting_size
 from coatcheck.protocol.verification import VerifiedBulletin
 from web.browser import needed, packages
 
@@ -80,8 +80,9 @@ class PageRun:
 
     def postings(self) -> list[bytes]:
         """Fetch every letter that is on the board."""
-        with urllib.request.urlopen(f"{self.address}/letters") as answer:  # noqa: S310 - loopback
-            return [base64.b64decode(raw) for raw in json.load(answer)]
+        with urllib.request.urlopen(f"{self.run.at_board}/letters") as answer:  # noqa: S310 - loopback
+            page, size = answer.read(), posting_size(self.run.round)
+        return [page[at : at + size] for at in range(0, len(page), size)]
 
     def wait_until_paused(self, *, people: int) -> None:
         """Wait until so many have joined and the run stands still."""
@@ -99,16 +100,19 @@ class PageRun:
 
 
 @contextmanager
-def page_run(folder: Path, *, people: int, epsilon: float) -> Iterator[PageRun]:
+def page_run(
+    folder: Path, *, people: int, epsilon: float, candidates: int | None = None
+) -> Iterator[PageRun]:
     """Start shuffler, server and board as processes, a run on them, the page and a browser.
 
     The run is paused before anybody has joined, so that no browser comes too late.
     """
     chromium = needed("chromium")
-    scenario = with_places(make_scenario("taxi", people=people, epsilon=epsilon))
+    made = make_scenario("taxi", people=people, epsilon=epsilon, candidates=candidates)
+    scenario = with_places(made)
     cluster = demo_cluster(folder)
     with (
-        _served(partial(serve_page, scenario, cluster)) as (address, run),
+        _served(partial(serve_page, scenario, cluster, served=service_of)) as (address, run),
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=chromium, args=list(_FLAGS))

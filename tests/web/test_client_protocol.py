@@ -12,6 +12,7 @@ from coatcheck.protocol import client, verification
 from coatcheck.protocol.agreement import SignedTerms, countersign, propose, settle, write_signed
 from coatcheck.protocol.board import Board
 from coatcheck.protocol.drafting import GroupPlan
+from coatcheck.protocol.ends import end_due
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.merkle import Tree
 from coatcheck.protocol.suites import CLASSICAL, suite_named
@@ -19,7 +20,9 @@ from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.randomizers import BoundedResponse, MinkowskiResponse, Randomizer, SphereResponse
 from coatcheck.simulation.round import RoleKeys
 from coatcheck.tasks.matching import LeastCostMatching
-from rounds import CLOSES, OPENS, SmallRound
+from endings import ENDS, shown
+from endings import SMALL as CHARGED
+from rounds import CLOSES, OPENS, SQUARE, SmallRound
 from web.browser import Refusal, ask
 
 
@@ -249,7 +252,7 @@ def test_the_browsers_ledger_refuses_in_time() -> None:
     stages = [SmallRound(name=f"round {n}", seed=n) for n in range(3)]
     tickets = [write_ticket(small.join(0)).decode() for small in stages]
     again = write_ticket(stages[0].join(0)).decode()
-    cost = {"epsilon": 1.0, "delta": 1e-4}
+    cost = {"epsilon": 1.0, "delta": 1e-4, "local": 2.0, "round": {"endDue": 9}}
     first, same, other, second, third = ask(
         "ledger",
         limit={"epsilon": 2.0, "delta": 1e-2},
@@ -259,6 +262,26 @@ def test_the_browsers_ledger_refuses_in_time() -> None:
     assert (first, same, second) == (1.0, 1.0, 2.0)
     assert "joined this round before" in other
     assert "nothing was sent" in third
+
+
+@pytest.mark.parametrize("kind", sorted(ENDS))
+def test_the_browsers_ledger_charges_what_happened(kind: str) -> None:
+    """The promise for a round that was answered with its crowd, the local ε for any other end.
+
+    Without an end it is the promise up to the deadline, and the local ε from then on.
+    """
+    raw = shown(kind).encode()
+    mine = write_ticket(CHARGED.join(0)).decode()
+    times = [0, end_due(CHARGED.round) - 1, end_due(CHARGED.round)]
+    given = {"ticket": mine, "times": times, **asked(CHARGED)}
+    known = ask("charged", bulletin=raw.hex(), **given)
+    local, promise = known["local"], known["epsilon"]
+    own = CHARGED.invitations[0].guarantee.epsilon
+    assert promise == pytest.approx(own, rel=0.01)
+    assert local == pytest.approx(SQUARE.law.epsilon)
+    assert known["spent"] == [promise if kind == "answered" else local] * 3
+    assert known["words"]
+    assert ask("charged", bulletin="", **given)["spent"] == [promise, promise, local]
 
 
 @pytest.mark.parametrize("suite", ["x25519", "mlkem768-x25519"])

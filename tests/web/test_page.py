@@ -64,6 +64,7 @@ def person(live: PageRun, paced: list[int]) -> Page:
     assert paced
     page = live.page("/join", width=390)
     expect(page.locator("#terms")).to_contain_text("Signed by everybody")
+    expect(page.locator("#terms")).to_contain_text("an outsider who floods it")
     page.locator("#send").click()
     expect(page.locator("#joined")).to_contain_text("receipt holds")
     expect(page.locator("#spent")).to_contain_text("in 1 round")
@@ -231,6 +232,20 @@ def test_letters_go_both_ways(live: PageRun, answered: Page) -> None:
     fresh = client.read(ticket, live.postings(), live.run.round)
     assert fresh.letters == ()
     assert fresh.refused == {"Replayed": 1}
+
+
+def test_the_browser_meets_the_page_and_the_relay_only(live: PageRun, answered: Page) -> None:
+    """Neither shuffler nor board has seen it; the page says what relay and witness saw."""
+    assert answered
+    asked = {url.rpartition("/gateways/")[0] or url for url in live.asked}
+    origins = {"/".join(url.split("/")[:3]) for url in asked}
+    assert origins == {live.address, live.run.cluster.url("relay")}
+    page = live.page("/")
+    page.wait_for_selector("body[data-phase=done]")
+    expect(page.locator("#sealed")).not_to_have_text("0")
+    assert live.run.watched is not None
+    expect(page.locator("#witness-note")).to_contain_text(live.run.watched.root.hex()[:16])
+    page.context.close()
 
 
 def test_tampered_terms_are_refused_in_words(live: PageRun) -> None:

@@ -17,8 +17,9 @@ from coatcheck.errors import BadSignature, Malformed, Missing, Refused
 from coatcheck.protocol import client
 from coatcheck.protocol.board import Board
 from coatcheck.protocol.parcels import REASONS
-from coatcheck.protocol.server import Phase as ServerPhase
-from coatcheck.protocol.server import Server, ServerState
+from coatcheck.protocol.server import Server
+from coatcheck.protocol.server_moves import Phase as ServerPhase
+from coatcheck.protocol.server_moves import ServerState
 from coatcheck.protocol.shuffler import Phase, Shuffler, ShufflerState
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin

@@ -9,7 +9,8 @@ import { Entropy } from "./entropy.js";
 import { binding, seal, unseal } from "./envelope.js";
 import { Refused } from "./errors.js";
 import { checkExposure } from "./exposure.js";
-import { addressOf, contactOf, keyPairs, sealingKey } from "./keys.js";
+import { addressOf, keyPairs, sealingKey } from "./keys.js";
+import { sameRound } from "./letters.js";
 import { checkConsistency, checkInclusion } from "./merkle.js";
 import * as messages from "./messages.js";
 import { randomizerOf } from "./randomizers.js";
@@ -40,7 +41,8 @@ export function examine(signed, { group, trusted, limit, now }) {
   }
   checkExposure(round, number);
   const { promise } = of;
-  const epsilon = amplify(randomizer.law(), { crowd: of.minimum, ...promise });
+  const law = randomizer.law();
+  const epsilon = amplify(law, { crowd: of.minimum, ...promise });
   if (epsilon > promise.epsilon * (1 + COARSE)) {
     throw new Refused(
       `the terms promise ε = ${promise.epsilon.toPrecision(4)}, the crowd of ${of.minimum} gives only`
@@ -53,7 +55,9 @@ export function examine(signed, { group, trusted, limit, now }) {
       + ` (${limit.epsilon}, ${limit.delta}): wait for a larger crowd or raise the limit`,
     );
   }
-  return { round, group: number, of, randomizer, epsilon, delta: promise.delta };
+  // What the round costs if it does not end as promised: the randomizer's own ε.
+  const local = law.epsilon;
+  return { round, group: number, of, randomizer, epsilon, delta: promise.delta, local };
 }
 
 /**
@@ -94,10 +98,6 @@ async function wrap(text, round, group, id) {
   return messages.encodeUpload(round, { group, id, body });
 }
 
-function sameRound(ticket, round) {
-  if (!equal(ticket.digest, round.digest)) throw new Refused("this ticket is of another round");
-}
-
 /** Check the first shuffler's receipt and put it into the ticket. */
 export function keepReceipt(ticket, receipt, round) {
   sameRound(ticket, round);
@@ -109,13 +109,24 @@ export async function addressOfTicket(ticket, round) {
   return hex((await keyPairs(round.suite, ticket.seed)).address);
 }
 
+/**
+ * Say how a round ended: whether it was answered with its crowd, and in words. The ledger is told
+ * first (`settleRound`), whatever is done then.
+ */
+export function ended(ticket, raw, round) {
+  sameRound(ticket, round);
+  const { outcome, flaw, tallies, words } = messages.readBulletin(raw, round);
+  const denied = outcome === messages.REFUSED && ticket.receipt.length && !tallies[ticket.group].received;
+  const wrong = flaw || (denied ? "it counts no report of your group, and you have a receipt for yours" : "");
+  if (wrong) return { answered: false, words: `the heading of this round breaks its own numbers: ${wrong}; do not rely on it` };
+  return { answered: outcome === messages.ANSWERED, words };
+}
+
 /** Find and open one's own answer in the bytes of a bulletin, which are checked first. */
 export async function collect(ticket, raw, round) {
-  sameRound(ticket, round);
+  const end = ended(ticket, raw, round);
+  if (!end.answered) throw new Refused(`${end.words}; nobody gets an answer`);
   const bulletin = messages.readBulletin(raw, round);
-  if (bulletin.outcome === messages.REFUSED) {
-    throw new Refused("the server refused the round: too few good reports were left to hide among");
-  }
   const keys = await keyPairs(round.suite, ticket.seed);
   const entry = find(bulletin.entries[ticket.group], keys.address);
   if (!entry) {
@@ -125,7 +136,8 @@ export async function collect(ticket, raw, round) {
   const bound = binding("answer", { digest: round.digest, group: ticket.group });
   const sealed = entry.slice(ADDRESS);
   const answer = messages.decodeAnswer(await unseal(sealed, { suite: round.suite, key: keys.opening, bound }), round);
-  return { ...answer, partners: answer.partners.map((partner) => described(partner, round)) };
+  const sizes = bulletin.entries.map((list) => list.length);
+  return { ...answer, sizes, partners: answer.partners.map((partner) => described(partner, round)) };
 }
 
 /**
@@ -162,43 +174,4 @@ function described(partner, round) {
   const randomizer = randomizerOf(round.terms.groups[partner.group].randomizer);
   const report = messages.decodePayload(randomizer, partner.payload);
   return { ...partner, address, report, place: randomizer.place(report) };
-}
-
-/** Write a letter to a partner's contact: the posting for the board, and the ticket after it. */
-export async function write(ticket, body, to, round) {
-  sameRound(ticket, round);
-  const { suite, digest } = round;
-  const partner = contactOf(suite, to);
-  const keys = await keyPairs(suite, ticket.seed);
-  const text = messages.encodeLetter(round, { keys, recipient: partner.address, counter: ticket.written, body });
-  const bound = binding("letter", { digest, group: 0 });
-  const sealed = await seal(text, { suite, to: partner.sealing, bound });
-  const posting = messages.encodePosting(round, partner.address, sealed);
-  return { posting, ticket: { ...ticket, written: ticket.written + 1 } };
-}
-
-/** Read the letters to one's own address; forged, altered and repeated ones are counted, not read. */
-export async function read(ticket, postings, round) {
-  sameRound(ticket, round);
-  const keys = await keyPairs(round.suite, ticket.seed);
-  const bound = binding("letter", { digest: round.digest, group: 0 });
-  const seen = new Set(ticket.seen.map(([sender, counter]) => `${hex(sender)}/${counter}`));
-  const inbox = { letters: [], ticket, refused: 0 };
-  for (const raw of postings) {
-    const posting = messages.decodePosting(raw, round);
-    if (!equal(posting.recipient, keys.address)) continue;
-    try {
-      const text = await unseal(posting.sealed, { suite: round.suite, key: keys.opening, bound });
-      const letter = messages.decodeLetter(text, round, keys.address);
-      const mark = `${hex(letter.sender.address)}/${letter.counter}`;
-      if (seen.has(mark)) throw new Refused("this letter was read before");
-      seen.add(mark);
-      inbox.letters.push(letter);
-    } catch (error) {
-      if (!(error instanceof Refused)) throw error;
-      inbox.refused += 1;
-    }
-  }
-  const marks = [...seen].sort().map((mark) => [unhex(mark.split("/")[0]), Number(mark.split("/")[1])]);
-  return { ...inbox, ticket: { ...ticket, seen: marks } };
 }

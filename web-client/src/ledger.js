@@ -1,7 +1,8 @@
 // What one browser has spent: a list of rounds with a limit on their sum, which refuses in time.
 //
 // Adds epsilons and deltas up, which holds for any rounds; the Python ledger composes more closely.
-// Plain data in and out: whoever calls stores it before anything is sent.
+// Plain data in and out: whoever calls stores it before anything is sent. A round that did not end as
+// promised costs the randomizer's own ε, and so does one whose end is not known by its deadline.
 
 import { hex } from "./bytes.js";
 import { Refused } from "./errors.js";
@@ -18,22 +19,37 @@ export function beginLedger({ epsilon, delta }) {
 export function readLedger(spelled) {
   const ledger = parse(spelled);
   const good = ledger?.coatcheck === "browser-ledger/1" && Array.isArray(ledger.entries)
-    && ledger.entries.every(({ epsilon, delta }) => epsilon >= 0 && delta >= 0);
+    && ledger.entries.every(({ epsilon, delta, local, until }) => epsilon >= 0 && delta >= 0 && local >= 0 && until >= 0);
   if (!good) throw new Refused("this is no ledger of a browser: do not join before it is mended");
   return { ...beginLedger(ledger), entries: ledger.entries };
 }
 
-/** The (ε, δ) of all rounds so far. */
-export function spent(ledger) {
-  const sum = (name) => ledger.entries.reduce((total, entry) => total + entry[name], 0);
+const seconds = () => Date.now() / 1000;
+
+/**
+ * The (ε, δ) of all rounds so far. A round that did not end as promised costs its local ε, and so does
+ * one whose end should be known and is not.
+ */
+export function spent(ledger, now = seconds()) {
+  const lost = (entry) => entry.end === "lost" || (entry.end !== "answered" && now >= entry.until);
+  const costs = ledger.entries.map((entry) => (lost(entry) ? { epsilon: Math.max(entry.epsilon, entry.local), delta: entry.delta } : entry));
+  const sum = (name) => costs.reduce((total, entry) => total + entry[name], 0);
   return { epsilon: sum("epsilon"), delta: sum("delta") };
+}
+
+/** Enter how a round ended, as `ended` of the client says it, and return the ledger to store. */
+export function settleRound(ledger, ticket, { answered }) {
+  const round = hex(ticket.digest);
+  const told = (entry) => ({ ...entry, end: answered && entry.end !== "lost" ? "answered" : "lost" });
+  return { ...ledger, entries: ledger.entries.map((entry) => (entry.round === round ? told(entry) : entry)) };
 }
 
 /**
  * Enter a ticket and return the ledger after it, or refuse with nothing changed.
  * The same bytes again cost nothing; other bytes for the same round would be a second draw.
  */
-export function spend(ledger, ticket, { epsilon, delta }) {
+export function spend(ledger, ticket, invitation, now = seconds()) {
+  const { epsilon, delta, local } = invitation;
   const round = hex(ticket.digest);
   const content = hex(sha256(ticket.upload));
   const before = ledger.entries.find((entry) => entry.round === round);
@@ -41,8 +57,10 @@ export function spend(ledger, ticket, { epsilon, delta }) {
     if (before.content === content) return ledger;
     throw new Refused("you have joined this round before: another report would cost once more");
   }
-  const entries = [...ledger.entries, { round, content, name: ticket.round, epsilon, delta }];
-  const after = spent({ entries });
+  const until = invitation.round.endDue;
+  const entry = { round, content, name: ticket.round, epsilon, delta, local, until, end: "" };
+  const entries = [...ledger.entries, entry];
+  const after = spent({ entries }, now);
   if (after.epsilon > ledger.epsilon * (1 + 1e-9) || after.delta > ledger.delta * (1 + 1e-9)) {
     throw new Refused(
       `with this round you would have spent ε = ${after.epsilon.toPrecision(4)} of ${ledger.epsilon}`

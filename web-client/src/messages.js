@@ -9,9 +9,20 @@ import { UPLOAD_HEAD } from "./terms.js";
 
 const VERSION = 1;
 const TALLY = 32;
+const HEAD = 8 + DIGEST;
+const SERVER = 255;
+// The reasons that an outcome can have, and what they mean.
+const REASONS = { 1: [0], 2: [1, 3], 3: [1, 2, 4, 5] };
+const WHY = {
+  1: "too few good reports were left to hide among",
+  2: "too few traps came through, so somebody before it may have replaced reports",
+  3: "its task could not answer these reports in time",
+  4: "a batch was not handed on in time",
+  5: "its operator ended it",
+};
 const ANSWER_HEAD = 8;
 const [VALUES, PARTNERS, LOCATED] = [1, 2, 3];
-export const REFUSED = 2;
+export const [ANSWERED, REFUSED, ABANDONED] = [1, 2, 3];
 // Counters above would not survive a ticket's JSON, where two could become one.
 const MOST = BigInt(Number.MAX_SAFE_INTEGER);
 
@@ -56,28 +67,49 @@ export function checkReceipt(raw, upload, round) {
   checkSignature(unhex(verifying), raw.slice(-SIGNATURE), message, name);
 }
 
-/** Read a whole bulletin: lengths, order, root and the server's signature. */
+/** Read a whole bulletin: lengths, order, root and the signature of whoever says how the round ended. */
 export function readBulletin(raw, round) {
   const groups = round.terms.groups.length;
-  const head = 4 + DIGEST + groups * TALLY + DIGEST + SIGNATURE;
+  const head = HEAD + groups * TALLY + DIGEST + SIGNATURE;
   const heading = raw.slice(0, head);
-  const [version, outcome, count, zero] = heading;
-  if (raw.length < head || version !== VERSION || zero || count !== groups || (outcome !== 1 && outcome !== REFUSED)) {
+  const [version, outcome, reason, who, count, ...rest] = heading;
+  if (raw.length < head || version !== VERSION || rest.slice(0, 3).some(Boolean) || count !== groups || !REASONS[outcome]) {
     throw new Refused("this bulletin is of another version or cut off");
   }
-  if (!equal(heading.slice(4, 4 + DIGEST), round.digest)) {
+  if (!equal(heading.slice(HEAD - DIGEST, HEAD), round.digest)) {
     throw new Refused("this bulletin is for other terms than this round's");
   }
-  const label = utf8("coatcheck/v1/bulletin\0");
+  const speaker = who === SERVER ? round.terms.server : round.terms.shufflers[who];
+  if (!speaker) throw new Refused("this end is signed by a shuffler that the round does not have");
+  const label = utf8(who === SERVER ? "coatcheck/v1/bulletin\0" : "coatcheck/v1/end\0");
   const signed = concat(label, heading.slice(0, -SIGNATURE));
-  checkSignature(unhex(round.terms.server.verifying), heading.slice(-SIGNATURE), signed, round.terms.server.name);
-  const tallies = readTallies(heading.slice(4 + DIGEST, 4 + DIGEST + groups * TALLY));
-  const entries = cutEntries(raw, head, round, outcome === REFUSED ? tallies.map(() => 0) : tallies.map(kept));
+  checkSignature(unhex(speaker.verifying), heading.slice(-SIGNATURE), signed, speaker.name);
+  const tallies = readTallies(heading.slice(HEAD, HEAD + groups * TALLY));
+  const entries = cutEntries(raw, head, round, outcome === ANSWERED ? tallies.map(kept) : tallies.map(() => 0));
   const root = rootOf(leavesOf(entries));
   if (!equal(root, heading.slice(head - SIGNATURE - DIGEST, head - SIGNATURE))) {
     throw new Refused("the entries of this bulletin are not the ones its root stands for");
   }
-  return { outcome, tallies, entries, heading };
+  const end = { outcome, reason, who, tallies };
+  return { ...end, entries, heading, flaw: flaw(end, round), words: words(end, speaker) };
+}
+
+/** Say which of its own numbers a heading breaks; empty if none. */
+function flaw({ outcome, reason, who, tallies }, round) {
+  const short = tallies.some((tally, group) => kept(tally) < round.terms.groups[group].minimum);
+  if (!REASONS[outcome].includes(reason)) return "its outcome has another reason than such an outcome can have";
+  if (outcome !== ABANDONED && who !== SERVER) return "a shuffler says what only the server can";
+  if (outcome === ANSWERED && short) return "it answers a group that kept fewer than its minimum";
+  if (outcome === REFUSED && short !== (reason === 1)) return "its reason is not what its counts say";
+  const counted = tallies.some(({ received, dropped }) => received || dropped.some(Boolean));
+  return outcome === ABANDONED && counted ? "it tells counts of a round that was given up" : "";
+}
+
+/** Tell in words how a round ended. */
+function words({ outcome, reason, who }, speaker) {
+  if (outcome === ANSWERED) return "the round is answered";
+  const did = outcome === REFUSED ? "refused" : "abandoned";
+  return `the ${who === SERVER ? "server" : "shuffler"} ${speaker.name} ${did} the round: ${WHY[reason] ?? "for no known reason"}`;
 }
 
 const kept = ({ received, dropped }) => received - dropped.reduce((sum, one) => sum + one, 0);
@@ -206,6 +238,9 @@ export function decodePosting(raw, round) {
   }
   return { recipient: raw.slice(head, head + ADDRESS), sealed: raw.slice(head + ADDRESS) };
 }
+
+/** Whom a posting is for. */
+export const recipientOf = (raw) => raw.slice(4 + DIGEST, 4 + DIGEST + ADDRESS);
 
 /** Read the board's signed word on all it ever showed: how many leaves, and the root over them. */
 export function readCheckpoint(raw, round) {

@@ -77,8 +77,10 @@ const TERMS = {
   opens: SECOND,
   closes: SECOND,
   expires: SECOND,
+  "grace?": whole(60, 86_400),
   "letter_size?": whole(0, 1 << 12),
   "settle?": nested(SETTLE),
+  "window?": whole(1, 86_400),
 };
 
 /** Refuse a record with a field that is missing, unknown or out of range; a ? marks the optional. */
@@ -102,7 +104,7 @@ function check(value, fields) {
 /** Terms together with the exact bytes they were read from. */
 export class Round {
   constructor(terms, document) {
-    this.terms = { letter_size: 256, ...terms };
+    this.terms = { letter_size: 256, grace: 3600, ...terms };
     this.terms.groups = terms.groups.map((group) => ({
       note_size: 0,
       ...group,
@@ -148,6 +150,11 @@ export class Round {
 
   entrySize(group) {
     return ADDRESS + this.terms.groups[group].answer_size + this.suite.overhead;
+  }
+
+  /** When the board has shown the round's end at the latest, in seconds since 1970. */
+  get endDue() {
+    return this.terms.expires + this.terms.grace;
   }
 
   letterSize() {

@@ -3,13 +3,15 @@
 import { base64, unbase64 } from "./bytes.js";
 import { Refused } from "./errors.js";
 import { parse } from "./json.js";
+import { readProgress, writeProgress } from "./steps.js";
 
 export function writeTicket(ticket) {
   const seen = ticket.seen.map(([sender, counter]) => [base64(sender), counter]);
   const bytes = Object.fromEntries(
     ["digest", "seed", "upload", "receipt"].map((name) => [name, base64(ticket[name])]),
   );
-  return JSON.stringify({ coatcheck: "ticket/1", ...ticket, ...bytes, seen }, null, 1);
+  const settling = ticket.settling ? { settling: writeProgress(ticket.settling) } : {};
+  return JSON.stringify({ coatcheck: "ticket/1", ...ticket, ...bytes, seen, ...settling }, null, 1);
 }
 
 export function readTicket(spelled) {
@@ -20,5 +22,8 @@ export function readTicket(spelled) {
   const digest = unbase64(raw.digest);
   const seed = unbase64(raw.seed);
   if (digest.length !== 32 || seed.length !== 32) throw new Refused("this is no ticket");
-  return { round, digest, suite, group, seed, upload: unbase64(raw.upload), receipt: unbase64(receipt), written, seen };
+  const settling = raw.settling ? { settling: readProgress(raw.settling) } : {};
+  return {
+    round, digest, suite, group, seed, upload: unbase64(raw.upload), receipt: unbase64(receipt), written, seen, ...settling,
+  };
 }

@@ -3,96 +3,24 @@
 An entry says what a round's report tells and how many people hid it, not what was reported. The
 sum allows for terms that depend on what earlier rounds gave (`budget`). `spend` must return before
 a report is sent: it writes the entry to disk, safely against crashes and against other programs,
-or refuses. `settle` charges more for a round that hid its reports less well than it promised.
+or refuses. `settle` charges what a round really cost, once its end is known; without a known end it
+costs its local ε from its deadline on, also if nobody runs anything for it any more.
 """
 
-import contextlib
-import fcntl
 import math
-import os
-from collections.abc import Iterator
-from functools import lru_cache
+import time
+from collections.abc import Callable
 from numbers import Real
 from pathlib import Path
-from typing import Literal, Self
+from typing import Self
 
 import msgspec
 
-from coatcheck.accounting.budget import Budget
+from coatcheck.accounting.book import Book, alone, entry_of, read_book, write_book
 from coatcheck.accounting.guarantee import Guarantee, rounded_up
-from coatcheck.accounting.laws import AnyLdp, Fieldwise, Law, OwnCoin, TwoLevel
 from coatcheck.accounting.limits import check_count, check_delta
 from coatcheck.accounting.notebook import html_table
-from coatcheck.accounting.pairs import pair
-from coatcheck.errors import Misuse, Refused, Unavailable
-from coatcheck.files import replace_file
-
-
-class _Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One round: the law of its report, the people to hide among, and what was sent."""
-
-    round: str
-    digest: str
-    kind: Literal["any-ldp", "two-level", "fieldwise"]
-    epsilon: float
-    crowd: int
-    cap: float = 0.0
-    apart: float = 0.0
-    kernel: float = 0.0
-    rate: float = 1.0
-    key: str = ""
-    together: int = 1
-    fields: tuple[TwoLevel, ...] = ()
-    missing: int = 0
-
-    @property
-    def hidden(self) -> int:
-        """The people that the report really hid among, yourself included."""
-        return max(1, self.crowd - self.missing)
-
-    @property
-    def linked(self) -> int:
-        """Of these, the people who reuse their keys as well."""
-        return max(1, min(self.crowd, self.together) - self.missing)
-
-    @property
-    def law(self) -> Law:
-        law: AnyLdp | TwoLevel | Fieldwise = AnyLdp(epsilon=self.epsilon)
-        if self.kind == "two-level":
-            law = TwoLevel(epsilon=self.epsilon, cap=self.cap, apart=self.apart, kernel=self.kernel)
-        if self.kind == "fieldwise":
-            law = Fieldwise(laws=self.fields)
-        return law if self.rate == 1 else OwnCoin(law=law, rate=self.rate)
-
-
-class _Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The file: a version, the limit and the entries in order."""
-
-    version: Literal[1]
-    epsilon: float
-    delta: float
-    entries: tuple[_Entry, ...] = ()
-
-    @property
-    def reports(self) -> list[tuple[Law, int]]:
-        """Law and crowd of all reports; rounds under one key are one report with their sum."""
-        groups: dict[str, list[_Entry]] = {}
-        for entry in self.entries:
-            groups.setdefault(entry.key or f"round {entry.round}", []).append(entry)
-        found: list[tuple[Law, int]] = []
-        for group in groups.values():
-            if len(group) == 1:
-                found.append((group[0].law, group[0].hidden))
-            else:
-                whole = AnyLdp(epsilon=sum(entry.epsilon for entry in group))
-                found.append((whole, min(entry.linked for entry in group)))
-        return found
-
-    def spent(self) -> float:
-        return _budget(self.epsilon, self.delta).spent(self.reports)
-
-    def left(self) -> float:
-        return _budget(self.epsilon, self.delta).left(self.reports)
+from coatcheck.errors import Misuse, Refused
 
 
 class Ledger:
@@ -103,35 +31,44 @@ class Ledger:
     this one file, and each round's own promise holds (`Guarantee.assumptions`).
     """
 
-    def __init__(self, path: Path, book: _Book) -> None:
+    def __init__(self, path: Path, book: Book, clock: Callable[[], float] = time.time) -> None:
         self._path = path
         self._book = book
+        self._clock = clock
 
     @classmethod
-    def open(cls, path: Path | str, *, epsilon: float | None = None, delta: float = 1e-6) -> Self:
+    def open(
+        cls,
+        path: Path | str,
+        *,
+        epsilon: float | None = None,
+        delta: float = 1e-6,
+        clock: Callable[[], float] = time.time,
+    ) -> Self:
         """Open a ledger, or begin one if a limit `epsilon` (and `delta`) is given.
 
-        A ledger that exists cannot be opened with another limit.
+        A ledger that exists cannot be opened with another limit. `clock` gives the seconds since
+        1970.
         """
         path = Path(path)
         if path.exists():
-            book = _read(path)
+            book = read_book(path)
             if epsilon is not None and (epsilon, delta) != (book.epsilon, book.delta):
                 raise Refused(
                     f"{path} has a limit of ε = {book.epsilon:g} at δ = {book.delta:g}, "
                     f"not ε = {epsilon:g} at δ = {delta:g}; open it without a limit, "
                     "or begin another file knowing that the two add up"
                 )
-            return cls(path, book)
+            return cls(path, book, clock)
         if epsilon is None:
             raise Misuse(f"there is no ledger at {path}; give a limit epsilon to begin one")
         check_delta(delta)
         if not (isinstance(epsilon, Real) and 0 < epsilon < math.inf):
             raise Misuse(f"a limit needs a positive epsilon, not {epsilon!r}")
-        book = _Book(version=1, epsilon=float(epsilon), delta=float(delta))
-        with _alone(path):
-            _write(path, book, new=True)
-        return cls(path, book)
+        book = Book(version=1, epsilon=float(epsilon), delta=float(delta))
+        with alone(path):
+            write_book(path, book, new=True)
+        return cls(path, book, clock)
 
     def __repr__(self) -> str:
         epsilon, delta = self.limit
@@ -163,9 +100,10 @@ class Ledger:
         """An upper bound on the ε of all rounds so far at the limit's δ.
 
         *Guarantee:* it holds at every moment, even if a server chooses the rounds and the moment
-        by what earlier rounds gave; and it is at most the limit, unless `settle` raised it.
+        by what earlier rounds gave; and it is at most the limit, unless a round ended otherwise
+        than answered, or no end of it was seen in time.
         """
-        return self._book.spent()
+        return self._book.spent(self._clock())
 
     @property
     def left(self) -> float:
@@ -173,7 +111,7 @@ class Ledger:
 
         It is more than the limit less what is spent: a few costs are added like squares.
         """
-        return self._book.left()
+        return self._book.left(self._clock())
 
     def spend(
         self,
@@ -183,6 +121,7 @@ class Ledger:
         digest: bytes = b"",
         key: bytes = b"",
         together: int = 1,
+        until: int = 0,
     ) -> float:
         """Enter a round before its report leaves, or refuse; give the total ε after it.
 
@@ -200,10 +139,12 @@ class Ledger:
             together: the honest, anonymous people who reuse their keys over the same rounds,
                 yourself included; nobody corrupted or exposed. *Assumes*, if above 1, that the
                 terms of those rounds are fixed in advance.
+            until: when the round has ended at the latest. From then on it costs the local ε, until
+                `settle` is told how it ended. 0 means never.
         """
-        entry = _entry(guarantee, round_id, digest, key, together)
-        with _alone(self._path):
-            self._book = _read(self._path)
+        entry = entry_of(guarantee, round_id, digest, key, together=together, until=until)
+        with alone(self._path):
+            self._book = read_book(self._path)
             known = [old for old in self._book.entries if old.round == round_id]
             if known and digest and known[0].digest == entry.digest:
                 return self.spent
@@ -213,39 +154,44 @@ class Ledger:
                     "round is a second spend, so send the stored report again"
                 )
             after = msgspec.structs.replace(self._book, entries=(*self._book.entries, entry))
-            total = after.spent()
+            total = after.spent(self._clock())
             if total > after.epsilon:
                 raise Refused(
                     f"round {round_id} would bring the total to ε = {total:.4g} at "
                     f"δ = {after.delta:g}, above the limit of {after.epsilon:g} "
                     f"({self.spent:.4g} spent); nothing was sent: wait for a larger crowd, "
                     "or for terms with a smaller local epsilon"
+                    f"{self._unseen()}"
                 )
-            _write(self._path, after)
+            write_book(self._path, after)
             self._book = after
         return total
 
     def settle(self, round_id: str, *, missing: int | None = None) -> float:
         """Charge a round what it really cost, once its outcome is known; give the total ε.
 
-        A round is never charged less than it was before, and to tell the same again changes
-        nothing. The total may pass the limit then, and no further round is taken.
+        What a round was charged by a `settle` before is never taken back, and to tell the same
+        again changes nothing. The total may pass the limit, and no further round is taken then.
 
         Args:
             round_id: the name under which the round was entered.
-            missing: how many people fewer than promised the report hid among; if it is not
-                known, the report counts as seen by itself, which costs its local ε.
+            missing: how many people fewer than promised the report hid among, 0 if the round was
+                answered with its crowd; None if the report counts as seen by itself, which costs
+                its local ε.
         """
         if missing is not None:
             check_count(missing, "missing people")
-        with _alone(self._path):
-            self._book = _read(self._path)
+        with alone(self._path):
+            self._book = read_book(self._path)
             if round_id not in self.rounds:
+                if missing == 0:
+                    return self.spent
                 raise Misuse(f"round {round_id} is not in {self._path}")
             entries = tuple(
                 msgspec.structs.replace(
                     entry,
                     missing=max(entry.missing, entry.crowd if missing is None else missing),
+                    settled=True,
                 )
                 if entry.round == round_id
                 else entry
@@ -253,81 +199,14 @@ class Ledger:
             )
             if entries != self._book.entries:
                 after = msgspec.structs.replace(self._book, entries=entries)
-                _write(self._path, after)
+                write_book(self._path, after)
                 self._book = after
         return self.spent
 
-
-@lru_cache(maxsize=16)
-def _budget(epsilon: float, delta: float) -> Budget:
-    return Budget(epsilon=epsilon, delta=delta)
-
-
-def _entry(guarantee: Guarantee, round_id: str, digest: bytes, key: bytes, together: int) -> _Entry:
-    if not round_id:
-        raise Misuse("a round needs a name to be entered under")
-    if together < 1:
-        raise Misuse(f"at least 1 person, yourself, reuses a key, not {together}")
-    law, rate = guarantee.law, 1.0
-    if isinstance(law, OwnCoin):
-        rate, law = law.rate, law.law
-    pair(guarantee.law)  # refuses a law that is none
-    # A table of chances has no place in the file: it is entered as any law of its ε.
-    own = law if guarantee.method == "mechanism" else None
-    plain = own if isinstance(own, TwoLevel) else None
-    fields = own.laws if isinstance(own, Fieldwise) else ()
-    return _Entry(
-        round=round_id,
-        digest=digest.hex(),
-        kind="two-level" if plain else "fieldwise" if fields else "any-ldp",
-        epsilon=law.epsilon,
-        crowd=guarantee.anonymous,
-        cap=plain.cap if plain else 0.0,
-        apart=plain.apart if plain else 0.0,
-        kernel=plain.kernel if plain else 0.0,
-        rate=rate,
-        key=key.hex(),
-        together=together,
-        fields=fields,
-    )
-
-
-def _read(path: Path) -> _Book:
-    """Read the file strictly: an unknown or missing field or a wrong mode is refused."""
-    if path.stat().st_mode & 0o077:
-        raise Refused(f"other users may read {path}, which tells where you took part; chmod 600 it")
-    try:
-        book = msgspec.json.decode(path.read_bytes(), type=_Book, strict=True)
-        for entry in book.entries:
-            pair(entry.law)
-    except (msgspec.DecodeError, Misuse) as error:
-        raise Refused(f"{path} is not a ledger of version 1 ({error}); restore a copy") from error
-    if not (0 < book.epsilon < math.inf and 0 < book.delta < 1):
-        raise Refused(f"{path} holds no valid limit; restore a copy")
-    if any(min(entry.crowd, entry.together, 1 + entry.missing) < 1 for entry in book.entries):
-        raise Refused(f"{path} holds a round without people; restore a copy")
-    return book
-
-
-def _write(path: Path, book: _Book, *, new: bool = False) -> None:
-    """Replace the file as a whole, on disk before this returns, readable by its owner alone."""
-    if new and path.exists():
-        raise Refused(f"another program has just begun {path}; open it again")
-    try:
-        replace_file(path, msgspec.json.format(msgspec.json.encode(book)) + b"\n", mode=0o600)
-    except OSError as error:
-        raise Unavailable(
-            f"cannot write {path}: {error.strerror or error}; a report must be entered before it"
-            " is sent: make room, then try again with the same ticket"
-        ) from error
-
-
-@contextlib.contextmanager
-def _alone(path: Path) -> Iterator[None]:
-    """Keep other programs of this person out while the file is read and replaced."""
-    lock = os.open(path.with_name(path.name + ".lock"), os.O_WRONLY | os.O_CREAT, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
+    def _unseen(self) -> str:
+        """Name the rounds that count in full because their ends were not seen."""
+        now = self._clock()
+        names = [entry.round for entry in self._book.entries if entry.at(now) is not entry]
+        if not names:
+            return ""
+        return f"; collect {', '.join(names)}: until its end is seen it costs the local epsilon"

@@ -46,8 +46,8 @@ def demo(
 ) -> None:
     """Run a round of real processes on this machine and show it from both sides.
 
-    Starts a shuffler, a server and a board on loopback with their own stores in a temporary
-    folder; a crowd takes part over HTTP. Nothing is left behind unless --keep.
+    Starts a shuffler, a server, a board, a relay and a witness on loopback with their own stores
+    in a temporary folder; a crowd takes part through the relay. Nothing is left unless --keep.
 
     \b
     coatcheck demo taxi                  riders are matched to drivers
@@ -103,13 +103,16 @@ async def _run(scenario: Scenario, folder: Path) -> dict[str, Any]:
 async def _page(scenario: Scenario, folder: Path, *, port: int, speed: float) -> None:
     from coatcheck.demo.page.app import serve_page  # noqa: PLC0415 - needs an extra
     from coatcheck.demo.run import demo_cluster  # noqa: PLC0415 - needs an extra
+    from coatcheck.demo.summary import service_of  # noqa: PLC0415 - needs an extra
 
     def announce(address: str, _: "Run") -> None:
         click.echo(address)
         hint("the page is at this address until Ctrl-C")
 
     cluster = demo_cluster(folder)
-    await serve_page(scenario, cluster, announce=announce, port=port, speed=speed)
+    await serve_page(
+        scenario, cluster, announce=announce, served=service_of, port=port, speed=speed
+    )
 
 
 def _to_the_end(whole: Coroutine[Any, Any, T]) -> T:

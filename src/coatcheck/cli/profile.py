@@ -47,6 +47,12 @@ def ledger() -> Path:
     return folder() / "ledger.json"
 
 
+def boards(book: Path | None = None) -> Path | None:
+    """Return where the last checkpoints of boards are: beside the ledger, for all rounds."""
+    book = book or ledger()
+    return Path(f"{book}.boards") if book.exists() else None
+
+
 def load() -> Profile | None:
     """Read the profile, if there is one."""
     path = folder() / "profile.json"

@@ -12,8 +12,9 @@ from coatcheck.cli.output import hint, show
 from coatcheck.entropy import system
 from coatcheck.errors import Error
 from coatcheck.protocol.agreement import settle
+from coatcheck.protocol.ends import OUTCOMES, words
 from coatcheck.protocol.keyfiles import read_keys
-from coatcheck.protocol.notices import ANSWERED, Heading, heading_size
+from coatcheck.protocol.notices import Heading, heading_size
 from coatcheck.protocol.parcels import REASONS
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
 from coatcheck.protocol.terms import Round
@@ -87,5 +88,5 @@ def count(raw: bytes, round_: Round) -> dict[str, Any]:
     for group, tally in zip(round_.terms.groups, heading.tallies, strict=True):
         dropped = {why: n for why, n in zip(REASONS, tally.dropped, strict=True) if n}
         groups[group.name] = {"received": tally.received, "dropped": dropped, "kept": tally.kept}
-    outcome = "answered" if heading.outcome == ANSWERED else "refused"
-    return {"outcome": outcome, "groups": groups}
+    outcome = OUTCOMES[heading.outcome]
+    return {"outcome": outcome, "why": words(heading, round_), "groups": groups}

@@ -21,7 +21,7 @@ from coatcheck.cli.options import (
 )
 from coatcheck.cli.output import hint, show
 from coatcheck.cli.person import hint_caveat, letters_of, told, value_of
-from coatcheck.cli.profile import ticket_of
+from coatcheck.cli.profile import boards, ticket_of
 from coatcheck.protocol.candidates import Candidates, settle_terms
 from coatcheck.protocol.client import Limit
 from coatcheck.protocol.keyfiles import read_bytes
@@ -58,12 +58,15 @@ def take_part(
     bytes, and the letters of settling likewise.
     """
     book, ticket = Ledger.open(asked.ledger), ticket_of(round_url, place)
+    kept_boards = boards(asked.ledger)
     stored = ticket.exists()
     shown = read_bytes(token_file).decode(errors="replace").strip() if token_file else token
 
     async def whole() -> dict[str, Any]:
         trusted = read_trust(asked.trust, witnesses=witnesses)
-        async with Visit(round_url, path=ticket, trusted=trusted, relay=relay, ca=ca) as visit:
+        async with Visit(
+            round_url, path=ticket, boards=kept_boards, trusted=trusted, relay=relay, ca=ca
+        ) as visit:
             limit = Limit(asked.epsilon, asked.delta)
             invitation = await visit.invitation(group=asked.group, limit=limit)
             promise = invitation.guarantee
@@ -117,11 +120,13 @@ def write(
     ca: Ca = "",
 ) -> None:
     """Write a sealed letter to a partner and post it on the board."""
-    ticket = ticket_of(round_url, place)
+    ticket, kept = ticket_of(round_url, place), boards()
 
     async def whole() -> None:
         trusted = read_trust(trust, witnesses=witnesses)
-        async with Visit(round_url, path=ticket, trusted=trusted, relay=relay, ca=ca) as visit:
+        async with Visit(
+            round_url, path=ticket, boards=kept, trusted=trusted, relay=relay, ca=ca
+        ) as visit:
             await visit.write(message.encode(), to=to)
 
     asyncio.run(whole())
@@ -140,11 +145,13 @@ def read(
     as_json: Json = False,
 ) -> None:
     """Read the new letters to you."""
-    ticket = ticket_of(round_url, place)
+    ticket, kept = ticket_of(round_url, place), boards()
 
     async def whole() -> dict[str, Any]:
         trusted = read_trust(trust, witnesses=witnesses)
-        async with Visit(round_url, path=ticket, trusted=trusted, relay=relay, ca=ca) as visit:
+        async with Visit(
+            round_url, path=ticket, boards=kept, trusted=trusted, relay=relay, ca=ca
+        ) as visit:
             return letters_of(await visit.read())
 
     show(asyncio.run(whole()), as_json=as_json)

@@ -7,6 +7,7 @@ the services, as only a demo may. SPEC section 12.
 """
 
 import asyncio
+import hashlib
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -27,10 +28,13 @@ from coatcheck.protocol import client
 from coatcheck.protocol.agreement import accept
 from coatcheck.protocol.client import Limit
 from coatcheck.protocol.keyfiles import read_keys, write_bytes
-from coatcheck.protocol.parcels import Batch
+from coatcheck.protocol.notes import LogCheckpoint, Note
+from coatcheck.protocol.parcels import Batch, Upload
 from coatcheck.protocol.server import Opened, Server
+from coatcheck.protocol.verification import board_note_key
 from coatcheck.services.cluster import PATIENCE, Cluster
 from coatcheck.services.http.client import HttpClient
+from coatcheck.services.person.relayed import RelayedClient
 from coatcheck.services.person.visit import Visit
 from coatcheck.simulation.round import shuffle_uploads
 
@@ -45,7 +49,6 @@ if TYPE_CHECKING:
 
 WRITERS: Final = 200
 """How many write letters; each reader downloads all of them."""
-OCTETS: Final = {"content-type": "application/octet-stream"}
 _FEW: Final = 4  # how many join between two pauses of a pace
 _BEAT: Final = 0.1
 _BETWEEN_STEPS: Final = 1.2
@@ -73,10 +76,12 @@ class Run:
         self.scenario, self.cluster, self.pace = scenario, cluster, pace
         self.people = list(by_turns([len(values) for values in scenario.values]))
         self.peers = HttpClient(connections=8)  # the pool looks at each one at every request
+        self.through_relay: RelayedClient
         self.url = ""
         self.signed: SignedTerms
         self.round: TrustedTerms
         self.bulletin: VerifiedBulletin | None = None
+        self.watched: LogCheckpoint | None = None
         self.seen: Sequence[Opened] = ()
         self.steps: list[dict[str, Any]] = []
         self.visits: dict[Person, Visit] = {}
@@ -87,7 +92,7 @@ class Run:
         self.letters: list[Letter] = []
         self.settled: dict[Person, list[Person | None]] = {}
         self.posted = 0
-        self.relayed: list[bytes] = []
+        self.noted: list[bytes] = []
         self._whose: dict[bytes, Person] = {}
         self._busy: dict[Person, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._observer = observer
@@ -147,7 +152,7 @@ class Run:
     async def _start(self) -> None:
         """Start the services, and have a round proposed, counter-signed and opened."""
         names = self.cluster.names
-        with self._step("starting", "shuffler, server and board start", parts=len(names)):
+        with self._step("starting", "the roles, a relay and a witness start", parts=len(names)):
             self._tell_server()
             self.cluster.start_all()
             for name in names:
@@ -178,12 +183,15 @@ class Run:
             # Everybody is the minimum, so the round closes when the last one has joined.
             opened = partial(self.cluster.open_round, closes=1, expires=_EXPIRES)
             self.url = await asyncio.to_thread(opened, self.scenario.draft())
+            trusted, relay = self.cluster.trusted, self.cluster.url("relay")
+            # One for everybody: this demo is one process. It connects to the relay only.
+            via = RelayedClient(relay, first=self.url, trusted=trusted, http=self.peers)
+            self.through_relay = via
             homes = self.cluster.folder / "people" / self.url.rpartition("/")[2][:16]
             homes.mkdir(mode=0o700, parents=True)
             for group, row in self.people:
                 path = homes / f"{self.scenario.drafts[group].name}-{row}.ticket"
-                trusted, peers = self.cluster.trusted, self.peers
-                self.visits[group, row] = Visit(self.url, path=path, trusted=trusted, peers=peers)
+                self.visits[group, row] = Visit(self.url, path=path, trusted=trusted, peers=via)
             self.signed = (await self.visits[0, 0].offer(patience=PATIENCE)).signed
             self.round = accept(self.signed, trusted=self.cluster.trusted)
             self.tell("terms")
@@ -217,6 +225,7 @@ class Run:
         self.tell("opened")
         await self._rest()
         self.bulletin = bulletin
+        self.watched = await self._watched()
         self.tell("published")
         await self._rest()
         with self._step(
@@ -242,7 +251,7 @@ class Run:
         """
         names = (self.cluster.shufflers[0], "server")
         mixing, opening = (read_keys(self.cluster.folder / f"{name}.key").pairs for name in names)
-        uploads = [*(ticket.upload for ticket in self.tickets.values()), *self.relayed]
+        uploads = [*(ticket.upload for ticket in self.tickets.values()), *self.noted]
         raw = shuffle_uploads(uploads, self.round, keys=[mixing], entropy=system())
         server = Server(self.round, keys=opening, task=self.scenario.task)
         return server.open(Batch.decode(raw, self.round))
@@ -259,7 +268,7 @@ class Run:
         try:
             ticket = await visit.hand_in(invitation.round, patience=PATIENCE)
         except Refused:
-            if not self.relayed:
+            if not self.noted:
                 raise
             return
         self.guarantees[who], self.reports[who] = invitation.guarantee, noting.report
@@ -267,13 +276,12 @@ class Run:
         self._whose[ticket.keys.address] = who
         self.tell("joined", who=who)
 
-    async def relay(self, raw: bytes) -> bytes:
-        """Hand the sealed bytes of somebody's browser to the shuffler and return the receipt."""
-        receipt = await self.peers.send(f"{self.url}/uploads", raw, headers=OCTETS)
-        if raw not in self.relayed:
-            self.relayed.append(raw)
-            self.tell("relayed")
-        return receipt
+    def note(self, raw: bytes) -> None:
+        """Keep a copy of what somebody's browser sent through the relay, for the page to count."""
+        Upload.decode(raw, self.round)
+        if raw not in self.noted:
+            self.noted.append(raw)
+            self.tell("noted")
 
     @property
     def at_board(self) -> str:
@@ -284,6 +292,14 @@ class Run:
         """Let a person fetch the whole bulletin, check it and open their own entry."""
         self.answers[who] = await self.visits[who].collect(patience=PATIENCE)
         self.tell("collected", who=who)
+
+    async def _watched(self) -> LogCheckpoint:
+        """Ask the witness for the last checkpoint that it cosigned."""
+        key = board_note_key(self.round.terms.board.verifying)
+        witness = self.cluster.url(self.cluster.witnesses[0])
+        log = hashlib.sha256(key.name.encode()).hexdigest()
+        raw = await self.peers.get(f"{witness}/{log}/checkpoint")
+        return LogCheckpoint.read(Note.read(raw).text)
 
     # -- letters
 
@@ -323,7 +339,8 @@ class Run:
 
 
 def demo_cluster(folder: Path) -> Cluster:
-    """Make a shuffler, a server and a board for a run."""
+    """Make a shuffler, a server and a board for a run, with a relay and a witness."""
     # One worker: a demo's crowd is too small for more to pay.
     insight = {"server": {"insight": _INSIGHT}}
-    return Cluster(folder, extra={"tick": 0.1, "workers": 1}, role_extra=insight)
+    extra = {"tick": 0.1, "workers": 1}
+    return Cluster(folder, relay=True, witnesses=1, extra=extra, role_extra=insight)

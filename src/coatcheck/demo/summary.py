@@ -50,7 +50,7 @@ def summarize(run: "Run", lessons: Sequence[dict[str, Any]] = ()) -> dict[str, A
     if run.scenario.insight is not None:
         document["learning"] = _learning(run, run.scenario.insight, lessons)
     else:
-        document["service"] = _service(run, estimates)
+        document["service"] = service_of(run)
     return document
 
 
@@ -140,16 +140,19 @@ def _board(run: "Run") -> dict[str, Any]:
     }
 
 
-def _service(run: "Run", estimates: Sequence[Floats]) -> dict[str, Any]:
-    """Measure how well people were served, beside true places and beside chance."""
-    scenario = run.scenario
-    first = range(len(scenario.values[0]))
+def service_of(run: "Run") -> dict[str, Any]:
+    """Measure how well people were served, beside true places and beside chance.
+
+    Whoever came from a browser is left out: nobody here knows where they are.
+    """
+    scenario, estimates = run.scenario, _estimates(run)
+    first = [row for group, row in run.answers if group == 0]
     told = [(row, other) for row in first for _, other in run.known_partners((0, row))]
     task, box = scenario.task, _box(scenario)
     settled = told if scenario.settle is not None else None
     if scenario.settle is not None and scenario.alone is not None:
         owners = [_owners(run, group) for group in range(len(run.seen))]
-        told = named_alone(scenario.alone, estimates, owners)
+        told = [pair for pair in named_alone(scenario.alone, estimates, owners) if min(pair) >= 0]
         task = scenario.alone if task.name == "neighbours" else task
     found = measure(told, scenario.values, task=task, box=box, entropy=seeded(0), settled=settled)
     return asdict(found)

@@ -10,9 +10,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from coatcheck.errors import Misuse, Refused
+from coatcheck.protocol.ends import check_flawless, speaker
 from coatcheck.protocol.merkle import Tree
 from coatcheck.protocol.notices import LETTER_LEAF, ROUND_LEAF, Bulletin, Checkpoint, Posting
 from coatcheck.protocol.terms import Round
+from coatcheck.protocol.tiles import TileName
 
 Sign = Callable[[bytes], bytes]
 Check = Callable[[bytes, bytes, bytes], None]
@@ -37,7 +39,7 @@ class _Shown:
 class Board:
     """An append-only public board for many rounds.
 
-    *Guarantee:* one bulletin per round, letters only to addresses on it, nothing ever taken back.
+    *Guarantee:* one end per round, letters only to addresses on it, nothing ever taken back.
 
     Attributes:
         letters_each: how many letters an address may get in a round. Anybody may write, and who
@@ -66,14 +68,19 @@ class Board:
         return len(self._log)
 
     def publish(self, raw: bytes, round_: Round) -> int:
-        """Show the bulletin of a round and return its place in the log; again, the same place."""
+        """Show the end of a round and return its place in the log; again, the same place.
+
+        The first end stays, whoever signed it: the server's bulletin, or a shuffler's word that it
+        gave the round up.
+        """
         shown = self._rounds.get(round_.digest)
         if shown is not None:
             if shown.raw != raw:
-                raise Refused("another bulletin of this round is on the board and stays there")
+                raise Refused("another end of this round is on the board and stays there")
             return shown.place
         bulletin = Bulletin.decode(raw, round_)
-        key = bytes.fromhex(round_.terms.server.verifying)
+        check_flawless(bulletin.heading, round_)
+        key = bytes.fromhex(speaker(bulletin.heading, round_).verifying)
         self._check(key, bulletin.heading.signature, bulletin.heading.signed_part())
         place = self._log.append(ROUND_LEAF + bulletin.heading.encode())
         self._rounds[round_.digest] = _Shown(raw, bulletin, place)
@@ -145,6 +152,15 @@ class Board:
     def consistency(self, old: int, *, new: int | None = None) -> list[bytes]:
         """Prove that the log only grew between two sizes."""
         return self._log.consistency(old, new)
+
+    def hashes(self, name: TileName) -> bytes:
+        """Return the hashes of a tile of the log."""
+        return b"".join(self._log.hashes(name.height, name.start, name.end))
+
+    def leaf(self, place: int, digest: bytes, raw: bytes) -> bytes:
+        """Return the leaf at a place, of a round, where a bulletin or this letter was shown."""
+        is_heading = self._shown(digest).place == place
+        return ROUND_LEAF + self.heading(digest) if is_heading else LETTER_LEAF + raw
 
     def _shown(self, digest: bytes) -> _Shown:
         if digest not in self._rounds:

@@ -18,6 +18,7 @@ from coatcheck.accounting.amplification import Guarantee, amplify
 from coatcheck.entropy import Entropy
 from coatcheck.errors import SHAPELESS, Malformed, Missing, Misuse, Refused
 from coatcheck.protocol.agreement import SignedTerms, TrustedTerms, accept
+from coatcheck.protocol.ends import end_due, flaw, words
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
 from coatcheck.protocol.keys import (
     SEED_SIZE,
@@ -34,7 +35,7 @@ from coatcheck.protocol.messages import (
     decode_answer,
     encode_report,
 )
-from coatcheck.protocol.notices import REFUSED
+from coatcheck.protocol.notices import ANSWERED, REFUSED
 from coatcheck.protocol.parcels import ID_SIZE, Receipt, Upload
 from coatcheck.protocol.suites import ADDRESS_SIZE
 from coatcheck.protocol.terms import Anybody, GroupTerms, Round
@@ -64,11 +65,14 @@ _WIDEST = 1024  # numbers in a report that is examined: the law of a wider one t
 class Budget(Protocol):
     """What the client needs of a ledger."""
 
-    def spend(self, guarantee: Guarantee, *, round_id: str, digest: bytes) -> object:
-        """Record a round, or refuse it; the same report once more costs nothing."""
+    def spend(self, guarantee: Guarantee, *, round_id: str, digest: bytes, until: int) -> object:
+        """Record a round, or refuse it; the same report once more costs nothing.
 
-    def settle(self, round_id: str, *, missing: int) -> object:
-        """Charge a round with so many people fewer than it promised."""
+        From the time `until` on it costs the local ε, unless its end is known by then.
+        """
+
+    def settle(self, round_id: str, *, missing: int | None) -> object:
+        """Charge what a round cost, now that its end is known; None means the local ε."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +124,12 @@ class Invitation:
             return ticket
         content = hashlib.sha256(ticket.upload).digest()
         try:
-            ledger.spend(self.guarantee, round_id=self.round.name, digest=content)
+            ledger.spend(
+                self.guarantee,
+                round_id=self.round.name,
+                digest=content,
+                until=end_due(self.round),
+            )
         except Refused:
             if store and kept is None:
                 store.discard()
@@ -266,7 +275,7 @@ def keep_receipt(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
 
 
 def collect(ticket: Ticket, bulletin: VerifiedBulletin, *, ledger: Budget | None = None) -> Answer:
-    """Find and open your answer; tell the ledger if fewer reports were kept than promised."""
+    """Find and open your answer; the ledger is told how the round ended."""
     settle(ticket, bulletin, ledger=ledger)
     mine = ticket.keys.address
     place = bulletin.find(mine, ticket.group)
@@ -280,12 +289,31 @@ def collect(ticket: Ticket, bulletin: VerifiedBulletin, *, ledger: Budget | None
 
 
 def settle(ticket: Ticket, shown: SignedOutcome, *, ledger: Budget | None = None) -> None:
-    """Charge the ledger for a crowd that fell short; refuse a round that has no answers."""
+    """Tell the ledger how the round ended; refuse a round that has no answers.
+
+    Only a round that was answered with its crowd hid the report among it. For any other the
+    report counts as seen by itself.
+    """
     same_round(ticket, shown.round)
-    if ledger and (missing := shown.missing(ticket.group)):
-        ledger.settle(shown.round.name, missing=missing)
-    if shown.heading.outcome == REFUSED:
-        raise Refused("the server refused the round: too few good reports were left to hide among")
+    wrong = flaw(shown.heading, shown.round) or _unreceived(ticket, shown)
+    answered = shown.heading.outcome == ANSWERED and not wrong
+    if ledger:
+        ledger.settle(shown.round.name, missing=0 if answered else None)
+    if wrong:
+        raise Refused(
+            f"the heading of this round breaks its own numbers: {wrong}; do not rely on it, and"
+            " keep the bulletin, which is signed, as the proof"
+        )
+    if not answered:
+        raise Refused(f"{words(shown.heading, shown.round)}; nobody gets an answer")
+
+
+def _unreceived(ticket: Ticket, shown: SignedOutcome) -> str:
+    """Find out whether a heading denies a report for which there is a receipt."""
+    denied = shown.heading.outcome == REFUSED and not shown.heading.tallies[ticket.group].received
+    if denied and ticket.receipt:
+        return "it counts no report of your group, and you have a receipt for yours"
+    return ""
 
 
 def open_entry(ticket: Ticket, entry: VerifiedEntry) -> Answer:

@@ -31,8 +31,8 @@ from coatcheck.protocol.terms import (
 )
 from coatcheck.randomizers import CoinResponse, Randomizer, from_draft
 
-_FIELDS = {"round", "task", "groups", "letter_size", "settle"}
-_OPTIONAL = {"letter_size", "settle"}
+_OPTIONAL = {"letter_size", "grace", "settle", "window"}
+_FIELDS = {"round", "task", "groups", *_OPTIONAL}
 USUAL_ANSWER = 128
 """Bytes of an answer unless the task needs more: one size for most rounds tells them apart less."""
 
@@ -129,7 +129,9 @@ class Draft:
     task: tasks.Task
     groups: Sequence[GroupPlan]
     letter_size: int = 256
+    grace: int = 3600
     settle: SettleTerms | UnsetType = UNSET
+    window: int | UnsetType = UNSET
 
     def terms(
         self,
@@ -153,8 +155,10 @@ class Draft:
             opens=opens,
             closes=closes,
             expires=expires,
+            grace=self.grace,
             letter_size=self.letter_size,
             settle=self.settle,
+            window=self.window,
         )
 
 
@@ -166,7 +170,8 @@ def read_draft(plain: dict[str, Any]) -> Draft:
             f"a draft has the fields {', '.join(sorted(_FIELDS))};"
             f" missing {sorted(missing)}, unknown {sorted(extra)}"
         )
-    rest = {name: plain[name] for name in ("round", "letter_size") if name in plain}
+    named = ("round", "letter_size", "grace", "window")
+    rest = {name: plain[name] for name in named if name in plain}
     groups = tuple(_group(group) for group in plain["groups"])
     task = tasks.from_params(plain["task"])
     made = Draft(task=task, groups=groups, settle=_settle(plain.get("settle"), task), **rest)

@@ -47,6 +47,10 @@ class Tree:
             self._levels[level].append(node_hash(left, right))
         return len(self) - 1
 
+    def hashes(self, height: int, start: int, end: int) -> list[bytes]:
+        """Return the roots of complete subtrees of 2^height leaves, from a place on."""
+        return self._levels[height][start:end] if height < len(self._levels) else []
+
     def root(self, size: int | None = None) -> bytes:
         """Return the root over the first `size` leaves (all of them by default)."""
         size = len(self) if size is None else size

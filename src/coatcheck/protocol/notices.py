@@ -21,7 +21,11 @@ from coatcheck.protocol.terms import Round
 
 ANSWERED: Final = 1
 REFUSED: Final = 2
-_HEAD: Final = Layout("bulletin", ">BBBx32s")
+ABANDONED: Final = 3
+SERVER: Final = 255
+"""Who says how a round ended: the hop of a shuffler, or this."""
+_HEAD: Final = Layout("bulletin", ">BBBBBxxx32s")
+_END: Final = b"coatcheck/v1/end\0"
 _POSTING: Final = Layout("posting", ">Bxxx32s16s")
 _CHECKPOINT: Final = Layout("checkpoint", ">BxxxQ32s")
 RECIPIENT: Final = slice(_POSTING.size - ADDRESS_SIZE, _POSTING.size)
@@ -31,9 +35,14 @@ CHECKPOINT_SIZE: Final = _CHECKPOINT.size + SIGNATURE_SIZE
 
 @dataclass(frozen=True)
 class Heading(Signed):
-    """The head of a bulletin: the outcome of a round in numbers, signed by the server.
+    """The head of a bulletin: how a round ended, in numbers, and signed.
 
     It is also the round's leaf in the board's log.
+
+    Attributes:
+        outcome: answered, refused or abandoned.
+        reason: why, one of those in `ends`.
+        who: who says and signs it: the server, or the hop of a shuffler.
     """
 
     label = b"coatcheck/v1/bulletin\0"
@@ -41,24 +50,31 @@ class Heading(Signed):
     digest: bytes
     tallies: tuple[Tally, ...]
     root: bytes
+    reason: int = 0
+    who: int = SERVER
+
+    @property
+    def context(self) -> bytes:
+        """A shuffler signs under another label than the server."""
+        return self.label if self.who == SERVER else _END
 
     def body(self) -> bytes:
         """Write everything but the signature."""
-        head = _HEAD.pack(self.outcome, len(self.tallies), self.digest)
+        head = _HEAD.pack(self.outcome, self.reason, self.who, len(self.tallies), self.digest)
         return head + encode_tallies(self.tallies) + self.root
 
     @classmethod
     def decode(cls, raw: bytes) -> "Heading":
         """Read a heading that ends where `raw` ends; its signature is not checked yet."""
-        outcome, groups, digest = _HEAD.unpack(raw)
-        if outcome not in {ANSWERED, REFUSED}:
+        outcome, reason, who, groups, digest = _HEAD.unpack(raw)
+        if outcome not in {ANSWERED, REFUSED, ABANDONED}:
             raise Malformed("this bulletin is of another version")
         if len(raw) != heading_size(groups):
             raise Malformed("this bulletin is not as long as its counts say")
         end = _HEAD.size + groups * TALLY_SIZE
         tallies = decode_tallies(raw[_HEAD.size : end], groups)
         root, signature = raw[end : end + HASH_SIZE], raw[-SIGNATURE_SIZE:]
-        return cls(outcome, digest, tallies, root, signature=signature)
+        return cls(outcome, digest, tallies, root, reason, who, signature=signature)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -80,11 +96,19 @@ class Bulletin:
 
     @classmethod
     def compose(
-        cls, entries: list[list[bytes]], outcome: int, digest: bytes, tallies: Sequence[Tally]
+        cls,
+        entries: list[list[bytes]],
+        outcome: int,
+        digest: bytes,
+        tallies: Sequence[Tally],
+        *,
+        reason: int = 0,
+        who: int = SERVER,
     ) -> "Bulletin":
         """Sort the entries and compute their root; the heading is still to be signed."""
         ordered = tuple(tuple(sorted(group)) for group in entries)
-        return cls(Heading(outcome, digest, tuple(tallies), _tree(ordered).root()), ordered)
+        root = _tree(ordered).root()
+        return cls(Heading(outcome, digest, tuple(tallies), root, reason, who), ordered)
 
     @cached_property
     def tree(self) -> Tree:
@@ -99,7 +123,7 @@ class Bulletin:
         return place if found else None
 
     def signed(self, sign: Callable[[bytes], bytes]) -> "Bulletin":
-        """Put the server's signature under the heading."""
+        """Put the signature of whoever says so under the heading."""
         signature = sign(self.heading.signed_part())
         return Bulletin(replace(self.heading, signature=signature), self.entries)
 
@@ -112,7 +136,7 @@ class Bulletin:
         """Read a bulletin strictly: lengths, order, no address twice, and the root."""
         start = heading_size(len(round_.terms.groups))
         heading = Heading.decode(raw[:start])
-        if heading.digest != round_.digest:
+        if heading.digest != round_.digest or len(heading.tallies) != len(round_.terms.groups):
             raise Malformed("this bulletin is for other terms than this round's")
         counts = [(count, round_.entry_size(n)) for n, count in enumerate(heading.sizes)]
         bulletin = cls(heading, cut(raw, start, counts))

@@ -60,9 +60,14 @@ class Signed:
         """Write everything but the signature."""
         raise NotImplementedError
 
+    @property
+    def context(self) -> bytes:
+        """What the signature begins with in this record."""
+        return self.label
+
     def signed_part(self) -> bytes:
         """What is signed."""
-        return self.label + self.body()
+        return self.context + self.body()
 
     def encode(self) -> bytes:
         """Write the record."""
@@ -71,7 +76,7 @@ class Signed:
     def sign(self, sign: Callable[[bytes], bytes]) -> bytes:
         """Sign the record and write it."""
         body = self.body()
-        return body + sign(self.label + body)
+        return body + sign(self.context + body)
 
 
 def cut(raw: bytes, start: int, counts: list[tuple[int, int]]) -> tuple[tuple[bytes, ...], ...]:

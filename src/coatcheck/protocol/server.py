@@ -2,24 +2,20 @@
 
 It learns noisy values and one-time keys in an order that says nothing, never who sent which.
 The task behind it sees estimates only. SPEC section 11, paper section "A Concrete Protocol".
-
-    PROPOSED --agree--> AWAITING --accept--> BATCHED --answer--> ANSWERED --publish--> PUBLISHED
-                                             BATCHED --refuse--> REFUSED  --publish--> PUBLISHED
 """
 
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
-from typing import Final, cast
+from typing import cast
 
 import numpy as np
-from msgspec import Struct
 from numpy.typing import NDArray
 
 from coatcheck import tasks
 from coatcheck.domains import Ball, Box, Categories
 from coatcheck.errors import BadKey, Misuse, Refused
+from coatcheck.protocol.ends import FEW_REPORTS, LATE, NO_REASON, TASK, abandoned, due, is_short
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
 from coatcheck.protocol.keys import Contact, KeyPairs
 from coatcheck.protocol.messages import (
@@ -30,11 +26,11 @@ from coatcheck.protocol.messages import (
     encode_answer,
     least_sizes,
 )
-from coatcheck.protocol.moves import Moves
-from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin
+from coatcheck.protocol.notices import ANSWERED, REFUSED, SERVER, Bulletin
 from coatcheck.protocol.parcels import Batch, Tally
+from coatcheck.protocol.server_moves import MOVES, Phase, ServerState
 from coatcheck.protocol.terms import Round
-from coatcheck.protocol.verification import verify_batch
+from coatcheck.protocol.verification import verify_batch, verify_end
 from coatcheck.randomizers import (
     CoinResponse,
     Decode,
@@ -46,43 +42,6 @@ from coatcheck.randomizers import (
 )
 from coatcheck.randomizers.coin import heard, speaker
 from coatcheck.randomizers.reading import LEARNED, believed
-
-
-class Phase(Enum):
-    """Where a round stands at the server."""
-
-    PROPOSED = "proposed"  # the terms wait for signatures
-    AWAITING = "awaiting"  # the terms are signed, the batch has not come
-    BATCHED = "batched"  # the batch is here
-    ANSWERED = "answered"  # the bulletin is made: every group kept its minimum crowd
-    REFUSED = "refused"  # the bulletin is made, and answers nobody
-    PUBLISHED = "published"  # the board has the bulletin
-
-
-MOVES: Final = Moves(
-    Phase,
-    {
-        (Phase.PROPOSED, "agree"): Phase.AWAITING,
-        (Phase.AWAITING, "accept"): Phase.BATCHED,
-        (Phase.BATCHED, "answer"): Phase.ANSWERED,
-        (Phase.BATCHED, "refuse"): Phase.REFUSED,
-        (Phase.ANSWERED, "publish"): Phase.PUBLISHED,
-        (Phase.REFUSED, "publish"): Phase.PUBLISHED,
-    },
-)
-"""Every move there is. To repeat one with the same bytes is no move: the first answer is given."""
-
-
-class ServerState(Struct):
-    """What a server must not lose in a crash: plain data for a driver to store.
-
-    Attributes:
-        accepted: the hash of the one batch that the round is answered for.
-    """
-
-    phase: Phase = Phase.AWAITING
-    accepted: bytes = b""
-    bulletin: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -156,15 +115,35 @@ class Server:
             return self.state.bulletin
         opened = self.open(Batch.decode(raw, self.round))
         tallies = [group.tally for group in opened]
-        enough = all(
-            tally.kept >= group.minimum
-            for tally, group in zip(tallies, self.round.terms.groups, strict=True)
-        )
+        enough = not is_short(tallies, self.round)
         after = MOVES.after(self.phase, "answer" if enough else "refuse")
         entries = self._entries(opened) if enough else [[] for _ in opened]
-        outcome = ANSWERED if enough else REFUSED
-        draft = Bulletin.compose(entries, outcome, self.round.digest, tallies)
+        outcome, reason = (ANSWERED, NO_REASON) if enough else (REFUSED, FEW_REPORTS)
+        draft = Bulletin.compose(entries, outcome, self.round.digest, tallies, reason=reason)
         bulletin = draft.signed(self._keys.signing.sign).encode()
+        self.state.phase, self.state.bulletin = after, bulletin
+        return bulletin
+
+    def abandon(self, *, now: int) -> bytes:
+        """End a round whose batch has not come in time; return the signed end."""
+        after = self._unbatched()
+        if now < due(self.round, len(self.round.terms.shufflers)):
+            raise Refused("the batch of this round can still come: wait for it")
+        return self._end(after, unheard(self.round, keys=self._keys))
+
+    def hear(self, raw: bytes) -> bytes:
+        """End a round that a shuffler gave up, with the shuffler's own word."""
+        after = self._unbatched()
+        verify_end(raw, self.round, before=len(self.round.terms.shufflers))
+        return self._end(after, raw)
+
+    def _unbatched(self) -> Phase:
+        """Give the phase after an abandonment; refused once the batch is here."""
+        if self.state.accepted:
+            raise Refused("this server has the batch of the round, and goes on")
+        return MOVES.after(self.phase, "abandon")
+
+    def _end(self, after: Phase, bulletin: bytes) -> bytes:
         self.state.phase, self.state.bulletin = after, bulletin
         return bulletin
 
@@ -265,13 +244,17 @@ class Server:
 
 
 def refusal(raw: bytes, *, round_: Round, keys: KeyPairs) -> bytes:
-    """Make the bulletin of a batch that its task cannot answer, so that people are told.
-
-    Of a batch that was lost nothing is known, and nothing is counted.
-    """
-    tallies = Batch.decode(raw, round_).tallies if raw else (Tally(0),) * len(round_.terms.groups)
-    draft = Bulletin.compose([[] for _ in tallies], REFUSED, round_.digest, tallies)
+    """Make the bulletin of a batch that its task cannot answer, so that people are told."""
+    tallies = Batch.decode(raw, round_).tallies
+    none: list[list[bytes]] = [[] for _ in tallies]
+    reason = FEW_REPORTS if is_short(tallies, round_) else TASK
+    draft = Bulletin.compose(none, REFUSED, round_.digest, tallies, reason=reason)
     return draft.signed(keys.signing.sign).encode()
+
+
+def unheard(round_: Round, *, keys: KeyPairs, reason: int = LATE) -> bytes:
+    """Make the end of a round whose batch never came, or was lost."""
+    return abandoned(round_, reason=reason, who=SERVER).signed(keys.signing.sign).encode()
 
 
 def numbers(

@@ -7,7 +7,8 @@ functionality).
 
     OPEN --close, accept--> CLOSED --release--> RELEASED --forget--> DELIVERED
          <-----reopen------
-    OPEN, CLOSED --abandon, expire--> ABANDONED <--expire-- RELEASED
+    OPEN, CLOSED --abandon, expire, hear--> ABANDONED --tell--> ENDED
+    RELEASED --expire--> ABANDONED
 """
 
 import hashlib
@@ -20,16 +21,15 @@ from msgspec import Struct, field
 
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse, Refused
+from coatcheck.protocol.ends import FEW_REPORTS, LATE, NO_REASON, OPERATOR, abandoned, due
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.moves import Moves
 from coatcheck.protocol.parcels import Batch, Receipt, Tally, Upload, content_id
 from coatcheck.protocol.terms import Round
-from coatcheck.protocol.verification import verify_batch
+from coatcheck.protocol.verification import verify_batch, verify_end
 
 SECRET_SIZE: Final = 32
-GRACE: Final = 86_400
-"""Seconds after `expires` that a later shuffler waits: the one before may release at the end."""
 
 
 class Phase(Enum):
@@ -39,7 +39,8 @@ class Phase(Enum):
     CLOSED = "closed"  # takes nothing more, and is released next
     RELEASED = "released"  # the batch is made, and everything else is forgotten
     DELIVERED = "delivered"  # the next one has the batch, and it is forgotten too
-    ABANDONED = "abandoned"  # everything is forgotten, nothing left
+    ABANDONED = "abandoned"  # everything is forgotten, nothing left; the signed end is to be told
+    ENDED = "ended"  # the board has the round's end
 
 
 MOVES: Final = Moves(
@@ -50,12 +51,14 @@ MOVES: Final = Moves(
         (Phase.OPEN, "close"): Phase.CLOSED,
         (Phase.OPEN, "abandon"): Phase.ABANDONED,
         (Phase.OPEN, "expire"): Phase.ABANDONED,
+        (Phase.OPEN, "hear"): Phase.ABANDONED,
         (Phase.CLOSED, "reopen"): Phase.OPEN,
         (Phase.CLOSED, "release"): Phase.RELEASED,
         (Phase.CLOSED, "abandon"): Phase.ABANDONED,
         (Phase.CLOSED, "expire"): Phase.ABANDONED,
         (Phase.RELEASED, "forget"): Phase.DELIVERED,
         (Phase.RELEASED, "expire"): Phase.ABANDONED,
+        (Phase.ABANDONED, "tell"): Phase.ENDED,
     },
 )
 """Every move there is. To repeat one with the same bytes is no move: the first answer is given."""
@@ -74,6 +77,7 @@ class ShufflerState(Struct):
         incoming: the batch of the shuffler before, at a later one.
         accepted: the hash of that batch, which stays when the batch is wiped.
         batch: what was released, until it is delivered.
+        end: the signed end of a round that was given up.
     """
 
     secret: bytearray
@@ -82,6 +86,7 @@ class ShufflerState(Struct):
     incoming: bytes = b""
     accepted: bytes = b""
     batch: bytes = b""
+    end: bytes = b""
 
     def __repr__(self) -> str:
         return f"ShufflerState({self.phase.value}, held={len(self.held)})"
@@ -197,13 +202,26 @@ class Shuffler:
         self.state.phase = after
 
     def expired(self, *, now: int) -> bool:
-        """Tell whether no more reports can come.
+        """Tell whether a round that is not released has to be given up."""
+        return bool(self.overdue(now=now))
 
-        At the first shuffler because time is over; at a later one also because its one batch came.
+    def is_late(self, *, now: int) -> bool:
+        """Tell whether the next role has stopped waiting for the batch."""
+        return now >= due(self.round, self.hop + 1)
+
+    def overdue(self, *, now: int) -> int:
+        """Give the reason for which the round must be given up now; 0 if more can come of it.
+
+        No more reports come to the first shuffler when time is over, and to a later one when its
+        one batch came.
         """
-        if self.hop:
-            return bool(self.state.accepted) or now >= self.round.terms.expires + GRACE
-        return now >= self.round.terms.expires
+        if self.is_late(now=now):
+            return LATE
+        if self.phase is Phase.RELEASED:
+            return NO_REASON
+        if self.hop and not self.state.accepted:
+            return LATE if now >= due(self.round, self.hop) else NO_REASON
+        return FEW_REPORTS if self.hop or now >= self.round.terms.expires else NO_REASON
 
     def release(self) -> bytes:
         """Peel, permute and pass on what is held; again, the same bytes.
@@ -227,17 +245,36 @@ class Shuffler:
         self._wipe(after)
         return self.state.batch
 
-    def abandon(self) -> None:
-        """Give up the round: forget every parcel, release nothing, ever."""
-        self._wipe(MOVES.after(self.phase, "abandon"))
+    def abandon(self) -> bytes:
+        """Give up the round: forget every parcel, release nothing, ever; return the signed end."""
+        return self._give_up(MOVES.after(self.phase, "abandon"), self.end(OPERATOR))
 
-    def expire(self, *, now: int) -> None:
-        """Give up a round that never got its crowd."""
-        after = MOVES.after(self.phase, "expire")
-        if not self.expired(now=now):
+    def expire(self, *, now: int) -> bytes:
+        """Give up a round whose time is over; return the signed end."""
+        after, reason = MOVES.after(self.phase, "expire"), self.overdue(now=now)
+        if not reason:
             raise Refused("more reports can still come to this round: wait, or abandon it")
-        self.state.batch = b""
+        return self._give_up(after, self.end(reason))
+
+    def hear(self, raw: bytes) -> bytes:
+        """Give up a round that a shuffler before this one gave up, and pass its word on."""
+        after = MOVES.after(self.phase, "hear")
+        verify_end(raw, self.round, before=self.hop)
+        return self._give_up(after, raw)
+
+    def tell(self) -> None:
+        """Note that the board has an end of the round."""
+        self.state.phase = MOVES.after(self.phase, "tell")
+
+    def end(self, reason: int) -> bytes:
+        """Sign that this shuffler gives the round up."""
+        word = abandoned(self.round, reason=reason, who=self.hop)
+        return word.signed(self._keys.signing.sign).encode()
+
+    def _give_up(self, after: Phase, end: bytes) -> bytes:
+        self.state.batch, self.state.end = b"", end
         self._wipe(after)
+        return end
 
     def forget(self) -> None:
         """Drop the batch after the next one has it."""

@@ -172,8 +172,10 @@ class Terms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     opens: Second
     closes: Second
     expires: Second
+    grace: Annotated[int, Meta(ge=60, le=86_400)] = 3600
     letter_size: Annotated[int, Meta(ge=0, le=1 << 12)] = 256
     settle: SettleTerms | UnsetType = UNSET
+    window: Annotated[int, Meta(ge=1, le=86_400)] | UnsetType = UNSET
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 
 from coatcheck.errors import BadSignature, Malformed, TwoFaces, Unavailable
 from coatcheck.protocol.agreement import SettledTerms
+from coatcheck.protocol.ends import check_flawless, is_end, speaker
 from coatcheck.protocol.keys import check_signed
 from coatcheck.protocol.merkle import check_consistency, check_inclusion
 from coatcheck.protocol.notes import COSIGNATURE, LogCheckpoint, Note, NoteKey
-from coatcheck.protocol.notices import ROUND_LEAF, Bulletin, Checkpoint, Heading
+from coatcheck.protocol.notices import ABANDONED, ROUND_LEAF, Bulletin, Checkpoint, Heading
 from coatcheck.protocol.parcels import Batch
 from coatcheck.protocol.terms import Round
 
@@ -24,20 +25,15 @@ class VerifiedCheckpoint(Checkpoint):
 
 
 class SignedOutcome:
-    """The outcome of a round as its server signed it."""
+    """How a round ended, as whoever ended it signed it; it may break its own numbers."""
 
     heading: Heading
     round: SettledTerms
 
-    def missing(self, group: int) -> int:
-        """How many people fewer than promised hid each other in a group."""
-        kept = self.heading.tallies[group].kept
-        return max(0, self.round.terms.groups[group].minimum - kept)
-
 
 @dataclass(frozen=True)
 class VerifiedHeading(SignedOutcome):
-    """A heading that the server signed and that the board's log shows to everybody."""
+    """A heading that is signed and that the board's log shows to everybody."""
 
     heading: Heading
     round: SettledTerms
@@ -45,7 +41,7 @@ class VerifiedHeading(SignedOutcome):
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedBulletin(Bulletin, SignedOutcome):
-    """A whole bulletin: sorted, with the right root, signed by the server of the round."""
+    """A whole bulletin: sorted, with the right root, and signed."""
 
     round: SettledTerms
 
@@ -80,8 +76,8 @@ def follow(
 
 
 def check_heading(heading: Heading, round_: SettledTerms) -> None:
-    """Check that the server signed a heading of this round."""
-    check_signed(heading, round_.terms.server.verifying)
+    """Check that whoever says how this round ended signed it."""
+    check_signed(heading, speaker(heading, round_).verifying)
     if heading.digest != round_.digest or len(heading.tallies) != len(round_.terms.groups):
         raise TwoFaces("this heading is for other terms than this round's")
 
@@ -136,7 +132,7 @@ def verify_heading(
     place: int,
     path: Sequence[bytes],
 ) -> VerifiedHeading:
-    """Check that the server signed a heading and that the board's log shows it to everybody."""
+    """Check that a heading is signed and that the board's log shows it to everybody."""
     check_heading(heading, round_)
     check_inclusion(
         ROUND_LEAF + heading.encode(), place=place, size=point.size, root=point.root, path=path
@@ -145,10 +141,21 @@ def verify_heading(
 
 
 def verify_bulletin(raw: bytes, round_: SettledTerms) -> VerifiedBulletin:
-    """Read a whole bulletin: order, root and the server's signature."""
+    """Read a whole bulletin: order, root and the signature."""
     bulletin = Bulletin.decode(raw, round_)
-    check_signed(bulletin.heading, round_.terms.server.verifying)
+    check_signed(bulletin.heading, speaker(bulletin.heading, round_).verifying)
     return VerifiedBulletin(bulletin.heading, bulletin.entries, round=round_)
+
+
+def verify_end(raw: bytes, round_: Round, *, before: int) -> None:
+    """Check that a shuffler before this place of the cascade signed that it gave the round up."""
+    if not is_end(raw, round_):
+        raise Malformed("this is no end of this round: it has another size")
+    heading = Bulletin.decode(raw, round_).heading
+    if heading.outcome != ABANDONED or heading.who >= before:
+        raise Malformed("only a shuffler before this role can end the round here")
+    check_flawless(heading, round_)
+    check_signed(heading, speaker(heading, round_).verifying)
 
 
 def verify_entry(

@@ -34,6 +34,14 @@ class BoardStore(Store):
             rows = [(place, *entry) for place, entry in enumerate(entries, start=at)]
             session.each("INSERT INTO board_log (place, digest, raw) VALUES (?, ?, ?)", rows)
 
+    def between(self, start: int, end: int) -> list[tuple[int, bytes, bytes]]:
+        """Give place, digest and first bytes of what is at these places; a letter comes whole."""
+        sql = (
+            "SELECT place, digest, substr(raw, 1, 65535) FROM board_log"
+            " WHERE place >= ? AND place < ? ORDER BY place"
+        )
+        return [(place, digest, bytes(raw)) for place, digest, raw in self.run(sql, start, end)]
+
     def history(self) -> list[LogEntry]:
         """Give everything on the board, in order."""
         found = self.run("SELECT digest, raw FROM board_log ORDER BY place")

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-from coatcheck.protocol.server import MOVES, Phase
+from coatcheck.protocol.server_moves import MOVES, Phase
 from coatcheck.stores.store import RoundStore, StoredRound
 
 
 @dataclass(frozen=True)
 class ServerRound(StoredRound[Phase]):
-    """A server's round as it is stored; its outcome is `answered` or `refused`, empty before."""
+    """A server's round as it is stored; its outcome is how it ended, empty before."""
 
     phase: Phase = Phase.PROPOSED
     outcome: str = ""
@@ -31,7 +31,7 @@ class ServerStore(RoundStore[Phase, ServerRound]):
             session.rows(sql, (signed, digest))
 
     def answer(self, digest: bytes, move: str, bulletin: bytes, *, fence: int) -> str:
-        """Keep the bulletin (move `answer` or `refuse`) and forget the batch; how it ended."""
+        """Keep the end (move `answer`, `refuse` or `abandon`), forget the batch; how it ended."""
         with self.writing(fence) as session:
             phase = self.moved(session, digest, move)
             outcome: str = phase.value
@@ -42,7 +42,9 @@ class ServerStore(RoundStore[Phase, ServerRound]):
         self.destroy_keys(digest, phase)
         return outcome
 
-    def publish(self, digest: bytes, *, fence: int) -> None:
-        """Remember that the board has the bulletin."""
+    def finish(self, digest: bytes, move: str, *, fence: int) -> None:
+        """Remember that the board has the bulletin (`publish`), or forget it (`yield`, `lapse`)."""
         with self.writing(fence) as session:
-            self.moved(session, digest, "publish")
+            self.moved(session, digest, move)
+            if move != "publish":
+                self.drop(session, digest)

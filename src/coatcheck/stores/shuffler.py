@@ -121,8 +121,10 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
         """Give the secret of a round's order."""
         return self.vault.key(digest).secret
 
-    def move(self, digest: bytes, move: str, *, fence: int, batch: bytes = b"") -> None:
-        """Make a move of a round; a release comes with its batch.
+    def move(
+        self, digest: bytes, move: str, *, fence: int, batch: bytes = b"", end: bytes = b""
+    ) -> None:
+        """Make a move of a round; a release comes with its batch, giving up with the signed end.
 
         What the new phase must not hold any more is deleted in the same transaction, and cannot be
         read by anybody once its key is destroyed.
@@ -135,6 +137,8 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
             self.drop(session, digest)
             if batch:
                 self.keep(session, digest, "batch", batch)
+            if end:
+                self.keep(session, digest, "end", end)
         self.destroy_keys(digest, phase)
 
 

@@ -2,15 +2,14 @@
 
 A border: web frameworks end here. It serves one run on loopback, with everybody's places in it,
 so it answers to loopback names only, and a strict policy lets the browser load nothing from
-elsewhere. People in browsers reach the services through it with sealed bytes, as through any relay.
+elsewhere. People in browsers reach the services through the relay; the page gets a copy to show.
 """
 
 import asyncio
-import base64
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 import uvicorn
@@ -28,11 +27,10 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from coatcheck.demo.events import Pace
 from coatcheck.demo.page import adversaries, explorer
 from coatcheck.demo.page.history import History
-from coatcheck.demo.run import OCTETS, Run
+from coatcheck.demo.run import Run
 from coatcheck.errors import Error, Misuse
-from coatcheck.protocol.notices import Checkpoint, Posting, posting_size
+from coatcheck.protocol.notices import Posting
 from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import BULK, patiently
 from coatcheck.services.http.connections import read_body
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.run import bind
@@ -40,13 +38,13 @@ from coatcheck.services.run import bind
 if TYPE_CHECKING:
     from coatcheck.demo.scenarios import Scenario
 
+Served = Callable[[Run], dict[str, Any]]
 STATIC: Final = Path(__file__).parent / "static"
 _BODY_LIMIT: Final = 1 << 16
-_PATIENCE: Final = 5.0
 _HEADERS: Final = {
     "content-security-policy": (
         "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        "connect-src 'self' RELAY; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "cross-origin-opener-policy": "same-origin",
     "cross-origin-resource-policy": "same-origin",
@@ -54,7 +52,7 @@ _HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
 }
-"""Put on every answer."""
+"""Put on every answer; the page connects to itself and to the relay."""
 
 
 class Question(msgspec.Struct):
@@ -66,7 +64,6 @@ class Question(msgspec.Struct):
     crowd: int = 0
     epsilon: float = 0.0
     share: float = 0.0
-    since: int = 0
 
 
 class Order(msgspec.Struct):
@@ -145,53 +142,24 @@ class Page:
             return JSONResponse(await run_in_threadpool(explorer.answer, **knobs))
 
     async def terms(self, _: Request) -> Response:
-        """Hand out the signed terms, and the keys that a person would know from elsewhere."""
-        signed = msgspec.to_builtins(self.run.signed)
-        return JSONResponse({"signed": signed, "trusted": self.run.cluster.trusted.plain()})
+        """Hand out the terms, a relay, and the keys that people would know from elsewhere."""
+        run = self.run
+        signed, trusted = msgspec.to_builtins(run.signed), run.cluster.trusted.plain()
+        relay = run.cluster.url("relay")
+        return JSONResponse({"signed": signed, "trusted": trusted, "relay": relay})
 
     async def upload(self, request: Request) -> Response:
-        """Relay sealed bytes to the first shuffler and return its receipt."""
-        raw = await _body(request)
-        return _bytes(await patiently(lambda: self.run.relay(raw), _PATIENCE))
-
-    async def bulletin(self, _: Request) -> Response:
-        """Hand out the whole bulletin, as the board does."""
-        if self.run.bulletin is None:
-            return JSONResponse({"sentence": "the round is not on the board yet"}, 404)
-        return _bytes(await self._get(f"{self.run.at_board}/bulletin"))
-
-    async def proof(self, request: Request) -> Response:
-        """Hand out the board's word on the bulletin, and how its log grew since a size."""
-        since = _question(request).since
-        board = self.run.round.terms.board.url
-        checkpoint = await self._get(f"{board}/checkpoint")
-        size = Checkpoint.decode(checkpoint).size
-        place = msgspec.json.decode(await self._get(f"{self.run.at_board}/place"), type=int)
-        proofs = [f"inclusion?place={place}&size={size}", f"consistency?old={since}&new={size}"]
-        raw = [await self._get(f"{board}/proofs/{one}") for one in proofs[: 2 if since else 1]]
-        path, *grown = [msgspec.json.decode(one)["path"] for one in raw]
-        kept = grown[0] if grown else []
-        found = {"checkpoint": checkpoint.hex(), "place": place, "path": path, "since": kept}
-        return JSONResponse(found)
+        """Take a copy of what a browser sent through the relay, to count and show it."""
+        self.run.note(await _body(request))
+        return JSONResponse({})
 
     async def letters(self, request: Request) -> Response:
-        """Post a sealed letter, or hand out all of them."""
-        run, where = self.run, f"{self.run.at_board}/letters"
-        if request.method == "POST":
-            raw = await _body(request)
-            reader = run.person_at(Posting.decode(raw, run.round).recipient)
-            await patiently(lambda: run.peers.send(where, raw, headers=OCTETS), _PATIENCE)
-            if reader is not None:
-                await run.read_letters(reader)
-            return JSONResponse({})
-        # Every letter: asking for one's own would tell whose they are.
-        size, found = posting_size(run.round), list[bytes]()
-        while page := await self._get(f"{where}?since={len(found)}"):
-            found += [page[at : at + size] for at in range(0, len(page), size)]
-        return JSONResponse([base64.b64encode(raw).decode() for raw in found])
-
-    async def _get(self, url: str) -> bytes:
-        return await patiently(lambda: self.run.peers.get(url, most=BULK), _PATIENCE)
+        """Hear that a browser posted a letter, and have its reader look."""
+        run = self.run
+        reader = run.person_at(Posting.decode(await _body(request), run.round).recipient)
+        if reader is not None:
+            await run.read_letters(reader)
+        return JSONResponse({})
 
 
 def create_app(run: Run, history: History, pace: Pace) -> ASGIApp:
@@ -206,9 +174,7 @@ def create_app(run: Run, history: History, pace: Pace) -> ASGIApp:
         Route("/explore", page.explore),
         Route("/round", page.terms),
         Route("/upload", page.upload, methods=["POST"]),
-        Route("/bulletin", page.bulletin),
-        Route("/proof", page.proof),
-        Route("/letters", page.letters, methods=["GET", "POST"]),
+        Route("/letters", page.letters, methods=["POST"]),
         Mount("/static", StaticFiles(directory=STATIC)),
     ]
     loopback = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost", "[::1]"])
@@ -224,10 +190,14 @@ async def serve_page(
     cluster: Cluster,
     *,
     announce: Callable[[str, Run], object],
+    served: Served,
     port: int = 0,
     speed: float = 1.0,
 ) -> None:
-    """Run a scenario and serve its page until it is ended; `announce` is told the address."""
+    """Run a scenario and serve its page until it is ended.
+
+    `announce` is told the address, and `served` says at the end how well people were served.
+    """
     history, pace = History(), Pace(speed=speed)
     with bind(f"127.0.0.1:{port}") as door:
         async with Run(scenario, cluster, observer=history, pace=pace) as run:
@@ -237,11 +207,11 @@ async def serve_page(
                 log_level="warning",
                 timeout_graceful_shutdown=1,
                 lifespan="off",
-                headers=list(_HEADERS.items()),
+                headers=_headers(cluster.url("relay")),
             )
             server = uvicorn.Server(config)
             live = [
-                asyncio.create_task(_completed(run, history)),
+                asyncio.create_task(_completed(run, history, served)),
                 asyncio.create_task(asyncio.to_thread(explorer.warm)),
             ]
             serving = asyncio.create_task(server.serve(sockets=[door]))
@@ -255,10 +225,17 @@ async def serve_page(
                 await asyncio.gather(serving, *live, return_exceptions=True)
 
 
-async def _completed(run: Run, history: History) -> None:
+def _headers(relay: str) -> list[tuple[str, str]]:
+    return [(name, value.replace("RELAY", relay)) for name, value in _HEADERS.items()]
+
+
+async def _completed(run: Run, history: History, served: Served) -> None:
     """Let the round go to its end; whatever is refused becomes a sentence on the page."""
     try:
         await run.complete()
+        service = await asyncio.to_thread(served, run)
+        # By way of msgspec: what was not measured is null, for JSON has no NaN.
+        history.add("served", service=msgspec.json.decode(msgspec.json.encode(service)))
     except Error as error:
         history.add("failed", sentence=str(error))
 
@@ -281,7 +258,3 @@ def _body(request: Request) -> Awaitable[bytes]:
 
 def _question(request: Request) -> Question:
     return msgspec.convert(dict(request.query_params), Question, strict=False)
-
-
-def _bytes(raw: bytes) -> Response:
-    return Response(raw, media_type="application/octet-stream")

@@ -32,7 +32,8 @@ class History:
     def __call__(self, run: "Run", event: Event) -> None:
         """Keep an event."""
         describe = _DESCRIBED.get(event.kind)
-        self.add(event.kind, **(describe(run, event) if describe else {}))
+        sealed = run.through_relay.passed if run.url else 0
+        self.add(event.kind, sealed=sealed, **(describe(run, event) if describe else {}))
 
     def add(self, kind: str, **fields: Any) -> None:
         """Add an entry and wake the listeners."""
@@ -117,11 +118,16 @@ def _opened(run: "Run", _: Event) -> Entry:
 
 
 def _published(run: "Run", _: Event) -> Entry:
-    if run.bulletin is None:
+    if run.bulletin is None or run.watched is None:
         raise Misuse("the round is not on the board yet")
     heading = run.bulletin.heading
     size = len(run.bulletin.encode())
-    return {"entries": heading.sizes, "root": heading.root.hex(), "bytes": size}
+    return {
+        "entries": heading.sizes,
+        "root": heading.root.hex(),
+        "bytes": size,
+        "witnessed": {"size": run.watched.size, "root": run.watched.root.hex()},
+    }
 
 
 def _collected(run: "Run", event: Event) -> Entry:
@@ -129,9 +135,18 @@ def _collected(run: "Run", event: Event) -> Entry:
     person = {
         "who": event.who,
         "partners": [client.address(one, run.round).hex() for one in answer.partners],
+        "candidates": len(answer.partners) + len(answer.second) if run.scenario.settle else 0,
         "them": run.partners(event.who),
     }
     return {"people": [person]}
+
+
+def _settled(run: "Run", event: Event) -> Entry:
+    letters = (one for one in run.letters if one.reader == event.who)
+    return {
+        "people": [{"who": event.who, "them": run.settled[event.who]}],
+        "letters": [{"to": one.reader, "from": one.sender, "body": one.body} for one in letters],
+    }
 
 
 def _letters(_: "Run", event: Event) -> Entry:
@@ -145,9 +160,10 @@ def _letters(_: "Run", event: Event) -> Entry:
 _DESCRIBED = {
     "terms": _terms,
     "joined": _joined,
-    "relayed": lambda run, _: {"count": len(run.relayed)},
+    "noted": lambda run, _: {"count": len(run.noted)},
     "opened": _opened,
     "published": _published,
     "collected": _collected,
     "letters": _letters,
+    "settled": _settled,
 }

@@ -1,10 +1,16 @@
 """What the board's routes take and give, and what of the log may be seen."""
 
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
+PAGE: Final = 1 << 18
+"""The most bytes of a page of letters: a copy is held for each reader."""
+OWN_PAGE: Final = 3800
+"""The same for letters to one address, so that sealed by the gateway it has its least size."""
+AT_ONCE: Final = 64
+"""How many letters one request may bring."""
 Group = Annotated[int, Meta(ge=0, lt=16)]
 Address = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 Number = Annotated[int, Meta(ge=0, le=2**40)]

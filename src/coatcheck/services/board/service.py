@@ -13,10 +13,13 @@ from coatcheck.errors import Refused
 from coatcheck.protocol.agreement import SignedTerms, check_entry, read_signed, settle, write_signed
 from coatcheck.protocol.board import Board, Crowded
 from coatcheck.protocol.keys import VerifyingKey
-from coatcheck.protocol.notices import posting_size
+from coatcheck.protocol.notices import heading_size, posting_size
 from coatcheck.protocol.terms import Round
 from coatcheck.services import faults
 from coatcheck.services.board.documents import (
+    AT_ONCE,
+    OWN_PAGE,
+    PAGE,
     Address,
     Entry,
     Group,
@@ -26,6 +29,7 @@ from coatcheck.services.board.documents import (
     RoundStatus,
     Seen,
 )
+from coatcheck.services.board.partners import NO_LETTER, letters_in, stamped_size
 from coatcheck.services.board.watched import WATCHED, Watched
 from coatcheck.services.commit import GroupCommit
 from coatcheck.services.http.app import Service
@@ -35,16 +39,9 @@ from coatcheck.services.http.deliveries import delivery, read_delivery
 from coatcheck.services.http.gateway import GATEWAY, Gateway
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.http.routes import ROUND, Digest, Header, Nothing, Reply, Route
-from coatcheck.services.log import log
 from coatcheck.services.settings import BoardSettings
 from coatcheck.stores.board import BoardStore, LogEntry
 
-PAGE: Final = 1 << 18
-"""The most bytes of a page of letters: a copy is held for each reader."""
-OWN_PAGE: Final = 3800
-"""The same for letters to one address, so that sealed by the gateway it has its least size."""
-AT_ONCE: Final = 64
-"""How many letters one request may bring."""
 _KEPT: Final = Header("cache-control", "A bulletin never changes.")
 _NEXT: Final = Header("coatcheck-next", "The place to ask for next.", "^[0-9]+$")
 Item = tuple[Round, bytes, bool]
@@ -83,7 +80,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         """Find a round whose bulletin is there."""
         round_ = self.found(digest)
         if round_.digest not in self.seen.letters:
-            raise Problem("not-found", "this round is not answered yet: ask again later")
+            raise Problem("not-found", "this round has not ended yet: ask again later")
         return round_
 
     async def list_rounds(self) -> list[RoundStatus]:
@@ -115,11 +112,18 @@ class BoardService(Service[BoardSettings, BoardStore]):
     async def publish(self, digest: Digest, wire: Wire) -> Nothing:
         """Show the bulletin of a round, which its server delivers; again, nothing changes."""
         round_, limit = self.found(digest), self.settings.batch_limit
-        sender = round_.terms.server.verifying
-        scope, receive, _ = wire
+        sender, (scope, receive, _) = round_.terms.server.verifying, wire
         raw = await read_delivery(scope, receive, digest=round_.digest, sender=sender, limit=limit)
+        return await self._end(round_, raw)
+
+    async def take_end(self, digest: Digest, wire: Wire) -> Nothing:
+        """Show that a round was given up, as its signature says; again, nothing changes."""
+        round_, (scope, receive, _) = self.found(digest), wire
+        limit = heading_size(len(round_.terms.groups))
+        return await self._end(round_, await read_body(scope, receive, limit=limit))
+
+    async def _end(self, round_: Round, raw: bytes) -> Nothing:
         await self._show(round_, raw, letter=False)
-        log.info("round %s: shown", round_.terms.round)
         return Nothing()
 
     async def bulletin(self, digest: Digest) -> Reply:
@@ -163,14 +167,12 @@ class BoardService(Service[BoardSettings, BoardStore]):
         """Show a sealed letter, or several one after the other; again, nothing changes."""
         round_ = self.found(digest)
         scope, receive, _ = wire
-        size = posting_size(round_)
-        raw = await read_body(scope, receive, limit=AT_ONCE * size)
+        raw = await read_body(scope, receive, limit=AT_ONCE * stamped_size(round_))
         if round_.digest not in self.seen.letters:
             raise Problem("closed", "letters begin when the bulletin is there")
         if self.clock.now() >= round_.terms.expires + self.settings.letters_for:
             raise Problem("closed", "the time for letters of this round is over")
-        letters = [raw[at : at + size] for at in range(0, max(1, len(raw)), size)]
-        shown = (self._show(round_, letter, letter=True) for letter in letters)
+        shown = (self._show(round_, letter, letter=True) for letter in letters_in(raw, round_))
         return Posted((await asyncio.gather(*shown))[0])
 
     async def letters(self, digest: Digest, since: Number = 0) -> Reply:
@@ -239,8 +241,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         if isinstance(found, Crowded):
             raise Problem("refused", "this address has all the letters that a round allows it")
         if isinstance(found, Refused):
-            detail = "this is no letter of this round, or to nobody in it"
-            raise Problem("malformed", detail) if letter else found
+            raise Problem("malformed", NO_LETTER) if letter else found
         place, fresh = found
         kind = "letter" if letter else "bulletin"
         self.metrics.taken.labels(kind if fresh else "known").inc()
@@ -322,6 +323,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         Route("PUT", ROUND, admit, problems=(403, 409, 507)),
         Route("GET", f"{ROUND}/bulletin", bulletin, sends=(_KEPT,), relayed=True),
         delivery(f"{ROUND}/bulletin", publish),
+        Route("POST", f"{ROUND}/end", take_end, problems=(403, 409, 429, 507)),
         Route("GET", f"{ROUND}/heading", heading, relayed=True),
         Route("GET", f"{ROUND}/letters/{{address}}", own_letters, relayed=True),
         Route("GET", f"{ROUND}/entries/{{group}}/{{address}}", entry, relayed=True),
@@ -329,7 +331,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         Route(
             *("POST", f"{ROUND}/letters", post),
             status=201,
-            problems=(409, 429, 507),
+            problems=(403, 409, 429, 507),
             relayed=True,
         ),
         Route("GET", f"{ROUND}/place", place, relayed=True),

@@ -13,6 +13,7 @@ from coatcheck.protocol.notes import LogCheckpoint, Note, Submission, read_lines
 from coatcheck.protocol.notices import Checkpoint
 from coatcheck.protocol.verification import board_note_key
 from coatcheck.services.board.documents import Seen
+from coatcheck.services.board.tiles import TILES
 from coatcheck.services.http.client import HttpClient
 from coatcheck.services.http.routes import TEXT, Reply, Route
 from coatcheck.services.keyring import Keyring
@@ -102,5 +103,8 @@ async def note(service: _Board) -> Reply:
     return Reply(service.watched.note.write())
 
 
-WATCHED: Final = (Route("GET", "/log/checkpoint", note, media=TEXT, problems=(503,), relayed=True),)
-"""What the board serves of it."""
+WATCHED: Final = (
+    Route("GET", "/log/checkpoint", note, media=TEXT, problems=(503,), relayed=True),
+    *TILES,
+)
+"""What the board serves of its log for witnesses and whoever else follows it."""

@@ -25,7 +25,7 @@ def describe(role: str, routes: Sequence[Route]) -> Part:
     schemas, components = _schemas(routes)
     paths: dict[str, Part] = {}
     for route in routes:
-        paths.setdefault(route.path, {})[route.method.lower()] = _operation(route, schemas)
+        paths.setdefault(route.template, {})[route.method.lower()] = _operation(route, schemas)
     operator = {"type": "http", "scheme": "bearer", "description": "The operator's token."}
     told = "A token of Privacy Pass (RFC 9577), if the round's terms ask for one."
     admission = {"type": "http", "scheme": "PrivateToken", "description": told}
@@ -77,7 +77,7 @@ def _octets(media: str) -> Part:
 def _parameters(route: Route, schemas: dict[Any, Part]) -> list[Part]:
     made: list[Part] = [{"in": "header", "name": one.name, **_header(one)} for one in route.reads]
     for one in msgspec.structs.fields(route.parameters):
-        place = "path" if f"{{{one.name}}}" in route.path else "query"
+        place = "path" if f"{{{one.name}}}" in route.template else "query"
         schema = schemas[one.type] | ({} if one.required else {"default": one.default})
         made.append({"in": place, "name": one.name, "required": one.required, "schema": schema})
     return made

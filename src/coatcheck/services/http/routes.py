@@ -120,7 +120,13 @@ class Route:
     @cached_property
     def pattern(self) -> re.Pattern[str]:
         """What a path looks like that this route serves, to be matched in full."""
-        return re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", self.path))
+        one = re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", self.path)
+        return re.compile(re.sub(r"\{(\w+)\*\}", r"(?P<\1>.+)", one))
+
+    @cached_property
+    def template(self) -> str:
+        """The path as OpenAPI writes it; `{name*}` takes several parts of a path."""
+        return self.path.replace("*}", "}")
 
     def read(self, path: dict[str, str], query: bytes = b"") -> dict[str, Any]:
         """Read the parameters; those of the query that nobody asked for are left out."""

@@ -46,8 +46,9 @@ class BoardView:
 
     Attributes:
         url: the board's address, as the terms say it.
-        path: the ticket; checkpoints are kept beside it, as `.checkpoint` and, if the board shows
-            two faces, the one that does not continue it as `.forked`.
+        path: the last checkpoint is kept beside it, as `.checkpoint`, and if the board shows two
+            faces, the one that does not continue it as `.forked`. Several rounds of a person may
+            share it: what another one has kept meanwhile never goes back.
         relayed: whether the board sees a relay instead of this person.
     """
 
@@ -66,11 +67,14 @@ class BoardView:
         """Fetch the board's checkpoint, check that it continues the last one, and keep it."""
         if self._trusted.demanded:
             return await self._follow_watched()
-        return await self._continue(await self._peers.get(f"{self.url}/checkpoint"))
+        before = self._before()  # first: another round of this person may keep a newer one
+        return await self._continue(await self._peers.get(f"{self.url}/checkpoint"), before)
 
     async def _follow_watched(self) -> VerifiedCheckpoint:
         """Do the same with the note that witnesses cosigned."""
-        raw, kept = await self._peers.get(f"{self.url}/log/checkpoint"), Path(f"{self._kept}.note")
+        kept = Path(f"{self._kept}.note")
+        before = _kept_note(kept)
+        raw = await self._peers.get(f"{self.url}/log/checkpoint")
         check = partial(
             follow_watched,
             raw,
@@ -79,30 +83,31 @@ class BoardView:
             demanded=self._trusted.demanded,
         )
         point = check(before=None)  # the signatures, before anything else
-        before = _kept_note(kept)
         if before is not None:
             try:
                 point = check(before=before, path=await self._grown(before, point))
             except TwoFaces as found:
                 await _write(self._forked, raw)
                 raise TwoFaces(f"{found} (they are {kept} and {self._forked})") from None
-        await _write(kept, raw)
+        newest = _kept_note(kept)
+        if newest is None or point.size >= newest.size:
+            await _write(kept, raw)
         return point
 
-    async def _continue(self, raw: bytes) -> VerifiedCheckpoint:
+    def _before(self) -> Checkpoint | None:
+        return Checkpoint.decode(self._kept.read_bytes()) if self._kept.exists() else None
+
+    async def _continue(self, raw: bytes, before: Checkpoint | None) -> VerifiedCheckpoint:
         board = self.round.terms.board.verifying
         point = follow(raw, board=board, before=None)  # the signature, before anything else
-        before = Checkpoint.decode(self._kept.read_bytes()) if self._kept.exists() else None
-        if before is None:
-            await _write(self._kept, raw)
-            return point
         try:
-            path = await self._grown(before, point)
+            path = await self._grown(before, point) if before else []
             point = follow(raw, board=board, before=before, path=path)
         except TwoFaces as found:
             await _write(self._forked, raw)
             raise TwoFaces(f"{found} (they are {self._kept} and {self._forked})") from None
-        if point.size > before.size:
+        newest = self._before()
+        if newest is None or point.size > newest.size:
             await _write(self._kept, raw)
         return point
 
@@ -127,11 +132,12 @@ class BoardView:
             if not point.size:  # asked for no size, the board would prove it under all it shows
                 raise Unavailable(_UNSEEN)
             url += f"?size={point.size}"
+        before = self._before()
         found = read_document(await self._peers.get(url), Entry, _STRANGE)
         heading = verify_heading(
             Heading.decode(found.heading),
             self.round,
-            point=point or await self._continue(found.checkpoint),
+            point=point or await self._continue(found.checkpoint, before),
             place=found.log_place,
             path=_steps(found.log_path),
         )
@@ -191,6 +197,7 @@ class BoardView:
 
 async def _write(path: Path, raw: bytes) -> None:
     """Keep a checkpoint; the disk must not stop others."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     await asyncio.to_thread(write_bytes, path, raw, secret=True, replace=True)
 
 

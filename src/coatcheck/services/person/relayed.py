@@ -55,6 +55,7 @@ class RelayedClient:
     Attributes:
         relay: the relay's address.
         first: the address of the round, which is at a shuffler; every other role is a board.
+        passed: how many sealed requests were sent.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class RelayedClient:
         self._http = http or HttpClient(ca=ca)
         self._known: dict[Origin, _Known] = {}
         self._least = SIZES[0]
+        self.passed = 0
 
     def level(self, size: int) -> None:
         """Give every message from now on the size that one of so many bytes needs."""
@@ -147,6 +149,7 @@ class RelayedClient:
     async def _passed(self, origin: Origin, text: bytes) -> tuple[Answered, SealedRequest]:
         config = await self._config(origin)
         sealed = seal_request(text, config)
+        self.passed += 1
         answer = await self._at_relay("POST", origin, sealed.raw, {"content-type": REQUEST_MEDIA})
         return answer, sealed
 

@@ -13,6 +13,7 @@ from coatcheck.errors import Misuse, Unavailable
 from coatcheck.protocol import candidates
 from coatcheck.protocol.candidates import Candidates
 from coatcheck.protocol.steps import NOTICES, Kind
+from coatcheck.services.person.windows import STEP, linger
 
 if TYPE_CHECKING:  # types only: whoever settles has a visit already
     from coatcheck.services.person.visit import Visit
@@ -54,6 +55,7 @@ async def settle(
             await visit.check_posted(progress.placed, patience=patience)
         if side.speak(text):
             await asyncio.to_thread(visit.keep, side.ticket)  # the disk must not stop others
+            await linger(STEP * pause if visit.window else 0)
             await _post(visit, side, patience)
     end = progress.begun + (len(side.machine.steps) + 1) * pause
     while len(side.words) < len(side.partners) and time.time() < end:
@@ -92,6 +94,7 @@ async def _post(visit: "Visit", side: Candidates, patience: float) -> None:
     progress = side.machine.progress
     if not progress.outbox:
         return
-    place = await visit.post(progress.outbox, patience=patience)
+    stamped = [side.stamped(posting) for posting in progress.outbox]
+    place = await visit.post(stamped, patience=patience)
     if side.machine.steps[progress.step - 1].kind in NOTICES:
         progress.keep_place(place, progress.outbox[0])

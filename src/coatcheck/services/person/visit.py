@@ -9,7 +9,6 @@ same bytes; whatever fails, no other and no less private way is tried. SPEC sect
 """
 
 import asyncio
-import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
@@ -22,6 +21,7 @@ from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import TrustedTerms, accept
 from coatcheck.protocol.client import Budget, Inbox, Invitation, Limit, examine
+from coatcheck.protocol.ends import check_owed, still_due
 from coatcheck.protocol.keyfiles import document, write_bytes
 from coatcheck.protocol.messages import Answer
 from coatcheck.protocol.notices import Heading, posting_size
@@ -34,10 +34,11 @@ from coatcheck.services.board.documents import Posted
 from coatcheck.services.http.client import Absent, HttpClient, NotTaken, patiently
 from coatcheck.services.person.board import BoardView, LettersFeed, Peers
 from coatcheck.services.person.credentials import credential
-from coatcheck.services.person.offer import Offer, check_place
+from coatcheck.services.person.offer import Offer, check_place, stored_offer
 from coatcheck.services.person.relayed import RelayedClient, kept_relay
 from coatcheck.services.person.retrieval import Retrieval, by_size
 from coatcheck.services.person.tickets import TicketFile
+from coatcheck.services.person.windows import linger, window_of
 
 _T = TypeVar("_T")
 _BYTES: Final = {"content-type": "application/octet-stream"}
@@ -54,6 +55,7 @@ class Visit:
             terms and the board's last checkpoint are kept beside it.
         relay: the address of a relay; then nothing ever goes another way. It is kept beside the
             ticket, and used again when none is named.
+        boards: a folder for boards' last checkpoints, for all a person's rounds; else `path`'s.
         ca: a file of certificates to trust instead of the system's.
     """
 
@@ -66,12 +68,13 @@ class Visit:
         peers: Peers | None = None,
         offer: Offer | None = None,
         relay: str = "",
+        boards: Path | None = None,
         ca: str = "",
     ) -> None:
         self.url = url.rstrip("/")
         self.path = path
         self._file = TicketFile(path)
-        self._trusted = trusted
+        self._trusted, self._boards = trusted, boards
         self._own = peers is None
         self._relay = Path(f"{path}.relay")
         relay = relay or kept_relay(self._relay)
@@ -103,7 +106,7 @@ class Visit:
         """Fetch the terms of the round and where it stands."""
         raw = await patiently(lambda: self._peers.get(self.url), patience)
         found = read_document(raw, Offer, f"{self.url} is no round of a shuffler")
-        first = self._offer or self._stored_offer() or found
+        first = self._offer or stored_offer(self.path) or found
         if found.signed.document != first.signed.document:
             raise TwoFaces("the shuffler shows other terms now than before: keep both as proof")
         self._offer = found
@@ -183,6 +186,7 @@ class Visit:
                 self._maybe_sent |= not isinstance(away, NotTaken)
                 raise
 
+        await linger(self.window)
         try:
             receipt = await patiently(once, patience)
         except Refused:
@@ -210,15 +214,19 @@ class Visit:
     ) -> Answer:
         """Wait for the round's answers and open yours.
 
-        The ledger is told if the round hid your report among fewer people than it promised.
+        The ledger is told how the round ended. A round that was not answered is refused here, in
+        the words of whoever ended it.
         """
         await self._know_terms()
         view, ticket = self._view(), self.ticket
+        if self.window:
+            await patiently(lambda: self._shown(view.heading), patience, growth=1.3)
+            await linger(self.window)
         shown = await patiently(
             lambda: self._shown(lambda: retrieval(view, ticket)), patience, growth=1.3
         )
         if isinstance(shown, VerifiedBulletin):
-            answer, heading = self.open(shown, ledger=ledger), shown.heading
+            answer, heading = client.collect(ticket, shown, ledger=ledger), shown.heading
         else:
             client.settle(ticket, shown.heading, ledger=ledger)
             answer, heading = client.open_entry(ticket, shown.entry), shown.heading.heading
@@ -231,30 +239,29 @@ class Visit:
             await self.collect(patience=patience)
         return self._collected
 
-    def open(self, bulletin: VerifiedBulletin, *, ledger: Budget | None = None) -> Answer:
-        """Open your answer on the bulletin."""
-        return client.collect(self.ticket, bulletin, ledger=ledger)
-
     async def write(self, body: bytes, *, to: bytes, patience: float = 60.0) -> None:
         """Write a letter to a partner's contact and post it on the board."""
         await self._know_terms()
         posting, after = client.write(self.ticket, body, to=to, round_=self.round)
         # The ticket first: a counter that was used must never be used again.
         self.keep(after)
-        place = await self.post([posting], patience=patience)
+        await linger(self.window)
+        place = await self.post([to + posting], patience=patience)
         await self.check_posted([(place, posting)], patience=patience)
 
     def keep(self, ticket: Ticket) -> None:
         """Store the ticket after letters were written or read."""
         self._file.update(ticket)
 
-    async def post(self, postings: Sequence[bytes], *, patience: float = 60.0) -> int:
-        """Post letters that the stored ticket accounts for; tell where the log has the first."""
-        url, body = f"{self._at_board}/letters", b"".join(postings)
+    async def post(self, stamped: Sequence[bytes], *, patience: float = 60.0) -> int:
+        """Post letters that the stored ticket accounts for, each after its recipient's contact.
+
+        Tells where the log has the first.
+        """
+        url, body = f"{self._at_board}/letters", b"".join(stamped)
         raw = await patiently(lambda: self._peers.send(url, body, headers=_BYTES), patience)
-        return read_document(
-            raw, Posted, f"{url} does not say where your letter is: it may be lost"
-        ).place
+        told = f"{url} does not say where your letter is: it may be lost"
+        return read_document(raw, Posted, told).place
 
     async def check_posted(self, placed: Sequence[tuple[int, bytes]], *, patience: float) -> None:
         """Check that the board's log has letters, each at its place."""
@@ -263,6 +270,7 @@ class Visit:
     async def read(self) -> Inbox:
         """Fetch the letters, all of the round or through a relay yours, and read those to you."""
         await self._know_terms()
+        await linger(self.window)
         await self._view().follow()
         feed = self.feed
         if isinstance(self._peers, RelayedClient):  # it hides whose letters are asked for
@@ -303,12 +311,17 @@ class Visit:
         return self._offer
 
     @property
+    def window(self) -> int:
+        """Within how many seconds the times of requests are drawn; 0 without a relay."""
+        return window_of(self.round, self._peers)
+
+    @property
     def _at_board(self) -> str:
         return f"{self.round.terms.board.url}/rounds/{self.round.digest.hex()}"
 
     async def _know_terms(self) -> None:
         """Read the terms from the disk, so that the shuffler may be gone; else ask it."""
-        self._offer = self._offer or self._stored_offer()
+        self._offer = self._offer or stored_offer(self.path)
         if self._offer is None:
             await self.offer(patience=30.0)
         self._level()
@@ -318,32 +331,19 @@ class Visit:
         if isinstance(self._peers, RelayedClient):
             self._peers.level(len(msgspec.json.encode(self._known_offer)))
 
-    def _stored_offer(self) -> Offer | None:
-        """Read what was kept beside the ticket; without a ticket it is of no round."""
-        if not self.path.exists() or not self._kept.exists():
-            return None
-        return read_document(self._kept.read_bytes(), Offer, f"{self._kept} is no offer")
-
     def _view(self) -> BoardView:
-        """The board as it is followed from this ticket, by checkpoints kept beside it."""
-        trusted = self._trusted
-        return BoardView(self.round, path=self.path, peers=self._peers, trusted=trusted)
+        """The board as this person follows it, by the checkpoint that was kept."""
+        trusted, boards = self._trusted, self._boards
+        path = boards / self.round.terms.board.verifying if boards else self.path
+        return BoardView(self.round, path=path, peers=self._peers, trusted=trusted)
 
     async def _shown(self, fetch: Callable[[], Awaitable[_T]]) -> _T:
-        """Fetch what the board has once the round is answered, or say that it is not."""
-        away = ""
+        """Fetch what the board has once the round has ended, or say who owes its end."""
+        away, now = "", int(time.time())
         try:
             return await fetch()
         except Absent:
-            await self._check_alive()
+            check_owed(self.round, now=now)
         except Unavailable as error:
             away = f" ({error})"
-        raise Unavailable(f"the round is not answered yet{away}: your ticket waits, try later")
-
-    async def _check_alive(self) -> None:
-        """Refuse to wait for a bulletin that will never come."""
-        with contextlib.suppress(Unavailable):
-            if (await self.offer()).status.get("phase") == "abandoned":
-                raise Refused(
-                    "the round was abandoned: too few took part, nothing left the shuffler"
-                )
+        raise Unavailable(f"{still_due(self.round, now=now)}{away}")

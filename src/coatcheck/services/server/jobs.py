@@ -1,19 +1,20 @@
 """What a server computes, in its worker: the numbers of terms, and the answers to a batch."""
 
 from collections.abc import Sequence
-from concurrent.futures import BrokenExecutor
 from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from coatcheck import tasks
-from coatcheck.errors import Fenced, Misuse, Refused, Unavailable
+from coatcheck.errors import Forgotten, Misuse, Refused
 from coatcheck.protocol.agreement import propose, read_signed, settle, write_signed
 from coatcheck.protocol.drafting import read_draft
+from coatcheck.protocol.ends import OPERATOR
 from coatcheck.protocol.keyfiles import read_secret
 from coatcheck.protocol.records import read_document
-from coatcheck.protocol.server import MOVES, Phase, Server, ServerState, refusal
+from coatcheck.protocol.server import Server, refusal, unheard
+from coatcheck.protocol.server_moves import MOVES, Phase, ServerState
 from coatcheck.protocol.suites import suite_named
 from coatcheck.protocol.terms import Notary, ShufflerParty, Work
 from coatcheck.services import faults
@@ -48,9 +49,7 @@ def draft(
         raise Misuse(f"the plan makes no terms: {error}") from None
 
 
-def answer(
-    store: ServerStore, settings: ServerSettings, digest: bytes, fence: int, now: int
-) -> str:
+def answer(store: ServerStore, settings: ServerSettings, digest: bytes, fence: int) -> str:
     """Open, compute, seal, and keep the bulletin; how it ended.
 
     Seals are fresh at every try, so the bulletin that was kept first is the one that counts.
@@ -60,18 +59,22 @@ def answer(
         return stored.outcome  # a try before this one did it
     round_ = settle(read_signed(stored.signed))
     keys = keyring_of(settings.key_files).of(round_.terms.server.verifying)
-    raw, move = b"", "refuse"
+    move = "refuse"
     try:
         raw = store.kept(digest, "incoming")
+    except Forgotten:
+        bulletin = unheard(round_, keys=keys, reason=OPERATOR)
+        return store.answer(digest, "abandon", bulletin, fence=fence)
+    try:
         state = ServerState(stored.phase, stored.accepted)
         task, lanes = task_of(round_.terms.task, settings), Lanes(settings)
         server = Server(round_, keys=keys, state=state, task=task, bulk=lanes)
         faults.reach("server.open")
         bulletin = server.answer(raw)
         move = "answer" if server.phase is Phase.ANSWERED else "refuse"
-    except Exception as error:
-        if not _is_for_good(error, over=now >= round_.terms.expires):
-            raise
+    except Refused as error:
+        # What the task refuses it refuses again. Everything else may pass, or be mended, until
+        # the round's time is over.
         # By kind and line: a task's message may quote a report.
         log.error("round %s is refused: %s", round_.terms.round, place_of(error))
         bulletin = refusal(raw, round_=round_, keys=keys)
@@ -81,15 +84,16 @@ def answer(
     return outcome
 
 
-def _is_for_good(error: Exception, *, over: bool) -> bool:
-    """Tell whether no later try can help.
-
-    What the task refuses it refuses again. What is ours to mend (a file, a bug) has time until the
-    round expires; bad luck (no memory, a worker that died) may pass at any time.
-    """
-    if isinstance(error, Unavailable | Fenced | MemoryError | OSError | BrokenExecutor):
-        return False
-    return over or isinstance(error, Refused)
+def refuse(store: ServerStore, settings: ServerSettings, digest: bytes, fence: int) -> str:
+    """End a round that was not answered in time, whatever kept its task from it."""
+    stored = store.round(digest)
+    round_ = settle(read_signed(stored.signed))
+    keys = keyring_of(settings.key_files).of(round_.terms.server.verifying)
+    try:
+        move, bulletin = "refuse", refusal(store.kept(digest, "incoming"), round_=round_, keys=keys)
+    except Forgotten:
+        move, bulletin = "abandon", unheard(round_, keys=keys, reason=OPERATOR)
+    return store.answer(digest, move, bulletin, fence=fence)
 
 
 def task_of(work: Work, settings: ServerSettings) -> tasks.Task:

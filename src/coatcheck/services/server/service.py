@@ -4,6 +4,7 @@ Knows noisy values and one-time keys in an order that says nothing; never who se
 arithmetic is done by its worker. SPEC section 11.
 """
 
+import asyncio
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -12,16 +13,19 @@ from msgspec import Struct
 
 from coatcheck.errors import BadSignature, Refused, Unavailable
 from coatcheck.protocol.agreement import SignedTerms, read_signed, settle, write_signed
+from coatcheck.protocol.ends import answer_due, due
 from coatcheck.protocol.keyfiles import PublicKeys
 from coatcheck.protocol.records import read_document
-from coatcheck.protocol.server import MOVES, Phase
+from coatcheck.protocol.server import unheard
+from coatcheck.protocol.server_moves import MOVES, Phase
 from coatcheck.protocol.terms import AdmissionTerms, Second, ShufflerParty, read_terms
 from coatcheck.services import faults
 from coatcheck.services.http.connections import Wire
 from coatcheck.services.http.deliveries import delivery
+from coatcheck.services.http.problems import Problem
 from coatcheck.services.http.routes import ROUND, Digest, Nothing, Route
 from coatcheck.services.rounds import LiveRound, RoundService
-from coatcheck.services.server.jobs import answer, draft
+from coatcheck.services.server.jobs import answer, draft, refuse
 from coatcheck.services.settings import ServerSettings
 from coatcheck.stores.server import ServerRound, ServerStore
 
@@ -106,6 +110,17 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
             raise self.absent("this server has no such round")
         return await self.receive_batch(live, wire, hop=len(live.round.terms.shufflers) - 1)
 
+    async def hear(self, digest: Digest, wire: Wire) -> Nothing:
+        """Take the word of a shuffler that it gave the round up; again, nothing changes."""
+        live = self.found(digest)
+        raw = await self.receive_end(live, wire, before=len(live.round.terms.shufflers))
+        if live.stored.outcome == "abandoned":
+            return Nothing()
+        if live.stored.phase is not Phase.AWAITING:
+            raise Problem("conflict", "this server has the batch of the round, and goes on")
+        await self._abandon(live, raw)
+        return Nothing()
+
     async def propose(self, body: Proposal) -> RoundStatus:
         """Propose a round, have it signed, and open it; asking again goes on where it stopped."""
         self.leadership.check()
@@ -161,7 +176,11 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         await self.advance(live)
 
     async def _sign(self, live: ServerLiveRound) -> None:
-        """Ask every shuffler in turn for its signature."""
+        """Ask every shuffler in turn for its signature, until nobody could join any more."""
+        if self.clock.now() >= live.round.terms.expires:
+            await self.write(self.store.finish, live.round.digest, "lapse")
+            await self.done(live, "lapsed", ", because not everybody signed its terms")
+            return
         signed = read_signed(live.stored.signed)
         for url in (party.url for party in live.round.terms.shufflers):
             raw = await self.peers.send(f"{url}/rounds", write_signed(signed))
@@ -186,22 +205,52 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         live.opened = True
         await self.done(live, "opened")
 
+    async def _wait(self, live: ServerLiveRound) -> None:
+        """End a round whose batch has not come in time."""
+        if self.clock.now() < due(live.round, len(live.round.terms.shufflers)):
+            return
+        keys = self.keyring.of(live.round.terms.server.verifying)
+        await self._abandon(live, unheard(live.round, keys=keys))
+
+    async def _abandon(self, live: ServerLiveRound, end: bytes) -> None:
+        await self.write(self.store.answer, live.round.digest, "abandon", end)
+        faults.reach("server.abandoned")
+        await self.done(live, "abandoned")
+
     async def _answer(self, live: ServerLiveRound) -> None:
-        await self.done(live, await self.work(answer, live, self.clock.now()))
+        """Answer a round; when its time is over, refuse it, so that people are told."""
+        end = answer_due(live.round)
+        if self.clock.now() < end:
+            outcome = await self.within(end, self.work(answer, live))
+        else:
+            given = (self.settings, live.round.digest, self.leadership.fence)
+            outcome = await asyncio.to_thread(refuse, self.store, *given)
+        await self.done(live, outcome)
 
     async def _publish(self, live: ServerLiveRound) -> None:
-        terms = live.round.terms
-        signer = terms.server.verifying
-        await self.deliver(live, "bulletin", to=terms.board.url, signer=signer)
-        await self.write(self.store.publish, live.round.digest)
-        await self.done(live, "published")
+        """Hand the round's end to the board; if another one is there, forget it."""
+        terms, move = live.round.terms, "publish"
+        try:
+            await self.deliver(live, "bulletin", to=terms.board.url, signer=terms.server.verifying)
+        except Unavailable:
+            if not self.is_given_up(live):
+                raise
+            move = "yield"
+        except Refused:
+            if not await self.is_shown(live) and not self.is_given_up(live):
+                raise
+            move = "yield"
+        await self.write(self.store.finish, live.round.digest, move)
+        await self.done(live, "published" if move == "publish" else "overtaken")
 
     steps = (
         (Phase.PROPOSED, "sign", _sign),
+        (Phase.AWAITING, "wait", _wait),
         (Phase.AWAITING, "open", _open),
         (Phase.BATCHED, "answer", _answer),
         (Phase.ANSWERED, "publish", _publish),
         (Phase.REFUSED, "publish", _publish),
+        (Phase.ABANDONED, "publish", _publish),
     )
     table = (
         Route("GET", "/rounds", list_rounds, problems=(503,)),
@@ -209,4 +258,5 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         Route("GET", ROUND, round_status),
         Route("GET", f"{ROUND}/terms", terms),
         delivery(f"{ROUND}/batch", batch),
+        Route("POST", f"{ROUND}/end", hear, problems=(403, 409, 507)),
     )

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from coatcheck.protocol.envelope import Bulk
 from coatcheck.protocol.notices import heading_size
-from coatcheck.protocol.shuffler import HOLDING, MOVES, SECRET_SIZE, Shuffler, ShufflerState
+from coatcheck.protocol.shuffler import HOLDING, SECRET_SIZE, Phase, Shuffler, ShufflerState
 from coatcheck.protocol.terms import Round
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.rounds import LiveRound
@@ -51,7 +51,7 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
     """A round as this process holds it.
 
     Attributes:
-        role: checks uploads and signs for them; None once the round is over.
+        role: checks uploads and signs for them; None once the round is delivered or given up.
         holds: whether uploads are held.
         hop: the place in the cascade; None if the round is over and its key was taken away.
         crowd: how many uploads of each group are on the disk.
@@ -88,7 +88,7 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
         self.stored = stored
         self.holds = stored.phase in HOLDING
         self.role = None
-        if not MOVES.is_last(stored.phase):
+        if self.holds or stored.phase is Phase.RELEASED:
             self.role = role_of(self.round, self.keys)
             self.role.state.phase, self.role.state.accepted = stored.phase, stored.accepted
 

@@ -4,13 +4,16 @@ Knows who uploads and what is sealed to this shuffler; writes neither address no
 Uploads are acknowledged after they are on the disk. SPEC section 10.
 """
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable
+from contextlib import suppress
+from functools import partial
 
 from msgspec import Struct
 
-from coatcheck.errors import TwoFaces
+from coatcheck.errors import Refused, TwoFaces, Unavailable
 from coatcheck.protocol.agreement import (
     SignedTerms,
     check_entry,
@@ -19,6 +22,7 @@ from coatcheck.protocol.agreement import (
     settle,
     write_signed,
 )
+from coatcheck.protocol.ends import OPERATOR, due, end_due
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.shuffler import MOVES, Phase
 from coatcheck.protocol.terms import AdmissionTerms, read_terms
@@ -27,7 +31,7 @@ from coatcheck.services.http.connections import Wire
 from coatcheck.services.http.deliveries import delivery
 from coatcheck.services.http.gateway import GATEWAY, Gateway
 from coatcheck.services.http.problems import Problem
-from coatcheck.services.http.routes import ROUND, Digest, Nothing, Reply, Route
+from coatcheck.services.http.routes import OCTETS, ROUND, Digest, Nothing, Reply, Route
 from coatcheck.services.rounds import RoundService
 from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler.admission import CHALLENGE, TOKEN, admission_of
@@ -46,7 +50,9 @@ _STEPS = {
     "reopen": ("reopened", ""),
     "forget": ("delivered", ""),
     "abandon": ("abandoned", ""),
-    "expire": ("abandoned", ", because its crowd did not come in time"),
+    "expire": ("abandoned", ", because its time is over"),
+    "hear": ("abandoned", ", because a shuffler before gave it up"),
+    "tell": ("ended", ""),
 }
 """How each move is counted and logged."""
 
@@ -114,6 +120,17 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
             raise Problem("refused", "the first shuffler takes uploads, not batches")
         return await self.receive_batch(live, wire, hop=live.hop - 1)
 
+    async def hear(self, digest: Digest, wire: Wire) -> Nothing:
+        """Take the word of a shuffler before that it gave the round up; again, nothing changes."""
+        live = self.found(digest)
+        raw = await self.receive_end(live, wire, before=live.hop or 0)
+        if live.stored.phase in {Phase.ABANDONED, Phase.ENDED}:
+            return Nothing()
+        if not MOVES.allows(live.stored.phase, "hear"):
+            raise Problem("conflict", "this shuffler has the batch of the round, and goes on")
+        await self._move(live, "hear", end=raw)
+        return Nothing()
+
     async def sign(self, body: SignedTerms) -> SignedTerms:
         """Counter-sign terms of a known server, once per name."""
         memory: dict[str, bytes] = {}
@@ -166,7 +183,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
             raise Problem("unprocessable", "say sure: true to give the round up for good")
         if not MOVES.allows(live.stored.phase, "abandon"):
             raise Problem("closed", f"the round is {live.stored.phase.value} already")
-        await self._move(live, "abandon")
+        await self._give_up(live, "abandon", OPERATOR)
         return self._status(live)
 
     async def close(self, digest: Digest) -> RoundStatus:
@@ -200,7 +217,8 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
 
     async def lose(self, live: ShufflerLiveRound) -> None:
         """Give up a round whose key is gone: nobody can open its uploads, or its batch."""
-        await self._move(live, "expire" if live.stored.phase is Phase.RELEASED else "abandon")
+        released = live.stored.phase is Phase.RELEASED
+        await self._give_up(live, "expire" if released else "abandon", OPERATOR)
 
     def _enough(self, live: ShufflerLiveRound) -> bool:
         """Tell whether a round can close, and has more than when it last fell short.
@@ -215,41 +233,86 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         return live.crowd != live.short and rested
 
     async def _close(self, live: ShufflerLiveRound) -> None:
+        if await self._expired(live, late=True):
+            return
         if self._enough(live):
             faults.reach("shuffler.close")
             await self._move(live, "close")
             faults.reach("shuffler.closed")
-        elif live.role is not None and live.role.expired(now=self.clock.now()):
-            await self._move(live, "expire")
+        else:
+            await self._expired(live)
 
     async def _release(self, live: ShufflerLiveRound) -> None:
-        now, begun = self.clock.now(), time.monotonic()
-        if await self.work(release, live):
+        if await self._expired(live, late=True):
+            return
+        begun = time.monotonic()
+        if await self.within(due(live.round, (live.hop or 0) + 1), self.work(release, live)):
             await self.done(live, *_STEPS["release"])
-        elif live.role is None or live.role.expired(now=now):
-            await self._move(live, "expire")
-        else:
+        elif not await self._expired(live):
             live.short = Counter(live.crowd)
             took = time.monotonic() - begun
             live.rest = time.monotonic() + (took * _REST if took > _QUICK else 0)
             await self._move(live, "reopen")
 
     async def _deliver(self, live: ShufflerLiveRound) -> None:
-        hop = live.hop or 0
-        after = [*live.round.terms.shufflers, live.round.terms.server][hop + 1]
-        mine = live.round.terms.shufflers[hop].verifying
-        await self.deliver(live, "batch", to=after.url, signer=mine)
+        if await self._expired(live, late=True):
+            return
+        mine = live.round.terms.shufflers[live.hop or 0].verifying
+        await self.deliver(live, "batch", to=self._next(live), signer=mine)
         await self._move(live, "forget")
+
+    def _next(self, live: ShufflerLiveRound) -> str:
+        """Where the role after this one is: the next shuffler, or the server."""
+        terms = live.round.terms
+        return [*terms.shufflers, terms.server][(live.hop or 0) + 1].url
+
+    async def _expired(self, live: ShufflerLiveRound, *, late: bool = False) -> bool:
+        """Give a round up if its time is over; `late`: only if the next role waits no more."""
+        now, role = self.clock.now(), live.role
+        reason = role.overdue(now=now) if role and (role.is_late(now=now) or not late) else 0
+        if reason:
+            await self._give_up(live, "expire", reason)
+        return bool(reason)
+
+    async def _give_up(self, live: ShufflerLiveRound, move: str, reason: int) -> None:
+        if live.role is None:
+            raise Problem("closed", "the round is over already")
+        await self._move(live, move, end=live.role.end(reason))
+        faults.reach("shuffler.abandoned")
+
+    async def _tell(self, live: ShufflerLiveRound) -> None:
+        """Hand the signed end to the board, then to the next role, which then need not wait."""
+        end = await asyncio.to_thread(self.store.kept, live.round.digest, "end")
+        try:
+            await self._say(live, end, to=live.round.terms.board.url)
+            if self.clock.now() < end_due(live.round):  # later it has ended the round itself
+                with suppress(Refused):  # it has a batch, or an end already
+                    await self._say(live, end, to=self._next(live))
+        except Unavailable:
+            if not self.is_given_up(live):
+                raise
+        except Refused:
+            if not await self.is_shown(live) and not self.is_given_up(live):
+                raise
+        await self._move(live, "tell")
+
+    async def _say(self, live: ShufflerLiveRound, end: bytes, *, to: str) -> None:
+        url = f"{to}/rounds/{live.round.digest.hex()}/end"
+        faults.reach("shuffler.tell")
+        await self.peers.send(url, end, headers={"content-type": OCTETS})
+        faults.reach("shuffler.told")
 
     steps = (
         (Phase.OPEN, "close", _close),
         (Phase.CLOSED, "release", _release),
         (Phase.RELEASED, "deliver", _deliver),
+        (Phase.ABANDONED, "tell", _tell),
     )
 
-    async def _move(self, live: ShufflerLiveRound, move: str) -> None:
+    async def _move(self, live: ShufflerLiveRound, move: str, *, end: bytes = b"") -> None:
         self.untidy = True  # until the key is known to be gone too
-        await self.write(self.store.move, live.round.digest, move)
+        call = partial(self.store.move, end=end)
+        await self.write(call, live.round.digest, move)
         await self.done(live, *_STEPS[move])
 
     table = (
@@ -268,6 +331,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         Route("GET", ROUND, offer, relayed=True),
         Route("PUT", ROUND, open_round, problems=(403, 409, 507)),
         delivery(f"{ROUND}/batch", batch),
+        Route("POST", f"{ROUND}/end", hear, problems=(403, 409, 507)),
         Route("GET", f"{ROUND}/crowd", crowd, operator=True),
         Route("POST", f"{ROUND}/abandonment", abandon, operator=True, problems=(409, 507)),
         Route("POST", f"{ROUND}/closing", close, operator=True, problems=(409, 507)),

@@ -8,6 +8,7 @@ const $ = (id) => document.getElementById(id);
 themed(() => {});
 
 let known = null;
+let relay = null; // everything to the roles goes through it, and nothing directly
 let state = null;
 
 const name = (digest) => `coatcheck/ticket/${digest}`;
@@ -34,7 +35,12 @@ async function ask(path, options) {
   throw new coatcheck.Refused(sentence);
 }
 
-const bytes = async (reply) => new Uint8Array(await reply.arrayBuffer());
+/** Tell the demo's page what was sent, so that it can show it. A page of your own has no such thing. */
+const tell = (path, body) => ask(path, { method: "POST", body });
+const json = (raw) => JSON.parse(coatcheck.text(raw));
+const here = ({ url }) => `${url}/rounds/${coatcheck.hex(state.round.digest)}`; // the terms say where a role is
+const board = () => state.round.terms.board.url;
+const atBoard = () => here(state.round.terms.board);
 const limit = () => ({ epsilon: Number($("limit").value), delta: 1e-2 });
 const now = () => Math.floor(Date.now() / 1000);
 
@@ -71,6 +77,8 @@ async function show() {
   $("collect").disabled = $("forget").disabled = $("fetch").disabled = !there;
   $("send").disabled = there;
   $("post").disabled = !state?.answer?.partners.length;
+  $("settling").hidden = !state?.round.terms.settle;
+  $("settle").disabled = !there;
   $("kept").textContent = there ? `Address ${await coatcheck.addressOfTicket(state.ticket, state.round)}.` : "None yet.";
 }
 
@@ -79,6 +87,9 @@ async function begin() {
   known = await (await ask("/round")).json();
   const round = coatcheck.settle(known.signed, known.trusted);
   state = { round, ticket: null, answer: null };
+  const asked = { first: here(round.terms.shufflers[0]), trusted: known.trusted, ask: (where, options) => fetch(where, options) };
+  relay = new coatcheck.Relay(known.relay, asked);
+  relay.level(JSON.stringify(known).length);
   $("group").replaceChildren(...round.terms.groups.map((group) => new Option(group.name, group.name)));
   const [first] = round.terms.groups;
   const { lo, hi } = first.randomizer.domain;
@@ -93,11 +104,17 @@ async function begin() {
 }
 
 function promise() {
-  const { of, epsilon, delta, randomizer } = invite();
-  say("terms", `Signed by everybody whose key is known. Among at least ${of.minimum} ${of.name}, this browser finds ε = ${epsilon.toPrecision(4)} at δ = ${delta} (promised: ${of.promise.epsilon.toPrecision(4)}), by ${randomizer.name} response drawn here.`);
+  const { of, epsilon, delta, randomizer, round } = invite();
+  const local = of.randomizer.epsilon;
+  const flood = round.open
+    ? ` Anybody may report in this round: against an outsider who floods it with reports, only the local ε = ${local} is proven.` : "";
+  say("terms", `Signed by everybody whose key is known. Among at least ${of.minimum} ${of.name}, this browser finds ε = ${epsilon.toPrecision(4)} at δ = ${delta} (promised: ${of.promise.epsilon.toPrecision(4)}), by ${randomizer.name} response drawn here.${flood}`);
 }
 
 async function join() {
+  // Where the round stands now: one that is over costs nothing.
+  const { phase } = json(await relay.get(here(state.round.terms.shufflers[0]))).status;
+  if (phase !== "open") throw new coatcheck.Refused(`the round takes no reports now, it is ${phase}: nothing was spent`);
   const invitation = invite();
   const value = [Number($("latitude").value), Number($("longitude").value)];
   const { ticket, report } = await coatcheck.join(invitation, value);
@@ -110,21 +127,40 @@ async function join() {
 }
 
 async function send() {
-  const receipt = await bytes(await ask("/upload", { method: "POST", body: state.ticket.upload }));
+  const receipt = await relay.send(`${here(state.round.terms.shufflers[0])}/uploads`, state.ticket.upload);
   keep(coatcheck.keepReceipt(state.ticket, receipt, state.round));
+  await tell("/upload", state.ticket.upload);
 }
 
 async function collect() {
   if (!state.ticket.receipt.length) await send();
-  const raw = await bytes(await ask("/bulletin"));
+  const raw = await bulletin();
   const point = await witness(raw);
+  // The ledger first: what a round cost is known by how it ended.
+  localStorage.setItem(LEDGER, JSON.stringify(coatcheck.settleRound(ledger(), state.ticket, coatcheck.ended(state.ticket, raw, state.round))));
+  count();
   const answer = await coatcheck.collect(state.ticket, raw, state.round);
   state = { ...state, answer };
   const said = answer.partners.map((partner) => `${state.round.terms.groups[partner.group].name}: ${coatcheck.hex(partner.address)}`);
   const numbers = answer.values.map((value) => value.toPrecision(6));
-  say("answer", said.length ? `Your partner among the ${said.join("; ")}` : numbers.length ? `Your answer: ${numbers.join(", ")}` : "No partner was left for you this time.");
+  if (state.round.terms.settle) say("answer", `You have ${answer.partners.length + answer.second.length} candidates: settle with them by letter.`);
+  else say("answer", said.length ? `Your partner among the ${said.join("; ")}` : numbers.length ? `Your answer: ${numbers.join(", ")}` : "No partner was left for you this time.");
   $("answer").append(` (The board's signed log of ${point.size} entries shows this bulletin to everybody.)`);
   await show();
+}
+
+/** Fetch the round's end; if there is none yet, say by when there must be, or who owes it. */
+async function bulletin() {
+  try {
+    return await relay.whole(`${atBoard()}/bulletin`);
+  } catch (error) {
+    if (error.status !== 404) throw error;
+  }
+  const due = state.round.endDue;
+  const by = new Date(due * 1000).toISOString();
+  if (now() < due) throw new coatcheck.Refused(`the round has not ended, and must by ${by}: your ticket waits`);
+  count();
+  throw new coatcheck.Refused(`the board shows no signed end of this round, due by ${by}: the server ${state.round.terms.server.name} owes it; your ledger counts the round with its local ε until then`);
 }
 
 /** Check that the board shows everybody the same, and has only grown since this browser last looked. */
@@ -132,9 +168,13 @@ async function witness(raw) {
   const key = `coatcheck/checkpoint/${state.round.terms.board.verifying}`;
   const kept = JSON.parse(localStorage.getItem(key));
   const before = kept && { size: kept.size, root: coatcheck.unhex(kept.root) };
-  const { checkpoint, place, path, since } = await (await ask(`/proof?since=${before?.size ?? 0}`)).json();
-  const steps = (list) => list.map(coatcheck.unhex);
-  const proof = { checkpoint: coatcheck.unhex(checkpoint), place, path: steps(path), since: steps(since) };
+  const proofs = async (asked) => json(await relay.get(`${board()}/proofs/${asked}`)).path.map(coatcheck.unhex);
+  const checkpoint = await relay.get(`${board()}/checkpoint`);
+  const { size } = coatcheck.messages.readCheckpoint(checkpoint, state.round);
+  const place = json(await relay.get(`${atBoard()}/place`));
+  const path = await proofs(`inclusion?place=${place}&size=${size}`);
+  const since = before ? await proofs(`consistency?old=${before.size}&new=${size}`) : [];
+  const proof = { checkpoint, place, path, since };
   const point = coatcheck.follow(raw, state.round, proof, before);
   localStorage.setItem(key, JSON.stringify({ size: point.size, root: coatcheck.hex(point.root) }));
   return point;
@@ -143,21 +183,47 @@ async function witness(raw) {
 async function post(event) {
   event.preventDefault();
   const [partner] = state.answer.partners;
-  const { posting, ticket } = await coatcheck.write(state.ticket, coatcheck.utf8($("body").value), partner.contact, state.round);
+  const { posting, stamped, ticket } = await coatcheck.write(state.ticket, coatcheck.utf8($("body").value), partner.contact, state.round);
   keep(ticket);
-  await ask("/letters", { method: "POST", body: posting });
+  await relay.send(`${atBoard()}/letters`, stamped);
+  await tell("/letters", posting);
   item(`to your partner: ${$("body").value}`, "mine");
   $("body").value = "";
   say("mailed", "Signed, sealed and posted; who wrote it does not show on the board.");
 }
 
 async function receive() {
-  const posted = await (await ask("/letters")).json();
-  const inbox = await coatcheck.read(state.ticket, posted.map(coatcheck.unbase64), state.round);
+  const mine = `${atBoard()}/letters/${await coatcheck.addressOfTicket(state.ticket, state.round)}`;
+  const size = coatcheck.messages.postingSize(state.round);
+  const posted = [];
+  for (let page = await relay.get(mine); page.length; page = await relay.get(`${mine}?since=${posted.length}`)) {
+    for (let at = 0; at < page.length; at += size) posted.push(page.slice(at, at + size));
+  }
+  const inbox = await coatcheck.read(state.ticket, posted, state.round);
   keep(inbox.ticket);
   for (const letter of inbox.letters) item(`from your partner: ${coatcheck.text(letter.body)}`, "");
   // A letter read before is on the board for ever; the ticket remembers and it is not read twice.
   say("mailed", inbox.letters.length ? `${inbox.letters.length} new.` : "No new letter.");
+}
+
+/** Settle with the candidates of the answer; a page that is opened again goes on from the ticket. */
+async function settle() {
+  if (!state.answer) await collect();
+  say("settled", "Letters go back and forth. This takes as long as the slowest of your candidates.");
+  const { round, answer } = state;
+  const key = `coatcheck/checkpoint/${round.terms.board.verifying}`;
+  const kept = JSON.parse(localStorage.getItem(key));
+  const letters = new coatcheck.LettersBoard(round, {
+    peer: relay,
+    before: kept && { size: kept.size, root: coatcheck.unhex(kept.root) },
+    remember: ({ size, root }) => localStorage.setItem(key, JSON.stringify({ size, root: coatcheck.hex(root) })),
+  });
+  const place = [Number($("latitude").value), Number($("longitude").value)];
+  const words = coatcheck.utf8($("words").value);
+  const side = await coatcheck.settleByLetter(state.ticket, place, answer, { round, sizes: answer.sizes, words, board: letters, keep });
+  const found = side.machine.partners.map(coatcheck.hex);
+  say("settled", found.length ? `You meet ${found.join(", ")}.` : "Nobody was left for you this time.");
+  for (const { body } of side.words) item(`from your partner: ${coatcheck.text(body)}`, "");
 }
 
 function item(text, kind) {
@@ -180,6 +246,7 @@ $("join").addEventListener("submit", (event) => {
 });
 for (const id of ["limit", "group"]) $(id).addEventListener("change", () => attempt("terms", async () => promise()));
 $("collect").addEventListener("click", () => attempt("answer", collect));
+$("settle").addEventListener("click", () => attempt("settled", settle));
 $("mail").addEventListener("submit", (event) => attempt("mailed", () => post(event)));
 $("fetch").addEventListener("click", () => attempt("mailed", receive));
 $("forget").addEventListener("click", forget);

@@ -16,11 +16,12 @@ sides.onchoose = () => { if (adversaries.name !== "all") adversaries.look(); };
 
 const SAID = {
   terms: () => `Round ${round.terms.round}: terms signed by the server and ${round.terms.shufflers} shuffler${round.terms.shufflers > 1 ? "s" : ""}; people may join.`,
-  joined: () => `${round.arrived} of ${round.people} people have handed in a sealed report${round.relayed ? `, ${round.relayed} of them from a browser` : ""}.`,
+  joined: () => `${round.arrived} of ${round.people} people have handed in a sealed report${round.noted ? `, ${round.noted} of them from a browser` : ""}.`,
   closing: () => "The shuffler has its crowd: it peels its layer, permutes and passes on.",
   opened: () => "The server has opened the batch and computes on noisy places.",
   published: () => "The board shows one sealed answer per address.",
   collected: () => "Everybody has collected and opened their own answer.",
+  settled: () => `Candidates settle by letter who meets whom: ${Object.keys(round.settled).length} have ended.`,
   letters: () => "Partners exchange letters through the board.",
 };
 

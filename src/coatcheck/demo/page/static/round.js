@@ -1,6 +1,6 @@
 // The state of the live round: a fold over the events that the page is sent.
 
-export const PHASES = ["terms", "joined", "closing", "opened", "published", "collected", "letters"];
+export const PHASES = ["terms", "joined", "closing", "opened", "published", "collected", "settled", "letters"];
 
 export class Round {
   constructor() {
@@ -12,8 +12,11 @@ export class Round {
     this.opened = null;
     this.board = null;
     this.answers = {};
+    this.settled = {};
     this.letters = [];
-    this.relayed = 0;
+    this.service = null;
+    this.noted = 0;
+    this.sealed = 0;
     this.over = false;
     this.failed = null;
   }
@@ -21,6 +24,7 @@ export class Round {
   /** Take one event in. */
   take(event) {
     if (PHASES.includes(event.kind)) this.phase = event.kind;
+    this.sealed = event.sealed ?? this.sealed;
     this[`on_${event.kind}`]?.(event);
   }
 
@@ -36,8 +40,8 @@ export class Round {
     }
   }
 
-  on_relayed({ count }) {
-    this.relayed = count;
+  on_noted({ count }) {
+    this.noted = count;
   }
 
   on_opened({ groups }) {
@@ -56,6 +60,15 @@ export class Round {
     this.letters.push(...letters);
   }
 
+  on_settled({ people, letters }) {
+    for (const one of people) this.settled[one.who] = one.them;
+    this.letters.push(...letters);
+  }
+
+  on_served({ service }) {
+    this.service = service;
+  }
+
   on_done() {
     this.over = true;
   }
@@ -69,7 +82,7 @@ export class Round {
   }
 
   get arrived() {
-    return this.counts.reduce((sum, count) => sum + count, this.relayed);
+    return this.counts.reduce((sum, count) => sum + count, this.noted);
   }
 
   /** How far apart two places are, in metres. */

@@ -2,6 +2,7 @@
 
 import { DotMap, diamond, disc, outlined, squares } from "./maps.js";
 import { digits } from "./adversaries.js";
+import { served } from "./served.js";
 
 const $ = (id) => document.getElementById(id);
 const SHOWN = 8;
@@ -30,6 +31,10 @@ export class Sides {
     const { round } = this;
     if (event.kind === "terms") this.introduce();
     if (event.kind === "opened") this.open();
+    if (event.kind === "served") {
+      $("service").hidden = false;
+      $("served").replaceChildren(...served(round.service));
+    }
     if (round.terms) {
       this.people();
       this.between();
@@ -145,7 +150,8 @@ export class Sides {
     const sizes = [...new Set(round.groups.map((group) => group.upload_bytes))].join(" or ");
     $("parcels-note").textContent = released
       ? "Permuted, passed on and forgotten: it holds nothing any more."
-      : `Parcels of ${sizes} bytes each. It knows who hands one in, and opens its own layer only.`;
+      : `Parcels of ${sizes} bytes each. They come from the relay's address. It opens its own layer only.`;
+    $("sealed").textContent = round.sealed.toLocaleString("en");
     this.board();
   }
 
@@ -157,6 +163,8 @@ export class Sides {
     if (!board) return;
     const kilobytes = Math.round(board.bytes / 1024).toLocaleString("en");
     $("board-note").textContent = `Sorted by address, ${kilobytes} kB, the same for everybody. Root ${board.root.slice(0, 16)}…`;
+    const { size, root } = board.witnessed;
+    $("witness-note").textContent = `It cosigned a log of ${size} ${size > 1 ? "places" : "place"} with root ${root.slice(0, 16)}…, and cosigns only what continues that. It sees roots, and nothing of anybody.`;
   }
 
   // -- one person
@@ -208,11 +216,14 @@ export class Sides {
     const found = round.answers[me];
     if (!found) return [round.board ? "sealed on the board" : "not yet"];
     if (!found.partners.length) return ["no partner for this person this time"];
+    const settled = round.settled[me];
+    if (found.candidates && !settled) return [`${found.candidates} candidates, who settle by letter`];
+    if (settled && !settled.length) return [`nobody was left of ${found.candidates} candidates`];
     const here = round.places[me[0]][me[1]];
-    const told = found.them.map((who, at) => {
+    const told = (settled ?? found.them).map((who, at) => {
       const apart = who ? `, really ${Math.round(round.metres(here, round.places[who[0]][who[1]])).toLocaleString("en")} m away` : "";
       const line = document.createElement("span");
-      line.append(`${round.named(who)}${apart} `, mono(found.partners[at]));
+      line.append(`${round.named(who)}${apart} `, settled ? `by letter, of ${found.candidates} candidates` : mono(found.partners[at]));
       return line;
     });
     return told;
@@ -237,7 +248,7 @@ export class Sides {
     const { round, me } = this;
     if (!round.terms) return;
     const place = round.places[me[0]][me[1]];
-    const partners = (round.answers[me]?.them ?? []).filter(Boolean);
+    const partners = (round.settled[me] ?? round.answers[me]?.them ?? []).filter(Boolean);
     const sent = round.joined[me];
     const all = this.adversary.name === "all";
     for (const [group, row] of all ? partners : []) this.link(context, map, place, round.places[group][row], color("--good"), group);

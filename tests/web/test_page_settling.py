@@ -1,0 +1,75 @@
+"""Settling on the page: somebody in a real browser settles with people of the demo."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from web.page_run import PageRun, page_run, shown_text, violations
+
+PEOPLE = 44
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageRun]:
+    """A round with candidates that is paused before anybody has joined."""
+    folder = tmp_path_factory.mktemp("settling")
+    with page_run(folder, people=PEOPLE, epsilon=3.0, candidates=3) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def settled(live: PageRun) -> Page:
+    """The page of somebody who joined from a browser, and settles while the others do."""
+    page = live.page("/join")
+    page.locator("#limit").fill("64")
+    page.locator("#limit").dispatch_event("change")
+    page.locator("#total").fill("64")
+    page.locator("#send").click()
+    expect(page.locator("#joined")).to_contain_text("receipt holds")
+    expect(page.locator("#settling")).to_be_visible()
+    page.locator("#words").fill("by the blue door")
+    live.pace.play(speed=1000.0)
+    watching = live.page("/")
+    watching.wait_for_selector("body[data-phase=settled], body[data-phase=done]")
+    page.locator("#settle").click()
+    expect(page.locator("#settled")).to_contain_text(re.compile("You meet|Nobody was left"))
+    watching.wait_for_selector("body[data-phase=done]")
+    watching.context.close()
+    return page
+
+
+def test_both_sides_believe_the_same(live: PageRun, settled: Page) -> None:
+    """Whoever the browser meets believes it too, has read its words, and nobody else does."""
+    said = shown_text(settled, "#settled")
+    theirs = [who for who, found in live.run.settled.items() if None in found]
+    met = re.findall("[0-9a-f]{32}", said)
+    assert [live.run.tickets[who].keys.address.hex() for who in theirs] == met
+    for who in theirs:
+        bodies = [one.body for one in live.run.letters if one.reader == who]
+        assert bodies == ["by the blue door"]
+        place = ", ".join(f"{x:.5f}" for x in live.run.scenario.values[who[0]][who[1]])
+        expect(settled.locator("#letters")).to_contain_text(place)
+
+
+def test_the_page_shows_how_people_were_served(live: PageRun, settled: Page) -> None:
+    """The server alone, settled, true places and chance stand beside each other, in this order."""
+    page = live.page("/")
+    page.wait_for_selector("body[data-phase=done]")
+    expect(page.locator("#service")).to_be_visible()
+    rows = page.locator("#served tr")
+    assert [rows.nth(n).get_attribute("data-served") for n in range(rows.count())] == [
+        "private",
+        "settled",
+        "without_noise",
+        "at_random",
+    ]
+    paired = [who for who, found in live.run.settled.items() if found not in ([], [None])]
+    riders = sum(group == 0 for group, _ in paired)
+    shown = page.locator('tr[data-served="settled"] td').nth(1)
+    assert int(shown.text_content() or "-1") == riders
+    assert len(paired) == 2 * riders
+    assert "candidates" in shown_text(page, "#fact-answer")
+    assert violations(page) == violations(settled) == []
+    assert live.complaints == []

@@ -1,0 +1,200 @@
+// A person's candidates: settling with sealed letters and signed notices, from the ticket. SPEC section 15.
+//
+// `settleByLetter` is all a page needs: it is given a board to ask and a place to keep the ticket.
+
+import { byte, concat, equal, hex, unhex } from "./bytes.js";
+import { Misuse, Refused } from "./errors.js";
+import { addressOf, contactOf, keyPairs } from "./keys.js";
+import { readNotice, readSettling, write, writeNotice } from "./letters.js";
+import { checkConsistency, checkInclusion } from "./merkle.js";
+import * as messages from "./messages.js";
+import { Nearness, offsets, replySize } from "./nearness.js";
+import { Settling } from "./settling.js";
+import { cellOf, isNotice, prf, progressFrom, schedule, wordSize } from "./steps.js";
+
+const LETTER_LEAF = byte(2);
+const LOOKS = 20; // so many times per pause a person looks for letters
+
+/** What the terms say of settling, or refuse. */
+export function settleTerms({ terms }) {
+  if (!terms.settle) throw new Refused("the terms of this round say nothing of settling: ask without it");
+  return { asks: [3, 2], pause: 60, ...terms.settle };
+}
+
+function around(round, axes) {
+  const { radius } = round.terms.task.params ?? {};
+  if (!Number.isFinite(radius)) throw new Refused("the terms ask who is near, but their task has no radius");
+  return offsets(radius, settleTerms(round).cell, axes);
+}
+
+/** Begin to settle from a place, or go on from the ticket; `now` in seconds since 1970. */
+export function beginSettling(ticket, place, round, now) {
+  if (ticket.settling) return ticket;
+  const { cell: side, asks } = settleTerms(round);
+  const cell = cellOf(place, round.terms.task.params?.scale ?? [], side);
+  const size = asks.length ? wordSize(cell.length) : replySize(around(round, cell.length).length);
+  const room = round.terms.letter_size;
+  if (size > room) throw new Refused(`letters of this round have ${room} bytes, too few to settle by`);
+  return { ...ticket, settling: progressFrom(cell, now) };
+}
+
+/** One person's side of settling, with the ticket as it stands. */
+export class Candidates {
+  /** `sizes` says how many entries each group has on the bulletin. */
+  static async from(ticket, answer, { round, sizes }) {
+    if (!ticket.settling) throw new Misuse("settling has not begun: say where you are");
+    const side = new Candidates();
+    const keys = await keyPairs(round.suite, ticket.seed);
+    Object.assign(side, { ticket, round, keys, contacts: new Map(), refused: 0 });
+    const { asks } = settleTerms(round);
+    const { address } = keys;
+    const secret = prf(ticket.seed, "secret", round.digest);
+    const { settling } = ticket;
+    if (asks.length) {
+      const lists = [answer.partners, answer.second].slice(0, asks.length).map((one) => side.listed(one));
+      const few = sizes.indexOf(Math.min(...sizes));
+      side.machine = new Settling(settling, { address, asks: ticket.group === few, lists, secret, steps: schedule(asks) });
+    } else {
+      const candidates = side.listed(answer.partners);
+      const cells = around(round, settling.cell.length);
+      side.machine = new Nearness(settling, { address, candidates, secret, around: cells, digest: round.digest });
+    }
+    return side;
+  }
+
+  /** The addresses of candidates; who is named twice or has no key counts once or not. */
+  listed(partners) {
+    const found = [];
+    for (const { contact } of partners) {
+      const name = hex(addressOf(this.round.suite, contact));
+      if (name === hex(this.keys.address) || this.contacts.has(name) || !readable(this.round, contact)) continue;
+      this.contacts.set(name, contact);
+      found.push(unhex(name));
+    }
+    return found;
+  }
+
+  /** The contacts of the partner, or of all who are near, as far as it is certain. */
+  get partners() {
+    return this.machine.partners.map((who) => this.contacts.get(hex(who)));
+  }
+
+  /** What they wrote at the end, with their contacts; as far as it has come. */
+  get words() {
+    const written = this.machine.progress.words;
+    return this.machine.partners
+      .map((who) => ({ contact: this.contacts.get(hex(who)), body: written[hex(who)] ?? new Uint8Array() }))
+      .filter(({ body }) => body.length);
+  }
+
+  /** Write the postings of the next step; they are in the ticket, which is stored first. */
+  async speak(words) {
+    const { progress, address } = this.machine;
+    const outbox = [];
+    for (const [to, body] of this.machine.speak(words)) {
+      const options = { round: this.round, keys: this.keys };
+      const made = equal(to, address)
+        ? writeNotice(this.ticket, body, options)
+        : await write(this.ticket, body, this.contacts.get(hex(to)), this.round, this.keys);
+      this.ticket = made.ticket;
+      outbox.push(made.posting);
+    }
+    progress.outbox = outbox;
+    return outbox;
+  }
+
+  /** A posting of the outbox as it is handed in: after its recipient's contact. */
+  stamped(posting) {
+    const { recipient } = messages.decodePosting(posting, this.round);
+    return concat(this.contacts.get(hex(recipient)) ?? this.keys.contact, posting);
+  }
+
+  /** Take in new postings of the round, in the order of the board; `read` is how far it is read then. */
+  async hear(postings, read) {
+    const sealed = [];
+    for (const raw of postings) {
+      const to = messages.recipientOf(raw);
+      const own = equal(to, this.machine.address);
+      if (!own && !this.contacts.has(hex(to))) continue;
+      const notice = readNotice(raw, this.round);
+      if (notice) this.machine.notice(notice.sender.address, notice.body);
+      else if (own) sealed.push(raw);
+    }
+    const inbox = await readSettling(this.ticket, sealed, this.round, this.keys);
+    for (const letter of inbox.letters) this.machine.receive(letter.sender.address, letter.body);
+    this.refused += inbox.refused;
+    this.machine.progress.read = read;
+    this.ticket = inbox.ticket;
+  }
+}
+
+function readable(round, contact) {
+  try {
+    return Boolean(contactOf(round.suite, contact));
+  } catch (error) {
+    if (error instanceof Refused) return false;
+    throw error;
+  }
+}
+
+/**
+ * Check that the board's log has one's own notices and only grew since `before`. `proof` holds the
+ * checkpoint, one path per notice, and the path from the checkpoint before. Returns the one to keep.
+ */
+export function checkPlaced(placed, round, proof, before = null) {
+  const { size, root } = messages.readCheckpoint(proof.checkpoint, round);
+  placed.forEach(([place, posting], at) => {
+    checkInclusion(concat(LETTER_LEAF, posting), { place, size, root, path: proof.paths[at] });
+  });
+  if (before) checkConsistency({ old: before.size, oldRoot: before.root, size, root, path: proof.since ?? [] });
+  return { size, root };
+}
+
+/**
+ * Settle with the candidates of one's answer, or go on after a crash. `board` is a LettersBoard;
+ * `keep(ticket)` stores the ticket, before anything of a step is posted.
+ */
+export async function settleByLetter(ticket, place, answer, { round, sizes, words, board, keep, look = 1 }) {
+  const { pause } = settleTerms(round);
+  const begun = beginSettling(ticket, place, round, seconds());
+  await keep(begun);
+  const side = await Candidates.from(begun, answer, { round, sizes });
+  const { machine } = side;
+  const { progress, steps } = machine;
+  const nap = Math.min(look, pause / LOOKS);
+  const hear = async () => {
+    const fresh = await board.letters(progress.read);
+    await side.hear(fresh, progress.read + fresh.length);
+  };
+  const post = async () => {
+    if (!progress.outbox.length) return;
+    const at = await board.post(progress.outbox.map((one) => side.stamped(one)));
+    const [posting] = progress.outbox;
+    const told = progress.placed.some(([, one]) => equal(one, posting));
+    if (isNotice(steps[progress.step - 1]) && !told) progress.placed.push([at, posting]);
+  };
+  await post(); // what a crash may have kept from leaving
+  while (!machine.done) {
+    const end = progress.begun + progress.step * pause;
+    for (;;) {
+      await hear();
+      if (machine.ready({ late: seconds() >= end })) break;
+      await rest(nap);
+    }
+    if (progress.placed.length && steps[progress.step].kind === "words") await board.prove(progress.placed);
+    if ((await side.speak(words)).length) {
+      await keep(side.ticket);
+      await post();
+    }
+  }
+  const end = progress.begun + (steps.length + 1) * pause;
+  while (side.words.length < side.partners.length && seconds() < end) {
+    await rest(nap);
+    await hear();
+  }
+  await keep(side.ticket);
+  return side;
+}
+
+const seconds = () => Date.now() / 1000;
+const rest = (time) => new Promise((awake) => { setTimeout(awake, 1000 * time); });

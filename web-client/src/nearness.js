@@ -1,0 +1,138 @@
+// Nearness: candidates find out by letters whether they are near each other, and nothing else. The
+// same interface as settling.js. SPEC section 16.
+
+import { Blind, POINT, hashToPoint } from "./blinding.js";
+import { byte, compare, concat, equal, hex, utf8 } from "./bytes.js";
+import { Misuse, Refused } from "./errors.js";
+import { sha256 } from "./keys.js";
+import { MARK, prf, writeCell } from "./steps.js";
+
+const STEPS = ["blind", "reply", "words"].map((kind) => ({ kind, turn: 0 }));
+const NAME = 16;
+const MOST_CELLS = 6;
+const SHARE = 0.9; // of the radius: most pairs of cells this far apart are within it
+const LABEL = utf8("coatcheck/v1/near/cell\0");
+
+/** The cells that count as near, as seen from one: by the distance of their middles. */
+export function offsets(radius, side, axes) {
+  if (radius > MOST_CELLS * side) throw new Misuse(`a radius has at most ${MOST_CELLS} cells, this one has ${radius / side}`);
+  const reach = Math.trunc((SHARE * radius) / side);
+  const line = Array.from({ length: 2 * reach + 1 }, (_, at) => at - reach);
+  let around = [[]];
+  for (let axis = 0; axis < axes; axis += 1) around = around.flatMap((one) => line.map((at) => [...one, at]));
+  const square = (one) => one.reduce((sum, at) => sum + at * at, 0);
+  return around.filter((one) => square(one) * side * side <= (SHARE * radius) ** 2);
+}
+
+const content = (cells) => POINT + NAME * cells;
+export const replySize = (cells) => 2 + content(cells);
+
+export class Nearness {
+  constructor(progress, { address, candidates, secret, around, digest }) {
+    if (!around.length) throw new Misuse("no cell counts as near: make cells smaller than the radius");
+    Object.assign(this, { progress, address, secret, around, digest, steps: STEPS, lists: [candidates] });
+    this.first = new Blind(prf(secret, "first"));
+    this.second = new Blind(prf(secret, "second"));
+  }
+
+  get done() {
+    return this.progress.step >= STEPS.length;
+  }
+
+  ready({ late = false } = {}) {
+    const before = this.progress.step - 1;
+    return late || before < 0 || this.lists[0].every((who) => Object.hasOwn(this.heard(before), hex(who)));
+  }
+
+  /** Write the letters of the next step and go on; `words` go to those who are near. */
+  speak(words = new Uint8Array()) {
+    const index = this.progress.step;
+    this.progress.step += 1;
+    const near = index === 2 ? this.partners.map(hex) : [];
+    const blinded = index === 0 ? this.first.put(this.hashed(this.progress.cell)) : null;
+    const cells = index === 1 ? this.blindedCells() : [];
+    const body = (who) => {
+      if (index === 0) return blinded;
+      if (index === 1) return this.reply(who, cells);
+      return near.includes(hex(who)) ? words : new Uint8Array();
+    };
+    return this.lists[0].map((who) => [who, concat(byte(MARK, index), body(who))]);
+  }
+
+  blindedCells() {
+    const { cell } = this.progress;
+    return this.around.map((o) => this.second.put(this.hashed(cell.map((number, axis) => number + o[axis]))));
+  }
+
+  /** Blind a candidate's point once more, or a random one for who sent none; name my cells. */
+  reply(who, cells) {
+    const point = this.progress.points[hex(who)] ?? hashToPoint(prf(this.secret, "nobody", who));
+    const names = cells.map((one) => this.name(who, this.address, one)).sort(compare);
+    return concat(this.second.put(point), ...names);
+  }
+
+  /** Name a blinded cell in the reply of one person to one other. */
+  name(asker, answerer, point) {
+    return sha256(concat(LABEL, this.digest, asker, answerer, point)).slice(0, NAME);
+  }
+
+  hashed(cell) {
+    return hashToPoint(concat(this.digest, writeCell(cell)));
+  }
+
+  heard(index) {
+    return [this.progress.points, this.progress.replies, this.progress.words][index];
+  }
+
+  /** Take in a candidate's letter; drop and count it if it does not belong here. */
+  receive(sender, body) {
+    const reason = this.wrong(sender, body);
+    if (reason) return this.drop(reason);
+    this.heard(body[1])[hex(sender)] = body.slice(2);
+    return true;
+  }
+
+  wrong(sender, body) {
+    if (!this.lists[0].some((who) => equal(who, sender))) return "sender";
+    if (body.length < 2 || body[0] !== MARK) return "size";
+    const [, index] = body;
+    if (index >= STEPS.length) return "step";
+    if (Object.hasOwn(this.heard(index), hex(sender))) return "repeated";
+    if (index === 2) return "";
+    if (body.length - 2 !== content(index ? this.around.length : 0)) return "size";
+    if (this.progress.step > index + 1) return "late";
+    return this.onCurve(body.slice(2, 2 + POINT)) ? "" : "point";
+  }
+
+  onCurve(x) {
+    try {
+      this.first.put(x);
+      return true;
+    } catch (error) {
+      if (error instanceof Refused) return false;
+      throw error;
+    }
+  }
+
+  /** Drop a public notice: nothing is settled by them here. */
+  notice() {
+    return this.drop("step");
+  }
+
+  drop(reason) {
+    const { dropped } = this.progress;
+    dropped[reason] = (dropped[reason] ?? 0) + 1;
+    return false;
+  }
+
+  /** The candidates among whose cells the person's own is, as far as it is known. */
+  get partners() {
+    return this.lists[0].filter((who) => {
+      const reply = this.progress.replies[hex(who)];
+      if (!reply) return false;
+      const mine = this.name(this.address, who, this.first.takeOff(reply.slice(0, POINT)));
+      const names = Array.from({ length: this.around.length }, (_, at) => reply.slice(POINT + NAME * at, POINT + NAME * (at + 1)));
+      return names.some((one) => equal(one, mine));
+    });
+  }
+}
