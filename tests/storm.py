@@ -22,7 +22,7 @@ from coatcheck.protocol.verification import VerifiedBulletin
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient
 from postgresql import Postgres
-from service_rounds import GROUPS, MORTAL, PATIENCE, Crowd, draft, until
+from service_rounds import GROUPS, MORTAL, PATIENCE, SPARE, Crowd, draft, until
 
 LATER: Final = (
     *("shuffler.close", "shuffler.closed", "shuffler.shuffle", "shuffler.release"),
@@ -100,7 +100,8 @@ class Storm:
         """Run the round to its end: half of the kills while people upload, half after that."""
         with self.cluster:
             async with nursed(self.cluster) as deaths, HttpClient(timeout=30) as peers:
-                plan = draft(f"storm {self.count.deployment}", minimum=self.each)
+                spare = SPARE if len(self.cluster.shufflers) > 1 else 0
+                plan = draft(f"storm {self.count.deployment}", minimum=self.each - spare)
                 url = await asyncio.to_thread(
                     self.cluster.open_round, plan, closes=1, expires=6000, patience=PATIENCE
                 )

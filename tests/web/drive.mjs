@@ -76,6 +76,9 @@ const kinds = {
     c.messages.checkReceipt(raw, upload, round);
     return { digest: c.hex(raw.slice(4, 36)), id: c.hex(raw.slice(36, 52)), content: c.hex(raw.slice(52, 84)) };
   },
+  commitment: ({ input: { digest, trap, ...rest } }) => (
+    { commitment: c.hex(c.messages.commitment({ digest: c.unhex(digest), trap: c.unhex(trap), ...rest })) }
+  ),
   answer({ input }, round) {
     const { values, shared, partners, second } = c.messages.decodeAnswer(c.unhex(input), round);
     const plain = (named) => named.map((one) => [one.group, c.hex(one.contact), c.hex(one.payload)]);
@@ -205,6 +208,9 @@ const verbs = {
   },
   async receipt({ ticket, receipt, ...terms }) {
     return c.writeTicket(c.keepReceipt(c.readTicket(ticket), c.unhex(receipt), invite(terms).round));
+  },
+  async registered({ ticket, receipt, ...terms }) {
+    return c.writeTicket(c.keepRegistered(c.readTicket(ticket), c.unhex(receipt), invite(terms).round));
   },
   async collect({ ticket, bulletin, ...terms }) {
     const answer = await c.collect(c.readTicket(ticket), c.unhex(bulletin), invite(terms).round);

@@ -253,7 +253,8 @@ class RoundService(Service[S, T], Generic[S, T, L]):
     async def receive_end(self, live: L, wire: Wire, *, before: int) -> bytes:
         """Read the word of a shuffler before this role that it gave the round up."""
         scope, receive, _ = wire
-        limit = heading_size(len(live.round.terms.groups))
+        terms = live.round.terms
+        limit = heading_size(len(terms.groups), len(terms.shufflers))
         raw = await read_body(scope, receive, limit=limit)
         await asyncio.to_thread(verify_end, raw, live.round, before=before)
         faults.reach("end.receive")

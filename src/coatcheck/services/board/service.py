@@ -119,7 +119,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
     async def take_end(self, digest: Digest, wire: Wire) -> Nothing:
         """Show that a round was given up, as its signature says; again, nothing changes."""
         round_, (scope, receive, _) = self.found(digest), wire
-        limit = heading_size(len(round_.terms.groups))
+        limit = heading_size(len(round_.terms.groups), len(round_.terms.shufflers))
         return await self._end(round_, await read_body(scope, receive, limit=limit))
 
     async def _end(self, round_: Round, raw: bytes) -> Nothing:
