@@ -35,8 +35,8 @@ test: $(VENV)/.dev  ## run the tests
 slow: $(VENV)/.dev  ## the longer studies that CI leaves out
 	$(BIN)/python -m pytest -n $(JOBS) -m slow
 
-soak: $(VENV)/.dev  ## rounds under random kills on both databases, for MINUTES
-	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),10)
+soak: $(VENV)/.dev  ## rounds in a storm of kills, database crashes, junk and clock steps, on four deployments; again for MINUTES
+	$(BIN)/python tests/soak.py --minutes $(or $(MINUTES),0)
 
 mutants: $(VENV)/.dev  ## change COUNT random places in the code and see whether the tests notice
 	$(BIN)/python tests/mutants.py --count $(or $(COUNT),100) --seed $(or $(SEED),1)

@@ -172,7 +172,7 @@ class _Round:
 
         def board() -> None:
             Bulletin.compose(
-                entries, outcome=ANSWERED, digest=self.round.digest, tallies=tallies
+                entries, ANSWERED, self.round.digest, tallies, roots=[bytes(32)]
             ).encode()
 
         def server() -> None:

@@ -87,7 +87,7 @@ def _shown(folder: Path, size: int) -> tuple[BoardService, str, int]:
         sorted(os.urandom(round_.entry_size(group)) for _ in range(each)) for group in range(2)
     ]
     tallies = [Tally(each), Tally(each)]
-    made = Bulletin.compose(entries, outcome=ANSWERED, digest=round_.digest, tallies=tallies)
+    made = Bulletin.compose(entries, ANSWERED, round_.digest, tallies, roots=[bytes(32)])
     server, keys = (read_role(folder / f"{name}.key").pairs for name in ("server", "board"))
     raw = made.signed(server.signing.sign).encode()
     settings = read_settings(folder / "board.toml", role="board", kind=BoardSettings)

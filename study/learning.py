@@ -11,18 +11,20 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import cache
 from statistics import fmean, stdev
 from typing import Final
 
 import numpy as np
 
 from coatcheck import Box, GridResponse, seeded
-from coatcheck.randomizers.coin import speaker
+from coatcheck.accounting.composition import calibrate_rounds
+from coatcheck.accounting.laws import OwnCoin, grid
 from coatcheck.tasks.descent import clipped
 from coatcheck.tasks.learning import Learning
 from coatcheck.tasks.shapley import Game, mean_field
 from study import models
-from study.teaching import Recipe, alone, mechanism, public_rows, teach
+from study.teaching import ROUNDS, Recipe, alone, public_rows, teach
 
 SEEDS: Final = (20, 21, 22, 23, 24)
 NETWORK: Final = {
@@ -124,6 +126,18 @@ def rewards() -> Iterator[Row]:
     yield "ε 1, rewards of all these rounds together", lambda seed: _judged(seed)[-1]
 
 
+@cache
+def _reward_epsilon() -> float:
+    """Return the local ε of a reward's few cells, by their own law."""
+    return calibrate_rounds(
+        lambda local: OwnCoin(law=grid(local, cells=_CELLS), rate=0.2),
+        epsilon=1.0,
+        crowd=50_000,
+        delta=0.01 / 50_000,
+        rounds=ROUNDS,
+    )
+
+
 _KEPT: dict[int, dict[int, float]] = {}
 
 
@@ -132,32 +146,34 @@ def _judged(seed: int) -> dict[int, float]:
 
     People report how far their gradient goes along a public direction, the server's own
     gradient: one number, so that a report says much. Its Shapley value in the game of progress,
-    U(S) = <v, sum of g>, is the number itself.
+    U(S) = <v, sum of g>, is the number itself. A reward round takes the place of a gradient round.
     """
     if seed in _KEPT:
         return _KEPT[seed]
     entropy = seeded(30_000 + seed)
     who = np.argsort(entropy.words(50_000))[:_REWARDED]
-    epsilon = speaker(mechanism(64, people=50_000, epsilon=1, rate=0.2)).epsilon
     line = Box((-_REACH,), (_REACH,))
-    told = GridResponse(domain=line, epsilon=epsilon, cells=(_CELLS,))
-    found, sums = {}, np.zeros((2, _REWARDED))
-    for number in _JUDGED:
-        model = models.whole_network()
-        at = model.start(seed)
-        if number:
-            at = teach(NETWORK[1, 0.2], seed=seed, stop=number).parameters
+    told = GridResponse(domain=line, epsilon=_reward_epsilon(), cells=(_CELLS,))
+    found: dict[int, float] = {}
+    sums = np.zeros((2, _REWARDED))
+    model = models.whole_network()
+
+    def judge(number: int, at: models.Floats) -> None:
+        if number not in _JUDGED:
+            return
         gradients = clipped(model.gradients(at, "train", who), dimension=model.dimension, clip=1.0)
         direction = model.gradients(at, "validate", np.arange(_JUDGES)).mean(axis=0)
         direction /= np.linalg.norm(direction)
         truth = mean_field(Game.dense(gradients, direction)).values
         along = np.clip(gradients @ direction, -_REACH, _REACH)[:, None]
-        reports_ = told.randomize(along, entropy, clamp=True)
-        read = np.asarray(told.estimate(reports_, "learned-mean"), dtype=np.float64)
+        drawn = told.randomize(along, entropy, clamp=True)
+        read = np.asarray(told.estimate(drawn, "learned-mean"), dtype=np.float64)
         (answers,) = Learning(dimension=1, game="progress")([read])
         given = answers.data[:, 0]  # type: ignore[union-attr] # numbers
-        sums += np.stack([truth, given])
+        sums[:] += np.stack([truth, given])
         found[number] = float(np.corrcoef(truth, given)[0, 1])
+
+    teach(NETWORK[1, 0.2], seed=seed, stop=max(_JUDGED) + 1, watch=judge)
     found[-1] = float(np.corrcoef(*sums)[0, 1])
     _KEPT[seed] = found
     return found

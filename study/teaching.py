@@ -9,6 +9,7 @@ quicker. `central`: the Gaussian mechanism of a trusted server. `none`: no noise
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Final, Literal
@@ -133,8 +134,14 @@ class Taught:
     model: models.Model
 
 
-def teach(recipe: Recipe, *, seed: int, stop: int | None = None) -> Taught:
-    """Teach a model for all rounds, or until one of them."""
+def teach(
+    recipe: Recipe,
+    *,
+    seed: int,
+    stop: int | None = None,
+    watch: Callable[[int, Floats], None] | None = None,
+) -> Taught:
+    """Teach a model for all rounds, or until one of them; each may be watched before it begins."""
     entropy = seeded(10_000 + seed)
     model = _model(recipe, entropy)
     at = model.start(seed)
@@ -144,7 +151,9 @@ def teach(recipe: Recipe, *, seed: int, stop: int | None = None) -> Taught:
     moved = Descent(step=recipe.step, rounds=recipe.rounds, momentum=momentum).start(at)
     adam = _Adam()
     # The first round of the linear model was for the private middle of the features.
-    for _ in range(recipe.model == "linear", recipe.rounds if stop is None else stop):
+    for number in range(recipe.model == "linear", recipe.rounds if stop is None else stop):
+        if watch:
+            watch(number, moved.parameters)
         mean = _mean(recipe, model, moved.parameters, entropy)
         if recipe.mover == "adam":
             mean = adam.direction(mean)

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,7 @@ class Clockwork:
 
     Attributes:
         services: by their names; one that is `dead` does nothing and answers nobody.
+        off: by how many seconds a service's wall clock is wrong.
     """
 
     def __init__(self, folder: Path, *, shufflers: int) -> None:
@@ -86,6 +88,7 @@ class Clockwork:
         self.board = BoardService(of_board)
         self.links = {name: Link(app=service) for name, service in self.services.items()}
         self.dead: set[str] = set()
+        self.off: dict[str, float] = {}
         self.peers = HttpClient()
         self.peers._http = httpx2.AsyncClient(transport=Links(self.links))
         for service in self.rounds.values():
@@ -93,7 +96,11 @@ class Clockwork:
             service.workers.run = asyncio.to_thread  # type: ignore[method-assign, assignment]
         for name, each in self.services.items():
             each.take_url(f"https://{name}")
-            each.clock = Clock(wall=lambda: self.wall, steady=lambda: self.steady)
+            each.clock = Clock(wall=partial(self.shown_by, name), steady=lambda: self.steady)
+
+    def shown_by(self, name: str) -> float:
+        """Give the time that a service's wall clock shows."""
+        return self.wall + self.off.get(name, 0.0)
 
     @property
     def services(self) -> dict[str, Any]:

@@ -42,4 +42,4 @@ class Disk:
 
     def key_files(self) -> list[str]:
         """List the files in the folder of keys."""
-        return sorted(path.suffix for path in self.keys.iterdir())
+        return sorted(path.suffix for path in self.keys.glob("*.*"))

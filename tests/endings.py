@@ -27,7 +27,13 @@ def shown(kind: str) -> VerifiedBulletin:
     count = tally.kept if outcome == ANSWERED else 0
     entries = [[bytes([n]).ljust(size, b"\0") for n in range(count)] for _ in range(2)]
     draft = Bulletin.compose(
-        entries, outcome, SMALL.round.digest, (tally, tally), reason=reason, who=who
+        entries,
+        outcome,
+        SMALL.round.digest,
+        (tally, tally),
+        [bytes(32)],
+        reason=reason,
+        who=who,
     )
     keys = SMALL.roles.server if who == SERVER else SMALL.roles.shufflers[who]
     return verify_bulletin(draft.signed(keys.signing.sign).encode(), SMALL.round)

@@ -5,19 +5,20 @@ it is not. Rules here are moves of `test_world`, which has the roles and what mu
 """
 
 from collections.abc import Callable
+from functools import partial
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from coatcheck.errors import Error, Malformed, Refused
-from coatcheck.protocol import client
+from coatcheck.errors import Error, Malformed, Refused, Unsealable
 from coatcheck.protocol.envelope import Purpose, binding, unseal
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.messages import PayloadFormat, ReportTable, encode_report
 from coatcheck.protocol.parcels import REASONS, Upload
-from coatcheck.protocol.shuffler import Phase, Shuffler
+from coatcheck.protocol.shuffler import Shuffler
+from coatcheck.protocol.shuffler_moves import Phase
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
-from rounds import CLOSES, OPENS, SQUARE, SmallRound
+from rounds import CLOSES, OPENS, SQUARE, SmallRound, upload_of
 
 STAGES = {hops: SmallRound(minimum=3, shufflers=hops, seed=hops) for hops in (1, 2)}
 # The same server and shufflers, the same name, other terms: what a splitting server would show.
@@ -37,17 +38,25 @@ def refused(call: Callable[[], object], *kinds: type[Error]) -> None:
 def report_of(ticket: Ticket, small: SmallRound) -> tuple[float, ...]:
     """Open one's own upload with everybody's keys: what the echo must say."""
     upload = Upload.decode(ticket.upload, small.round)
-    body, digest = upload.body, small.round.digest
-    for hop, keys in enumerate(small.roles.shufflers):
-        named = upload.id if hop == 0 else bytes(16)
-        bound = binding(Purpose.LAYER, digest=digest, group=upload.group, hop=hop, upload=named)
-        body = unseal(body, key=keys.opening, bound=bound)
-    bound = binding(Purpose.REPORT, digest=digest, group=upload.group)
-    text = unseal(body, key=small.roles.server.opening, bound=bound)
+    opened = [_opened(item, upload, small) for item in upload.items(small.round).values()]
+    (text,) = (text for text in opened if text is not None)
     table = ReportTable.read([text], small.round, upload.group)
     reports, _ = FORMAT.decode(table.payloads)
     decode = small.round.terms.groups[upload.group].decode
     return tuple(SQUARE.estimate(reports, decode)[0].tolist())  # type: ignore[arg-type] # a decode
+
+
+def _opened(item: bytes, upload: Upload, small: SmallRound) -> bytes | None:
+    """Open an item to the end; None if it is a trap."""
+    bound = partial(binding, digest=small.round.digest, group=upload.group)
+    try:
+        for hop, keys in enumerate(small.roles.shufflers):
+            named = bytes(16) if hop else upload.id
+            layer = bound(Purpose.LAYER, hop=hop, upload=named)
+            item = unseal(item, key=keys.opening, bound=layer)
+        return unseal(item, key=small.roles.server.opening, bound=bound(Purpose.REPORT))
+    except Unsealable:
+        return None
 
 
 class People(RuleBasedStateMachine):
@@ -89,10 +98,11 @@ class People(RuleBasedStateMachine):
 
     def cheat(self, text: bytes, group: int, reason: str) -> None:
         """Send a bad report in a good wrapping; it must be dropped for this reason."""
-        raw = client._wrap(text, self.small.round, group=group, name=self.name())
+        raw = upload_of(text, self.small.round, group=group, name=self.name())
         if self.first.phase is Phase.OPEN and self.now < self.small.round.terms.expires:
             self.first.receive(raw, now=self.now)
             self.bad[group][reason] += 1
+            self.bad[group]["unopened"] += len(self.shufflers) - 1  # traps that nobody knows
         else:
             refused(lambda: self.first.receive(raw, now=self.now), Refused)
 
@@ -119,14 +129,21 @@ class People(RuleBasedStateMachine):
     @rule(data=st.data())
     def upload(self, data: st.DataObject) -> None:
         """Somebody sends, perhaps again, perhaps late: one receipt or a refusal."""
-        raw = data.draw(st.sampled_from(self.tickets)).upload
+        ticket = data.draw(st.sampled_from(self.tickets))
+        raw = ticket.upload
         in_time = self.now < self.small.round.terms.expires
         known = self.first.phase is Phase.CLOSED and raw in self.receipts
         if in_time and (self.first.phase is Phase.OPEN or known):
+            self.register(ticket)
             receipt = self.first.receive(raw, now=self.now)
             assert self.receipts.setdefault(raw, receipt) == receipt
         else:
             refused(lambda: self.first.receive(raw, now=self.now), Refused)
+
+    def register(self, ticket: Ticket) -> None:
+        """Tell the later shufflers of the traps, as often as one likes."""
+        for shuffler, raw in zip(self.shufflers[1:], ticket.registrations, strict=True):
+            assert shuffler.receive(raw, now=self.now) == shuffler.receive(raw, now=self.now)
 
     @precondition(lambda self: self.first.phase is Phase.OPEN and self.now < CLOSES)
     @rule(sizes=st.tuples(st.integers(1, 4), st.integers(1, 4)))
@@ -136,6 +153,7 @@ class People(RuleBasedStateMachine):
             for _ in range(size):
                 ticket = self.small.join(group)
                 self.tickets.append(ticket)
+                self.register(ticket)
                 self.receipts[ticket.upload] = self.first.receive(ticket.upload, now=self.now)
 
     @precondition(lambda self: self.receipts)
@@ -172,7 +190,7 @@ class People(RuleBasedStateMachine):
         raw = Upload(upload.group, upload.digest, self.name(), bytes(body)).encode(self.small.round)
         if self.first.phase is Phase.OPEN and self.now < self.small.round.terms.expires:
             self.first.receive(raw, now=self.now)
-            self.bad[upload.group]["unpeeled"] += 1
+            self.bad[upload.group]["unpeeled"] += len(self.shufflers)
 
     @rule(group=st.integers(0, 1), small=st.booleans())
     def hostile_keys(self, group: int, small: bool) -> None:  # noqa: FBT001 - drawn

@@ -6,20 +6,23 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from coatcheck.domains import Box
-from coatcheck.entropy import seeded
+from coatcheck.entropy import seeded, system
 from coatcheck.protocol.agreement import SignedTerms, settle
 from coatcheck.protocol.board import Board
 from coatcheck.protocol.client import Invitation, Limit, examine
 from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.envelope import Purpose, binding, seal
-from coatcheck.protocol.keys import KeyPairs, VerifyingKey
+from coatcheck.protocol.keys import KeyPairs, SealingKey, VerifyingKey
 from coatcheck.protocol.messages import encode_letter
 from coatcheck.protocol.notices import Posting
+from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.server import Server
-from coatcheck.protocol.shuffler import Phase, Shuffler, fresh_state
+from coatcheck.protocol.shuffler import Shuffler, fresh_state
+from coatcheck.protocol.shuffler_moves import Phase
 from coatcheck.protocol.suites import suite_named
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
+from coatcheck.protocol.wrapping import layered
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.simulation.round import CLOSES, OPENS, RoleKeys, simulate
 from coatcheck.tasks import Answers, AnswerSize, Floats, Values
@@ -34,6 +37,7 @@ __all__ = [
     "posting_counted",
     "signed_blindly",
     "simulate",
+    "upload_of",
 ]
 
 SQUARE = MinkowskiResponse(domain=Box(lo=(0.0, 0.0), hi=(1.0, 1.0)), epsilon=2.0, radius=0.5)
@@ -63,13 +67,18 @@ class Echo:
         return {"name": self.name}
 
 
-def draft(name: str, *, minimum: int = 2, note_size: int = 0) -> GroupPlan:
+def draft(name: str, *, minimum: int = 2, note_size: int = 0, delta: float = 1e-3) -> GroupPlan:
     """Draft a group of the unit square."""
-    return GroupPlan(name=name, randomizer=SQUARE, minimum=minimum, delta=1e-3, note_size=note_size)
+    return GroupPlan(
+        name=name, randomizer=SQUARE, minimum=minimum, delta=delta, note_size=note_size
+    )
 
 
 class SmallRound:
-    """A round of riders and drivers with everything that its tests need."""
+    """A round of riders and drivers with everything that its tests need.
+
+    A cascade gets a large δ, so that one person more than the minimum is enough for its traps.
+    """
 
     def __init__(
         self,
@@ -85,14 +94,20 @@ class SmallRound:
         self.suite = suite_named(suite)
         self.roles = RoleKeys.draw(suite=self.suite, shufflers=shufflers, entropy=self.entropy)
         self.task = Echo()
-        drafts = [draft(g, minimum=minimum, note_size=note_size) for g in self.task.groups]
-        self.signed = self.roles.agree(drafts, task=self.task, name=name, suite=self.suite)
+        self.delta, traps = (1e-3, None) if shufflers == 1 else (0.4, 0.3)
+        drafts = [
+            draft(g, minimum=minimum, note_size=note_size, delta=self.delta)
+            for g in self.task.groups
+        ]
+        self.signed = self.roles.agree(
+            drafts, task=self.task, name=name, suite=self.suite, trap_delta=traps
+        )
         self.round = settle(self.signed)
         self.invitations = tuple(self.invite(group) for group in self.task.groups)
 
     def invite(self, group: str) -> Invitation:
         """Examine the terms as a member of a group would."""
-        limit = Limit(epsilon=10.0, delta=1e-3)
+        limit = Limit(epsilon=10.0, delta=self.delta)
         return examine(
             self.signed,
             group=group,
@@ -128,12 +143,16 @@ class SmallRound:
         raw = b""
         for hop in range(len(self.roles.shufflers)):
             shuffler = self.shuffler(hop)
+            self.hand_in(tickets, shuffler)
             if hop:
                 shuffler.accept(raw)
-            for ticket in tickets if hop == 0 else ():
-                shuffler.receive(ticket.upload, now=OPENS)
             raw = released(shuffler)
         return raw
+
+    def hand_in(self, tickets: Sequence[Ticket], shuffler: Shuffler) -> None:
+        """Hand in what people have for a shuffler."""
+        for ticket in tickets:
+            shuffler.receive((ticket.upload, *ticket.registrations)[shuffler.hop], now=OPENS)
 
 
 def released(shuffler: Shuffler, *, now: int = CLOSES) -> bytes:
@@ -141,6 +160,17 @@ def released(shuffler: Shuffler, *, now: int = CLOSES) -> bytes:
     if shuffler.phase is Phase.OPEN:
         shuffler.close(now=now)
     return shuffler.release()
+
+
+def upload_of(text: bytes, round_: Round, *, group: int, name: bytes) -> bytes:
+    """Wrap a report under a name, whatever it says; its traps are registered with nobody."""
+    to = SealingKey(round_.suite, bytes.fromhex(round_.terms.server.sealing))
+    bound = binding(Purpose.REPORT, digest=round_.digest, group=group)
+    items = [layered(seal(text, to=to, bound=bound), round_, group=group, name=name)]
+    for hop in range(1, len(round_.terms.shufflers)):
+        trap = system().token(round_.item_size(group, hop + 1))
+        items.append(layered(trap, round_, group=group, name=name, last=hop))
+    return Upload(group, round_.digest, name, b"".join(items)).encode(round_)
 
 
 def signed_blindly(

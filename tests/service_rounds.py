@@ -21,6 +21,8 @@ SQUARE = Box(lo=(0.0, 0.0), hi=(1.0, 1.0)).params()
 RANDOMIZER = {"name": "minkowski", "domain": SQUARE, "epsilon": 2.0, "radius": 0.5}
 LIMIT = Limit(epsilon=10.0, delta=1e-3)
 GROUPS = ("riders", "drivers")
+SPARE = 9
+"""How many people more than the minimum a cascade needs with the draft below."""
 PATIENCE = 600.0
 """Seconds for what takes a moment on a quiet machine: a limit, never a time that is waited for."""
 QUICK = {"tick": 0.05, "lease": 6.0, "peer_timeout": 3.0}
@@ -40,6 +42,7 @@ def draft(name: str, *, minimum: int = 3) -> dict[str, Any]:
         "round": name,
         "task": {"name": "least-cost-matching"},
         "groups": [{"name": name, **group} for name in GROUPS],
+        "trap_delta": 9.9e-4,
     }
 
 
@@ -50,6 +53,7 @@ class Crowd:
         self.cluster = cluster
         self.url = url
         self.visits: list[Visit] = []
+        self.acknowledged = 0
         self.folder = cluster.folder / f"tickets-{url[-8:]}"
         self.folder.mkdir(exist_ok=True)
 
@@ -73,6 +77,7 @@ class Crowd:
             visit = Visit(self.url, path=path, trusted=trusted, peers=peers, offer=offer)
             visit.prepare(invitation, (0.25, 0.5), ledger=None)
             await visit.hand_in(invitation.round, patience=patience)
+            self.acknowledged += 1
             return visit
 
         begun = len(self.visits)
@@ -86,13 +91,14 @@ class Crowd:
 
 
 async def whole_round(cluster: Cluster, name: str, *, people: int = 4) -> Crowd:
-    """Run a whole round and check that everybody is answered."""
+    """Run a whole round and check that everybody is answered; a cascade gets some more people."""
+    spare = SPARE if len(cluster.shufflers) > 1 else 0
     url = await asyncio.to_thread(
         cluster.open_round, draft(name, minimum=people), closes=1, expires=3600
     )
     async with HttpClient() as peers:
         crowd = Crowd(cluster, url)
-        await crowd.join(peers, people=people)
+        await crowd.join(peers, people=people + spare)
         answers = await crowd.collect()
         assert all(len(answer.partners) == 1 for answer in answers)
         return crowd

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import norm
 
 from coatcheck.accounting.amplification import amplify, delta_curve
-from coatcheck.accounting.budget import Budget, _needed
+from coatcheck.accounting.budget import Budget, Hidden, _needed
 from coatcheck.accounting.composition import losses
 from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin, bounded, grid, minkowski
 from coatcheck.accounting.ledger import Ledger
@@ -87,7 +87,7 @@ def worst_server(budget: Budget) -> tuple[float, float]:
 
     @cache
     def spent(taken: tuple[int, ...]) -> float:
-        return budget.spent([(laws[one], 1) for one in taken])
+        return budget.spent([Hidden(laws[one], 1) for one in taken])
 
     @cache
     def gain(loss: int, taken: tuple[int, ...], *, read: bool) -> float:

@@ -36,7 +36,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "upload": (lambda raw: Upload.decode(raw, ROUND), CROWD[0].upload),
     "receipt": (Receipt.decode, RECEIPT),
     "batch": (lambda raw: Batch.decode(raw, ROUND), BATCH),
-    "heading": (Heading.decode, BULLETIN[: heading_size(2)]),
+    "heading": (Heading.decode, BULLETIN[: heading_size(2, 1)]),
     "bulletin": (lambda raw: Bulletin.decode(raw, ROUND), BULLETIN),
     "posting": (lambda raw: Posting.decode(raw, ROUND), POSTING),
     "checkpoint": (Checkpoint.decode, BOARD.checkpoint()),

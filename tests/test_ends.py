@@ -27,7 +27,7 @@ from coatcheck.protocol.ends import (
 from coatcheck.protocol.notices import ABANDONED, ANSWERED, REFUSED, SERVER, Bulletin, Heading
 from coatcheck.protocol.parcels import Tally
 from coatcheck.protocol.server_moves import Phase as ServerPhase
-from coatcheck.protocol.shuffler import Phase
+from coatcheck.protocol.shuffler_moves import Phase
 from coatcheck.protocol.verification import verify_bulletin
 from rounds import CLOSES, OPENS, SmallRound, released
 
@@ -41,7 +41,8 @@ def ending(
 ) -> Bulletin:
     """Write an end without entries, whatever it says."""
     none: list[list[bytes]] = [[], []]
-    return Bulletin.compose(none, outcome, SMALL.round.digest, tallies, reason=reason, who=who)
+    counts = (tallies, [bytes(32)] * 2)
+    return Bulletin.compose(none, outcome, SMALL.round.digest, *counts, reason=reason, who=who)
 
 
 def signed(bulletin: Bulletin, *, as_shuffler: int | None = None) -> bytes:
@@ -117,7 +118,7 @@ def _mislabelled(bulletin: Bulletin) -> bytes:
 
 def test_the_first_end_stays() -> None:
     """Whatever is told later, by whoever: the board keeps what it showed."""
-    crowd = SMALL.crowd(2)
+    crowd = SMALL.crowd(3)
     answers = SMALL.server().answer(SMALL.batch(crowd))
     word = signed(ending(ABANDONED, LATE, 1), as_shuffler=1)
     for first, second in ((answers, word), (word, answers)):
@@ -148,14 +149,14 @@ def test_a_shuffler_gives_up_at_its_deadlines() -> None:
     assert first.overdue(now=expires) == FEW_REPORTS
     assert second.overdue(now=expires + 899) == NO_REASON
     assert second.overdue(now=expires + 900) == LATE
-    for ticket in SMALL.crowd(2):
+    for ticket in SMALL.crowd(3):
         first.receive(ticket.upload, now=OPENS)
     batch = released(first)
     assert first.overdue(now=expires + 899) == NO_REASON
     with pytest.raises(Refused, match="can still come"):
         first.expire(now=expires + 899)
     second.accept(batch)
-    assert second.overdue(now=OPENS) == FEW_REPORTS  # its one batch came: only if it falls short
+    assert second.overdue(now=OPENS) == FEW_TRAPS  # its one batch came: only if it falls short
     end = first.expire(now=expires + 900)
     assert (first.phase, first.state.batch) == (Phase.ABANDONED, b"")
     assert verify_bulletin(end, SMALL.round).heading.reason == LATE
@@ -174,7 +175,7 @@ def test_a_role_hears_earlier_shufflers_only() -> None:
         (second.hear, own),
         (server.hear, own),
         (server.hear, signed(ending(REFUSED, FEW_REPORTS))),
-        (server.hear, SMALL.server().answer(SMALL.batch(SMALL.crowd(2)))),
+        (server.hear, SMALL.server().answer(SMALL.batch(SMALL.crowd(3)))),
     ]
     for hear, raw in refused:
         with pytest.raises(Malformed):
@@ -183,7 +184,7 @@ def test_a_role_hears_earlier_shufflers_only() -> None:
     assert server.hear(word[1]) == word[1]
     assert (second.phase, server.phase) == (Phase.ABANDONED, ServerPhase.ABANDONED)
     busy = SMALL.server()
-    busy.accept(SMALL.batch(SMALL.crowd(2)))
+    busy.accept(SMALL.batch(SMALL.crowd(3)))
     with pytest.raises(Refused, match="has the batch"):
         busy.hear(word[0])
 
@@ -196,7 +197,7 @@ def test_a_server_ends_a_round_whose_batch_never_came() -> None:
     heading = verify_bulletin(server.abandon(now=last), SMALL.round).heading
     assert (heading.outcome, heading.reason, heading.who) == (ABANDONED, LATE, SERVER)
     with pytest.raises(Refused, match="that is abandoned"):
-        server.accept(SMALL.batch(SMALL.crowd(2)))
+        server.accept(SMALL.batch(SMALL.crowd(3)))
 
 
 def test_an_end_that_does_not_come_is_owed() -> None:

@@ -204,6 +204,7 @@ def test_an_entry_holds_what_the_round_told(tmp_path: Path) -> None:
         "missing": 0,
         "until": 0,
         "settled": False,
+        "traps": 0.0,
     }
     again = Ledger.open(tmp_path / "mine")
     assert told.epsilon * (1 - 1e-9) <= again.spent == pytest.approx(first(told), rel=1e-9)

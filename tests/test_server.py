@@ -23,7 +23,7 @@ from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.randomizers import GridResponse, MinkowskiResponse
 from coatcheck.tasks import Answers, Floats
-from rounds import SQUARE, Echo, SmallRound, released
+from rounds import SQUARE, Echo, SmallRound, released, upload_of
 
 SMALL = SmallRound(minimum=3)
 HONEST = SMALL.crowd(4)
@@ -35,7 +35,7 @@ SMALL_ORDER = KEYS.contact_raw[:32] + (1).to_bytes(32, "little")
 
 def upload(text: bytes, name: int) -> bytes:
     """Wrap a report as a client would, whatever it says."""
-    return client._wrap(text, SMALL.round, group=0, name=bytes([name]) * 16)
+    return upload_of(text, SMALL.round, group=0, name=bytes([name]) * 16)
 
 
 def report(contact: bytes = KEYS.contact_raw, payload: bytes = PAYLOAD) -> bytes:
@@ -95,14 +95,14 @@ def _foreign_inner(elsewhere: SmallRound) -> bytes:
     """Put a report for another round's server under this round's outer layer."""
     terms = replace(SMALL.round.terms, server=elsewhere.round.terms.server)
     mixed = Round(terms, SMALL.round.document)
-    return client._wrap(report(), mixed, group=0, name=b"u" * 16)
+    return upload_of(report(), mixed, group=0, name=b"u" * 16)
 
 
 def test_one_pair_of_keys_is_answered_in_one_group() -> None:
     """Keys that took part in one group are a duplicate in the other."""
     rider = HONEST[0].keys.contact_raw
     text = encode_report(SMALL.round, group=1, contact=rider, payload=PAYLOAD, note=b"")
-    raw = client._wrap(text, SMALL.round, group=1, name=b"t" * 16)
+    raw = upload_of(text, SMALL.round, group=1, name=b"t" * 16)
     server = SMALL.server()
     bulletin = verify_bulletin(server.answer(SMALL.batch([*HONEST, ticket(raw)])), SMALL.round)
     place = REASONS.index("duplicate-address")

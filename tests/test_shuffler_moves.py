@@ -10,13 +10,8 @@ from coatcheck.entropy import system
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused
 from coatcheck.protocol.ends import due
 from coatcheck.protocol.parcels import REASONS, Batch
-from coatcheck.protocol.shuffler import (
-    MOVES,
-    Phase,
-    Shuffler,
-    ShufflerState,
-    fresh_state,
-)
+from coatcheck.protocol.shuffler import Shuffler, ShufflerState, fresh_state
+from coatcheck.protocol.shuffler_moves import MOVES, Phase
 from coatcheck.protocol.ticket import Ticket
 from rounds import CLOSES, OPENS, SmallRound, released
 
@@ -167,28 +162,32 @@ def test_equal_items_of_a_batch_are_one() -> None:
     """A first shuffler that passes an item on twice has the copy counted as repeated."""
     raw = _first_batch(CASCADE, FIRST)
     batch = Batch.decode(raw, CASCADE.round)
-    tallies = (replace(batch.tallies[0], received=4), batch.tallies[1])
+    tallies = (replace(batch.tallies[0], received=7), batch.tallies[1])
     items = ((*batch.items[0], batch.items[0][0]), batch.items[1])
-    double = Batch(batch.digest, 0, tallies, items)
+    double = Batch.compose(items, tallies, digest=batch.digest)
     second = CASCADE.shuffler(1)
+    CASCADE.hand_in(FIRST, second)
     signing = CASCADE.roles.shufflers[0].signing
     second.accept(double.sign(signing.sign))
     tally = Batch.decode(second.release(), CASCADE.round).tallies[0]
-    assert (tally.received, tally.kept) == (4, 3)
+    assert (tally.received, tally.kept, tally.traps) == (7, 3, 3)
     assert tally.dropped[REASONS.index("repeated")] == 1
 
 
 def test_a_cascade_takes_batches_of_its_neighbor_only() -> None:
-    """The second shuffler refuses uploads, foreign signatures, and a second batch."""
+    """The second shuffler refuses uploads, foreign signatures, other items, and a second batch."""
     small, tickets = CASCADE, FIRST
-    raw, other = (_first_batch(small, tickets[:size]) for size in (6, 4))
+    raw, other = _first_batch(small, tickets), _first_batch(small, small.crowd(3))
     second = small.shuffler(1)
-    with pytest.raises(Misuse):
+    small.hand_in(tickets, second)
+    with pytest.raises(Malformed):
         second.receive(tickets[0].upload, now=OPENS)
     with pytest.raises(Refused, match="has not come"):
         second.close(now=CLOSES)
     with pytest.raises(BadSignature):
-        second.accept(raw[:-1] + bytes([raw[-1] ^ 1]))
+        second.accept(flipped(raw, at=36 + 2 * 36 + 32))
+    with pytest.raises(Malformed, match="root"):
+        second.accept(flipped(raw, at=len(raw) - 1))
     second.accept(raw)
     second.accept(raw)
     with pytest.raises(Refused, match="another batch"):
@@ -197,6 +196,11 @@ def test_a_cascade_takes_batches_of_its_neighbor_only() -> None:
     assert [tally.kept for tally in batch.tallies] == [3, 3]
     with pytest.raises(Malformed):
         small.shuffler(0).accept(raw)
+
+
+def flipped(raw: bytes, *, at: int) -> bytes:
+    """Alter one bit."""
+    return raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]
 
 
 def _first_batch(small: SmallRound, tickets: Sequence[Ticket]) -> bytes:

@@ -8,7 +8,7 @@ from coatcheck.errors import BadSignature, Malformed, Misuse, Refused, TwoFaces
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import SignedTerms, TrustedTerms, countersign, propose
 from coatcheck.protocol.client import Invitation, Limit, examine
-from coatcheck.protocol.shuffler import Phase
+from coatcheck.protocol.shuffler_moves import Phase
 from coatcheck.protocol.terms import read_terms
 from rounds import CLOSES, OPENS, SmallRound
 

@@ -110,7 +110,7 @@ def test_terms_are_read_strictly(change: Callable[[dict[str, Any]], object]) -> 
         b"\xff",
         b" " * (1 << 17),
         b"[" * 60_000,
-        SMALL.round.document.replace(b'"delta": 0.001', b'"delta": NaN'),
+        SMALL.round.document.replace(b'"delta": 0.4', b'"delta": NaN'),
         SMALL.round.document.replace(b'"opens"', b'"opens": 1, "opens"'),
     ],
 )
@@ -218,7 +218,9 @@ def _everyone(plain: dict[str, Any]) -> list[dict[str, Any]]:
 def test_a_cascade_without_a_shuffler_that_is_relied_on_is_refused(kept: int) -> None:
     """Which one is honest is not known, so the server may leave out neither."""
     roles = SMALL.roles
-    document = altered(lambda plain: plain.update(shufflers=[plain["shufflers"][kept]]))
+    document = altered(
+        lambda plain: plain.update(shufflers=[plain["shufflers"][kept]], trap_delta=0)
+    )
     signed = signed_blindly(document, server=roles.server, shufflers=[roles.shufflers[kept]])
     with pytest.raises(Refused, match=f"leave out shuffler {2 - kept} of the 2"):
         accept(signed, trusted=roles.trusted)

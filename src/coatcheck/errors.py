@@ -62,6 +62,10 @@ class Full(Unavailable):
     """A store has no room left; it goes on by itself when there is some."""
 
 
+class Damaged(Error):
+    """A database is damaged: no later try helps, and whoever goes on makes it worse."""
+
+
 class Fenced(Error):
     """Another process leads this database now, so this one's write was refused."""
 

@@ -1,12 +1,13 @@
 """Every round ends with one signed word on its board, whoever is gone and whoever lies."""
 
 import asyncio
+import random
 from pathlib import Path
 
 import httpx2
 import pytest
 
-from clockwork import EXPIRES, Clockwork, clockwork
+from clockwork import CLOSES, EXPIRES, Clockwork, clockwork
 from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.ends import (
     FEW_REPORTS,
@@ -232,6 +233,29 @@ async def _at_once(service: object, end: int, step: object) -> None:
     del service, end
     step.close()  # type: ignore[attr-defined]
     raise Refused("no time is left")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_clocks_that_step_do_not_keep_a_round_from_its_end(tmp_path: Path, seed: int) -> None:
+    """Every wall clock steps by up to ten minutes, forth and back: the round is answered once.
+
+    It does not close in less than half of its time, as no clock runs at more than twice its pace.
+    """
+    pick = random.Random(seed)  # noqa: S311 - steps of clocks, nothing secret
+
+    async def whole() -> None:
+        async with clockwork(tmp_path, shufflers=2) as works:
+            await works.open()
+            await works.join(3)
+            for second in range(10, int(works.due), 10):
+                works.off[pick.choice(list(works.services))] = pick.uniform(-600.0, 600.0)
+                await works.until(second)
+                if second < CLOSES / 2:
+                    assert works.phases()["shuffler-1"] == "open"
+            assert said(works) == ("answered", NO_REASON, SERVER)
+            assert len(works.board.log) == 1
+
+    asyncio.run(whole())
 
 
 def test_terms_that_not_everybody_signs_lapse(tmp_path: Path) -> None:

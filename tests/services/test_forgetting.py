@@ -12,7 +12,8 @@ from coatcheck.services.http.client import HttpClient
 from disks import Disk
 from postgresql import Postgres
 from service_rounds import MORTAL, Crowd, until
-from services.test_crashes import check_everything, nursed, open_patiently, stores
+from services.test_crashes import check_everything, open_patiently, stores
+from storm import nursed
 
 DEATHS = (
     *("shuffler.uploaded", "shuffler.closed", "shuffler.release", "shuffler.released"),
@@ -52,4 +53,4 @@ def test_nothing_is_left_of_a_round(kind: str, postgres: Postgres, tmp_path: Pat
 
 
 def _files(folder: Path) -> list[Path]:
-    return list(folder.iterdir()) if folder.exists() else []
+    return list(folder.glob("*.*"))

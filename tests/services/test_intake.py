@@ -59,7 +59,7 @@ def test_no_more_uploads_than_a_batch_carries(tmp_path: Path) -> None:
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
-            limit = heading_size(2) + 3 * max(lone.live._sizes)
+            limit = heading_size(2, 1) + 3 * max(lone.live._sizes)
             lone.service.settings = replace(lone.service.settings, batch_limit=limit)
             uploads = [lone.invitations[0].join((0.5, 0.5), ledger=None).upload for _ in range(4)]
             told = await asyncio.gather(*(lone.post(raw) for raw in uploads))
@@ -126,13 +126,15 @@ def test_a_batch_is_checked_before_it_is_kept() -> None:
     """Its place in the cascade and the signature inside count, not who delivers it."""
     made = SmallRound(shufflers=2)
     first = made.shuffler()
-    for ticket in made.crowd(2):
+    for ticket in made.crowd(3):
         first.receive(ticket.upload, now=OPENS)
     raw = released(first)
     verify_batch(raw, made.round, hop=0)
     with pytest.raises(Malformed, match="another shuffler"):
         verify_batch(raw, made.round, hop=1)
     with pytest.raises(BadSignature):
+        verify_batch(raw[:150] + bytes([raw[150] ^ 1]) + raw[151:], made.round, hop=0)
+    with pytest.raises(Malformed, match="root"):
         verify_batch(raw[:-1] + bytes([raw[-1] ^ 1]), made.round, hop=0)
 
 

@@ -11,7 +11,7 @@ import pytest
 from coatcheck.errors import Forgotten, Misuse, Refused, Unavailable
 from coatcheck.protocol.agreement import read_signed, settle
 from coatcheck.protocol.keyfiles import read_keys
-from coatcheck.protocol.shuffler import Phase
+from coatcheck.protocol.shuffler_moves import Phase
 from coatcheck.services.cluster import make_keys
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.keyring import Keyring

@@ -48,9 +48,14 @@ class Scene:
         self.steady += seconds
 
     def letter(self, to: int = 0) -> bytes:
-        """Make a posting to somebody."""
-        digest, address = self.small.round.digest, self.tickets[to].keys.address
-        return Posting(digest, address, os.urandom(self.small.round.letter_size())).encode()
+        """Make a posting to somebody, after their contact, as a partner hands it in."""
+        digest, keys = self.small.round.digest, self.tickets[to].keys
+        sealed = os.urandom(self.small.round.letter_size())
+        return keys.contact_raw + Posting(digest, keys.address, sealed).encode()
+
+    def shown(self, stamped: bytes) -> bytes:
+        """Give what the board shows of a letter that was handed in."""
+        return stamped[self.small.round.suite.contact_size :]
 
 
 @asynccontextmanager
@@ -89,7 +94,7 @@ def test_letters_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
                 pages.append(len(page.content) // size)
                 whole += page.content
                 since = int(page.headers["coatcheck-next"])
-            assert (pages, since, whole) == ([3, 3, 1], 7, b"".join(letters))
+            assert (pages, since, whole) == ([3, 3, 1], 7, b"".join(map(scene.shown, letters)))
             assert (await http.get(scene.url, params={"since": 999})).content == b""
 
     asyncio.run(whole())
@@ -126,11 +131,34 @@ def test_several_letters_come_at_once(tmp_path: Path) -> None:
                 answer = await http.post(scene.url, content=b"".join(letters))
                 assert (answer.status_code, answer.json()) == (201, {"place": 1})
             shown = await http.get(scene.url)
-            assert shown.content == b"".join(letters)
+            assert shown.content == b"".join(map(scene.shown, letters))
             cut = await http.post(scene.url, content=b"".join(letters)[:-1])
             assert cut.status_code == 400
-            most = AT_ONCE * posting_size(scene.small.round)
+            most = AT_ONCE * len(letters[0])
             assert (await http.post(scene.url, content=bytes(most + 1))).status_code == 413
+
+    asyncio.run(whole())
+
+
+def test_strangers_cannot_mute_an_address(tmp_path: Path) -> None:
+    """10,000 letters of people who know an address only are refused; its partner's is shown."""
+
+    async def whole() -> None:
+        async with served(tmp_path, each=3) as (scene, http):
+            size = scene.small.round.suite.contact_size
+            real = scene.letter()
+            junk = [os.urandom(size) + scene.shown(scene.letter()) for _ in range(9)]
+            # The contact of somebody else, and a good letter before a bad one.
+            junk += [scene.letter(1)[:size] + scene.shown(real), real + junk[0]]
+            for _ in range(10_000 // 64 + 1):
+                many = await http.post(scene.url, content=b"".join(junk[:9] * 7 + junk[:1]))
+                assert many.status_code in {403, 429}
+            for raw in junk:
+                assert (await http.post(scene.url, content=raw)).status_code == 403
+            assert (await http.post(scene.url, content=scene.shown(real))).status_code == 400
+            assert not (await http.get(scene.url)).content
+            assert (await http.post(scene.url, content=real)).status_code == 201
+            assert (await http.get(scene.url)).content == scene.shown(real)
 
     asyncio.run(whole())
 

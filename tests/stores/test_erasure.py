@@ -13,7 +13,7 @@ import pytest
 
 from coatcheck.errors import Fenced, Forgotten, Misuse, Unavailable, Unsealable
 from coatcheck.protocol.parcels import Upload
-from coatcheck.protocol.shuffler import Phase
+from coatcheck.protocol.shuffler_moves import Phase
 from coatcheck.stores.server import ServerRound, ServerStore
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore, Verdict
 from coatcheck.stores.vault import RoundKey, Vault

@@ -13,7 +13,7 @@ import pytest
 
 from coatcheck.errors import Fenced, Forgotten, Misuse, Refused, Unavailable
 from coatcheck.protocol import server_moves as of_server
-from coatcheck.protocol import shuffler as of_shuffler
+from coatcheck.protocol import shuffler_moves as of_shuffler
 from coatcheck.protocol.parcels import Upload
 from coatcheck.stores.board import BoardStore
 from coatcheck.stores.database import Row

@@ -18,7 +18,7 @@ from coatcheck.errors import (
     TwoFaces,
     Unsealable,
 )
-from coatcheck.protocol import binary_http, oblivious, privacy_pass
+from coatcheck.protocol import binary_http, oblivious, privacy_pass, traps
 from coatcheck.protocol.agreement import SignedTerms, settle
 from coatcheck.protocol.ends import flaw, speaker
 from coatcheck.protocol.envelope import Purpose, binding, unseal
@@ -26,7 +26,7 @@ from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey, check_signe
 from coatcheck.protocol.merkle import Tree, check_consistency, check_inclusion
 from coatcheck.protocol.messages import PayloadFormat, decode_answer, decode_letter
 from coatcheck.protocol.notices import Bulletin, Checkpoint, Posting
-from coatcheck.protocol.parcels import Batch, Receipt, Upload
+from coatcheck.protocol.parcels import Batch, Receipt, Registration, Upload
 from coatcheck.protocol.shuffler import Shuffler, ShufflerState
 from coatcheck.protocol.suites import CLASSICAL, SUITES
 from coatcheck.protocol.terms import Round, read_terms
@@ -137,12 +137,31 @@ def _receipt(case: Case) -> Case:
 def _batch(case: Case) -> Case:
     batch = Batch.decode(bytes.fromhex(case["input"]), the_round())
     pairs(SHUFFLER).signing.public.check(batch.signature, batch.signed_part())
+    batch.check_items()
     return {
         "hop": batch.hop,
         "received": [tally.received for tally in batch.tallies],
         "dropped": [list(tally.dropped) for tally in batch.tallies],
+        "root": batch.roots[-1].hex(),
         "items": [[item.hex() for item in group] for group in batch.items],
     }
+
+
+def _commitment(case: Case) -> Case:
+    given = case["input"]
+    trap, digest = (bytes.fromhex(given[name]) for name in ("trap", "digest"))
+    found = traps.commitment(trap, digest=digest, group=given["group"], hop=given["hop"])
+    return {"commitment": found.hex()}
+
+
+def _registration(case: Case) -> Case:
+    found = Registration.decode(bytes.fromhex(case["input"]), the_round(), hop=case["hop"])
+    held = found.held
+    return {"group": held.group, "id": held.id.hex(), "commitment": held.body.hex()}
+
+
+def _slack(case: Case) -> Case:
+    return {"slack": traps.slack(*case["input"])}
 
 
 def _order(case: Case) -> Case:
@@ -324,6 +343,9 @@ KINDS: dict[str, Callable[[Case], Case]] = {
     "receipt": _receipt,
     "batch": _batch,
     "order": _order,
+    "commitment": _commitment,
+    "registration": _registration,
+    "slack": _slack,
     "answer": _answer,
     "bulletin": _bulletin,
     "posting": _posting,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from vectors import admission, basics, mechanisms, records, relayed, settled
+from vectors import admission, basics, mechanisms, records, relayed, settled, traps
 from vectors.kinds import ALICE, BOARD, BOB, HERE, SERVER, SHUFFLER
 
 PARTS = {
@@ -22,6 +22,7 @@ PARTS = {
     "merkle": basics.merkle,
     "uploads": records.uploads,
     "batches": records.batches,
+    "traps": traps.cases,
     "answers": records.answers,
     "boards": records.boards,
     "relayed": relayed.cases,

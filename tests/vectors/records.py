@@ -89,12 +89,13 @@ def batches() -> list[Case]:
     people = ((ALICE, 12), (BOB, 13, 14))
     listed = tuple(tuple(item(n, group) for n in row) for group, row in enumerate(people))
     tallies = (Tally(3).drop("unpeeled"), Tally(3))
-    batch = Batch(round_.digest, 0, tallies, listed)
+    batch = Batch.compose(listed, tallies, digest=round_.digest)
     raw = batch.sign(pairs(SHUFFLER).signing.sign)
     fields = {
         "hop": 0,
         "received": [3, 3],
-        "dropped": [[1, 0, 0, 0, 0, 0, 0], [0] * 7],
+        "dropped": [[1, 0, 0, 0, 0, 0, 0, 0], [0] * 8],
+        "root": batch.roots[0].hex(),
         "items": [[one.hex() for one in group] for group in listed],
     }
     changes = [
@@ -103,8 +104,9 @@ def batches() -> list[Case]:
         ("another count", raw[:39] + b"\4" + raw[40:], "malformed"),
         ("drops more than came in", raw[:36] + struct.pack(">II", 1, 3) + raw[44:], "malformed"),
         ("a hop that is not there", raw[:1] + b"\1" + raw[2:], "malformed"),
-        ("an altered item", flip(raw, 200), "bad-signature"),
-        ("an altered signature", flip(raw, len(raw) - 1), "bad-signature"),
+        ("an altered root", flip(raw, 36 + 2 * 36), "bad-signature"),
+        ("an altered signature", flip(raw, 36 + 2 * 36 + 32), "bad-signature"),
+        ("an altered item", flip(raw, len(raw) - 1), "malformed"),
     ]
     ids = [bytes([n]) * 16 for n in (1, 2, 3)]
     secret = bytes(range(32))
@@ -187,7 +189,11 @@ def boards() -> list[Case]:
         entries.append([pairs(n).address + body for n, body in sealed])
     sign = pairs(SERVER).signing.sign
     draft = Bulletin.compose(
-        entries, outcome=ANSWERED, digest=round_.digest, tallies=(Tally(2), Tally(2))
+        entries,
+        outcome=ANSWERED,
+        digest=round_.digest,
+        tallies=(Tally(2), Tally(2)),
+        roots=(bytes(32),),
     )
     raw = draft.signed(sign).encode()
     unsigned = replace(draft.heading, signature=bytes(64))
@@ -197,6 +203,7 @@ def boards() -> list[Case]:
         outcome=REFUSED,
         digest=round_.digest,
         tallies=(Tally(1), Tally(2)),
+        roots=(bytes(32),),
         reason=FEW_REPORTS,
     )
     refused = none.signed(sign).encode()
@@ -215,9 +222,11 @@ def boards() -> list[Case]:
         ("an altered entry", flip(raw, len(raw) - 1), "malformed"),
         ("entries out of order", turned, "malformed"),
         ("another outcome", raw[:1] + b"\4" + raw[2:], "malformed"),
-        ("a spare byte that is not zero", flip(raw, 5), "malformed"),
+        ("another number of shufflers", flip(raw, 5), "malformed"),
+        ("a spare byte that is not zero", flip(raw, 6), "malformed"),
         ("other terms", flip(raw, 8), "malformed"),
-        ("an altered signature", flip(raw, 136), "bad-signature"),
+        ("an altered root of a batch", flip(raw, 40 + 72), "bad-signature"),
+        ("an altered signature", flip(raw, 40 + 72 + 64), "bad-signature"),
         ("another reason", flip(raw, 2), "bad-signature"),
         ("a shuffler that the round does not have", flip(raw, 3), "malformed"),
         (
@@ -246,7 +255,8 @@ def _ends(empty: dict[str, object]) -> list[Case]:
     round_, sign = kinds.the_round(), pairs(SERVER).signing.sign
 
     def refused(reason: int, *tallies: Tally) -> str:
-        none = Bulletin.compose([[], []], REFUSED, round_.digest, tallies, reason=reason)
+        counts = (tallies, (bytes(32),))
+        none = Bulletin.compose([[], []], REFUSED, round_.digest, *counts, reason=reason)
         return none.signed(sign).encode().hex()
 
     given_up = {**empty, "outcome": 3}
@@ -255,7 +265,7 @@ def _ends(empty: dict[str, object]) -> list[Case]:
     task = _ended(TASK, who=255, signer=SERVER).hex()
     traps = _ended(FEW_TRAPS, who=0, signer=SHUFFLER).hex()
     bad: list[list[bytes]] = [[], []]
-    short = Bulletin.compose(bad, ANSWERED, round_.digest, (Tally(0), Tally(0)))
+    short = Bulletin.compose(bad, ANSWERED, round_.digest, (Tally(0), Tally(0)), (bytes(32),))
     enough = (Tally(9), Tally(9))
     return [
         case("a shuffler gave up", "bulletin", few, fields={**given_up, "who": 0}),

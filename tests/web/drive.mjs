@@ -76,6 +76,9 @@ const kinds = {
     c.messages.checkReceipt(raw, upload, round);
     return { digest: c.hex(raw.slice(4, 36)), id: c.hex(raw.slice(36, 52)), content: c.hex(raw.slice(52, 84)) };
   },
+  commitment: ({ input: { digest, trap, ...rest } }) => (
+    { commitment: c.hex(c.messages.commitment({ digest: c.unhex(digest), trap: c.unhex(trap), ...rest })) }
+  ),
   answer({ input }, round) {
     const { values, shared, partners, second } = c.messages.decodeAnswer(c.unhex(input), round);
     const plain = (named) => named.map((one) => [one.group, c.hex(one.contact), c.hex(one.payload)]);
@@ -206,6 +209,9 @@ const verbs = {
   async receipt({ ticket, receipt, ...terms }) {
     return c.writeTicket(c.keepReceipt(c.readTicket(ticket), c.unhex(receipt), invite(terms).round));
   },
+  async registered({ ticket, receipt, ...terms }) {
+    return c.writeTicket(c.keepRegistered(c.readTicket(ticket), c.unhex(receipt), invite(terms).round));
+  },
   async collect({ ticket, bulletin, ...terms }) {
     const answer = await c.collect(c.readTicket(ticket), c.unhex(bulletin), invite(terms).round);
     return { values: answer.values, partners: answer.partners.map((one) => c.hex(one.contact)), places: answer.partners.map((one) => one.place ?? null) };
@@ -257,8 +263,8 @@ const verbs = {
     const bulletin = await peers.whole(`${at}/bulletin`);
     const kept = c.readTicket(ticket);
     const answer = await c.collect(kept, bulletin, round);
-    const { posting, ticket: written } = await c.write(kept, c.utf8(body), answer.partners[0].contact, round);
-    await peers.send(`${at}/letters`, posting);
+    const { stamped, ticket: written } = await c.write(kept, c.utf8(body), answer.partners[0].contact, round);
+    await peers.send(`${at}/letters`, stamped);
     return { partners: answer.partners.map((one) => c.hex(one.contact)), ticket: c.writeTicket(written), bulletin: c.hex(bulletin), names };
   },
   async getByRelay({ relay, url, board, trusted }) {

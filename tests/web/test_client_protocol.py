@@ -32,7 +32,7 @@ def asked(small: SmallRound, group: str = "riders", **changed: Any) -> dict[str,
         "signed": json.loads(write_signed(small.signed)),
         "group": group,
         "trusted": small.roles.trusted.plain(),
-        "limit": {"epsilon": 10.0, "delta": 1e-3},
+        "limit": {"epsilon": 10.0, "delta": small.delta},
         "now": OPENS,
         **changed,
     }
@@ -56,8 +56,13 @@ def test_a_person_joins_from_the_browser(suite: str, shufflers: int) -> None:
     assert mine.keys.address.hex() == joined["address"]
     shuffler = small.shuffler()
     receipt = shuffler.receive(mine.upload, now=OPENS)
-    kept = ask("receipt", ticket=joined["ticket"], receipt=receipt.hex(), **asked(small))
-    assert read_ticket(kept.encode()) == client.keep_receipt(mine, receipt, small.round)
+    kept, known = joined["ticket"], mine
+    for hop in range(1, shufflers):
+        word = small.shuffler(hop).receive(mine.registrations[hop - 1], now=OPENS)
+        kept = ask("registered", ticket=kept, receipt=word.hex(), **asked(small))
+        known = client.keep_registered(known, word, small.round)
+    kept = ask("receipt", ticket=kept, receipt=receipt.hex(), **asked(small))
+    assert read_ticket(kept.encode()) == client.keep_receipt(known, receipt, small.round)
     board = answered(small, [mine, *small.crowd(3)])
     raw = board.bulletin(small.round.digest)
     here = ask("collect", ticket=kept, bulletin=raw.hex(), **asked(small))
@@ -180,6 +185,15 @@ def test_a_promise_that_the_crowd_does_not_give_is_refused() -> None:
     groups = (msgspec.structs.replace(group, promise=better), *terms.groups[1:])
     signed = _signed_anew(small, msgspec.structs.replace(terms, groups=groups))
     ask("join", value=[0.5, 0.5], **asked(small))
+    with pytest.raises(Refusal, match="gives only"):
+        ask("join", value=[0.5, 0.5], **asked(small, signed=json.loads(write_signed(signed))))
+
+
+def test_the_chance_of_a_miscount_is_not_the_shuffles() -> None:
+    """A cascade whose traps take more of δ than the promise allowed for is refused."""
+    small = SmallRound(minimum=50, shufflers=2)
+    ask("join", value=[0.5, 0.5], **asked(small))
+    signed = _signed_anew(small, msgspec.structs.replace(small.round.terms, trap_delta=0.3999))
     with pytest.raises(Refusal, match="gives only"):
         ask("join", value=[0.5, 0.5], **asked(small, signed=json.loads(write_signed(signed))))
 

@@ -20,8 +20,10 @@ from coatcheck.protocol.parcels import REASONS
 from coatcheck.protocol.server import Server
 from coatcheck.protocol.server_moves import Phase as ServerPhase
 from coatcheck.protocol.server_moves import ServerState
-from coatcheck.protocol.shuffler import Phase, Shuffler, ShufflerState
+from coatcheck.protocol.shuffler import Shuffler, ShufflerState
+from coatcheck.protocol.shuffler_moves import Phase
 from coatcheck.protocol.ticket import Ticket
+from coatcheck.protocol.traps import slack
 from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
 from people import People, refused, report_of
 from rounds import CLOSES, check
@@ -31,6 +33,11 @@ ENDS = Counter[str]()
 
 class World(People):
     """One round, driven by whoever wishes it ill."""
+
+    @property
+    def needed(self) -> int:
+        """How many people of a group the first shuffler waits for: traps take one more."""
+        return 3 if len(self.shufflers) == 1 else 3 + slack(0, self.small.round.terms.trap_delta)
 
     # -- time, crashes, operators
 
@@ -68,7 +75,7 @@ class World(People):
             self.first.close(now=self.now)
         except Refused:
             if self.first.phase is Phase.OPEN:
-                assert self.now < CLOSES or min(self.first.crowd) < 3
+                assert self.now < CLOSES or min(self.first.crowd) < self.needed
             assert msgspec.msgpack.encode(self.first.state) == before
 
     @rule(patient=st.booleans())
@@ -82,10 +89,10 @@ class World(People):
         except Refused:
             assert msgspec.msgpack.encode(self.first.state) == before
             if self.first.phase is Phase.CLOSED:
-                assert min(self.good_at_shuffler()) < 3
+                assert min(self.good_at_shuffler()) < self.needed
                 self.give_back()
             return
-        assert min(self.good_at_shuffler()) >= 3
+        assert min(self.good_at_shuffler()) >= self.needed
         assert self.batches.setdefault(0, raw) == raw
 
     def give_back(self) -> None:
@@ -106,6 +113,9 @@ class World(People):
             refused(second.release, Refused)
             return
         second.accept(self.batches[0])
+        if min(len(self.sent(group)) for group in (0, 1)) < self.needed:
+            refused(second.release, Refused)  # cheats are no crowd: none of them registered
+            return
         raw = second.release()
         assert self.batches.setdefault(1, raw) == raw
 
@@ -136,10 +146,9 @@ class World(People):
 
     def good_at_shuffler(self) -> list[int]:
         """Count what the first shuffler can peel: honest ones, and cheats beneath the layer."""
-        return [
-            len(self.sent(g)) + sum(n for why, n in self.bad[g].items() if why != "unpeeled")
-            for g in (0, 1)
-        ]
+        hops = len(self.shufflers)
+        bad = [sum(n for why, n in self.bad[g].items() if why != "unpeeled") for g in (0, 1)]
+        return [len(self.sent(g)) + bad[g] // hops for g in (0, 1)]
 
     @rule(rare=st.integers(0, 9))
     def abandon(self, rare: int) -> None:
@@ -205,8 +214,10 @@ class World(People):
             return
         heading = self.shown().heading
         for group, tally in enumerate(heading.tallies):
-            assert dict(zip(REASONS, tally.dropped, strict=True)) == self.bad[group]
-            assert tally.received == len(self.sent(group)) + sum(self.bad[group].values())
+            honest, hops = len(self.sent(group)), len(self.shufflers)
+            expected = {**self.bad[group], "trap": (hops - 1) * honest}
+            assert dict(zip(REASONS, tally.dropped, strict=True)) == expected
+            assert tally.received == hops * honest + sum(self.bad[group].values())
         enough = all(len(self.sent(group)) >= 3 for group in (0, 1))
         assert (heading.outcome == 1) == enough
 
@@ -215,8 +226,10 @@ class World(People):
         if 0 in self.batches:
             if len(self.shufflers) > 1:
                 self.pass_on()
-            self.bulletin = self.server.answer(self.batches[len(self.shufflers) - 1])
-            self.publish()
+            last = self.batches.get(len(self.shufflers) - 1)
+            if last is not None:
+                self.bulletin = self.server.answer(last)
+                self.publish()
 
     def teardown(self) -> None:
         """Each ticket opens its own entry or none, and no address is answered twice."""

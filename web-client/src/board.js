@@ -29,9 +29,9 @@ export class LettersBoard {
     }
   }
 
-  /** Post letters in one request; the place of the first in the log. */
-  async post(postings) {
-    const { place } = json(await this.peer.send(this.at, concat(...postings)));
+  /** Post letters in one request, each after its recipient's contact; the place of the first in the log. */
+  async post(stamped) {
+    const { place } = json(await this.peer.send(this.at, concat(...stamped)));
     if (!Number.isSafeInteger(place)) throw new Refused("the board does not say where your letter is: it may be lost");
     return place;
   }

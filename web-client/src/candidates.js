@@ -103,6 +103,12 @@ export class Candidates {
     return outbox;
   }
 
+  /** A posting of the outbox as it is handed in: after its recipient's contact. */
+  stamped(posting) {
+    const { recipient } = messages.decodePosting(posting, this.round);
+    return concat(this.contacts.get(hex(recipient)) ?? this.keys.contact, posting);
+  }
+
   /** Take in new postings of the round, in the order of the board; `read` is how far it is read then. */
   async hear(postings, read) {
     const sealed = [];
@@ -162,7 +168,7 @@ export async function settleByLetter(ticket, place, answer, { round, sizes, word
   };
   const post = async () => {
     if (!progress.outbox.length) return;
-    const at = await board.post(progress.outbox);
+    const at = await board.post(progress.outbox.map((one) => side.stamped(one)));
     const [posting] = progress.outbox;
     const told = progress.placed.some(([, one]) => equal(one, posting));
     if (isNotice(steps[progress.step - 1]) && !told) progress.placed.push([at, posting]);

@@ -42,7 +42,8 @@ export function examine(signed, { group, trusted, limit, now }) {
   checkExposure(round, number);
   const { promise } = of;
   const law = randomizer.law();
-  const epsilon = amplify(law, { crowd: of.minimum, ...promise });
+  const delta = promise.delta - round.terms.trap_delta; // the rest is the chance that traps count wrongly
+  const epsilon = amplify(law, { ...promise, crowd: of.minimum, delta });
   if (epsilon > promise.epsilon * (1 + COARSE)) {
     throw new Refused(
       `the terms promise ε = ${promise.epsilon.toPrecision(4)}, the crowd of ${of.minimum} gives only`
@@ -62,8 +63,8 @@ export function examine(signed, { group, trusted, limit, now }) {
 
 /**
  * Randomize a value once, seal the report in layers, and return the ticket that holds the bytes.
- * Whoever calls stores the ticket before sending `ticket.upload`, and sends the same bytes again
- * after a failure: fresh noise would be a second report.
+ * Whoever calls stores the ticket, hands each of `ticket.registrations` to the later shufflers in order,
+ * then sends `ticket.upload`; after a failure the same bytes again: fresh noise would be a second report.
  */
 export async function join(invitation, value, { entropy = new Entropy(), note = new Uint8Array() } = {}) {
   const { round, group, of, randomizer } = invitation;
@@ -76,26 +77,43 @@ export async function join(invitation, value, { entropy = new Entropy(), note = 
     payload: messages.encodePayload(randomizer, report),
     note: padded(note, of.note_size),
   });
-  const upload = await wrap(text, round, group, entropy.token(16));
+  const { upload, registrations } = await wrap(text, round, group, entropy);
   const { digest, suite } = round;
   const ticket = {
-    round: round.terms.round, digest, suite: suite.name, group, seed, upload,
+    round: round.terms.round, digest, suite: suite.name, group, seed, upload, registrations, registered: [],
     receipt: new Uint8Array(), written: 0, seen: [],
   };
   return { ticket, report };
 }
 
-/** Seal a report to the server and then to each shuffler, the first one last. */
-async function wrap(text, round, group, id) {
+/** Seal a report to the server and the cascade, with one trap beside it for every later shuffler. */
+async function wrap(text, round, group, entropy) {
   const { terms, suite, digest } = round;
-  const key = (party) => sealingKey(suite, unhex(party.sealing));
-  let body = await seal(text, { suite, to: key(terms.server), bound: binding("report", { digest, group }) });
-  for (let hop = terms.shufflers.length - 1; hop >= 0; hop -= 1) {
-    const upload = hop === 0 ? id : new Uint8Array(16);
-    const bound = binding("layer", { digest, group, hop, upload });
-    body = await seal(body, { suite, to: key(terms.shufflers[hop]), bound });
+  const id = entropy.token(16);
+  const server = sealingKey(suite, unhex(terms.server.sealing));
+  const report = await seal(text, { suite, to: server, bound: binding("report", { digest, group }) });
+  const items = [await layered(report, round, { group, id, last: terms.shufflers.length - 1 })];
+  const registrations = [];
+  for (let hop = 1; hop < terms.shufflers.length; hop += 1) {
+    const trap = entropy.token(round.itemSize(group, hop + 1));
+    items.push(await layered(trap, round, { group, id, last: hop }));
+    registrations.push(messages.encodeRegistration(round, { hop, group, trap }));
   }
-  return messages.encodeUpload(round, { group, id, body });
+  const order = [];
+  while (items.length) order.push(items.splice(Number(entropy.integer(BigInt(items.length))), 1)[0]);
+  return { upload: messages.encodeUpload(round, { group, id, body: concat(...order) }), registrations };
+}
+
+/** Seal bytes to each shuffler up to the one at `last`, the first one last. */
+async function layered(text, round, { group, id, last }) {
+  const { terms, suite, digest } = round;
+  let body = text;
+  for (let hop = last; hop >= 0; hop -= 1) {
+    const upload = hop === 0 ? id : new Uint8Array(16);
+    const to = sealingKey(suite, unhex(terms.shufflers[hop].sealing));
+    body = await seal(body, { suite, to, bound: binding("layer", { digest, group, hop, upload }) });
+  }
+  return body;
 }
 
 /** Check the first shuffler's receipt and put it into the ticket. */
@@ -103,6 +121,14 @@ export function keepReceipt(ticket, receipt, round) {
   sameRound(ticket, round);
   messages.checkReceipt(receipt, ticket.upload, round);
   return { ...ticket, receipt };
+}
+
+/** Check a later shuffler's receipt, the next that the ticket lacks, and put it in. */
+export function keepRegistered(ticket, receipt, round) {
+  sameRound(ticket, round);
+  const hop = ticket.registered.length + 1;
+  messages.checkReceipt(receipt, ticket.registrations[hop - 1], round, hop);
+  return { ...ticket, registered: [...ticket.registered, receipt] };
 }
 
 export async function addressOfTicket(ticket, round) {

@@ -46,7 +46,9 @@ export function checkExposure({ terms }, number) {
   }
   const sizes = terms.groups.map((group) => group.minimum);
   const told = exposed(params, sizes);
-  const sum = corrupted.reduce((total, count, g) => total + count * told[g][number], 0);
+  // In a cascade a corrupted person can hand in a report in place of every trap.
+  const each = terms.shufflers.length;
+  const sum = corrupted.reduce((total, count, g) => total + each * count * told[g][number], 0);
   const bound = Math.min(sizes[number] - corrupted[number], sum);
   const { name: group, promise } = terms.groups[number];
   if (bound > promise.exposed) {

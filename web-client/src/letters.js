@@ -14,7 +14,10 @@ export function sameRound(ticket, round) {
   if (!equal(ticket.digest, round.digest)) throw new Refused("this ticket is of another round");
 }
 
-/** Write a letter to a partner's contact: the posting for the board, and the ticket after it. */
+/**
+ * Write a letter to a partner's contact: the posting, what is handed in (the contact before it, which only
+ * partners know), and the ticket after it.
+ */
 export async function write(ticket, body, to, round, known = null) {
   sameRound(ticket, round);
   const { suite, digest } = round;
@@ -23,7 +26,7 @@ export async function write(ticket, body, to, round, known = null) {
   const text = messages.encodeLetter(round, { keys, recipient: partner.address, counter: ticket.written, body });
   const sealed = await seal(text, { suite, to: partner.sealing, bound: binding("letter", { digest, group: 0 }) });
   const posting = messages.encodePosting(round, partner.address, sealed);
-  return { posting, ticket: { ...ticket, written: ticket.written + 1 } };
+  return { posting, stamped: concat(to, posting), ticket: { ...ticket, written: ticket.written + 1 } };
 }
 
 /** Write a letter to oneself that is not sealed: everybody can read it, and who wrote it. */

@@ -8,7 +8,7 @@ import { ADDRESS, DIGEST, SIGNATURE } from "./suites.js";
 import { UPLOAD_HEAD } from "./terms.js";
 
 const VERSION = 1;
-const TALLY = 32;
+const TALLY = 36;
 const HEAD = 8 + DIGEST;
 const SERVER = 255;
 // The reasons that an outcome can have, and what they mean.
@@ -56,13 +56,23 @@ export function encodeUpload(round, { group, id, body }) {
   return concat(byte(VERSION, round.suite.number, group, 0), round.digest, id, body);
 }
 
-/** Check a shuffler's word that it holds exactly these bytes. */
-export function checkReceipt(raw, upload, round) {
-  const expected = concat(byte(VERSION, 0, 0, 0), round.digest, upload.slice(36, UPLOAD_HEAD), sha256(upload));
+/** Write what a later shuffler is told of a trap: a hash that says nothing about its bytes. */
+export function encodeRegistration(round, { hop, group, trap }) {
+  const head = byte(VERSION, hop, group, 0);
+  return concat(head, round.digest, commitment({ digest: round.digest, group, hop, trap }));
+}
+
+export function commitment({ digest, group, hop, trap }) {
+  return sha256(concat(utf8("coatcheck/v1/trap\0"), byte(hop, group), digest, trap));
+}
+
+/** Check a shuffler's word that it holds exactly these bytes, an upload or a registration. */
+export function checkReceipt(raw, sent, round, hop = 0) {
+  const expected = concat(byte(VERSION, 0, 0, 0), round.digest, sent.slice(36, UPLOAD_HEAD), sha256(sent));
   if (raw.length !== expected.length + SIGNATURE || !equal(raw.slice(0, expected.length), expected)) {
-    throw new Refused("this receipt is for other bytes than your upload");
+    throw new Refused("this receipt is for other bytes than you handed in");
   }
-  const { verifying, name } = round.terms.shufflers[0];
+  const { verifying, name } = round.terms.shufflers[hop];
   const message = concat(utf8("coatcheck/v1/receipt\0"), expected);
   checkSignature(unhex(verifying), raw.slice(-SIGNATURE), message, name);
 }
@@ -70,10 +80,11 @@ export function checkReceipt(raw, upload, round) {
 /** Read a whole bulletin: lengths, order, root and the signature of whoever says how the round ended. */
 export function readBulletin(raw, round) {
   const groups = round.terms.groups.length;
-  const head = HEAD + groups * TALLY + DIGEST + SIGNATURE;
+  const hops = round.terms.shufflers.length;
+  const head = HEAD + groups * TALLY + (hops + 1) * DIGEST + SIGNATURE;
   const heading = raw.slice(0, head);
-  const [version, outcome, reason, who, count, ...rest] = heading;
-  if (raw.length < head || version !== VERSION || rest.slice(0, 3).some(Boolean) || count !== groups || !REASONS[outcome]) {
+  const [version, outcome, reason, who, count, batches, ...rest] = heading;
+  if (raw.length < head || version !== VERSION || rest.slice(0, 2).some(Boolean) || count !== groups || batches !== hops || !REASONS[outcome]) {
     throw new Refused("this bulletin is of another version or cut off");
   }
   if (!equal(heading.slice(HEAD - DIGEST, HEAD), round.digest)) {
@@ -90,18 +101,19 @@ export function readBulletin(raw, round) {
   if (!equal(root, heading.slice(head - SIGNATURE - DIGEST, head - SIGNATURE))) {
     throw new Refused("the entries of this bulletin are not the ones its root stands for");
   }
-  const end = { outcome, reason, who, tallies };
+  const roots = heading.slice(HEAD + groups * TALLY, HEAD + groups * TALLY + hops * DIGEST);
+  const end = { outcome, reason, who, tallies, roots };
   return { ...end, entries, heading, flaw: flaw(end, round), words: words(end, speaker) };
 }
 
 /** Say which of its own numbers a heading breaks; empty if none. */
-function flaw({ outcome, reason, who, tallies }, round) {
+function flaw({ outcome, reason, who, tallies, roots }, round) {
   const short = tallies.some((tally, group) => kept(tally) < round.terms.groups[group].minimum);
   if (!REASONS[outcome].includes(reason)) return "its outcome has another reason than such an outcome can have";
   if (outcome !== ABANDONED && who !== SERVER) return "a shuffler says what only the server can";
   if (outcome === ANSWERED && short) return "it answers a group that kept fewer than its minimum";
   if (outcome === REFUSED && short !== (reason === 1)) return "its reason is not what its counts say";
-  const counted = tallies.some(({ received, dropped }) => received || dropped.some(Boolean));
+  const counted = tallies.some(({ received, dropped }) => received || dropped.some(Boolean)) || roots.some(Boolean);
   return outcome === ABANDONED && counted ? "it tells counts of a round that was given up" : "";
 }
 
@@ -118,8 +130,8 @@ function readTallies(raw) {
   const numbers = [];
   for (let at = 0; at < raw.length; at += 4) numbers.push(Number(big(raw.slice(at, at + 4))));
   const tallies = [];
-  for (let at = 0; at < numbers.length; at += 8) {
-    tallies.push({ received: numbers[at], dropped: numbers.slice(at + 1, at + 8) });
+  for (let at = 0; at < numbers.length; at += TALLY / 4) {
+    tallies.push({ received: numbers[at], dropped: numbers.slice(at + 1, at + TALLY / 4) });
   }
   if (tallies.some((tally) => kept(tally) < 0)) throw new Refused("a tally drops more reports than came in");
   return tallies;

@@ -20,11 +20,12 @@ const OHTTP_KEY = "http-problem-types#ohttp-key";
 
 /**
  * Asks roles through a relay, and connects to nobody else, whatever fails. `first` is the round's
- * address at its first shuffler; every other role is a board. `trusted` is as in `examine`.
+ * address at its first shuffler; a role is a board unless `know` says that it is a shuffler. `trusted`
+ * is as in `examine`.
  */
 export class Relay {
   #url;
-  #shuffler;
+  #shufflers;
   #trusted;
   #ask;
   #known = new Map();
@@ -33,9 +34,14 @@ export class Relay {
   constructor(url, { first, trusted, ask }) {
     this.#url = new URL(url).origin;
     if (url.replace(/\/$/, "") !== this.#url) throw new Misuse(`${url} is no relay: give https://HOST[:PORT] without a path`);
-    this.#shuffler = new URL(first).origin;
+    this.#shufflers = new Set([new URL(first).origin]);
     this.#trusted = trusted;
     this.#ask = ask;
+  }
+
+  /** Learn from the terms where the shufflers of a cascade are. */
+  know(urls) {
+    for (const url of urls) this.#shufflers.add(new URL(url).origin);
   }
 
   /** Give every message from now on the size that one of so many bytes needs. */
@@ -106,7 +112,7 @@ export class Relay {
 
   #checkSigned(raw, until, signatures, origin) {
     const { shufflers = [], board = [], anywhere = [] } = this.#trusted;
-    const keys = [...(origin === this.#shuffler ? shufflers.flat() : board), ...anywhere];
+    const keys = [...(this.#shufflers.has(origin) ? shufflers.flat() : board), ...anywhere];
     const message = concat(utf8("coatcheck/v1/gateway\0"), unsigned(until, 8), raw);
     const holds = (key, signature) => {
       try {

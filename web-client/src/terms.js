@@ -79,6 +79,7 @@ const TERMS = {
   expires: SECOND,
   "grace?": whole(60, 86_400),
   "letter_size?": whole(0, 1 << 12),
+  "trap_delta?": (value) => value === 0 || between(0, 0.5)(value),
   "settle?": nested(SETTLE),
   "window?": whole(1, 86_400),
 };
@@ -104,7 +105,7 @@ function check(value, fields) {
 /** Terms together with the exact bytes they were read from. */
 export class Round {
   constructor(terms, document) {
-    this.terms = { letter_size: 256, grace: 3600, ...terms };
+    this.terms = { letter_size: 256, grace: 3600, trap_delta: 0, ...terms };
     this.terms.groups = terms.groups.map((group) => ({
       note_size: 0,
       ...group,
@@ -143,9 +144,13 @@ export class Round {
     return REPORT_HEAD + this.suite.contact + of.payload_size + of.note_size;
   }
 
+  /** Bytes of what enters the shuffler at `hop`; past the last one, of a sealed report. */
+  itemSize(group, hop) {
+    return this.reportSize(group) + (1 + this.terms.shufflers.length - hop) * this.suite.overhead;
+  }
+
   uploadSize(group) {
-    const layers = 1 + this.terms.shufflers.length;
-    return UPLOAD_HEAD + this.reportSize(group) + layers * this.suite.overhead;
+    return UPLOAD_HEAD + this.terms.shufflers.length * this.itemSize(group, 0);
   }
 
   entrySize(group) {
@@ -187,6 +192,10 @@ function contradictions(round) {
   distinct("keys", parties.map((party) => party.sealing));
   if (!(terms.opens < terms.closes && terms.closes <= terms.expires)) {
     throw new Refused("a round opens, then closes, then expires: these times are not in order");
+  }
+  const least = Math.min(...terms.groups.map((group) => group.promise.delta));
+  if (terms.shufflers.length > 1 ? !(terms.trap_delta > 0 && terms.trap_delta < least) : terms.trap_delta) {
+    throw new Refused("trap_delta is a part of every promise's delta with several shufflers, and 0 with one");
   }
   for (const { name, minimum, promise } of terms.groups) {
     if (promise.corrupted + promise.exposed >= minimum) {

@@ -10,8 +10,9 @@ export function writeTicket(ticket) {
   const bytes = Object.fromEntries(
     ["digest", "seed", "upload", "receipt"].map((name) => [name, base64(ticket[name])]),
   );
+  const [registrations, registered] = [ticket.registrations, ticket.registered].map((list) => list.map(base64));
   const settling = ticket.settling ? { settling: writeProgress(ticket.settling) } : {};
-  return JSON.stringify({ coatcheck: "ticket/1", ...ticket, ...bytes, seen, ...settling }, null, 1);
+  return JSON.stringify({ coatcheck: "ticket/1", ...ticket, ...bytes, registrations, registered, seen, ...settling }, null, 1);
 }
 
 export function readTicket(spelled) {
@@ -21,9 +22,11 @@ export function readTicket(spelled) {
   const seen = (raw.seen ?? []).map(([sender, counter]) => [unbase64(sender), counter]);
   const digest = unbase64(raw.digest);
   const seed = unbase64(raw.seed);
+  const [registrations, registered] = [raw.registrations, raw.registered].map((list) => (list ?? []).map(unbase64));
   if (digest.length !== 32 || seed.length !== 32) throw new Refused("this is no ticket");
+  const sent = { upload: unbase64(raw.upload), registrations, registered, receipt: unbase64(receipt) };
   const settling = raw.settling ? { settling: readProgress(raw.settling) } : {};
   return {
-    round, digest, suite, group, seed, upload: unbase64(raw.upload), receipt: unbase64(receipt), written, seen, ...settling,
+    round, digest, suite, group, seed, ...sent, written, seen, ...settling,
   };
 }

@@ -15,7 +15,7 @@ from typing import Literal
 
 import msgspec
 
-from coatcheck.accounting.budget import Budget
+from coatcheck.accounting.budget import Budget, Hidden
 from coatcheck.accounting.guarantee import Guarantee
 from coatcheck.accounting.laws import AnyLdp, Fieldwise, Law, OwnCoin, TwoLevel
 from coatcheck.accounting.pairs import pair
@@ -41,6 +41,7 @@ class Entry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     missing: int = 0
     until: int = 0
     settled: bool = False
+    traps: float = 0.0
 
     def at(self, now: float) -> "Entry":
         """Give the entry as it counts at a time: alone, if its end should be known and is not."""
@@ -77,18 +78,19 @@ class Book(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delta: float
     entries: tuple[Entry, ...] = ()
 
-    def reports(self, now: float) -> list[tuple[Law, int]]:
+    def reports(self, now: float) -> list[Hidden]:
         """Law and crowd of all reports; rounds under one key are one report with their sum."""
         groups: dict[str, list[Entry]] = {}
         for entry in (entry.at(now) for entry in self.entries):
             groups.setdefault(entry.key or f"round {entry.round}", []).append(entry)
-        found: list[tuple[Law, int]] = []
+        found: list[Hidden] = []
         for group in groups.values():
+            failing = sum(entry.traps for entry in group)
             if len(group) == 1:
-                found.append((group[0].law, group[0].hidden))
+                found.append(Hidden(group[0].law, group[0].hidden, failing))
             else:
                 whole = AnyLdp(epsilon=sum(entry.epsilon for entry in group))
-                found.append((whole, min(entry.linked for entry in group)))
+                found.append(Hidden(whole, min(entry.linked for entry in group), failing))
         return found
 
     def spent(self, now: float) -> float:
@@ -135,6 +137,7 @@ def entry_of(
         together=together,
         fields=fields,
         until=until,
+        traps=guarantee.traps,
     )
 
 

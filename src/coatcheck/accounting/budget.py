@@ -18,7 +18,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
 from scipy.special import log_ndtr, ndtr, ndtri
@@ -42,10 +42,22 @@ _RATIO: Final = 0.9
 # Points of a round's curve, and the share of δ at which the curve ends.
 _POINTS: Final = 120
 _FAR: Final = 1e-8
-# What is added up: the law of each report, and the people that it hides among.
-Reports: TypeAlias = Sequence[tuple[Law, int]]
 # Far more than the rounding errors of SciPy's normal distribution.
 _DOUBT: Final = 1e-12
+
+
+class Hidden(NamedTuple):
+    """One report: its law, the people that it hides among, and the chance that they are not there.
+
+    The chance is that of a cascade whose traps count wrongly; then the whole report is seen.
+    """
+
+    law: Law
+    crowd: int
+    failing: float = 0.0
+
+
+Reports: TypeAlias = Sequence[Hidden]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,12 +83,13 @@ class Budget:
         good, bad = doubled(lambda mu: not fits(mu))
         return bisect(fits, good=good, bad=bad) ** 2
 
-    def stretch(self, law: Law, *, crowd: int) -> float:
+    def stretch(self, law: Law, *, crowd: int, failing: float = 0.0) -> float:
         """Give μ² of one round in a crowd of honest, anonymous people, rounded up.
 
-        It is infinite if the local ε is so large that no crowd hides the report.
+        It is infinite if the local ε is so large that no crowd hides the report, or if the crowd
+        fails with too large a chance.
         """
-        return _stretch(self, law, crowd) if law.epsilon <= EPSILON else math.inf
+        return _stretch(self, law, crowd, failing) if law.epsilon <= EPSILON else math.inf
 
     def kept(self, watched: float) -> float:
         """Give the chance of an unbounded loss that a stretch of this length may have."""
@@ -108,10 +121,10 @@ class Budget:
         as the whole motion is not used up, the limit holds. The odometer reads the motion of the
         rounds that are cheaper there, and adds the local budgets of the others.
         """
-        plain = sum(law.epsilon for law, _ in reports)
+        plain = sum(report.law.epsilon for report in reports)
         watched, apart = 0.0, 0.0
-        for law, crowd in reports:
-            stretch = self.stretch(law, crowd=crowd)
+        for law, crowd, failing in reports:
+            stretch = self.stretch(law, crowd=crowd, failing=failing)
             dear = stretch * self.epsilon > law.epsilon * self.whole
             if dear or watched + stretch > self.whole:
                 apart += law.epsilon
@@ -122,13 +135,12 @@ class Budget:
             total = min(total, self.epsilon)
         if len(reports) != 1 or plain > EPSILON:
             return total
-        law, crowd = reports[0]
         # The first round depends on nothing, and that moment has its own share of δ.
-        total = min(total, central(law, size=crowd, delta=_FIRST * self.delta))
+        total = min(total, _alone(reports[0], _FIRST * self.delta))
         if total <= self.epsilon:
             return total
         # A single round may use up the whole limit: nothing can be added to it then.
-        return min(total, central(law, size=crowd, delta=self.delta))
+        return min(total, _alone(reports[0], self.delta))
 
     def left(self, reports: Reports) -> float:
         """Give the ε that one more round may cost, roughly."""
@@ -136,7 +148,7 @@ class Budget:
         return min(self.epsilon, max(0.0, self.epsilon - self.spent(reports), rest))
 
     def _watched(self, reports: Reports) -> float:
-        return sum(self.stretch(law, crowd=crowd) for law, crowd in reports)
+        return sum(self.stretch(law, crowd=n, failing=chance) for law, n, chance in reports)
 
     @cached_property
     def _marks(self) -> list[tuple[float, float]]:
@@ -144,6 +156,12 @@ class Budget:
         target = _READ * self.delta / _MARKS
         lengths = [self.whole * _RATIO**k for k in reversed(range(_MARKS))]
         return [(length, _gaussian_epsilon(math.sqrt(length), target)) for length in lengths]
+
+
+def _alone(report: Hidden, delta: float) -> float:
+    """Give the ε of one report at a δ that also has the chance of a failing crowd."""
+    rest = delta - report.failing
+    return central(report.law, size=report.crowd, delta=rest) if rest > 0 else report.law.epsilon
 
 
 def _gaussian_epsilon(mu: float, delta: float) -> float:
@@ -168,9 +186,10 @@ def _gaussian(mu: float, epsilon: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def _stretch(budget: Budget, law: Law, crowd: int) -> float:
+def _stretch(budget: Budget, law: Law, crowd: int, failing: float) -> float:
     """Find the least μ whose Gaussian, with an unbounded loss at chance `kept`, is enough."""
     sizes, powers = _tests(law, crowd, budget.delta)
+    powers = np.minimum(1.0, powers + failing)
 
     def enough(mu: float) -> bool:
         return _needed(sizes, powers, budget.kept(mu * mu)) <= mu

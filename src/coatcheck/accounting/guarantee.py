@@ -4,7 +4,7 @@ This file also counts the people that a person hides among. Corrupted people, pe
 answers give away and people whose report never came hide nobody (paper, Theorem 1 and its proof).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from coatcheck.accounting.laws import AnyLdp, Law, OwnCoin
@@ -56,6 +56,7 @@ class Guarantee:
         exposed: of these, how many the answers may give away to the adversary. ε is proven only
             if who they are does not depend on the reports (see `caveat`).
         lost: of these, how many did not report.
+        traps: the part of δ that is the chance of a miscounted crowd, in a cascade of shufflers.
         method: how the bound was found.
         law: what one report tells on its own.
         amplified: whether ε is below the local ε.
@@ -74,6 +75,7 @@ class Guarantee:
     method: str
     law: Law
     amplified: bool
+    traps: float = 0.0
     least: float | None = None
     certificate: Certificate | None = None
     adjacency: str = ADJACENCY
@@ -91,6 +93,10 @@ class Guarantee:
             crowd=self.crowd, corrupted=self.corrupted, exposed=self.exposed, lost=self.lost
         )
 
+    def with_traps(self, chance: float, *, delta: float) -> "Guarantee":
+        """Give the same with the chance that a cascade's traps count wrongly, and δ in all."""
+        return replace(self, traps=chance, delta=delta)
+
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the promise relies on, one clause each; a count of zero has no clause."""
@@ -98,6 +104,11 @@ class Guarantee:
         if isinstance(self.law, OwnCoin):
             rate = f"{self.law.rate:g}"
             told.append(f"each person reports with chance {rate}, by a coin of their own")
+        if self.traps:
+            told.append(
+                "at least one shuffler of the cascade is honest, whatever the others and the "
+                f"server do (δ includes {rounded_up(self.traps)}, a miscount of its traps)"
+            )
         if self.corrupted:
             told.append(f"at most {self.corrupted:,} of them are corrupted")
         if self.open:

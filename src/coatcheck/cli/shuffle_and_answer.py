@@ -31,18 +31,19 @@ def shuffle(
     out: Annotated[Path, "The batch to pass on."],
     as_json: Json = False,
 ) -> None:
-    """Gather uploads or a batch, open your layer, and release the reports in a secret order.
+    """Gather uploads, open your layer, and release the reports in a secret order.
 
-    Nothing is written unless every group has its minimum crowd.
+    A later shuffler of a cascade gives its people's `.trap` files as UPLOADS, and the batch of the
+    shuffler before it. Nothing is written unless every group has its minimum crowd.
     """
     round_ = settle(read_terms_file(terms_file))
     keys = read_keys(key).pairs
     shuffler = Shuffler(round_, keys=keys, state=fresh_state(system()))
-    if batch is not None:
-        shuffler.accept(read(batch))
     signed = {path.name: _receive(shuffler, path) for path in uploads}
     if batch is None:
         shuffler.close(now=now())
+    else:
+        shuffler.accept(read(batch))
     raw = shuffler.release()
     if receipts is not None:
         receipts.mkdir(parents=True, exist_ok=True)
@@ -83,7 +84,9 @@ def answer(
 
 def count(raw: bytes, round_: Round) -> dict[str, Any]:
     """Return a bulletin's counts by group and reason."""
-    heading = Heading.decode(raw[: heading_size(len(round_.terms.groups))])
+    heading = Heading.decode(
+        raw[: heading_size(len(round_.terms.groups), len(round_.terms.shufflers))]
+    )
     groups = {}
     for group, tally in zip(round_.terms.groups, heading.tallies, strict=True):
         dropped = {why: n for why, n in zip(REASONS, tally.dropped, strict=True) if n}

@@ -25,7 +25,7 @@ from coatcheck.cli.profile import boards, ticket_of
 from coatcheck.protocol.candidates import Candidates, settle_terms
 from coatcheck.protocol.client import Limit
 from coatcheck.protocol.keyfiles import read_bytes
-from coatcheck.services.person.credentials import credential
+from coatcheck.services.person.handing_in import headers_for
 from coatcheck.services.person.retrieval import MOST, RETRIEVALS
 from coatcheck.services.person.settling import settle as settle_by_letter
 from coatcheck.services.person.visit import Visit
@@ -40,7 +40,7 @@ def take_part(
     *,
     asked: TakingPart,
     place: _Ticket = None,
-    token: Annotated[str, "A token, if the shuffler admits people by tokens."] = "",
+    token: Annotated[str, "A token, if shufflers ask for one: one each, by commas."] = "",
     token_file: Annotated[Path | None, "A file with the token."] = None,
     wait: Annotated[float, "Seconds to wait for the answer."] = 600.0,
     witnesses: Witnesses = 0,
@@ -75,7 +75,7 @@ def take_part(
             if settle:
                 settle_terms(invitation.round)  # before anything is spent
             if not stored:
-                credential(invitation.round, shown)
+                headers_for(invitation.round, shown)
             found: Any = value_of(invitation, asked.value) if settle or not stored else None
             visit.prepare(invitation, found, ledger=book, clamp=asked.clamp)
             kept = await visit.hand_in(invitation.round, token=shown)

@@ -118,12 +118,20 @@ def check(file: Path, *, trust: Trust = (), as_json: Json = False) -> None:
     show(describe(round_), as_json=as_json)
 
 
+def _named(params: dict[str, Any]) -> str:
+    """Name a mechanism; of a coin also how often it speaks, and the mechanism behind it."""
+    part = params.get("part")
+    if not isinstance(part, dict):
+        return str(params.get("name"))
+    return f"{params.get('name')} of rate {params.get('rate')} before {part.get('name')}"
+
+
 def describe(round_: Round) -> dict[str, Any]:
     """Return what the terms say, as a reader needs it."""
     made = round_.terms
     groups = {
         group.name: {
-            "mechanism": group.randomizer.get("name"),
+            "mechanism": _named(group.randomizer),
             "minimum": group.minimum,
             "epsilon": group.promise.epsilon,
             "delta": group.promise.delta,

@@ -141,6 +141,10 @@ class Candidates:
         progress.outbox = outbox
         return outbox
 
+    def stamped(self, posting: bytes) -> bytes:
+        """Give a posting of the outbox as it is handed in: after its recipient's contact."""
+        return self._contacts.get(posting[RECIPIENT], self._keys.contact_raw) + posting
+
     def hear(self, postings: Iterable[bytes], *, read: int) -> None:
         """Take in postings to these addresses, in the order of the board; `read` is how far."""
         sealed = []

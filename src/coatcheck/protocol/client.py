@@ -10,8 +10,6 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from msgspec.structs import replace
-
 from coatcheck import entropy as sources
 from coatcheck import tasks
 from coatcheck.accounting.amplification import Guarantee, amplify
@@ -19,15 +17,13 @@ from coatcheck.entropy import Entropy
 from coatcheck.errors import SHAPELESS, Malformed, Missing, Misuse, Refused
 from coatcheck.protocol.agreement import SignedTerms, TrustedTerms, accept
 from coatcheck.protocol.ends import end_due, flaw, words
-from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
+from coatcheck.protocol.envelope import Purpose, binding, unseal
 from coatcheck.protocol.keys import (
     SEED_SIZE,
     KeyPairs,
-    SealingKey,
     address_of,
-    check_signed,
 )
-from coatcheck.protocol.letters import Inbox, read, same_round, write
+from coatcheck.protocol.letters import Inbox, read, write
 from coatcheck.protocol.messages import (
     Answer,
     Partner,
@@ -36,12 +32,18 @@ from coatcheck.protocol.messages import (
     encode_report,
 )
 from coatcheck.protocol.notices import ANSWERED, REFUSED
-from coatcheck.protocol.parcels import ID_SIZE, Receipt, Upload
 from coatcheck.protocol.suites import ADDRESS_SIZE
 from coatcheck.protocol.terms import Anybody, GroupTerms, Round
-from coatcheck.protocol.ticket import Ticket, TicketStore
+from coatcheck.protocol.ticket import (
+    Ticket,
+    TicketStore,
+    keep_receipt,
+    keep_registered,
+    same_round,
+)
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import SignedOutcome, VerifiedBulletin, VerifiedEntry
+from coatcheck.protocol.wrapping import wrap
 from coatcheck.randomizers import CoinResponse, Randomizer, from_params
 
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "collect",
     "examine",
     "keep_receipt",
+    "keep_registered",
     "open_entry",
     "read",
     "write",
@@ -110,9 +113,10 @@ class Invitation:
     ) -> Ticket:
         """Return the stored ticket, or randomize once and store a new one; then pay for it.
 
-        The caller sends `ticket.upload`, and after a failure the same bytes again: fresh noise
-        would be a second report. *Guarantee:* the ticket is stored before the ledger is asked, so
-        that no crash loses what was paid for; if the ledger refuses, a new ticket is removed.
+        The caller sends `ticket.registrations`, then `ticket.upload`, and after a failure the same
+        bytes again: fresh noise would be a second report. *Guarantee:* the ticket is stored before
+        the ledger is asked, so that no crash loses what was paid for; if the ledger refuses, a new
+        ticket is removed.
         """
         kept = store.load() if store else None
         ticket = kept or self._ticket(value, entropy=entropy, note=note, clamp=clamp)
@@ -154,27 +158,16 @@ class Invitation:
             payload=format_.encode(report),
             note=note.ljust(self.of.note_size, b"\0"),
         )
+        parcel = wrap(text, self.round, group=self.group, entropy=source)
         return Ticket(
             round=self.round.terms.round,
             digest=self.round.digest,
             suite=self.round.terms.suite,
             group=self.group,
             seed=seed,
-            upload=_wrap(text, self.round, group=self.group, name=source.token(ID_SIZE)),
+            upload=parcel.upload,
+            registrations=parcel.registrations,
         )
-
-
-def _wrap(text: bytes, round_: Round, *, group: int, name: bytes) -> bytes:
-    """Seal a report to the server and then to each shuffler, the first one last."""
-    terms, suite, digest = round_.terms, round_.suite, round_.digest
-    server = SealingKey(suite, bytes.fromhex(terms.server.sealing))
-    body = seal(text, to=server, bound=binding(Purpose.REPORT, digest=digest, group=group))
-    for hop in reversed(range(len(terms.shufflers))):
-        to = SealingKey(suite, bytes.fromhex(terms.shufflers[hop].sealing))
-        named = name if hop == 0 else bytes(ID_SIZE)
-        bound = binding(Purpose.LAYER, digest=digest, group=group, hop=hop, upload=named)
-        body = seal(body, to=to, bound=bound)
-    return Upload(group, digest, name, body).encode(round_)
 
 
 def examine(
@@ -189,7 +182,8 @@ def examine(
     """Check the terms with your own arithmetic, and refuse what promises less than asked.
 
     *Guarantee:* whoever joins on the returned invitation hides among at least the group's
-    minimum crowd, less the corrupted and exposed of the terms, at no more than the limit.
+    minimum crowd, less the corrupted and exposed of the terms, at no more than the limit. One
+    honest shuffler is enough, and δ has the chance that its traps count wrongly.
     """
     round_ = accept(signed, trusted=trusted)
     number = round_.group(group)
@@ -202,12 +196,13 @@ def examine(
         guarantee = amplify(
             randomizer.law,
             crowd=of.minimum,
-            delta=promise.delta,
+            delta=round_.crowd_delta(number),
             corrupted=promise.corrupted,
             exposed=promise.exposed,
         )
     except SHAPELESS as error:
         raise Refused(f"the terms' mechanism gives no guarantee: {error}") from None
+    guarantee = guarantee.with_traps(round_.terms.trap_delta, delta=promise.delta)
     if guarantee.epsilon > promise.epsilon * (1 + _SLACK):
         raise Refused(
             f"the terms promise ε = {promise.epsilon:g}, the crowd of {of.minimum} gives only"
@@ -252,7 +247,8 @@ def _check_exposure(round_: Round, number: int) -> None:
         task = tasks.from_params({**work.params, "name": work.name})
         if coins:
             tasks.check_silence(task, sizes=sizes)
-        told = tasks.exposure(task, sizes=sizes, corrupted=corrupted)[number]
+        each = len(round_.terms.shufflers)
+        told = tasks.exposure(task, sizes=sizes, corrupted=corrupted, each=each)[number]
     except SHAPELESS as error:
         raise Refused(f"cannot tell whom the answers expose: {error}") from None
     stated = groups[number].promise.exposed
@@ -261,17 +257,6 @@ def _check_exposure(round_: Round, number: int) -> None:
             f"answers can expose {told} members of {groups[number].name!r}, the terms admit"
             f" {stated}: their promise is not kept"
         )
-
-
-def keep_receipt(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
-    """Check the first shuffler's receipt for your upload and put it into the ticket."""
-    same_round(ticket, round_)
-    receipt = Receipt.decode(raw)
-    expected = Receipt.of(ticket.upload, Upload.decode(ticket.upload, round_))
-    if receipt.body() != expected.body():
-        raise Malformed("this receipt is for other bytes than your upload")
-    check_signed(receipt, round_.terms.shufflers[0].verifying)
-    return replace(ticket, receipt=raw)
 
 
 def collect(ticket: Ticket, bulletin: VerifiedBulletin, *, ledger: Budget | None = None) -> Answer:

@@ -28,13 +28,18 @@ from coatcheck.protocol.terms import (
     ShufflerParty,
     Terms,
     Work,
+    delta_less,
 )
 from coatcheck.randomizers import CoinResponse, Randomizer, from_draft
 
-_OPTIONAL = {"letter_size", "grace", "settle", "window"}
+_OPTIONAL = {"letter_size", "grace", "settle", "trap_delta", "window"}
 _FIELDS = {"round", "task", "groups", *_OPTIONAL}
 USUAL_ANSWER = 128
 """Bytes of an answer unless the task needs more: one size for most rounds tells them apart less."""
+
+
+TRAP_SHARE = 1e-3
+"""The share of δ for traps unless a draft states it: a smaller one costs a few more people."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,12 +71,17 @@ class GroupPlan:
 
 
 def draft_groups(
-    plans: Sequence[GroupPlan], *, task: tasks.Task, suite: Suite
+    plans: Sequence[GroupPlan],
+    *,
+    task: tasks.Task,
+    suite: Suite,
+    shufflers: int = 1,
+    trap_delta: float = 0.0,
 ) -> tuple[GroupTerms, ...]:
     """Compute what the terms say of each group.
 
     *Guarantee:* the promise is what the crowd at its minimum gives, less the corrupted and those
-    whom the answers to the corrupted expose.
+    whom the answers to the corrupted expose. Its δ has the chance that traps count wrongly.
     """
     if len(plans) != len(task.groups):
         raise Misuse(f"task {task.name} has the groups {', '.join(task.groups)}: plan each once")
@@ -89,6 +99,7 @@ def draft_groups(
         task,
         sizes=[plan.minimum for plan in plans],
         corrupted=[plan.corrupted for plan in plans],
+        each=shufflers,
     )
     sizes = least_sizes(task, [plan.randomizer for plan in plans], suite=suite)
     made = []
@@ -96,7 +107,7 @@ def draft_groups(
         guarantee = amplify(
             plan.randomizer.law,
             crowd=plan.minimum,
-            delta=plan.delta,
+            delta=delta_less(plan.delta, trap_delta),
             corrupted=plan.corrupted,
             exposed=told,
         )
@@ -123,7 +134,12 @@ def draft_work(task: tasks.Task) -> Work:
 
 @dataclass(frozen=True, kw_only=True)
 class Draft:
-    """What an organizer decides of a round; the roles' keys and the times make it terms."""
+    """What an organizer decides of a round; the roles' keys and the times make it terms.
+
+    Attributes:
+        trap_delta: the part of every group's δ that is for traps, if there are several shufflers;
+            a thousandth of the smallest by default.
+    """
 
     round: str
     task: tasks.Task
@@ -131,6 +147,7 @@ class Draft:
     letter_size: int = 256
     grace: int = 3600
     settle: SettleTerms | UnsetType = UNSET
+    trap_delta: float | None = None
     window: int | UnsetType = UNSET
 
     def terms(
@@ -144,10 +161,13 @@ class Draft:
     ) -> Terms:
         """Compute sizes, exposure and promises; `times` are when it opens, closes, expires."""
         opens, closes, expires = times
+        traps, hops = self._trap_delta(len(shufflers)), len(shufflers)
         return Terms(
             round=self.round,
             suite=suite.name,  # type: ignore[arg-type] # the suites are the two of the terms
-            groups=draft_groups(self.groups, task=self.task, suite=suite),
+            groups=draft_groups(
+                self.groups, task=self.task, suite=suite, shufflers=hops, trap_delta=traps
+            ),
             task=draft_work(self.task),
             server=server,
             shufflers=tuple(shufflers),
@@ -157,9 +177,19 @@ class Draft:
             expires=expires,
             grace=self.grace,
             letter_size=self.letter_size,
+            trap_delta=traps,
             settle=self.settle,
             window=self.window,
         )
+
+    def _trap_delta(self, shufflers: int) -> float:
+        if shufflers == 1:
+            return 0.0  # whatever a draft says: a single shuffler counts uploads
+        least = min(group.delta for group in self.groups)
+        found = TRAP_SHARE * least if self.trap_delta is None else self.trap_delta
+        if not 0 < found < min(least, 0.5):
+            raise Misuse(f"`trap_delta` is a part of the smallest delta, {least:g}: not {found:g}")
+        return found
 
 
 def read_draft(plain: dict[str, Any]) -> Draft:
@@ -170,7 +200,7 @@ def read_draft(plain: dict[str, Any]) -> Draft:
             f"a draft has the fields {', '.join(sorted(_FIELDS))};"
             f" missing {sorted(missing)}, unknown {sorted(extra)}"
         )
-    named = ("round", "letter_size", "grace", "window")
+    named = ("round", "letter_size", "grace", "trap_delta", "window")
     rest = {name: plain[name] for name in named if name in plain}
     groups = tuple(_group(group) for group in plain["groups"])
     task = tasks.from_params(plain["task"])

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from coatcheck.errors import Malformed, Refused
+from coatcheck.protocol.merkle import HASH_SIZE
 from coatcheck.protocol.notices import (
     ABANDONED,
     ANSWERED,
@@ -81,7 +82,9 @@ def abandoned(round_: Round, *, reason: int, who: int) -> Bulletin:
     groups = round_.terms.groups
     tallies = [Tally(0) for _ in groups]
     none: list[list[bytes]] = [[] for _ in groups]
-    return Bulletin.compose(none, ABANDONED, round_.digest, tallies, reason=reason, who=who)
+    roots = [bytes(HASH_SIZE)] * len(round_.terms.shufflers)
+    counts = (tallies, roots)
+    return Bulletin.compose(none, ABANDONED, round_.digest, *counts, reason=reason, who=who)
 
 
 def is_short(tallies: Sequence[Tally], round_: Round) -> bool:
@@ -101,7 +104,8 @@ def flaw(heading: Heading, round_: Round) -> str:
         return "it answers a group that kept fewer than its minimum"
     if heading.outcome == REFUSED and short != (heading.reason == FEW_REPORTS):
         return "its reason is not what its counts say"
-    if heading.outcome == ABANDONED and any(tally != Tally(0) for tally in heading.tallies):
+    told = any(tally != Tally(0) for tally in heading.tallies) or any(map(any, heading.roots))
+    if heading.outcome == ABANDONED and told:
         return "it tells counts of a round that was given up"
     return ""
 
@@ -149,4 +153,4 @@ def _time(second: int) -> str:
 
 def is_end(raw: bytes, round_: Round) -> bool:
     """Tell whether bytes have the size of an end without entries."""
-    return len(raw) == heading_size(len(round_.terms.groups))
+    return len(raw) == heading_size(len(round_.terms.groups), len(round_.terms.shufflers))

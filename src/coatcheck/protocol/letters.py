@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from coatcheck.errors import Error, Misuse
+from coatcheck.errors import Error
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
 from coatcheck.protocol.keys import Contact, KeyPairs
 from coatcheck.protocol.messages import Letter, decode_letter, encode_letter
 from coatcheck.protocol.notices import Posting
 from coatcheck.protocol.steps import MARK
 from coatcheck.protocol.terms import Round
-from coatcheck.protocol.ticket import Ticket
+from coatcheck.protocol.ticket import Ticket, same_round
 
 
 def write(
@@ -108,9 +108,3 @@ def read(
         seen.add(mark)
         letters.append(letter)
     return Inbox(tuple(letters), replace(ticket, seen=tuple(sorted(seen))), dict(refused))
-
-
-def same_round(ticket: Ticket, round_: Round) -> None:
-    """Refuse a ticket of other terms."""
-    if ticket.digest != round_.digest:
-        raise Misuse("this ticket is of another round: use the terms you joined with")

@@ -6,7 +6,7 @@ none of it. SPEC sections 8 and 9.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain, pairwise
@@ -14,7 +14,13 @@ from typing import Final
 
 from coatcheck.errors import Malformed
 from coatcheck.protocol.merkle import HASH_SIZE, Tree
-from coatcheck.protocol.parcels import TALLY_SIZE, Tally, decode_tallies, encode_tallies
+from coatcheck.protocol.parcels import (
+    TALLY_SIZE,
+    Tally,
+    decode_tallies,
+    encode_tallies,
+    tree_of,
+)
 from coatcheck.protocol.records import Layout, Signed, cut
 from coatcheck.protocol.suites import ADDRESS_SIZE, DIGEST_SIZE, SIGNATURE_SIZE
 from coatcheck.protocol.terms import Round
@@ -24,7 +30,7 @@ REFUSED: Final = 2
 ABANDONED: Final = 3
 SERVER: Final = 255
 """Who says how a round ended: the hop of a shuffler, or this."""
-_HEAD: Final = Layout("bulletin", ">BBBBBxxx32s")
+_HEAD: Final = Layout("bulletin", ">BBBBBBxx32s")
 _END: Final = b"coatcheck/v1/end\0"
 _POSTING: Final = Layout("posting", ">Bxxx32s16s")
 _CHECKPOINT: Final = Layout("checkpoint", ">BxxxQ32s")
@@ -40,6 +46,8 @@ class Heading(Signed):
     It is also the round's leaf in the board's log.
 
     Attributes:
+        roots: the root of the items of each batch, from the first shuffler's on.
+        root: the root of the entries.
         outcome: answered, refused or abandoned.
         reason: why, one of those in `ends`.
         who: who says and signs it: the server, or the hop of a shuffler.
@@ -49,6 +57,7 @@ class Heading(Signed):
     outcome: int
     digest: bytes
     tallies: tuple[Tally, ...]
+    roots: tuple[bytes, ...]
     root: bytes
     reason: int = 0
     who: int = SERVER
@@ -60,21 +69,31 @@ class Heading(Signed):
 
     def body(self) -> bytes:
         """Write everything but the signature."""
-        head = _HEAD.pack(self.outcome, self.reason, self.who, len(self.tallies), self.digest)
-        return head + encode_tallies(self.tallies) + self.root
+        counts = (len(self.tallies), len(self.roots))
+        head = _HEAD.pack(self.outcome, self.reason, self.who, *counts, self.digest)
+        return head + encode_tallies(self.tallies) + b"".join(self.roots) + self.root
 
     @classmethod
     def decode(cls, raw: bytes) -> "Heading":
         """Read a heading that ends where `raw` ends; its signature is not checked yet."""
-        outcome, reason, who, groups, digest = _HEAD.unpack(raw)
+        outcome, reason, who, groups, hops, digest = _HEAD.unpack(raw)
         if outcome not in {ANSWERED, REFUSED, ABANDONED}:
             raise Malformed("this bulletin is of another version")
-        if len(raw) != heading_size(groups):
+        if len(raw) != heading_size(groups, hops):
             raise Malformed("this bulletin is not as long as its counts say")
         end = _HEAD.size + groups * TALLY_SIZE
         tallies = decode_tallies(raw[_HEAD.size : end], groups)
-        root, signature = raw[end : end + HASH_SIZE], raw[-SIGNATURE_SIZE:]
-        return cls(outcome, digest, tallies, root, reason, who, signature=signature)
+        *roots, root = (
+            raw[at : at + HASH_SIZE] for at in range(end, len(raw) - SIGNATURE_SIZE, HASH_SIZE)
+        )
+        parts = (outcome, digest, tallies, tuple(roots), root, reason, who)
+        return cls(*parts, signature=raw[-SIGNATURE_SIZE:])
+
+    def is_of(self, round_: Round) -> bool:
+        """Tell whether the heading has the digest, the groups and the shufflers of a round."""
+        counts = (len(self.tallies), len(self.roots))
+        terms = round_.terms
+        return self.digest == round_.digest and counts == (len(terms.groups), len(terms.shufflers))
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -82,9 +101,9 @@ class Heading(Signed):
         return tuple(tally.kept if self.outcome == ANSWERED else 0 for tally in self.tallies)
 
 
-def heading_size(groups: int) -> int:
-    """Bytes of a heading for so many groups."""
-    return _HEAD.size + groups * TALLY_SIZE + HASH_SIZE + SIGNATURE_SIZE
+def heading_size(groups: int, hops: int) -> int:
+    """Bytes of a heading for so many groups and so many shufflers."""
+    return _HEAD.size + groups * TALLY_SIZE + (hops + 1) * HASH_SIZE + SIGNATURE_SIZE
 
 
 @dataclass(frozen=True)
@@ -101,19 +120,21 @@ class Bulletin:
         outcome: int,
         digest: bytes,
         tallies: Sequence[Tally],
+        roots: Sequence[bytes],
         *,
         reason: int = 0,
         who: int = SERVER,
     ) -> "Bulletin":
         """Sort the entries and compute their root; the heading is still to be signed."""
         ordered = tuple(tuple(sorted(group)) for group in entries)
-        root = _tree(ordered).root()
-        return cls(Heading(outcome, digest, tuple(tallies), root, reason, who), ordered)
+        root = tree_of(ordered).root()
+        parts = (outcome, digest, tuple(tallies), tuple(roots), root, reason, who)
+        return cls(Heading(*parts), ordered)
 
     @cached_property
     def tree(self) -> Tree:
         """The Merkle tree over all entries."""
-        return _tree(self.entries)
+        return tree_of(self.entries)
 
     def find(self, address: bytes, group: int) -> int | None:
         """Find the place of an address within its group."""
@@ -134,9 +155,9 @@ class Bulletin:
     @classmethod
     def decode(cls, raw: bytes, round_: Round) -> "Bulletin":
         """Read a bulletin strictly: lengths, order, no address twice, and the root."""
-        start = heading_size(len(round_.terms.groups))
+        start = heading_size(len(round_.terms.groups), len(round_.terms.shufflers))
         heading = Heading.decode(raw[:start])
-        if heading.digest != round_.digest or len(heading.tallies) != len(round_.terms.groups):
+        if not heading.is_of(round_):
             raise Malformed("this bulletin is for other terms than this round's")
         counts = [(count, round_.entry_size(n)) for n, count in enumerate(heading.sizes)]
         bulletin = cls(heading, cut(raw, start, counts))
@@ -148,12 +169,6 @@ class Bulletin:
             if any(a >= b for a, b in pairwise(addresses)):
                 raise Malformed("the entries of this bulletin are not sorted by address")
         return bulletin
-
-
-def _tree(entries: Iterable[Iterable[bytes]]) -> Tree:
-    # A leaf is the group's number, then the entry.
-    groups = ((bytes((number,)), group) for number, group in enumerate(entries))
-    return Tree(prefix + entry for prefix, group in groups for entry in group)
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,15 @@ the shuffler works with this file and cannot import what decodes reports. SPEC s
 
 import hashlib
 import struct
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
 from msgspec import Struct
 
 from coatcheck.errors import Malformed
+from coatcheck.protocol.merkle import HASH_SIZE, Tree
 from coatcheck.protocol.records import Layout, Signed, cut
 from coatcheck.protocol.suites import DIGEST_SIZE, SIGNATURE_SIZE
 from coatcheck.protocol.terms import UPLOAD_HEAD, Round
@@ -22,12 +23,14 @@ from coatcheck.protocol.terms import UPLOAD_HEAD, Round
 ID_SIZE: Final = 16
 _UPLOAD: Final = Layout("upload", ">BBBx32s16s")
 _RECEIPT: Final = Layout("receipt", ">Bxxx32s16s32s")
+_REGISTRATION: Final = Layout("registration", ">BBBx32s32s")
 _BATCH: Final = Layout("batch", ">BBBx32s")
 RECEIPT_SIZE: Final = _RECEIPT.size + SIGNATURE_SIZE
 
 REASONS: Final = (
     "unpeeled",  # a shuffler could not open its layer
     "repeated",  # a shuffler met the same bytes twice
+    "trap",  # a shuffler met a trap that was registered with it
     "unopened",  # the server could not open the report
     "malformed",  # the report's version, group or padding is wrong
     "bad-key",  # the one-time keys are of small order or not canonical
@@ -47,6 +50,11 @@ class Tally:
     def kept(self) -> int:
         """How many are left."""
         return self.received - sum(self.dropped)
+
+    @property
+    def traps(self) -> int:
+        """How many were traps."""
+        return self.dropped[REASONS.index("trap")]
 
     def drop(self, reason: str, count: int = 1) -> "Tally":
         """Count reports dropped for a reason."""
@@ -110,10 +118,60 @@ class Upload(Struct, frozen=True):
             )
         return cls(group, digest, upload, raw[UPLOAD_HEAD:])
 
+    def items(self, round_: Round) -> dict[bytes, bytes]:
+        """Give the report and the traps by their ids, in the order in which they were handed in."""
+        return items_of(self.id, self.body, round_)
+
+
+def items_of(upload: bytes, body: bytes, round_: Round) -> dict[bytes, bytes]:
+    """Cut the body of an upload into items; with several, their place is part of their ids."""
+    count = len(round_.terms.shufflers)
+    size = len(body) // count
+    names = [upload] if count == 1 else [upload + bytes((place,)) for place in range(count)]
+    return {name: body[n * size : (n + 1) * size] for n, name in enumerate(names)}
+
+
+class Registration(Struct, frozen=True):
+    """What a person tells a later shuffler of a trap, before the upload.
+
+    Attributes:
+        commitment: the hash by which the shuffler knows the trap once it meets it.
+    """
+
+    hop: int
+    group: int
+    digest: bytes
+    commitment: bytes
+
+    def encode(self) -> bytes:
+        """Write the registration."""
+        return _REGISTRATION.pack(self.hop, self.group, self.digest, self.commitment)
+
+    @property
+    def held(self) -> Upload:
+        """What the shuffler holds of it, in the form of an upload."""
+        return Upload(self.group, self.digest, self.commitment[:ID_SIZE], self.commitment)
+
+    @classmethod
+    def decode(cls, raw: bytes, round_: Round, *, hop: int) -> "Registration":
+        """Read a registration of this round with the shuffler at a place of the cascade."""
+        if len(raw) != _REGISTRATION.size:
+            raise Malformed(
+                f"a registration has {_REGISTRATION.size} bytes, this one has {len(raw)}"
+            )
+        found = cls(*_REGISTRATION.unpack(raw))
+        if found.digest != round_.digest:
+            raise Malformed("this registration is for other terms than this round's")
+        if found.hop != hop or found.group >= len(round_.terms.groups):
+            raise Malformed(
+                "this registration is for another shuffler or a group that is not there"
+            )
+        return found
+
 
 @dataclass(frozen=True)
 class Receipt(Signed):
-    """A shuffler's signature that it holds exactly these bytes for this round."""
+    """A shuffler's signature that it holds exactly these bytes, an upload or a registration."""
 
     label = b"coatcheck/v1/receipt\0"
     digest: bytes
@@ -122,7 +180,7 @@ class Receipt(Signed):
 
     @classmethod
     def of(cls, raw: bytes, upload: Upload) -> "Receipt":
-        """Write the receipt of an upload, still to be signed."""
+        """Write the receipt of what is held, still to be signed."""
         return cls(upload.digest, upload.id, hashlib.sha256(raw).digest())
 
     def body(self) -> bytes:
@@ -142,35 +200,74 @@ class Batch(Signed):
     """What a shuffler passes on: per group the items in their new order, and the tallies.
 
     No ids, no times, no lengths: the order and the number are all that it says.
+
+    Attributes:
+        roots: the root of the items of each batch of the cascade so far, this one's last. The
+            signature covers the roots, and so all items.
     """
 
     label = b"coatcheck/v1/batch\0"
     digest: bytes
     hop: int
     tallies: tuple[Tally, ...]
+    roots: tuple[bytes, ...]
     items: tuple[tuple[bytes, ...], ...]
 
+    @classmethod
+    def compose(
+        cls,
+        items: Sequence[tuple[bytes, ...]],
+        tallies: Sequence[Tally],
+        *,
+        digest: bytes,
+        earlier: Sequence[bytes] = (),
+    ) -> "Batch":
+        """Make the batch that follows those with the earlier roots, still to be signed."""
+        roots = (*earlier, tree_of(items).root())
+        return cls(digest, len(earlier), tuple(tallies), roots, tuple(items))
+
     def body(self) -> bytes:
-        """Write everything but the signature."""
+        """Write what is signed: everything but the signature and the items."""
         head = _BATCH.pack(self.hop, len(self.items), self.digest)
-        return head + encode_tallies(self.tallies) + b"".join(chain.from_iterable(self.items))
+        return head + encode_tallies(self.tallies) + b"".join(self.roots)
+
+    def encode(self) -> bytes:
+        """Write the batch."""
+        return self.body() + self.signature + b"".join(chain.from_iterable(self.items))
+
+    def sign(self, sign: Callable[[bytes], bytes]) -> bytes:
+        """Sign the batch and write it."""
+        return replace(self, signature=sign(self.signed_part())).encode()
+
+    def check_items(self) -> None:
+        """Check that the items are those that the last root stands for."""
+        if tree_of(self.items).root() != self.roots[-1]:
+            raise Malformed("the items of this batch are not the ones its root stands for")
 
     @classmethod
     def decode(cls, raw: bytes, round_: Round) -> "Batch":
-        """Read a batch of this round; its signature is not checked yet."""
+        """Read a batch of this round; neither its signature nor its root is checked yet."""
         hop, count, digest = _BATCH.unpack(raw)
         groups = len(round_.terms.groups)
         if digest != round_.digest:
             raise Malformed("this batch is for other terms than this round's")
         if count != groups or hop >= len(round_.terms.shufflers):
             raise Malformed("this batch names groups or a shuffler that the round does not have")
-        start = _BATCH.size + groups * TALLY_SIZE
-        tallies = decode_tallies(raw[_BATCH.size : start], groups)
+        roots = _BATCH.size + groups * TALLY_SIZE
+        tallies = decode_tallies(raw[_BATCH.size : roots], groups)
+        end = roots + (hop + 1) * HASH_SIZE
+        start = end + SIGNATURE_SIZE
         counts = [(tally.kept, round_.item_size(n, hop + 1)) for n, tally in enumerate(tallies)]
-        end = start + sum(count * size for count, size in counts)
-        if len(raw) != end + SIGNATURE_SIZE:
+        if len(raw) != start + sum(count * size for count, size in counts):
             raise Malformed("this batch is not as long as its counts say")
-        return cls(digest, hop, tallies, cut(raw, start, counts), signature=raw[end:])
+        found = tuple(raw[at : at + HASH_SIZE] for at in range(roots, end, HASH_SIZE))
+        return cls(digest, hop, tallies, found, cut(raw, start, counts), signature=raw[end:start])
+
+
+def tree_of(groups: Iterable[Iterable[bytes]]) -> Tree:
+    """Make the tree over the items or entries of groups: a leaf is a group's number and one."""
+    numbered = ((bytes((number,)), group) for number, group in enumerate(groups))
+    return Tree(prefix + one for prefix, group in numbered for one in group)
 
 
 def content_id(item: bytes) -> bytes:

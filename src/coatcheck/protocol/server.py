@@ -113,13 +113,15 @@ class Server:
         self.accept(raw)
         if self.state.bulletin:
             return self.state.bulletin
-        opened = self.open(Batch.decode(raw, self.round))
+        batch = Batch.decode(raw, self.round)
+        opened = self.open(batch)
         tallies = [group.tally for group in opened]
         enough = not is_short(tallies, self.round)
         after = MOVES.after(self.phase, "answer" if enough else "refuse")
         entries = self._entries(opened) if enough else [[] for _ in opened]
         outcome, reason = (ANSWERED, NO_REASON) if enough else (REFUSED, FEW_REPORTS)
-        draft = Bulletin.compose(entries, outcome, self.round.digest, tallies, reason=reason)
+        counts = (tallies, batch.roots)
+        draft = Bulletin.compose(entries, outcome, self.round.digest, *counts, reason=reason)
         bulletin = draft.signed(self._keys.signing.sign).encode()
         self.state.phase, self.state.bulletin = after, bulletin
         return bulletin
@@ -245,10 +247,11 @@ class Server:
 
 def refusal(raw: bytes, *, round_: Round, keys: KeyPairs) -> bytes:
     """Make the bulletin of a batch that its task cannot answer, so that people are told."""
-    tallies = Batch.decode(raw, round_).tallies
-    none: list[list[bytes]] = [[] for _ in tallies]
-    reason = FEW_REPORTS if is_short(tallies, round_) else TASK
-    draft = Bulletin.compose(none, REFUSED, round_.digest, tallies, reason=reason)
+    batch = Batch.decode(raw, round_)
+    none: list[list[bytes]] = [[] for _ in batch.tallies]
+    reason = FEW_REPORTS if is_short(batch.tallies, round_) else TASK
+    counts = (batch.tallies, batch.roots)
+    draft = Bulletin.compose(none, REFUSED, round_.digest, *counts, reason=reason)
     return draft.signed(keys.signing.sign).encode()
 
 

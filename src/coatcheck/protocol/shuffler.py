@@ -2,70 +2,47 @@
 
 It knows who handed in what parcel and can open its own layer only. What lies beneath is sealed
 to others, and this file cannot import what would decode it. A cascade runs this same object
-several times in a row. SPEC section 10, paper section "A Concrete Protocol" (the shuffle
-functionality).
-
-    OPEN --close, accept--> CLOSED --release--> RELEASED --forget--> DELIVERED
-         <-----reopen------
-    OPEN, CLOSED --abandon, expire, hear--> ABANDONED --tell--> ENDED
-    RELEASED --expire--> ABANDONED
+several times in a row; a later one holds registrations instead of uploads, and counts traps.
+SPEC section 10, paper section "A Concrete Protocol" (the shuffle functionality).
 """
 
 import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from enum import Enum
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct, field
 
 from coatcheck.entropy import Entropy
 from coatcheck.errors import Misuse, Refused
-from coatcheck.protocol.ends import FEW_REPORTS, LATE, NO_REASON, OPERATOR, abandoned, due
+from coatcheck.protocol.ends import (
+    FEW_REPORTS,
+    FEW_TRAPS,
+    LATE,
+    NO_REASON,
+    OPERATOR,
+    abandoned,
+    due,
+)
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.moves import Moves
-from coatcheck.protocol.parcels import Batch, Receipt, Tally, Upload, content_id
+from coatcheck.protocol.parcels import (
+    ID_SIZE,
+    Batch,
+    Receipt,
+    Registration,
+    Tally,
+    Upload,
+    content_id,
+    items_of,
+)
+from coatcheck.protocol.shuffler_moves import MOVES, Phase
 from coatcheck.protocol.terms import Round
+from coatcheck.protocol.traps import commitment, people, slack
 from coatcheck.protocol.verification import verify_batch, verify_end
 
 SECRET_SIZE: Final = 32
-
-
-class Phase(Enum):
-    """Where a round stands at this shuffler."""
-
-    OPEN = "open"  # takes uploads, or waits for the batch of the shuffler before
-    CLOSED = "closed"  # takes nothing more, and is released next
-    RELEASED = "released"  # the batch is made, and everything else is forgotten
-    DELIVERED = "delivered"  # the next one has the batch, and it is forgotten too
-    ABANDONED = "abandoned"  # everything is forgotten, nothing left; the signed end is to be told
-    ENDED = "ended"  # the board has the round's end
-
-
-MOVES: Final = Moves(
-    Phase,
-    {
-        (Phase.OPEN, "receive"): Phase.OPEN,
-        (Phase.OPEN, "accept"): Phase.CLOSED,
-        (Phase.OPEN, "close"): Phase.CLOSED,
-        (Phase.OPEN, "abandon"): Phase.ABANDONED,
-        (Phase.OPEN, "expire"): Phase.ABANDONED,
-        (Phase.OPEN, "hear"): Phase.ABANDONED,
-        (Phase.CLOSED, "reopen"): Phase.OPEN,
-        (Phase.CLOSED, "release"): Phase.RELEASED,
-        (Phase.CLOSED, "abandon"): Phase.ABANDONED,
-        (Phase.CLOSED, "expire"): Phase.ABANDONED,
-        (Phase.RELEASED, "forget"): Phase.DELIVERED,
-        (Phase.RELEASED, "expire"): Phase.ABANDONED,
-        (Phase.ABANDONED, "tell"): Phase.ENDED,
-    },
-)
-"""Every move there is. To repeat one with the same bytes is no move: the first answer is given."""
-
-
-HOLDING: Final = frozenset({Phase.OPEN, Phase.CLOSED})
-"""The phases in which uploads are held; in all others the secret and the uploads are gone."""
 
 
 class ShufflerState(Struct):
@@ -73,7 +50,8 @@ class ShufflerState(Struct):
 
     Attributes:
         secret: the key of the order; zeros once it is wiped.
-        held: group and body of each upload by its id, at the first shuffler.
+        held: group and body of each upload by its id at the first shuffler; at a later one group
+            and commitment of each registration.
         incoming: the batch of the shuffler before, at a later one.
         accepted: the hash of that batch, which stays when the batch is wiped.
         batch: what was released, until it is delivered.
@@ -109,7 +87,8 @@ def fresh_state(entropy: Entropy, *, simulated: bool = False) -> ShufflerState:
 class Shuffler:
     """One shuffler of one round.
 
-    *Guarantee:* nothing leaves before every group has its minimum crowd. The order of what leaves
+    *Guarantee:* nothing leaves before every group has its minimum crowd, at a later shuffler by the
+    traps that it counts, whatever those before it do. The order of what leaves
     depends on the round's secret alone, and a retry gives the same order. The secret and the
     parcels are gone once the batch is made.
     """
@@ -136,35 +115,39 @@ class Shuffler:
 
     @property
     def crowd(self) -> tuple[int, ...]:
-        """How many uploads of each group are held."""
+        """How many people of each group have handed something in here."""
         counts = Counter(group for group, _ in self.state.held.values())
         return tuple(counts[number] for number in range(len(self.round.terms.groups)))
 
     def receive(self, raw: bytes, *, now: int) -> bytes:
-        """Take an upload and return the signed receipt; the same bytes get the same receipt."""
+        """Take an upload or, later in a cascade, a registration, and return the signed receipt.
+
+        The same bytes get the same receipt.
+        """
         upload = self.vet(raw, now=now)
         known = self.state.held.get(upload.id)
         if known is None:
             self.state.phase = MOVES.after(self.phase, "receive")
             self.state.held[upload.id] = (upload.group, upload.body)
         elif known != (upload.group, upload.body):
-            raise Refused("another report came in under this id: re-send the bytes of your ticket")
+            raise Refused("other bytes came in under this id: re-send the bytes of your ticket")
         return self.receipt(raw, upload)
 
     def vet(self, raw: bytes, *, now: int) -> Upload:
-        """Check an upload's form and time without holding it.
+        """Check the form and time of an upload or a registration without holding it.
 
         A driver whose store holds the parcels calls this, and its store asks for the move.
         """
         if self.hop:
-            raise Misuse("uploads go to the first shuffler of the terms")
-        upload = Upload.decode(raw, self.round)
+            upload = Registration.decode(raw, self.round, hop=self.hop).held
+        else:
+            upload = Upload.decode(raw, self.round)
         if not self.round.terms.opens <= now < self.round.terms.expires:
             raise Refused("the round is not open at this time: your report stays with you")
         return upload
 
     def receipt(self, raw: bytes, upload: Upload) -> bytes:
-        """Sign for an upload that is held, and will be after a crash."""
+        """Sign for what is held, and will be after a crash."""
         return Receipt.of(raw, upload).sign(self._keys.signing.sign)
 
     def accept(self, raw: bytes) -> None:
@@ -221,26 +204,26 @@ class Shuffler:
             return NO_REASON
         if self.hop and not self.state.accepted:
             return LATE if now >= due(self.round, self.hop) else NO_REASON
-        return FEW_REPORTS if self.hop or now >= self.round.terms.expires else NO_REASON
+        if self.hop:
+            return FEW_TRAPS
+        return FEW_REPORTS if now >= self.round.terms.expires else NO_REASON
 
     def release(self) -> bytes:
         """Peel, permute and pass on what is held; again, the same bytes.
 
-        Refused if too few are left after peeling: then nothing has changed, and the round is
-        reopened, or expires.
+        Refused if too few are left after peeling, or if traps show too few people: then nothing
+        has changed, and the round is reopened, or expires.
         """
         if self.state.batch:
             return self.state.batch
         after = MOVES.after(self.phase, "release")
-        groups = range(len(self.round.terms.groups))
-        peeled = [
-            self._peel(number, *given) for number, given in zip(groups, self._given(), strict=True)
-        ]
-        tallies = tuple(tally for tally, _ in peeled)
-        shortage = self._shortage([tally.kept for tally in tallies])
+        earlier, given = self._given()
+        peeled = [self._peel(number, *group) for number, group in enumerate(given)]
+        tallies, items = zip(*peeled, strict=True)
+        shortage = self._shortage(self._people(tallies, [tally for tally, _ in given]))
         if shortage:
             raise Refused(shortage)
-        batch = Batch(self.round.digest, self.hop, tallies, tuple(items for _, items in peeled))
+        batch = Batch.compose(items, tallies, digest=self.round.digest, earlier=earlier)
         self.state.batch = batch.sign(self._keys.signing.sign)
         self._wipe(after)
         return self.state.batch
@@ -281,11 +264,25 @@ class Shuffler:
         self.state.phase = MOVES.after(self.phase, "forget")
         self.state.batch = b""
 
+    def _people(self, tallies: Sequence[Tally], before: Sequence[Tally]) -> list[int]:
+        """Count the people of each group: at a later shuffler, as many as traps show for sure."""
+        if not self.hop:
+            return [tally.kept // len(self.round.terms.shufflers) for tally in tallies]
+        delta = self.round.terms.trap_delta
+        return [
+            people(counted=after.traps - earlier.traps, registered=registered, delta=delta)
+            for after, earlier, registered in zip(tallies, before, self.crowd, strict=True)
+        ]
+
     def _shortage(self, sizes: Sequence[int]) -> str:
+        delta = self.round.terms.trap_delta
+        # Without these the shufflers after the first would count too few.
+        spare = slack(0, delta) if delta and not self.hop else 0
         for group, size in zip(self.round.terms.groups, sizes, strict=True):
-            if size < group.minimum:
+            least = group.minimum + spare
+            if size < least:
                 return (
-                    f"group {group.name!r} has {size} of the {group.minimum} it needs: fewer"
+                    f"group {group.name!r} has {max(0, size)} of the {least} it needs: fewer"
                     " would not hide anyone; wait for more, or abandon the round"
                 )
         return ""
@@ -297,22 +294,26 @@ class Shuffler:
         keyed.update(bytes((group,)) + self.round.digest + upload)
         return keyed.digest()
 
-    def _given(self) -> list[tuple[Tally, dict[bytes, bytes]]]:
-        """Give for each group what earlier hops counted, and the sealed items by id."""
+    def _given(self) -> tuple[tuple[bytes, ...], list[tuple[Tally, dict[bytes, bytes]]]]:
+        """Give the earlier roots, and for each group earlier counts and the sealed items by id."""
         if self.hop:
             batch = Batch.decode(self.state.incoming, self.round)
             groups = [{content_id(item): item for item in group} for group in batch.items]
             counted = zip(batch.tallies, groups, strict=True)
-            return [(t.drop("repeated", t.kept - len(items)), items) for t, items in counted]
+            given = [(t.drop("repeated", t.kept - len(items)), items) for t, items in counted]
+            return batch.roots, given
         groups = [{} for _ in self.round.terms.groups]
         for upload, (group, body) in self.state.held.items():
-            groups[group][upload] = body
-        return [(Tally(len(items)), items) for items in groups]
+            groups[group] |= items_of(upload, body, self.round)
+        return (), [(Tally(len(items)), items) for items in groups]
 
     def _peel(
         self, group: int, tally: Tally, sealed: dict[bytes, bytes]
     ) -> tuple[Tally, tuple[bytes, ...]]:
-        """Open this shuffler's layer of a group in the new order; drop what fails, with a count."""
+        """Open this shuffler's layer of a group in the new order; drop what fails, with a count.
+
+        Registered traps are taken out, each once: the same bytes a second time are a repetition.
+        """
         order = sorted(sealed, key=lambda upload: self._rank(group, upload))
         items: dict[bytes, None] = {}
         for item in self._bulk.unseal_each(
@@ -326,10 +327,16 @@ class Shuffler:
                 tally = tally.drop("repeated")
             else:
                 items[item] = None
-        return tally, tuple(items)
+        if not self.hop:
+            return tally, tuple(items)
+        told = {body for number, body in self.state.held.values() if number == group}
+        known = partial(commitment, digest=self.round.digest, group=group, hop=self.hop)
+        # Every item is hashed, so that a trap takes no other time than a report.
+        kept = tuple(item for item in items if known(item) not in told)
+        return tally.drop("trap", len(items) - len(kept)), kept
 
     def _bound(self, group: int, upload: bytes) -> bytes:
-        named = upload if self.hop == 0 else bytes(len(upload))
+        named = bytes(ID_SIZE) if self.hop else upload[:ID_SIZE]
         digest = self.round.digest
         return binding(Purpose.LAYER, digest=digest, group=group, hop=self.hop, upload=named)
 

@@ -7,6 +7,7 @@ hashed; the digest is bound into every seal. SPEC section 6.
 
 import hashlib
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -32,6 +33,7 @@ Count = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Second = Annotated[int, Meta(ge=0, le=2**48)]
 Some = Annotated[int, Meta(ge=1, le=2**31 - 1)]
 Share = Annotated[float, Meta(gt=0, lt=1)]
+Unlikely = Annotated[float, Meta(ge=0, lt=0.5)]
 Positive = Annotated[float, Meta(gt=0, le=1e6)]
 _PORT: Final = (
     "(:(6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{0,3}))?"
@@ -159,7 +161,11 @@ class SettleTerms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True)
 
 
 class Terms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """Everything that the roles of one round agree on."""
+    """Everything that the roles of one round agree on.
+
+    Attributes:
+        trap_delta: the chance that the traps of a cascade count wrongly; 0 with one shuffler.
+    """
 
     coatcheck: Literal["terms/1"] = "terms/1"
     round: Title
@@ -174,6 +180,7 @@ class Terms(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     expires: Second
     grace: Annotated[int, Meta(ge=60, le=86_400)] = 3600
     letter_size: Annotated[int, Meta(ge=0, le=1 << 12)] = 256
+    trap_delta: Unlikely = 0.0
     settle: SettleTerms | UnsetType = UNSET
     window: Annotated[int, Meta(ge=1, le=86_400)] | UnsetType = UNSET
 
@@ -228,8 +235,12 @@ class Round:
     @cached_property
     def upload_sizes(self) -> tuple[int, ...]:
         """For each group the bytes that a person hands to the first shuffler."""
-        groups = range(len(self.terms.groups))
-        return tuple(UPLOAD_HEAD + self.item_size(group, 0) for group in groups)
+        groups, items = range(len(self.terms.groups)), len(self.terms.shufflers)
+        return tuple(UPLOAD_HEAD + items * self.item_size(group, 0) for group in groups)
+
+    def crowd_delta(self, group: int) -> float:
+        """Give the δ that is left for the shuffle when the traps have theirs, rounded down."""
+        return delta_less(self.terms.groups[group].promise.delta, self.terms.trap_delta)
 
     def entry_size(self, group: int) -> int:
         """Bytes of one entry on the board: address and sealed answer."""
@@ -239,6 +250,11 @@ class Round:
         """Bytes of a sealed letter."""
         fixed = LETTER_FIXED + self.suite.contact_size
         return fixed + self.terms.letter_size + self.suite.overhead
+
+
+def delta_less(delta: float, part: float) -> float:
+    """Take a part off a chance, rounded down."""
+    return math.nextafter(delta - part, 0.0) if part else delta
 
 
 def write_terms(terms: Terms) -> bytes:
@@ -293,6 +309,11 @@ def _check(round_: Round) -> None:
         raise Malformed("the task's parameters name another task: its name has a field of its own")
     if not terms.opens < terms.closes <= terms.expires:
         raise Malformed("a round opens, then closes, then expires: these times are not in order")
+    least = min(group.promise.delta for group in terms.groups)
+    if not (0 < terms.trap_delta < least if len(terms.shufflers) > 1 else not terms.trap_delta):
+        raise Malformed(
+            "`trap_delta` is a part of every promise's delta with several shufflers, and 0 with one"
+        )
     for group in terms.groups:
         if group.promise.corrupted + group.promise.exposed >= group.minimum:
             raise Malformed(f"in group {group.name!r} nobody would be left to hide among")

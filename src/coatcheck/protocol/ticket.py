@@ -8,11 +8,15 @@ from typing import Annotated, Any, Literal, Protocol
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 
-from coatcheck.protocol.keys import KeyPairs
+from coatcheck.errors import Malformed, Misuse
+from coatcheck.protocol.keys import KeyPairs, check_signed
+from coatcheck.protocol.parcels import Receipt, Registration, Upload
 from coatcheck.protocol.records import read_document
 from coatcheck.protocol.steps import Progress
 from coatcheck.protocol.suites import suite_named
+from coatcheck.protocol.terms import Round
 
 Seed = Annotated[bytes, Meta(min_length=32, max_length=32)]
 Counter = Annotated[int, Meta(ge=0, le=2**53)]
@@ -24,6 +28,9 @@ class Ticket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     Attributes:
         upload: the sealed bytes; a retry sends these and no others, for fresh noise would be a
             second report.
+        registrations: for each later shuffler of a cascade, in order, what it is told of a trap.
+            They are handed in before the upload.
+        registered: the receipts of those that have been.
         receipt: the shuffler's signature that it has them, the proof if the answer is missing.
         written: how many letters were written; their counters go up from here.
         seen: sender and counter of every letter that was read; none is read twice.
@@ -37,6 +44,8 @@ class Ticket(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     group: Counter
     seed: Seed
     upload: bytes
+    registrations: tuple[bytes, ...] = ()
+    registered: tuple[bytes, ...] = ()
     receipt: bytes = b""
     written: Counter = 0
     seen: tuple[tuple[bytes, Counter], ...] = ()
@@ -76,3 +85,34 @@ def write_ticket(ticket: Ticket) -> bytes:
 def read_ticket(raw: bytes) -> Ticket:
     """Read a ticket strictly."""
     return read_document(raw, Ticket, "this is no ticket")
+
+
+def same_round(ticket: Ticket, round_: Round) -> None:
+    """Refuse a ticket of other terms."""
+    if ticket.digest != round_.digest:
+        raise Misuse("this ticket is of another round: use the terms you joined with")
+
+
+def keep_receipt(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
+    """Check the first shuffler's receipt for your upload and put it into the ticket."""
+    same_round(ticket, round_)
+    upload = Upload.decode(ticket.upload, round_)
+    _check_receipt(raw, Receipt.of(ticket.upload, upload), round_.terms.shufflers[0].verifying)
+    return replace(ticket, receipt=raw)
+
+
+def keep_registered(ticket: Ticket, raw: bytes, round_: Round) -> Ticket:
+    """Check a later shuffler's receipt, the next that the ticket lacks, and put it in."""
+    same_round(ticket, round_)
+    hop = len(ticket.registered) + 1
+    sent = ticket.registrations[hop - 1]
+    held = Registration.decode(sent, round_, hop=hop).held
+    _check_receipt(raw, Receipt.of(sent, held), round_.terms.shufflers[hop].verifying)
+    return replace(ticket, registered=(*ticket.registered, raw))
+
+
+def _check_receipt(raw: bytes, expected: Receipt, verifying: str) -> None:
+    receipt = Receipt.decode(raw)
+    if receipt.body() != expected.body():
+        raise Malformed("this receipt is for other bytes than you handed in")
+    check_signed(receipt, verifying)

@@ -78,7 +78,7 @@ def follow(
 def check_heading(heading: Heading, round_: SettledTerms) -> None:
     """Check that whoever says how this round ended signed it."""
     check_signed(heading, speaker(heading, round_).verifying)
-    if heading.digest != round_.digest or len(heading.tallies) != len(round_.terms.groups):
+    if not heading.is_of(round_):
         raise TwoFaces("this heading is for other terms than this round's")
 
 
@@ -175,4 +175,5 @@ def verify_batch(raw: bytes, round_: Round, *, hop: int) -> Batch:
     if batch.hop != hop:
         raise Malformed("this batch is of another shuffler of the cascade: send on what it made")
     check_signed(batch, round_.terms.shufflers[hop].verifying)
+    batch.check_items()
     return batch

@@ -267,13 +267,18 @@ class Cluster:
 
     # -- the operator
 
-    def open_round(self, draft: Mapping[str, Any], *, closes: int, expires: int) -> str:
+    def open_round(
+        self, draft: Mapping[str, Any], *, closes: int, expires: int, patience: float = 60.0
+    ) -> str:
         """Propose a round and return its address at the first shuffler.
 
         Times are seconds from now, or seconds since 1970.
         """
         body = {"draft": dict(draft), "closes": closes, "expires": expires}
-        return open_round(self.url("server"), body, token=self.token)
+        end, address = time.monotonic() + patience, self.folder / "server.address"
+        while not address.exists() and time.monotonic() < end:  # it is just being started
+            time.sleep(_GLANCE)
+        return open_round(self.url("server"), body, token=self.token, patience=patience)
 
 
 def _ended(process: "subprocess.Popen[bytes]") -> os.waitid_result | None:
@@ -286,12 +291,19 @@ def _ended(process: "subprocess.Popen[bytes]") -> os.waitid_result | None:
 def open_round(
     server: str, body: dict[str, Any], *, token: str, patience: float = 60.0, ca: str = ""
 ) -> str:
-    """Ask a server to open a round until it is open everywhere; give its address for people."""
-    end = time.monotonic() + patience
-    while True:
-        status = ask("POST", f"{server}/rounds", body=body, token=token, ca=ca)
-        if status["opened"]:
-            return str(status["url"])
-        if time.monotonic() > end:
-            raise Unavailable(f"round {status['round']} is still {status['phase']}: ask again")
+    """Ask a server to open a round until it is open everywhere; give its address for people.
+
+    Whoever is away for a while is asked again: asking twice opens one round.
+    """
+    end, away = time.monotonic() + patience, Unavailable("the server does not answer: ask again")
+    while time.monotonic() < end:
+        try:
+            status = ask("POST", f"{server}/rounds", body=body, token=token, ca=ca)
+        except Unavailable as error:
+            away = error
+        else:
+            if status["opened"]:
+                return str(status["url"])
+            away = Unavailable(f"round {status['round']} is still {status['phase']}: ask again")
         time.sleep(0.3)
+    raise away

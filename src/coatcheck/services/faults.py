@@ -1,4 +1,4 @@
-"""Named places where a test may end the process as a power failure would.
+"""Named places where a test may end the process as a power failure would, and its clock.
 
 Nothing happens unless the environment names a place: this is how "kill -9 at each commit" is
 tested with the code that ships.
@@ -7,10 +7,21 @@ tested with the code that ships.
 import multiprocessing
 import os
 import signal
+import time
+from contextlib import suppress
 from pathlib import Path
 
 VARIABLE = "COATCHECK_FAULT"
 _FOLDER = os.environ.get(VARIABLE)
+
+
+def wall() -> float:
+    """Tell the wall clock's time; a file `clock` in the folder says by how much it is off."""
+    off = 0.0
+    if _FOLDER:
+        with suppress(OSError, ValueError):
+            off = float((Path(_FOLDER) / "clock").read_text(encoding="ascii"))
+    return time.time() + off
 
 
 def reach(place: str) -> None:

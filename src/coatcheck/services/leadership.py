@@ -4,12 +4,15 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from coatcheck.entropy import system
-from coatcheck.errors import Error, Unavailable
+from coatcheck.errors import Damaged, Error, Misuse, Unavailable
 from coatcheck.services.log import log, place_of
 from coatcheck.stores.store import Store
 
+_RENEWALS: Final = 3
+"""How many times per lease it is asked for."""
 Gained = Callable[[], Awaitable[None]]
 
 
@@ -28,6 +31,8 @@ class Leadership:
         self._until = 0.0
         self._prepared: int | None = None
         self.answers = False
+        self._strange = 0
+        self.failed: Callable[[str], None] = log.error
 
     @property
     def leads(self) -> bool:
@@ -49,7 +54,7 @@ class Leadership:
         """Take the lease, renew it, take it back when it was lost."""
         while True:
             await self.renew()
-            await asyncio.sleep(self._seconds / 3)
+            await asyncio.sleep(self._seconds / _RENEWALS)
 
     async def renew(self) -> None:
         """Ask for the lease once."""
@@ -66,6 +71,14 @@ class Leadership:
                 self._prepared = fence
             # Counted from before the question, so that this end comes before the store's.
             self._until = begun + self._seconds
+        except Damaged as error:
+            self.answers = False
+            self.failed(str(error))
+        except Misuse as error:
+            self.answers, self._prepared, self._strange = False, None, self._strange + 1
+            # A process that died leads for the rest of its lease: this is one that lives.
+            if self._strange > _RENEWALS * 2:
+                self.failed(str(error))
         except Error:
             self.answers = False
         except Exception as error:  # noqa: BLE001 - renewal must outlive whatever it is

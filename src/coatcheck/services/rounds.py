@@ -11,12 +11,15 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
-from coatcheck.errors import Fenced, Unavailable
+from msgspec import Struct
+
+from coatcheck.errors import Error, Fenced, Unavailable
 from coatcheck.protocol.ends import PATIENCE, end_due
 from coatcheck.protocol.moves import Moves
 from coatcheck.protocol.notices import heading_size
+from coatcheck.protocol.records import read_document
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.verification import verify_batch, verify_end
 from coatcheck.services import faults
@@ -30,7 +33,18 @@ from coatcheck.services.log import log, place_of
 from coatcheck.services.workers import Workers, with_store
 from coatcheck.stores.store import R, RoundStore, StoredRound
 
+GAP: Final = 60
+"""Seconds by which two clocks may differ."""
+COMPARING: Final = 60.0
+"""Seconds for which the other roles' clocks are asked for."""
+_SOON: Final = 5.0
 _R = TypeVar("_R")
+
+
+class _Told(Struct, frozen=True):
+    """What is read of another role's health."""
+
+    now: int
 
 
 @dataclass(kw_only=True)
@@ -134,6 +148,45 @@ class RoundService(Service[S, T], Generic[S, T, L]):
             raise self.absent(f"this {self.role} has no such round")
         return self.rounds[raw]
 
+    async def compare(self) -> None:
+        """Stop if this clock is wrong: rounds close, expire and are abandoned by it.
+
+        Nobody can say which clock is right; if every role that answers disagrees, it is likely this
+        one. If none answers for a minute, the rounds go on.
+        """
+        end = time.monotonic() + COMPARING
+        while time.monotonic() < end and (others := self._others()):
+            told = await asyncio.gather(*map(self._gap, others))
+            gaps = [gap for gap in told if gap is not None]
+            if gaps and min(map(abs, gaps)) > GAP:
+                self.fail(
+                    f"this clock is {min(gaps, key=abs):+d} s off the clocks of all other roles"
+                    " that answer: set it right (NTP), or theirs, and start again"
+                )
+            if gaps:
+                return
+            await asyncio.sleep(self.settings.tick)
+
+    def _others(self) -> set[str]:
+        """Give the addresses of the other roles in the rounds that are not over."""
+        live = [one for one in self.rounds.values() if not self.moves.is_last(one.stored.phase)]
+        terms = [one.round.terms for one in live]
+        return {party.url for of in terms for party in (of.server, of.board, *of.shufflers)} - {
+            self.url
+        }
+
+    async def _gap(self, url: str) -> int | None:
+        """Tell by how many seconds this clock is ahead of another role's; None if it is away."""
+        try:
+            raw = await asyncio.wait_for(self.peers.get(f"{url}/healthz"), _SOON)
+            told = read_document(raw, _Told, f"{url} does not tell the time", error=Unavailable)
+        except (Error, TimeoutError):
+            return None
+        gap = self.clock.now() - told.now
+        if abs(gap) > GAP:
+            log.warning("this clock is %+d s off that of %s", gap, url)
+        return gap
+
     async def step(self) -> None:
         """Look at every round that is not over."""
         await self.refresh()
@@ -200,7 +253,8 @@ class RoundService(Service[S, T], Generic[S, T, L]):
     async def receive_end(self, live: L, wire: Wire, *, before: int) -> bytes:
         """Read the word of a shuffler before this role that it gave the round up."""
         scope, receive, _ = wire
-        limit = heading_size(len(live.round.terms.groups))
+        terms = live.round.terms
+        limit = heading_size(len(terms.groups), len(terms.shufflers))
         raw = await read_body(scope, receive, limit=limit)
         await asyncio.to_thread(verify_end, raw, live.round, before=before)
         faults.reach("end.receive")

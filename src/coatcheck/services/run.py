@@ -92,6 +92,7 @@ def serve(
     )
     app.started = lambda: _announce(settings, url)
     server = uvicorn.Server(made)
+    app.stop = lambda: setattr(server, "should_exit", True)
     # What is loaded by now stays: the collector need not look at it again while people wait.
     gc.collect()
     gc.freeze()
@@ -99,6 +100,8 @@ def serve(
         server.run(sockets=[bound])
     finally:
         bound.close()
+    if app.failure:
+        raise Misuse(app.failure)
     return 0 if server.started else 1
 
 

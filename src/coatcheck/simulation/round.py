@@ -67,7 +67,13 @@ class RoleKeys:
         return [("server", self.server), ("board", self.board), *mixing]
 
     def agree(
-        self, groups: Sequence[GroupPlan], *, task: tasks.Task, name: str, suite: Suite
+        self,
+        groups: Sequence[GroupPlan],
+        *,
+        task: tasks.Task,
+        name: str,
+        suite: Suite,
+        trap_delta: float | None = None,
     ) -> SignedTerms:
         """Draft terms, sign them and have every shuffler sign them."""
         public = [
@@ -80,7 +86,7 @@ class RoleKeys:
             )
             for name, keys in self._named()
         ]
-        terms = Draft(round=name, task=task, groups=groups).terms(
+        terms = Draft(round=name, task=task, groups=groups, trap_delta=trap_delta).terms(
             suite=suite,
             server=public[0].party,
             shufflers=[one.shuffler(Tokens()) for one in public[2:]],
@@ -195,7 +201,7 @@ def simulate(
         clamp: whether values outside the domain are moved to its edge.
         entropy: a source, or the seed of one that repeats; seals stay fresh either way.
         suite: how reports and answers are sealed.
-        shufflers: how many shufflers stand in a row.
+        shufflers: how many stand in a row; with several, a group needs some more than its minimum.
         name: the name of the round.
         prior: what the server publicly knows of where people are, for a learned decode: one for
             all groups, or one for each by its name. The very values are refused.
@@ -240,7 +246,8 @@ def simulate(
         for invitation, rows, texts in zip(invitations, people, written, strict=True)
     )
     uploads = tuple(ticket.upload for group in tickets for ticket in group)
-    batch = shuffle_uploads(uploads, round_, keys=keys.shufflers, entropy=source)
+    told = [ticket.registrations for group in tickets for ticket in group]
+    batch = shuffle_uploads(uploads, round_, keys=keys.shufflers, entropy=source, told=told)
     board = Board(sign=keys.board.signing.sign, check=_check)
     server = Server(round_, keys=keys.server, task=work, priors=priors)
     board.publish(server.answer(batch), round_)
@@ -276,18 +283,21 @@ def _by_group(
 
 
 def shuffle_uploads(
-    uploads: Iterable[bytes], round_: Round, *, keys: Iterable[KeyPairs], entropy: Entropy
+    uploads: Iterable[bytes],
+    round_: Round,
+    *,
+    keys: Iterable[KeyPairs],
+    entropy: Entropy,
+    told: Iterable[Sequence[bytes]] = (),
 ) -> bytes:
-    """Pass uploads through the shufflers with these keys, and return the last one's batch."""
+    """Pass uploads, and what is `told` of traps, through shufflers; return the last one's batch."""
     batch = b""
+    handed = [list(uploads), *zip(*told, strict=True)]
     for hop, own in enumerate(keys):
         shuffler = Shuffler(round_, keys=own, state=fresh_state(entropy, simulated=True))
-        if hop:
-            shuffler.accept(batch)
-        else:
-            for upload in uploads:
-                shuffler.receive(upload, now=round_.terms.opens)
-            shuffler.close(now=round_.terms.closes)
+        for raw in handed[hop]:
+            shuffler.receive(raw, now=round_.terms.opens)
+        shuffler.accept(batch) if hop else shuffler.close(now=round_.terms.closes)
         batch = shuffler.release()
     return batch
 

@@ -48,6 +48,10 @@ class Database(ABC):
         way finds out why.
         """
 
+    @abstractmethod
+    def check(self) -> None:
+        """Look whether the database is sound, as far as that is quick; `Damaged` if it is not."""
+
     def close(self) -> None:
         """Let go of the connection."""
         with self._lock:

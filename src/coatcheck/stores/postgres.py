@@ -7,9 +7,9 @@ from typing import Any, Final
 
 import psycopg
 from psycopg import sql as written
-from psycopg.errors import DiskFull, DivisionByZero
+from psycopg.errors import DataCorrupted, DiskFull, DivisionByZero, IndexCorrupted
 
-from coatcheck.errors import Full, Unavailable
+from coatcheck.errors import Damaged, Full, Unavailable
 from coatcheck.stores.database import Database, Row, Session
 from coatcheck.stores.schema import migrate
 
@@ -96,6 +96,11 @@ class Postgres(Database):
                 return False
         return True
 
+    def check(self) -> None:
+        """Ask for an answer; PostgreSQL finds damage by itself, where it comes to it."""
+        with self._connected() as connection:
+            connection.execute("SELECT 1")
+
     def _connect(self) -> psycopg.Connection[Row]:
         # While the database is away, those who wait are refused at once instead of one by one.
         if time.monotonic() < self._again:
@@ -126,6 +131,8 @@ class Postgres(Database):
                 yield self._connection or self._connect()
             except DiskFull:
                 raise Full("the store has no room left") from None
+            except (DataCorrupted, IndexCorrupted) as error:
+                raise Damaged(f"the database is damaged ({error}): restore a backup") from None
             except (psycopg.OperationalError, psycopg.InterfaceError) as error:
                 if self._connection is not None and self._connection.broken:
                     with suppress(psycopg.Error):

@@ -11,7 +11,7 @@ from coatcheck.stores.database import Session
 _LEASES: Final = (
     "CREATE TABLE IF NOT EXISTS coatcheck_leases"
     " (role TEXT PRIMARY KEY, holder TEXT NOT NULL, fence BIGINT NOT NULL,"
-    " expires DOUBLE PRECISION NOT NULL)"
+    " expires DOUBLE PRECISION NOT NULL, folder TEXT NOT NULL)"
 )
 
 _ROUNDS: Final = (

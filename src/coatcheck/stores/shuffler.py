@@ -10,7 +10,7 @@ from typing import ClassVar, Final
 
 from coatcheck.errors import Forgotten, Unsealable
 from coatcheck.protocol.parcels import ID_SIZE, Upload
-from coatcheck.protocol.shuffler import HOLDING, MOVES, Phase
+from coatcheck.protocol.shuffler_moves import HOLDING, MOVES, Phase
 from coatcheck.stores.database import Session
 from coatcheck.stores.store import RoundStore, StoredRound
 from coatcheck.stores.vault import RoundKey

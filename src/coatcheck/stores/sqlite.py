@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from coatcheck.errors import Full, Unavailable
+from coatcheck.errors import Damaged, Full, Unavailable
 from coatcheck.stores.database import Database, Row, Session
 from coatcheck.stores.schema import migrate
 
@@ -23,6 +23,8 @@ _SETTINGS: Final = (
     "PRAGMA wal_autocheckpoint = 16000",
 )
 _FULL: Final = frozenset({sqlite3.SQLITE_FULL})
+_MEND: Final = "put a backup in its place, and keep this one to look into"
+_DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _PATIENCE: Final = 5.0
 _SIZES: Final = (256, 64, 16, 4, 1)
 
@@ -98,6 +100,14 @@ class SQLite(Database):
                     connection.execute("ROLLBACK")
                 raise
 
+    def check(self) -> None:
+        """Have SQLite look at every page, which takes a second per gigabyte or so."""
+        with self._lock, _told():
+            connection = self._connection or self._connect()
+            (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise Damaged(f"the database is damaged ({verdict}): {_MEND}")
+
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
             self._path or ":memory:",
@@ -128,3 +138,7 @@ def _told() -> Iterator[None]:
     except sqlite3.OperationalError as error:
         kind = Full if error.sqlite_errorcode in _FULL else Unavailable
         raise kind(f"the store does not take it now: {error}") from None
+    except sqlite3.DatabaseError as error:
+        if error.sqlite_errorcode & 0xFF not in _DAMAGED:
+            raise
+        raise Damaged(f"the database is damaged ({error}): {_MEND}") from None

@@ -51,18 +51,27 @@ class Store:
         """Take or renew the lease; the fencing token, or None while somebody else has it.
 
         The expiry is measured by the database's clock, so two hosts need not agree on the time.
-        A new holder gets a larger token, whatever the clock did meanwhile.
+        A new holder gets a larger token, whatever the clock did meanwhile. `Misuse` while somebody
+        leads whose keys of rounds are in another folder: they could not be taken over.
         """
-        now = self.database.now
+        now, folder = self.database.now, self.vault.mark
         sql = (
-            "INSERT INTO coatcheck_leases AS mine (role, holder, fence, expires)"
-            f" VALUES (?, ?, 1, {now} + ?) ON CONFLICT (role) DO UPDATE SET"
+            "INSERT INTO coatcheck_leases AS mine (role, holder, fence, expires, folder)"
+            f" VALUES (?, ?, 1, {now} + ?, ?) ON CONFLICT (role) DO UPDATE SET"
             " fence = mine.fence + CASE mine.holder WHEN excluded.holder THEN 0 ELSE 1 END,"
-            " holder = excluded.holder, expires = excluded.expires"
+            " holder = excluded.holder, expires = excluded.expires, folder = excluded.folder"
             f" WHERE mine.holder = excluded.holder OR mine.expires <= {now} RETURNING fence"
         )
-        held = self.run(sql, self.role, holder, seconds)
-        return int(held[0][0]) if held else None
+        held = self.run(sql, self.role, holder, seconds, folder)
+        if held:
+            return int(held[0][0])
+        leading = self.run("SELECT folder FROM coatcheck_leases WHERE role = ?", self.role)
+        if leading and leading[0][0] != folder:
+            raise Misuse(
+                "another process leads this database with another folder of round keys: give both"
+                " the same `round_keys`, or this one cannot go on with the rounds of that one"
+            )
+        return None
 
     def resign(self, holder: str) -> None:
         """Give the lease back, so that the next one takes over at once; the token stays used."""

@@ -22,6 +22,7 @@ from coatcheck.files import replace_file, sync_folder
 
 _SIZE: Final = 32
 _NAME: Final = re.compile(r"([0-9a-f]{64})\.([a-z]+)")
+_MARK: Final = "mark"
 _OTHERS: Final = 0o077
 
 KeyName = tuple[bytes, str]
@@ -156,6 +157,16 @@ class Vault:
             raise Misuse(f"{folder} is open to others: run `chmod 700 {folder}`")
         if not os.access(folder, os.W_OK):
             raise Misuse(f"{folder} takes no keys of rounds: it cannot be written")
+        if not (folder / _MARK).exists():
+            replace_file(folder / _MARK, system().token(16).hex().encode(), mode=0o600)
+
+    @property
+    def mark(self) -> str:
+        """What tells this folder from any other; empty in memory."""
+        try:
+            return (self._folder / _MARK).read_text(encoding="ascii") if self._folder else ""
+        except OSError:
+            return ""
 
     def _listed(self) -> set[KeyName]:
         if self._folder is None:

@@ -114,12 +114,15 @@ def from_params(params: dict[str, object]) -> Task:
         raise Misuse(f"task {name} does not take these parameters: {error}") from error
 
 
-def exposure(task: Task, *, sizes: Sequence[int], corrupted: Sequence[int]) -> tuple[int, ...]:
+def exposure(
+    task: Task, *, sizes: Sequence[int], corrupted: Sequence[int], each: int = 1
+) -> tuple[int, ...]:
     """Upper bound on the honest people of each group whom corrupted people's answers expose.
 
     With |C_g| corrupted people in group g, at most sum_g |C_g| * exposed[g][h] of group h stop
-    being part of the crowd (paper, post-computation communication). *Assumes*, as the paper does,
-    that who they are does not depend on the reports (docs/explanation/exposure.md).
+    being part of the crowd (paper, post-computation communication). `each` is how many reports one
+    of them can hand in: as many as there are shufflers, in place of traps. *Assumes*, as the paper
+    does, that who they are does not depend on the reports (docs/explanation/exposure.md).
     """
     told = task.exposed(sizes)
     if [len(row) for row in told] != [len(sizes)] * len(sizes):
@@ -127,7 +130,7 @@ def exposure(task: Task, *, sizes: Sequence[int], corrupted: Sequence[int]) -> t
     return tuple(
         min(
             sizes[h] - corrupted[h],
-            sum(count * told[g][h] for g, count in enumerate(corrupted)),
+            sum(each * count * told[g][h] for g, count in enumerate(corrupted)),
         )
         for h in range(len(sizes))
     )

@@ -29,6 +29,7 @@ from coatcheck.services.board.documents import (
     RoundStatus,
     Seen,
 )
+from coatcheck.services.board.partners import NO_LETTER, letters_in, stamped_size
 from coatcheck.services.board.watched import WATCHED, Watched
 from coatcheck.services.commit import GroupCommit
 from coatcheck.services.http.app import Service
@@ -118,7 +119,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
     async def take_end(self, digest: Digest, wire: Wire) -> Nothing:
         """Show that a round was given up, as its signature says; again, nothing changes."""
         round_, (scope, receive, _) = self.found(digest), wire
-        limit = heading_size(len(round_.terms.groups))
+        limit = heading_size(len(round_.terms.groups), len(round_.terms.shufflers))
         return await self._end(round_, await read_body(scope, receive, limit=limit))
 
     async def _end(self, round_: Round, raw: bytes) -> Nothing:
@@ -166,14 +167,12 @@ class BoardService(Service[BoardSettings, BoardStore]):
         """Show a sealed letter, or several one after the other; again, nothing changes."""
         round_ = self.found(digest)
         scope, receive, _ = wire
-        size = posting_size(round_)
-        raw = await read_body(scope, receive, limit=AT_ONCE * size)
+        raw = await read_body(scope, receive, limit=AT_ONCE * stamped_size(round_))
         if round_.digest not in self.seen.letters:
             raise Problem("closed", "letters begin when the bulletin is there")
         if self.clock.now() >= round_.terms.expires + self.settings.letters_for:
             raise Problem("closed", "the time for letters of this round is over")
-        letters = [raw[at : at + size] for at in range(0, max(1, len(raw)), size)]
-        shown = (self._show(round_, letter, letter=True) for letter in letters)
+        shown = (self._show(round_, letter, letter=True) for letter in letters_in(raw, round_))
         return Posted((await asyncio.gather(*shown))[0])
 
     async def letters(self, digest: Digest, since: Number = 0) -> Reply:
@@ -242,8 +241,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         if isinstance(found, Crowded):
             raise Problem("refused", "this address has all the letters that a round allows it")
         if isinstance(found, Refused):
-            detail = "this is no letter of this round, or to nobody in it"
-            raise Problem("malformed", detail) if letter else found
+            raise Problem("malformed", NO_LETTER) if letter else found
         place, fresh = found
         kind = "letter" if letter else "bulletin"
         self.metrics.taken.labels(kind if fresh else "known").inc()
@@ -333,7 +331,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         Route(
             *("POST", f"{ROUND}/letters", post),
             status=201,
-            problems=(409, 429, 507),
+            problems=(403, 409, 429, 507),
             relayed=True,
         ),
         Route("GET", f"{ROUND}/place", place, relayed=True),

@@ -46,6 +46,7 @@ class Participant:
         folder: where tickets are kept, readable by their owner alone.
         group: the name of the group in the terms.
         ledger: the file of all rounds; None if somebody else keeps count.
+        token: gives the token for a round's address where the shuffler admits people by token.
         patience: how many seconds services that are away are asked again.
     """
 
@@ -55,6 +56,7 @@ class Participant:
     folder: Path
     group: str = "people"
     ledger: Budget | None = None
+    token: Callable[[str], str] | None = None
     patience: float = 120.0
 
     def join(self, url: str, update: Sequence[Any], *, node: int, dimension: int) -> None:
@@ -71,6 +73,7 @@ class Participant:
                 limit=self.limit,
                 ledger=self.ledger,
                 clamp=True,
+                token=self.token(url) if self.token else "",
                 patience=self.patience,
             )
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from coatcheck.errors import Error, Misuse
 from coatcheck.protocol.keyfiles import PublicKeys
 from coatcheck.protocol.terms import Url
+from coatcheck.services import faults
 from coatcheck.services.clock import Clock
 from coatcheck.services.http.connections import (
     Receive,
@@ -60,6 +61,8 @@ class App(Generic[P]):
         settings_type: the role's settings.
         loops: what runs beside the requests, as long as the service does.
         started: called once when the service begins to answer.
+        failure: why the process ends by itself; empty as long as it does not.
+        stop: ends the process in order.
         url: how others reach it.
         document: the OpenAPI document of the table.
     """
@@ -75,6 +78,8 @@ class App(Generic[P]):
         self.metrics = Metrics(self.role)
         self.loops: list[Step] = []
         self.started: Callable[[], None] = lambda: None
+        self.failure = ""
+        self.stop: Callable[[], None] = lambda: None
         self.doors = Doors(settings)
         self._token = settings.token()
         self._tasks: set[asyncio.Task[bool]] = set()
@@ -86,6 +91,12 @@ class App(Generic[P]):
     def take_url(self, url: str) -> None:
         """Take over how others reach the service."""
         self.url = url
+
+    def fail(self, why: str) -> None:
+        """End the process with a sentence, because going on would do harm."""
+        log.error("%s", why)
+        self.failure = self.failure or why
+        self.stop()
 
     async def begin(self) -> None:
         """Do what comes before the first answer."""
@@ -200,17 +211,18 @@ class App(Generic[P]):
 
 
 class Health(Struct, frozen=True):
-    """Which role this is, and whether this process leads its store."""
+    """Which role this is, whether this process leads its store, and its clock."""
 
     role: str
     leads: bool
+    now: int
 
 
 async def healthz(service: "Service[Any, Any]") -> Health:
     """Say whether the service leads and its store answers."""
     if not service.leadership.answers:
         raise Problem("unavailable", "the store does not answer")
-    return Health(service.role, service.leadership.leads)
+    return Health(service.role, service.leadership.leads, service.clock.now())
 
 
 async def key(service: "Service[Any, Any]") -> PublicKeys:
@@ -251,10 +263,12 @@ class Service(App[S], Generic[S, T]):
     def __init__(self, settings: S, store: T | None = None) -> None:
         super().__init__(settings)
         self.store: T = store or self.store_type(settings.store_url, settings.round_key_folder)
-        self.clock = Clock()
+        self.store.database.check()
+        self.clock = Clock(wall=faults.wall)
         self.keyring = Keyring(settings.key_files)
         self.trusted = settings.trusted_keys()
         self.leadership = Leadership(self.store, seconds=settings.lease, gained=self.load)
+        self.leadership.failed = self.fail
         self.loops += [self.leadership.run, self._keep_stepping]
 
     def take_url(self, url: str) -> None:
@@ -269,6 +283,9 @@ class Service(App[S], Generic[S, T]):
 
     async def load(self) -> None:
         """Read the store when this process begins to lead."""
+
+    async def compare(self) -> None:
+        """Compare with the other roles before the first step."""
 
     async def step(self) -> None:
         """Look once at what is to be done."""
@@ -286,8 +303,11 @@ class Service(App[S], Generic[S, T]):
         self.store.close()
 
     async def _keep_stepping(self) -> None:
+        is_compared = False
         while True:
-            if self.leadership.leads:
+            if self.leadership.leads and not is_compared:
+                is_compared = await self.attempt("compare", self.compare)
+            elif self.leadership.leads and not self.failure:
                 await self.attempt("look", self.step)
             await asyncio.sleep(self.settings.tick)
 

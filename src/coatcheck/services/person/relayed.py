@@ -6,7 +6,7 @@ section 17.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -54,7 +54,8 @@ class RelayedClient:
 
     Attributes:
         relay: the relay's address.
-        first: the address of the round, which is at a shuffler; every other role is a board.
+        first: the address of the round, which is at a shuffler. A role is a board unless it is one
+            of the shufflers that are known.
         passed: how many sealed requests were sent.
     """
 
@@ -70,12 +71,16 @@ class RelayedClient:
         self.relay = origin_of(relay).url
         if relay.rstrip("/") != self.relay:
             raise Misuse(f"{relay!r} is no relay: give https://HOST[:PORT] without a path")
-        self._shuffler = origin_of(first)
+        self._shufflers = {origin_of(first)}
         self._trusted = trusted
         self._http = http or HttpClient(ca=ca)
         self._known: dict[Origin, _Known] = {}
         self._least = SIZES[0]
         self.passed = 0
+
+    def know(self, shufflers: Iterable[str]) -> None:
+        """Learn from the terms where the shufflers are."""
+        self._shufflers |= {origin_of(url) for url in shufflers}
 
     def level(self, size: int) -> None:
         """Give every message from now on the size that one of so many bytes needs."""
@@ -166,7 +171,7 @@ class RelayedClient:
     def _check(self, signed: SignedKeys, origin: Origin) -> None:
         """Refuse keys that the role did not sign, or that are of yesterday."""
         known = frozenset[bytes]().union(
-            *(self._trusted.shufflers if origin == self._shuffler else [self._trusted.board])
+            *(self._trusted.shufflers if origin in self._shufflers else [self._trusted.board])
         )
         if not any(signed.is_signed_by(key) for key in known | self._trusted.anywhere):
             raise Refused(

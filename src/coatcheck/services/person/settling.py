@@ -94,6 +94,7 @@ async def _post(visit: "Visit", side: Candidates, patience: float) -> None:
     progress = side.machine.progress
     if not progress.outbox:
         return
-    place = await visit.post(progress.outbox, patience=patience)
+    stamped = [side.stamped(posting) for posting in progress.outbox]
+    place = await visit.post(stamped, patience=patience)
     if side.machine.steps[progress.step - 1].kind in NOTICES:
         progress.keep_place(place, progress.outbox[0])

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
@@ -31,9 +31,9 @@ from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedBulletin
 from coatcheck.services.board.documents import Posted
-from coatcheck.services.http.client import Absent, HttpClient, NotTaken, patiently
+from coatcheck.services.http.client import Absent, HttpClient, patiently
 from coatcheck.services.person.board import BoardView, LettersFeed, Peers
-from coatcheck.services.person.credentials import credential
+from coatcheck.services.person.handing_in import BYTES, HandingIn, headers_for
 from coatcheck.services.person.offer import Offer, check_place, stored_offer
 from coatcheck.services.person.relayed import RelayedClient, kept_relay
 from coatcheck.services.person.retrieval import Retrieval, by_size
@@ -41,7 +41,6 @@ from coatcheck.services.person.tickets import TicketFile
 from coatcheck.services.person.windows import linger, window_of
 
 _T = TypeVar("_T")
-_BYTES: Final = {"content-type": "application/octet-stream"}
 
 
 class Visit:
@@ -137,7 +136,7 @@ class Visit:
     ) -> Ticket:
         """Take part with a value, or go on after a crash: the stored report is sent again."""
         invitation = await self.invitation(group=group, limit=limit, patience=patience)
-        credential(invitation.round, token)  # who has none spends nothing
+        headers_for(invitation.round, token)  # who has none spends nothing
         self.prepare(invitation, value, ledger=ledger, note=note, clamp=clamp)
         return await self.hand_in(invitation.round, token=token, patience=patience)
 
@@ -169,33 +168,15 @@ class Visit:
                 self._kept.unlink(missing_ok=True)
 
     async def hand_in(self, round_: Round, *, token: str = "", patience: float = 60.0) -> Ticket:
-        """Send the stored bytes until the shuffler has signed for them.
+        """Send the stored bytes until every shuffler has signed for its part.
 
-        If an answer was lost and the round closed meanwhile, the report may be in without a
-        receipt: the ticket comes back without one, and collecting tells.
+        `token` has one token per shuffler, separated by commas, if they ask for some.
         """
-        ticket, url = self.ticket, f"{self.url}/uploads"
-        if ticket.receipt:
-            return ticket
-        headers = {**_BYTES, **credential(round_, token)}
-
-        async def once() -> bytes:
-            try:
-                return await self._peers.send(url, ticket.upload, headers=headers)
-            except Unavailable as away:
-                self._maybe_sent |= not isinstance(away, NotTaken)
-                raise
-
-        await linger(self.window)
-        try:
-            receipt = await patiently(once, patience)
-        except Refused:
-            if self._maybe_sent:
-                return ticket
-            raise
-        kept = client.keep_receipt(ticket, receipt, round_)
-        await asyncio.to_thread(self.keep, kept)
-        return kept
+        if isinstance(self._peers, RelayedClient):
+            self._peers.know(party.url for party in round_.terms.shufflers)
+        way = HandingIn(self._file, peers=self._peers, token=token, maybe_sent=self._maybe_sent)
+        window = window_of(round_, self._peers)
+        return await way.run(round_, patience=patience, window=window)
 
     # -- collecting, and letters
 
@@ -246,17 +227,20 @@ class Visit:
         # The ticket first: a counter that was used must never be used again.
         self.keep(after)
         await linger(self.window)
-        place = await self.post([posting], patience=patience)
+        place = await self.post([to + posting], patience=patience)
         await self.check_posted([(place, posting)], patience=patience)
 
     def keep(self, ticket: Ticket) -> None:
         """Store the ticket after letters were written or read."""
         self._file.update(ticket)
 
-    async def post(self, postings: Sequence[bytes], *, patience: float = 60.0) -> int:
-        """Post letters that the stored ticket accounts for; tell where the log has the first."""
-        url, body = f"{self._at_board}/letters", b"".join(postings)
-        raw = await patiently(lambda: self._peers.send(url, body, headers=_BYTES), patience)
+    async def post(self, stamped: Sequence[bytes], *, patience: float = 60.0) -> int:
+        """Post letters that the stored ticket accounts for, each after its recipient's contact.
+
+        Tells where the log has the first.
+        """
+        url, body = f"{self._at_board}/letters", b"".join(stamped)
+        raw = await patiently(lambda: self._peers.send(url, body, headers=BYTES), patience)
         told = f"{url} does not say where your letter is: it may be lost"
         return read_document(raw, Posted, told).place
 
@@ -326,7 +310,8 @@ class Visit:
     def _level(self) -> None:
         """Have all messages of the round through a relay at the size that its terms need."""
         if isinstance(self._peers, RelayedClient):
-            self._peers.level(len(msgspec.json.encode(self._known_offer)))
+            offer, upload = msgspec.json.encode(self._known_offer), max(self.round.upload_sizes)
+            self._peers.level(max(len(offer), upload))
 
     def _view(self) -> BoardView:
         """The board as this person follows it, by the checkpoint that was kept."""

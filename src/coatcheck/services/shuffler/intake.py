@@ -62,7 +62,9 @@ class Intake:
         try:
             upload = role.vet(raw, now=self._service.clock.now())
         except Malformed:
-            raise Problem("malformed", "this is no upload of this round: see its terms") from None
+            raise Problem(
+                "malformed", "this is no upload or registration of this round: see its terms"
+            ) from None
         except (Refused, Misuse):
             raise Problem("closed", "the round takes no uploads at this time") from None
         if token is not None:

@@ -2,7 +2,8 @@
 
 from coatcheck.errors import Refused
 from coatcheck.protocol.agreement import read_signed, settle
-from coatcheck.protocol.shuffler import MOVES, ShufflerState
+from coatcheck.protocol.shuffler import ShufflerState
+from coatcheck.protocol.shuffler_moves import MOVES
 from coatcheck.services import faults
 from coatcheck.services.keyring import keyring_of
 from coatcheck.services.settings import ShufflerSettings

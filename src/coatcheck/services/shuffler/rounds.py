@@ -7,7 +7,8 @@ from msgspec import Struct
 
 from coatcheck.protocol.envelope import Bulk
 from coatcheck.protocol.notices import heading_size
-from coatcheck.protocol.shuffler import HOLDING, SECRET_SIZE, Phase, Shuffler, ShufflerState
+from coatcheck.protocol.shuffler import SECRET_SIZE, Shuffler, ShufflerState
+from coatcheck.protocol.shuffler_moves import HOLDING, Phase
 from coatcheck.protocol.terms import Round
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.rounds import LiveRound
@@ -54,7 +55,8 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
         role: checks uploads and signs for them; None once the round is delivered or given up.
         holds: whether uploads are held.
         hop: the place in the cascade; None if the round is over and its key was taken away.
-        crowd: how many uploads of each group are on the disk.
+        crowd: how many uploads of each group, or registrations of a later shuffler, are on the
+            disk.
         coming: how many wait for it.
         short: the crowd with which the round last fell below its minimum.
         rest: when it may be released again after that, by the steady clock.
@@ -69,9 +71,11 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
     def __post_init__(self) -> None:
         groups = range(len(self.round.terms.groups))
         self.largest = max(self.round.upload_sizes)
-        # Whatever is larger: its item in the first batch, or its entry on the bulletin.
+        # Whatever is larger: one's items in the first batch, or one's entry on the bulletin.
+        self._hops = len(self.round.terms.shufflers)
         self._sizes = [
-            max(self.round.item_size(group, 1), self.round.entry_size(group)) for group in groups
+            max(self._hops * self.round.item_size(group, 1), self.round.entry_size(group))
+            for group in groups
         ]
         mine = [self.keys.has(party.verifying) for party in self.round.terms.shufflers]
         self.hop = mine.index(True) if any(mine) else None
@@ -119,7 +123,7 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
 
     def fits(self, group: int, *, limit: int) -> bool:
         """Tell whether a batch and a bulletin of so many bytes carry one more report of a group."""
-        whole = heading_size(len(self._sizes)) + self._sizes[group]
+        whole = heading_size(len(self._sizes), self._hops) + self._sizes[group]
         for number, size in enumerate(self._sizes):
             whole += size * (self.crowd[number] + self.coming[number])
         return whole <= limit

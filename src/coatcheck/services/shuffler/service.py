@@ -24,7 +24,7 @@ from coatcheck.protocol.agreement import (
 )
 from coatcheck.protocol.ends import OPERATOR, due, end_due
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.shuffler import MOVES, Phase
+from coatcheck.protocol.shuffler_moves import MOVES, Phase
 from coatcheck.protocol.terms import AdmissionTerms, read_terms
 from coatcheck.services import faults
 from coatcheck.services.http.connections import Wire
@@ -106,7 +106,10 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         return self.admission.terms
 
     def upload(self, digest: Digest, wire: Wire) -> Awaitable[None]:
-        """Hand in a sealed report for a signed receipt; the same bytes are no second report."""
+        """Hand in a sealed report for a signed receipt; the same bytes are no second report.
+
+        A later shuffler of a cascade takes the registration of a trap here.
+        """
         return self.intake.upload(self.found(digest), wire)
 
     # -- for the server and for the shuffler before

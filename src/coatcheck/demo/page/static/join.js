@@ -183,9 +183,9 @@ async function witness(raw) {
 async function post(event) {
   event.preventDefault();
   const [partner] = state.answer.partners;
-  const { posting, ticket } = await coatcheck.write(state.ticket, coatcheck.utf8($("body").value), partner.contact, state.round);
+  const { posting, stamped, ticket } = await coatcheck.write(state.ticket, coatcheck.utf8($("body").value), partner.contact, state.round);
   keep(ticket);
-  await relay.send(`${atBoard()}/letters`, posting);
+  await relay.send(`${atBoard()}/letters`, stamped);
   await tell("/letters", posting);
   item(`to your partner: ${$("body").value}`, "mine");
   $("body").value = "";

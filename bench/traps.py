@@ -1,0 +1,87 @@
+"""Attacks on the count of traps: what the shufflers before an honest one can take away unnoticed.
+
+Each attack is one round: the attacker passes on some of the two items of every person, the order
+of which it does not know. It wins if the honest shuffler goes on and fewer honest reports than the
+minimum are left. The theorem says: with a chance of at most `trap_delta`.
+"""
+
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binom
+
+from coatcheck.protocol import traps
+
+ATTACKS = 10_000
+STRATEGIES = ("honest", "victim alone", "every other person", "at random", "half", "worst")
+
+
+def attack(
+    strategy: str, *, people: int, minimum: int, delta: float, rng: np.random.Generator
+) -> tuple[bool, int]:
+    """Run one attack: whether the shuffler goes on, and how many honest reports are left."""
+    kept = passed_on(strategy, people=people, minimum=minimum, delta=delta, rng=rng)
+    heads = rng.random(people) < 0.5  # the report is the first of the two
+    reports = int(np.where(heads, kept[:, 0], kept[:, 1]).sum())
+    counted = int(np.where(heads, kept[:, 1], kept[:, 0]).sum())
+    shown = traps.people(counted=counted, registered=people, delta=delta)
+    return shown >= minimum, reports
+
+
+def passed_on(
+    strategy: str, *, people: int, minimum: int, delta: float, rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Choose which of everybody's two items the attacker passes on."""
+    kept = np.ones((people, 2), dtype=np.bool_)
+    if strategy == "victim alone":
+        kept[1:] = False
+    elif strategy == "every other person":
+        kept[::2] = False
+    elif strategy == "at random":
+        kept = rng.random((people, 2)) < 0.97
+    elif strategy == "half":
+        kept[:, 0] = False
+    elif strategy == "worst":
+        kept[: worst(people, minimum, delta)[0], rng.integers(2)] = False
+    return kept
+
+
+@lru_cache(maxsize=64)
+def worst(people: int, minimum: int, delta: float) -> tuple[int, float]:
+    """Find of how many people to pass on one item, and the chance to win with it, exactly."""
+    lost = np.arange(people + 1)
+    shown = np.array(
+        [traps.people(counted=people - n, registered=people, delta=delta) for n in lost.tolist()]
+    )
+    best = (0, 0.0)
+    for single in range(people + 1):
+        wins = (shown >= minimum) & (people - single + lost < minimum) & (lost <= single)
+        chance = float(binom.pmf(lost[wins], single, 0.5).sum())
+        best = max(best, (single, chance), key=lambda found: found[1])
+    return best
+
+
+def main() -> int:
+    """Print for each strategy how 10,000 attacks end."""
+    failed = 0
+    for people, minimum, delta in ((1_000, 900, 1e-3), (1_000, 900, 1e-9), (200, 100, 1e-3)):
+        single, chance = worst(people, minimum, delta)
+        print(f"{people:,} people, minimum {minimum}, trap_delta {delta:g}; s(0) =", end=" ")
+        print(f"{traps.slack(0, delta)}; worst: one item of {single} people, wins {chance:.3g}")
+        failed += chance > delta
+        rng = np.random.default_rng(1)
+        for strategy in STRATEGIES:
+            ends = [
+                attack(strategy, people=people, minimum=minimum, delta=delta, rng=rng)
+                for _ in range(ATTACKS)
+            ]
+            went_on = [reports for passed, reports in ends if passed]
+            broken = sum(reports < minimum for reports in went_on)
+            least = f"least honest reports {min(went_on)}" if went_on else "none went on"
+            print(
+                f"  {strategy:20} goes on {len(went_on):6,} of {ATTACKS:,}; {least}; won {broken}"
+            )
+            # More than this has a chance below 1e-6 at the stated one.
+            failed += broken > binom.isf(1e-6, ATTACKS, delta)
+    return int(failed > 0)
