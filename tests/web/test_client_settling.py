@@ -17,9 +17,12 @@ from coatcheck.services.person.visit import Visit
 from service_rounds import LIMIT, PATIENCE, QUICK, draft
 from web.browser import HERE, needed
 
-PLACES = {"riders": ((0.1, 0.2), (0.8, 0.7), (0.4, 0.9)), "drivers": ((0.2, 0.2), (0.7, 0.7))}
-HERE_TOO = {"riders": ((0.6, 0.1),), "drivers": ((0.3, 0.8), (0.5, 0.2))}
-"""Where those are who come from a browser."""
+PLACES = {
+    "riders": ((0.1, 0.2), (0.8, 0.7), (0.4, 0.9), (0.6, 0.1)),
+    "drivers": ((0.2, 0.2),),
+}
+HERE_TOO = {"drivers": ((0.7, 0.7), (0.3, 0.8), (0.5, 0.2))}
+"""Where those are who come from a browser: of two pairs at least one is mixed."""
 LONG = 900.0
 
 
@@ -124,8 +127,8 @@ def test_browsers_and_python_people_settle_with_each_other(local: Cluster) -> No
     assert all(len(one["partners"]) <= 1 for one in people)
     assert sum(len(one["partners"]) for one in people) >= 4
     assert check(people) >= 2
-    mine = next(one for one in people if "browser riders" in one["ticket"])
-    again = settler(url, local, "browser riders 0", group="riders", value=[0.6, 0.1])
+    mine = next(one for one in people if "browser drivers 0" in one["ticket"])
+    again = settler(url, local, "browser drivers 0", group="drivers", value=[0.7, 0.7])
     assert again["partners"] == mine["partners"]
 
 
