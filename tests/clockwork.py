@@ -27,7 +27,7 @@ from coatcheck.services.settings import (
     read_settings,
 )
 from coatcheck.services.shuffler.service import ShufflerService
-from service_rounds import GROUPS, LIMIT, draft
+from service_rounds import GROUPS, LIMIT, SPARE, draft
 
 if TYPE_CHECKING:
     from coatcheck.services.rounds import RoundService
@@ -130,13 +130,15 @@ class Clockwork:
         return examine(self.signed, group=group, trusted=trusted, limit=LIMIT, now=now)
 
     async def join(self, people: int) -> list[Ticket]:
-        """Let so many people of each group hand in a report."""
+        """Let so many people of each group hand in a report; a cascade gets some more people."""
         tickets = []
-        async with httpx2.AsyncClient(transport=self.links["shuffler-1"]) as http:
+        people += SPARE if len(self.round.terms.shufflers) > 1 else 0
+        async with httpx2.AsyncClient(transport=Links(self.links)) as http:
             for invitation in [self.invite(group) for group in GROUPS] * people:
                 ticket = invitation.join((0.25, 0.5), ledger=None)
-                url = f"https://shuffler-1/rounds/{self.digest.hex()}/uploads"
-                assert (await http.post(url, content=ticket.upload)).status_code == 201
+                for hop, raw in reversed([*enumerate((ticket.upload, *ticket.registrations))]):
+                    url = f"https://shuffler-{hop + 1}/rounds/{self.digest.hex()}/uploads"
+                    assert (await http.post(url, content=raw)).status_code == 201
                 tickets.append(ticket)
         return tickets
 

@@ -205,4 +205,4 @@ def useless(invitation: Invitation, *, kind: int) -> bytes:
         return raw[:-1]  # another size
     if kind == 1:
         return raw[:4] + bytes(32) + raw[36:]  # of no round
-    return raw[:-1] + bytes([raw[-1] ^ 1])  # a layer that does not open
+    return raw[:36] + bytes([raw[36] ^ 1]) + raw[37:]  # layers of another id, which do not open

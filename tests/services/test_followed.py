@@ -68,9 +68,10 @@ class Wire(HttpClient):
         headers: Mapping[str, str] | None = None,
         method: str = "POST",
     ) -> bytes:
-        """Post a letter."""
+        """Post a letter, which comes after its recipient's contact."""
         del url, headers, method
-        return json.dumps({"place": self.post(body, self.small.round)}).encode()
+        posting = body[self.small.round.suite.contact_size :]
+        return json.dumps({"place": self.post(posting, self.small.round)}).encode()
 
 
 def _path(path: list[bytes]) -> bytes:

@@ -9,8 +9,8 @@ import pytest
 from coatcheck.errors import Error
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient
+from coatcheck.services.person import handing_in, windows
 from coatcheck.services.person import visit as visits
-from coatcheck.services.person import windows
 from coatcheck.services.person.relayed import RelayedClient
 from coatcheck.services.person.visit import Visit
 from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
@@ -48,6 +48,7 @@ def test_a_round_with_a_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         waits.append((who, seconds))
 
     monkeypatch.setattr(visits, "linger", linger)
+    monkeypatch.setattr(handing_in, "linger", linger)
     with Cluster(tmp_path / "roles", relay=True, extra=QUICK) as local:
         plan = {**draft("windows", minimum=1), "window": WINDOW}
         url = local.open_round(plan, closes=1, expires=3600)

@@ -17,11 +17,13 @@ from coatcheck.services.person.visit import Visit
 from service_rounds import LIMIT, PATIENCE, QUICK, draft
 from web.browser import HERE, needed
 
-PLACES = {
+Places = dict[str, tuple[tuple[float, float], ...]]
+
+PLACES: Places = {
     "riders": ((0.1, 0.2), (0.8, 0.7), (0.4, 0.9), (0.6, 0.1)),
     "drivers": ((0.2, 0.2),),
 }
-HERE_TOO = {"drivers": ((0.7, 0.7), (0.3, 0.8), (0.5, 0.2))}
+HERE_TOO: Places = {"drivers": ((0.7, 0.7), (0.3, 0.8), (0.5, 0.2))}
 """Where those are who come from a browser: of two pairs at least one is mixed."""
 LONG = 900.0
 
@@ -70,9 +72,6 @@ async def python_person(
         "words": [text.decode() for text in side.words.values()],
         "ticket": str(path),
     }
-
-
-Places = dict[str, tuple[tuple[float, float], ...]]
 
 
 async def everybody(url: str, local: Cluster, python: Places, browser: Places) -> list[Any]:
