@@ -161,7 +161,7 @@ const kinds = {
 
 const verbs = {
   async vectors({ cases, signed, upload }) {
-    GATEWAY = cases.find((one) => one.kind === "gateway-keys").input;
+    GATEWAY = cases.find((one) => one.kind === "gateway-keys")?.input;
     const round = c.settle(signed, parties(JSON.parse(signed.document)));
     const found = [];
     for (const one of cases) {
