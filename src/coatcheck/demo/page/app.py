@@ -207,6 +207,7 @@ async def serve_page(
                 log_level="warning",
                 timeout_graceful_shutdown=1,
                 lifespan="off",
+                ws="none",
                 headers=_headers(cluster.url("relay")),
             )
             server = uvicorn.Server(config)
