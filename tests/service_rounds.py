@@ -106,7 +106,7 @@ async def whole_round(cluster: Cluster, name: str, *, people: int = 4) -> Crowd:
 
 def status(url: str) -> dict[str, Any]:
     """Ask a shuffler where a round stands."""
-    found: dict[str, Any] = get(url).json()["status"]
+    found: dict[str, Any] = get(url).raise_for_status().json()["status"]
     return found
 
 
