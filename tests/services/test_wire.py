@@ -42,6 +42,7 @@ async def served(
         app,
         http=protocol(deadline=deadline, doors=Doors(ProcessSettings(name="wire"))),
         lifespan="off",
+        ws="none",
         access_log=False,
         log_level="error",
     )
