@@ -1,6 +1,5 @@
 """Flower: updates go through coatcheck's services, and Flower sees one reply from all."""
 
-import importlib.util
 import os
 import shutil
 import signal
@@ -17,9 +16,6 @@ from coatcheck.planning import Group, plan
 from coatcheck.protocol.client import Limit
 from coatcheck.services.cluster import Cluster
 from coatcheck.tasks.descent import Descent
-
-if importlib.util.find_spec("flwr") is None:
-    pytest.skip("Flower is not installed: pip install 'coatcheck[flower]'", allow_module_level=True)
 
 # Flower and what it imports use names of others that will go away some day.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
