@@ -1,93 +1,30 @@
 """The gateway and the relay one by one: keys that change, and one answer to each fault."""
 
-import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from asking import ask
-from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.protocol.binary_http import Request, Response
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.oblivious import (
     GATEWAY_PATH,
-    OVERHEAD,
-    REQUEST_MEDIA,
-    RESPONSE_MEDIA,
     SIZES,
     SealedRequest,
-    message_size,
     read_keys,
     seal_request,
 )
 from coatcheck.protocol.suites import CLASSICAL
 from coatcheck.protocol.trust import Trust
-from coatcheck.services.board.service import BoardService
-from coatcheck.services.clock import Clock
-from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import Answered
 from coatcheck.services.http.gateway import SignedKeys
-from coatcheck.services.http.origins import Origin, apart, origin_of
 from coatcheck.services.http.problems import OHTTP_KEY
-from coatcheck.services.person.relayed import RelayedClient
-from coatcheck.services.relay.service import RelayService
-from coatcheck.services.settings import BoardSettings, RelaySettings, read_settings
-
-BOARD = "http://127.0.0.1:7"
-SEALED = {"content-type": REQUEST_MEDIA}
-
-
-class Scene:
-    """A board, and a relay whose connections lead to it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.local = Cluster(folder, relay=True, stores={"board": "memory:"})
-        self.now = 1_000_000.0
-        clock = Clock(wall=lambda: self.now, steady=lambda: self.now)
-        settings = read_settings(folder / "board.toml", role="board", kind=BoardSettings)
-        self.board = BoardService(settings)
-        self.board.clock = self.board.gateway._clock = clock
-        self.relay = RelayService(RelaySettings(name="relay", gateways=(BOARD,)))
-        self.relay._pipes = self  # type: ignore[assignment] # all that the relay asks of it
-        self.fetched: list[str] = []
-        self.away = False
-        self.answer: Answered | None = None
-
-    async def exchange(
-        self, method: str, origin: Origin, path: str, body: bytes, *, headers: dict[str, str]
-    ) -> Answered:
-        """Answer the relay as the board does."""
-        self.fetched.append(method)
-        if self.away:
-            raise Unavailable("away")
-        assert origin.url == BOARD
-        assert set(headers) <= {"content-type", "accept"}
-        return self.answer or await ask(self.board, method, path, body, headers)
-
-    async def close(self) -> None:
-        """Hold nothing."""
-
-    async def keys(self) -> SignedKeys:
-        """Fetch the board's keys directly."""
-        found = await ask(self.board, "GET", GATEWAY_PATH)
-        return SignedKeys.read(found.body, found.headers)
-
-    async def sealed(self, request: Request) -> SealedRequest:
-        """Seal a request to the board."""
-        text = request.encode(message_size(len(request.encode()), overhead=OVERHEAD))
-        return seal_request(text, read_keys((await self.keys()).keys))
-
-    async def inside(self, request: Request) -> Response:
-        """Ask the board through its gateway."""
-        sealed = await self.sealed(request)
-        found = await ask(self.board, "POST", GATEWAY_PATH, sealed.raw, SEALED)
-        assert (found.status, found.headers["content-type"]) == (200, RESPONSE_MEDIA)
-        assert len(found.body) in SIZES
-        return Response.decode(sealed.open(found.body))
+from coatcheck.services.settings import RelaySettings
+from relay_scene import BOARD, SEALED, Relayed, Scene, get, run
 
 
 @pytest.fixture
@@ -96,20 +33,6 @@ def scene(tmp_path: Path) -> Iterator[Scene]:
     made = Scene(tmp_path)
     yield made
     made.board.store.close()
-
-
-def get(path: bytes, *headers: tuple[bytes, bytes]) -> Request:
-    """Write a request."""
-    return Request(b"GET", b"https", b"board.example", path, headers)
-
-
-def run(work: Callable[[], Awaitable[None]]) -> None:
-    """Run to the end."""
-
-    async def whole() -> None:
-        await work()
-
-    asyncio.run(whole())
 
 
 def test_what_is_wrong_inside_is_told_inside(scene: Scene) -> None:
@@ -307,107 +230,3 @@ def test_the_relay_gives_everybody_the_same_keys(
         assert (await ask(scene.relay, "GET", where)).status == 503
 
     run(whole)
-
-
-class Relayed:
-    """A person's client whose relay is the scene's."""
-
-    def __init__(self, scene: Scene, trusted: Trust) -> None:
-        self.scene = scene
-        self.asked: list[str] = []
-        self.client = RelayedClient(
-            "http://127.0.0.1:9",
-            first="http://127.0.0.1:6/rounds/0",
-            trusted=trusted,
-            http=self,  # type: ignore[arg-type] # all that the client asks of it
-        )
-
-    async def exchange(self, method: str, url: str, body: bytes = b"", **more: Any) -> Answered:
-        """Pass on to the relay."""
-        self.asked.append(url)
-        path = url.removeprefix("http://127.0.0.1:9")
-        return await ask(self.scene.relay, method, path, body, more["headers"])
-
-
-def test_a_client_takes_keys_of_the_right_role_only(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Those that nobody trusted signed, or the wrong role, are refused before anything is sent."""
-    monkeypatch.setattr("coatcheck.services.person.relayed.time.time", lambda: scene.now)
-    key = scene.board.keyring.current.signing.public_raw
-    url = f"{BOARD}/checkpoint"
-
-    async def whole() -> None:
-        await scene.board.leadership.renew()
-        person = Relayed(scene, Trust(board=frozenset((key,))))
-        assert await person.client.get(url) == scene.board.seen.checkpoint
-        for trusted in (
-            Trust(),
-            Trust(server=frozenset((key,))),
-            Trust(shufflers=(frozenset((key,)),)),
-        ):
-            person = Relayed(scene, trusted)
-            with pytest.raises(Refused, match="nothing was sent"):
-                await person.client.get(url)
-            assert len(person.asked) == 1
-        # Keys change under a client: it fetches them again, and asks once more.
-        person = Relayed(scene, Trust(board=frozenset((key,))))
-        assert await person.client.get(url)
-        scene.now += 1.5 * scene.board.settings.gateway_period
-        scene.relay._kept.clear()
-        scene.board.gateway._keys.clear()
-        assert await person.client.get(url)
-        # A relay that hands out yesterday's keys for ever is told as such.
-        scene.now += 5 * scene.board.settings.gateway_period
-        with pytest.raises(Unavailable, match="yesterday"):
-            await person.client.get(url)
-        assert all(one.startswith("http://127.0.0.1:9/gateways/") for one in person.asked)
-        await scene.board.leadership.end()
-
-    run(whole)
-
-
-@pytest.mark.parametrize(
-    ("relay", "role", "together"),
-    [
-        ("https://relay.a.org", "https://board.a.org", True),
-        ("https://a.org", "https://board.a.org:8443", True),
-        ("https://relay.a.co.uk", "https://board.a.co.uk", True),
-        ("https://a.co.uk", "https://b.co.uk", False),
-        ("https://relay.org", "https://board.org", False),
-        ("https://relay.b.org", "https://board.a.org", False),
-        ("https://10.0.0.1", "https://10.0.0.1:8443", True),
-        ("https://10.0.0.1", "https://10.0.0.2", False),
-        ("http://127.0.0.1:1", "http://127.0.0.1:2", False),
-        ("http://localhost", "http://localhost", False),
-    ],
-)
-def test_a_relay_serves_no_role_of_its_own_operator(
-    relay: str, role: str, *, together: bool
-) -> None:
-    """By domain, at the relay's start and at the client."""
-    if not together:
-        apart(relay, role)
-        RelayService(RelaySettings(name="relay", url=relay, gateways=(role,)))
-        return
-    with pytest.raises(Misuse, match="one operator"):
-        RelayService(RelaySettings(name="relay", url=relay, gateways=(role,)))
-
-    async def whole() -> None:
-        client = RelayedClient(relay, first=role, trusted=Trust())
-        with pytest.raises(Misuse, match="one operator"):
-            await client.get(f"{role}/checkpoint")
-        await client.close()
-
-    run(whole)
-
-
-@pytest.mark.parametrize("url", ["", "nonsense", "ftp://a", "http://", "http://a:b", "http://u@a"])
-def test_an_address_that_is_none_gets_a_sentence(url: str) -> None:
-    """One sentence says what to give."""
-    with pytest.raises(Misuse, match="give https://HOST"):
-        origin_of(url)
-    with pytest.raises(Misuse, match="give https://HOST"):
-        RelayedClient(url, first=BOARD, trusted=Trust())
-    with pytest.raises(Misuse, match="without a path"):
-        RelayedClient("https://a/b", first=BOARD, trusted=Trust())
