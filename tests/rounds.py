@@ -130,6 +130,13 @@ class SmallRound:
         state = fresh_state(self.entropy, simulated=True)
         return Shuffler(self.round, keys=self.roles.shufflers[hop], state=state)
 
+    def filled(self, tickets: Sequence[Ticket]) -> Shuffler:
+        """Return an open first shuffler that holds the uploads of these tickets."""
+        shuffler = self.shuffler()
+        for ticket in tickets:
+            shuffler.receive(ticket.upload, now=OPENS)
+        return shuffler
+
     def server(self) -> Server:
         """Start the server."""
         return Server(self.round, keys=self.roles.server, task=self.task)

@@ -20,14 +20,6 @@ SMALL = SmallRound(minimum=2)
 CROWD = SMALL.crowd(3)
 
 
-def filled() -> Shuffler:
-    """Return an open shuffler that holds three uploads of each group."""
-    shuffler = SMALL.shuffler()
-    for ticket in CROWD:
-        shuffler.receive(ticket.upload, now=OPENS)
-    return shuffler
-
-
 def restarted(shuffler: Shuffler) -> Shuffler:
     """Store the state as bytes and start again from them."""
     raw = msgspec.msgpack.encode(shuffler.state)
@@ -87,7 +79,7 @@ def test_an_upload_for_elsewhere_is_refused(at: int, change: int) -> None:
 
 def test_early_and_late_uploads_are_refused() -> None:
     """Before the opening, after the expiry and after the release nothing comes in."""
-    shuffler = filled()
+    shuffler = SMALL.filled(CROWD)
     late = SMALL.join(0)
     for now in (OPENS - 1, SMALL.round.terms.expires):
         with pytest.raises(Refused):
@@ -170,7 +162,7 @@ def test_nothing_of_sixteen_bytes_is_common_to_upload_and_batch() -> None:
 
 def test_a_restart_does_not_change_the_order() -> None:
     """A crash before, during or after the release gives the same items in the same order."""
-    shuffler = filled()
+    shuffler = SMALL.filled(CROWD)
     twin = restarted(shuffler)
     first = released(shuffler)
     assert released(twin) == first
@@ -239,7 +231,7 @@ def test_released_batches_follow_the_ranks() -> None:
 
 def test_after_release_nothing_is_remembered() -> None:
     """The secret and the uploads are gone; the batch goes when it is delivered."""
-    shuffler = filled()
+    shuffler = SMALL.filled(CROWD)
     secret = bytes(shuffler.state.secret)
     raw = released(shuffler)
     stored = msgspec.msgpack.encode(shuffler.state)
@@ -254,7 +246,7 @@ def test_after_release_nothing_is_remembered() -> None:
 
 def test_an_abandoned_round_forgets_and_stays_shut() -> None:
     """Nothing comes in or out of it any more."""
-    shuffler = filled()
+    shuffler = SMALL.filled(CROWD)
     shuffler.abandon()
     assert shuffler.crowd == (0, 0)
     assert not any(shuffler.state.secret)

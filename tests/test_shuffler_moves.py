@@ -10,28 +10,13 @@ from coatcheck.entropy import system
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused
 from coatcheck.protocol.ends import due
 from coatcheck.protocol.parcels import REASONS, Batch
-from coatcheck.protocol.shuffler import Shuffler, ShufflerState, fresh_state
+from coatcheck.protocol.shuffler import Shuffler, fresh_state
 from coatcheck.protocol.shuffler_moves import MOVES, Phase
 from coatcheck.protocol.ticket import Ticket
 from rounds import CLOSES, OPENS, SmallRound, released
 
 SMALL = SmallRound(minimum=2)
 CROWD = SMALL.crowd(3)
-
-
-def filled() -> Shuffler:
-    """Return an open shuffler that holds three uploads of each group."""
-    shuffler = SMALL.shuffler()
-    for ticket in CROWD:
-        shuffler.receive(ticket.upload, now=OPENS)
-    return shuffler
-
-
-def restarted(shuffler: Shuffler) -> Shuffler:
-    """Store the state as bytes and start again from them."""
-    raw = msgspec.msgpack.encode(shuffler.state)
-    state = msgspec.msgpack.decode(raw, type=ShufflerState)
-    return Shuffler(shuffler.round, keys=SMALL.roles.shufflers[shuffler.hop], state=state)
 
 
 CASCADE = SmallRound(shufflers=2)
@@ -41,7 +26,7 @@ EXPIRES = SMALL.round.terms.expires
 
 def in_phase(phase: Phase) -> Shuffler:
     """Return a shuffler with a full crowd whose round came to a phase by its moves."""
-    shuffler = filled()
+    shuffler = SMALL.filled(CROWD)
     if phase in {Phase.CLOSED, Phase.RELEASED, Phase.DELIVERED}:
         shuffler.close(now=CLOSES)
     if phase in {Phase.RELEASED, Phase.DELIVERED}:
@@ -132,7 +117,7 @@ def test_a_first_shuffler_is_reopened_until_it_expires() -> None:
 def test_a_lost_receipt_is_given_again_while_the_round_is_closed() -> None:
     """Who is in already is known until the release; who is not is refused."""
     shuffler = in_phase(Phase.CLOSED)
-    first = filled().receive(CROWD[0].upload, now=OPENS)
+    first = SMALL.filled(CROWD).receive(CROWD[0].upload, now=OPENS)
     assert shuffler.receive(CROWD[0].upload, now=OPENS) == first
     with pytest.raises(Refused, match="closed"):
         shuffler.receive(SMALL.join(0).upload, now=OPENS)
