@@ -1,4 +1,4 @@
-"""Figures as pictures: one color per mechanism, the paper's claim under each.
+"""Figures as pictures: one color and mark per mechanism in all panels, the paper's claim below.
 
 Colors are those of `coatcheck.planning.charts`. Bars are two standard errors over seeds, where
 several seeds were drawn; most are smaller than the marks. Needs matplotlib (extra `charts`).
@@ -25,8 +25,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-_BEST: Final = COLORS["choose"]
-_SECOND: Final = "#8A8A8A"
+_OURS: Final = {"best": COLORS["choose"], "task": "#111111"}
 _LABELS: Final = {
     "minkowski-paper": "Minkowski (the paper's)",
     "privunit-bhowmick": "PrivUnit",
@@ -52,6 +51,7 @@ _MARKS: Final = {
     "honest": "o",
 }
 _NOBODY: Final = "no reports: everybody in the middle"
+_TRUE: Final = "true places, no privacy"
 _PRINTED: Final = "the paper's figure"
 _OPEN: Final[dict[str, Any]] = {
     "linestyle": "none",
@@ -79,6 +79,7 @@ class Panel:
     Attributes:
         budget: what the horizontal axis is.
         level: what is reached without any report, where that was measured.
+        truth: what is reached by true places, where that was measured.
         marks: the paper's printed figures, by mechanism.
         ours: our lines, the one that the figure is about first.
     """
@@ -87,6 +88,7 @@ class Panel:
     rows: list[Row]
     budget: str
     level: float | None = None
+    truth: float | None = None
     marks: dict[str, list[tuple[float, float]]] = field(default_factory=dict)
     ours: tuple[str, ...] = ("best",)
 
@@ -116,6 +118,8 @@ def draw(
 def _caption(item: str) -> str:
     told = expected(item)
     words = "; ".join(f"“{claim}”" for claim in told["claims"].values())
+    if not words:
+        return f"{told['where']}."
     scores = ", ".join(f"{text} at ε_c = {b}" for b, text in told.get("printed", {}).items())
     return f"The paper's text: {words}." + (f" F1 with all check-ins: {scores}." if scores else "")
 
@@ -125,14 +129,18 @@ def _panel(axes: "Axes", panel: Panel, measure: str, *, log: bool) -> None:
     budgets = sorted({number(row, "epsilon") for row in panel.rows})
     ours = [name for name in panel.ours if only(panel.rows, mechanism=name)]
     for name in (*MECHANISMS, *reversed(ours)):
-        color = COLORS.get(name, _BEST if name == ours[0] else _SECOND)
+        color = _OURS[name] if name in _OURS else COLORS[name]
         _line(axes, only(panel.rows, mechanism=name), measure, name, color)
     honest = only(panel.rows, mechanism=ours[0], model="honest") if ours else []
-    _line(axes, [{**row, "model": "pic"} for row in honest], measure, "honest", _BEST)
+    if honest:
+        again = [{**row, "model": "pic"} for row in honest]
+        _line(axes, again, measure, "honest", _OURS[ours[0]])
     for name, marks in panel.marks.items():
         axes.plot(*zip(*marks, strict=True), color=COLORS[name], **_OPEN)
     if panel.level is not None:
-        axes.axhline(panel.level, color="#777777", linestyle="--", linewidth=1, label=_NOBODY)
+        axes.axhline(panel.level, color="#777777", linestyle="--", linewidth=1.2, label=_NOBODY)
+    if panel.truth is not None:
+        axes.axhline(panel.truth, color="#777777", linestyle="-.", linewidth=1.2, label=_TRUE)
     axes.set_xscale("log")
     axes.set_xticks(budgets, [f"{budget:g}" for budget in budgets])
     axes.xaxis.set_minor_locator(NullLocator())
@@ -173,7 +181,7 @@ def _finish(figure: "Figure", caption: str, path: Path) -> None:
     for one in figure.axes:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
             handles.setdefault(label, handle)
-    for last in (_PRINTED, _NOBODY):
+    for last in (_PRINTED, _NOBODY, _TRUE):
         if last in handles:
             handles[last] = handles.pop(last)
     height = figure.get_size_inches()[1]

@@ -1,12 +1,25 @@
 """The items of the paper's evaluation: which sheet each needs, what it says, how it looks."""
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Final
 
-from study import claims, federated, incentives, locations, tables, timing
+from study import (
+    claims,
+    federated,
+    incentives,
+    learning,
+    lessons,
+    locations,
+    places,
+    rewards,
+    steps,
+    tables,
+    timing,
+)
 from study.findings import Finding, expected, number, only
 from study.sheets import Row, Sheet, cells, missing, rows
 
@@ -116,6 +129,23 @@ ITEMS: Final = (
         "matched within the radius",
         log=False,
     ),
+    Item(
+        "sc-clustered",
+        "table",
+        "crowdsourcing on places that cluster",
+        locations.CLUSTERED,
+        places.clustered,
+        places.clustered_table,
+        view=View("cost", "travel cost", log=False, models=("pic",), split=("dataset",)),
+    ),
+    Item(
+        "sc-steps",
+        "table",
+        "crowdsourcing: from the paper's mechanism to ours, step by step",
+        steps.SHEET,
+        places.steps,
+        places.steps_table,
+    ),
     _lbs("lbs-distance-local", "check-ins: errors, local model", "distance", "local", 0.2),
     _lbs("lbs-distance-shuffle", "check-ins: errors, PIC, τ = 0.2", "distance", "pic", 0.2),
     _lbs("lbs-f1-local", "check-ins: F1, local model, τ = 0.2", "f1", "local", 0.2),
@@ -141,6 +171,30 @@ ITEMS: Final = (
             partial(incentives.flincentive_table, budget=budget),
         )
         for budget in (1, 3)
+    ),
+    *(
+        Item(
+            f"learning-{part}",
+            "table",
+            title,
+            learning.SHEET,
+            getattr(lessons, part),
+            partial(lessons.part_tables, part=part),
+        )
+        for part, title in (
+            ("network", "learning: the paper's network by whole gradients, MNIST, 80 rounds"),
+            ("linear", "learning: fixed features and a linear model, MNIST, 80 rounds"),
+            ("law", "learning: real reports beside noise of their stated variance"),
+            ("ablations", "learning: what each idea brings"),
+        )
+    ),
+    Item(
+        "learning-rewards",
+        "table",
+        "learning: how rewards follow the true Shapley values",
+        rewards.SHEET,
+        lessons.rewards,
+        lessons.rewards_table,
     ),
     Item(
         "exact-f1",
@@ -202,7 +256,8 @@ def draw(item: Item, *, quick: bool, folder: Path) -> None:
             ", ".join(map(str, key)),
             there,
             LOCAL if there[0]["model"] == "local" else GLOBAL,
-            _level(every, there[0], view.measure),
+            _level(every, there[0], view.measure, "blind"),
+            _level(every, there[0], view.measure, "clear"),
             tables.printed_errors() if item.name == "errortime" else {},
             view.ours,
         )
@@ -211,11 +266,14 @@ def draw(item: Item, *, quick: bool, folder: Path) -> None:
     figures.draw(item.name, made, view.measure, label=view.label, log=view.log, folder=folder)
 
 
-def _level(every: list[Row], row: Row, measure: str) -> float | None:
-    """Return what is reached without any report, where that was measured."""
+def _level(every: list[Row], row: Row, measure: str, name: str) -> float | None:
+    """Return what is reached without any report, or by true places, where that is known."""
+    if "samples" in row:  # one report on the square: the mean distance to its middle
+        return (math.sqrt(2) + math.asinh(1)) / 3 if name == "blind" else None
     same = {name: row[name] for name in ("dataset", "size", "radius") if name in row}
-    blind = only(every, mechanism="blind", **same)
-    return number(blind[0], measure) if blind else None
+    found = only(every, mechanism=name, **same)
+    level = number(found[0], measure) if found else None
+    return None if level == 0 else level  # an error of 0 has no place on a log scale
 
 
 def _half(row: Row, name: str) -> object:

@@ -7,7 +7,7 @@ and, in the crowd, for what the figure shows (`task`). Paper, "Spatial Crowdsour
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Final
 
@@ -59,7 +59,7 @@ def _designs(
     ]
 
 
-def _draw(values: Floats, made: Design | None, seed: int) -> Floats:
+def draw(values: Floats, made: Design | None, seed: int) -> Floats:
     """Return estimates from one report per value; seeded: a SIMULATION.
 
     Without a design nobody reports, and everybody is put into the middle: next to it, so that
@@ -95,36 +95,62 @@ def crowdsourcing_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every s
     ]
 
 
+def clustered_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
+    """List the same for real check-ins as users and workers: the paper's mechanism and ours."""
+    return [
+        {"dataset": d, "model": model, "mechanism": m, "epsilon": e, "seeds": 3 if quick else 20}
+        for d in (("Gowalla",) if quick else datasets.SOCIAL)
+        for model, names in (("none", ("clear", "blind")), ("pic", _LISTED))
+        for m in names
+        for e in _budgets(model, quick=quick)
+    ]
+
+
 def _budgets(model: str, *, quick: bool) -> tuple[float, ...]:
     every = {"none": (0.0,), "local": LOCAL_BUDGETS}.get(model, GLOBAL_BUDGETS)
     return every[2:4] if quick and len(every) > 1 else every
 
 
 def measure_crowdsourcing(cell: Cell) -> Row:
-    """Report, match by both algorithms, and measure in truth what came of it."""
+    """Report, and measure what the matchings are worth."""
     groups = datasets.crowdsourcing(str(cell["dataset"]))
-    cheapest, largest = LeastCostMatching(), MaximumMatching(radius=SERVING_RADIUS)
+    largest = MaximumMatching(radius=SERVING_RADIUS)
     sizes = [len(group) for group in groups]
     made: list[Design | None] = [None, None]
     if cell["model"] != "none":
         made = [*_designs(cell, largest, crowds=sizes, anonymous=[size - 1 for size in sizes])]
-    errors, costs, ratios = [], [], []
-    for seed in range(int(cell["seeds"])):
-        estimates = list(groups)
-        if cell["mechanism"] != "clear":
-            pairs = zip(groups, made, strict=True)
-            estimates = [_draw(v, m, 2 * seed + g) for g, (v, m) in enumerate(pairs)]
-        errors.append(_error(np.concatenate(groups), np.concatenate(estimates)))
-        costs.append(cheapest.score(groups, estimates=estimates).value)
-        ratios.append(largest.score(groups, estimates=estimates).value)
+
+    def estimates(seed: int) -> list[Floats]:
+        if cell["mechanism"] == "clear":
+            return list(groups)
+        pairs = zip(groups, made, strict=True)
+        return [draw(v, m, 2 * seed + g) for g, (v, m) in enumerate(pairs)]
+
     return {
         "randomizer": made[0].randomizer.name if made[0] else "none",
         "local_users": made[0].randomizer.epsilon if made[0] else 0.0,
         "local_workers": made[1].randomizer.epsilon if made[1] else 0.0,
-        **spread("distance", errors),
-        **spread("cost", costs),
-        **spread("success", ratios),
+        **served(groups, estimates, seeds=int(cell["seeds"])),
     }
+
+
+def served(
+    groups: Sequence[Floats],
+    estimates: Callable[[int], list[Floats]],
+    *,
+    seeds: int,
+    candidates: int = 1,
+) -> Row:
+    """Match by both algorithms, and measure in truth what came of it."""
+    cheapest = LeastCostMatching(candidates=candidates)
+    largest = MaximumMatching(radius=SERVING_RADIUS, candidates=candidates)
+    errors, costs, ratios = [], [], []
+    for seed in range(seeds):
+        places = estimates(seed)
+        errors.append(_error(np.concatenate(groups), np.concatenate(places)))
+        costs.append(cheapest.score(groups, estimates=places).value)
+        ratios.append(largest.score(groups, estimates=places).value)
+    return {**spread("distance", errors), **spread("cost", costs), **spread("success", ratios)}
 
 
 # -- location-based social systems: the LBS figures
@@ -211,7 +237,7 @@ def _hidden(cell: Cell) -> tuple[Design, int]:
         (made,) = _designs(cell, task, crowds=[crowd], anonymous=[left])
         if cell["model"] != "honest":
             return made, left
-        seen = longest_list(_draw(values, made, 0), radius=radius)
+        seen = longest_list(draw(values, made, 0), radius=radius)
         if crowd - 1 - seen >= left:
             return made, left
         left = crowd - 1 - min(math.ceil(_ROOM * seen), crowd - 2)
@@ -224,7 +250,7 @@ def measure_social(cell: Cell) -> Row:
     made, left = _hidden(cell) if cell["model"] != "none" else (None, len(values))
     errors, scores, longest = [], [], math.nan
     for seed in range(int(cell["seeds"])):
-        estimates = _draw(values, made, seed)
+        estimates = draw(values, made, seed)
         errors.append(_error(values, estimates))
         scores.append(agreement(values, estimates, radius=radius).f1)
         if cell["mechanism"] in _LISTED and not seed:
@@ -262,7 +288,7 @@ def measure_reading(cell: Cell) -> Row:
     values = _check_ins(str(cell["dataset"]), int(cell["size"]))
     radius = float(cell["radius"])
     made, _ = _hidden({**cell, "mechanism": PUBLISHED})
-    estimates = _draw(values, made, 0)
+    estimates = draw(values, made, 0)
     return {
         "local_epsilon": made.randomizer.epsilon,
         "as_written": agreement(values, estimates, radius=radius).f1,
@@ -289,6 +315,7 @@ def f1_from_truth(values: Floats, estimates: Floats, *, radius: float) -> float:
     return 2 * right / (askers.true + seen)
 
 
+CLUSTERED: Final = Sheet("clustered", clustered_cells, measure_crowdsourcing)
 CROWDSOURCING: Final = Sheet("crowdsourcing", crowdsourcing_cells, measure_crowdsourcing)
 SOCIAL: Final = Sheet("social", social_cells, measure_social)
 READING: Final = Sheet("reading", reading_cells, measure_reading)

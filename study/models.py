@@ -7,7 +7,7 @@ of 4 x 4 cells of an image. Nothing about them is learned, so nobody's data pays
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,7 +71,7 @@ class Model:
 
     dimension: int
     start: Callable[[int], Floats]
-    gradients: Callable[[Floats, str, Rows], Floats]
+    gradients: Callable[[Floats, str, Rows], NDArray[Any]]
     accuracy: Callable[[Floats, str], float]
 
 
@@ -94,10 +94,9 @@ def edge_start(seed: int) -> Floats:
 def whole_network(*, edges_first: bool = True) -> Model:
     """Return the paper's network, all of whose 4,292 parameters are learned."""
 
-    def gradients(at: Floats, name: str, rows: Rows) -> Floats:
+    def gradients(at: Floats, name: str, rows: Rows) -> NDArray[Any]:
         images, labels = part(name)
-        found = network.gradients(at.astype(np.float32), images[rows], labels[rows])
-        return found.astype(np.float64)
+        return network.gradients(at.astype(np.float32), images[rows], labels[rows])
 
     return Model(
         network.DIMENSION,

@@ -1,12 +1,12 @@
 """Sheets: what was measured, one row per cell, kept as CSV so that a stopped study goes on.
 
 A sheet is a list of cells (what to measure) and a function that measures one. A row is written
-as soon as it is there, with the digest of the code that measured it; a cell whose row is on file is
-not measured again. Tables and figures are views of sheets. Knows nothing about privacy.
+as soon as it is there, with the digest of the code that measured it; a cell whose row is on file
+with the digest of this tree is not measured again. A row of other code is shown until a new one is
+there. Tables and figures are views of sheets. Knows nothing about privacy.
 """
 
 import csv
-import hashlib
 import json
 import os
 import platform
@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
-from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
 import coatcheck
+from study.digests import digest
 
 Value = str | int | float
 Cell = dict[str, Value]
@@ -91,24 +91,32 @@ def cells(sheet: Sheet, *, quick: bool) -> list[Cell]:
 
 
 def missing(sheet: Sheet, *, quick: bool) -> list[Cell]:
-    """Return the cells that have no row yet."""
+    """Return the cells that have no row by the code of this tree."""
     asked = sheet.cells(quick)
     names = list(asked[0])
-    there = {key(row, names) for row in rows(sheet, quick=quick)}
+    now = code(sheet)
+    there = {key(row, names) for row in rows(sheet, quick=quick) if row["code"] == now}
     return [cell for cell in asked if key(cell, names) not in there]
 
 
-def fill(sheet: Sheet, *, quick: bool, jobs: int, say: Callable[[str], None]) -> None:
-    """Measure what is missing of a sheet, and write each row when it is there."""
-    todo = missing(sheet, quick=quick)
+def fill(
+    sheet: Sheet,
+    *,
+    quick: bool,
+    jobs: int,
+    say: Callable[[str], None],
+    only: Callable[[Cell], bool] = lambda _: True,
+) -> None:
+    """Measure what is missing of a sheet, or some of it, and write each row when it is there."""
+    todo = [cell for cell in missing(sheet, quick=quick) if only(cell)]
     every = len(sheet.cells(quick))
-    say(f"{sheet.name}: {every - len(todo)} of {every} cells on file")
+    say(f"{sheet.name}: {len(todo)} of {every} cells to measure")
     start = time.monotonic()
     for done, row in enumerate(_rows(sheet, todo, jobs), start=1):
         _append(folder(quick=quick) / f"{sheet.name}.csv", row)
         passed = time.monotonic() - start
         left = passed / done * (len(todo) - done)
-        say(f"{sheet.name}: {every - len(todo) + done} of {every}, about {left:.0f} s left")
+        say(f"{sheet.name}: {done} of {len(todo)}, about {left:.0f} s left")
     if todo:  # a run that found everything on file has nothing to tell about how it came there
         took = {
             "rows measured by it": len(todo),
@@ -131,7 +139,7 @@ def _rows(sheet: Sheet, todo: list[Cell], jobs: int) -> Iterator[Row]:
 def _timed(sheet: Sheet, cell: Cell) -> Row:
     start = time.process_time()
     found = sheet.measure(cell)
-    return {**cell, **found, "seconds": round(time.process_time() - start, 3), "code": code()}
+    return {**cell, **found, "seconds": round(time.process_time() - start, 3), "code": code(sheet)}
 
 
 def _append(path: Path, row: Row) -> None:
@@ -167,14 +175,9 @@ def _settle(sheet: Sheet, took: dict[str, float], *, quick: bool) -> None:
     path.with_suffix(".json").write_text(text, encoding="utf-8")
 
 
-@cache
-def code() -> str:
-    """Return a digest of the library and the study, to tell rows of different code apart."""
-    whole = hashlib.sha256()
-    package = Path(coatcheck.__file__).parent
-    for path in (*sorted(package.rglob("*.py")), *sorted(HERE.glob("*.py"))):
-        whole.update(path.read_bytes())
-    return "x" + whole.hexdigest()[:8]  # never to be taken for a number
+def code(sheet: Sheet) -> str:
+    """Return a digest of the code that measures a sheet, to tell rows of different code apart."""
+    return digest(sheet.measure.__module__)
 
 
 def machine() -> str:

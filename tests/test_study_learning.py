@@ -6,7 +6,7 @@ import pytest
 from coatcheck.entropy import seeded
 from coatcheck.randomizers.coin import CoinResponse, speaker
 from study import models, teaching
-from study.teaching import Recipe, mechanism
+from study.recipes import Recipe, mechanism
 
 
 @pytest.fixture

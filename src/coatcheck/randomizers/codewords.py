@@ -126,13 +126,18 @@ class Codewords:
         for start, rows in self.blocks():
             here = slice(start, start + len(rows))
             keys[:, here] = lifted @ rows.T
-            squares = np.einsum("ij,ij->i", rows, rows).tolist()
-            keys[:, here] *= [(1 << 38) // math.isqrt(int(square) << 24) for square in squares]
+            keys[:, here] *= inverse_lengths(rows)
         keys *= 2.0 ** -max(0, self.half.bit_length() - 10)
         np.floor(keys, out=keys)
         keys *= self.size
         keys += np.arange(self.size - 1, -1, -1)
         return keys
+
+
+def inverse_lengths(rows: Floats) -> list[int]:
+    """Return 2^26 over the length of each codeword, in whole numbers."""
+    squares = np.einsum("ij,ij->i", rows, rows).tolist()
+    return [(1 << 38) // math.isqrt(int(square) << 24) for square in squares]
 
 
 @lru_cache(maxsize=256)

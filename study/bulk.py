@@ -1,0 +1,163 @@
+"""Real reports of thousands of gradients, drawn in bulk by the law of sphere response.
+
+The codebook, its turns, the lattice and the coins are the product's own. Three things are quicker
+here, and none changes the law of a report. Where the coin says "any codeword", the value is never
+looked at, so that gradient is not computed either. Which codewords are nearest is found in single
+precision, and asked again of the product's exact keys where that is too close to tell. The sum of
+the read reports comes from how often each was sent, because reading is linear. So quick a sampler
+tells by its time how the coins fell: it is for simulations. tests/test_study_bulk.py holds all
+three against the product.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coatcheck.entropy import Entropy
+from coatcheck.randomizers import SphereResponse
+from coatcheck.randomizers.codewords import Codewords, inverse_lengths
+from coatcheck.tasks.compiled import jit
+
+Floats = NDArray[np.float64]
+Singles = NDArray[np.float32]
+Integers = NDArray[np.int64]
+Rows = NDArray[np.intp]
+
+_CHUNK: Final = 1_000
+_CLOSE: Final = 1e-6  # of cosines: single precision errs by less than a tenth of this
+_BELOW: Final = 1 - 1e-9  # so that rounding never leaves the ball
+
+
+@dataclass(frozen=True, eq=False)
+class Bulk:
+    """The sampler and the reader of one mechanism for gradients.
+
+    Attributes:
+        clip: gradients are shortened to this length; reports are of gradient / clip.
+        stretch: whether shorter ones are also lengthened to it.
+    """
+
+    part: SphereResponse
+    clip: float
+    stretch: bool = False
+
+    def draw(
+        self, rows: Rows, gradients: Callable[[Rows], NDArray[Any]], entropy: Entropy
+    ) -> Integers:
+        """Return one report for each of these people."""
+        part = self.part
+        is_near = entropy.coins(part.heads, len(rows))
+        turns = entropy.below(part.turns, len(rows))
+        ranks = entropy.below(part.closest, len(rows))
+        indices = entropy.below(part.size, len(rows))
+        asked = np.flatnonzero(is_near)
+        for start in range(0, len(asked), _CHUNK):
+            some = asked[start : start + _CHUNK]
+            near = self.nearest(gradients(rows[some]), turns[some])
+            indices[some] = near[np.arange(len(some)), ranks[some]]
+        return turns * part.size + indices
+
+    def nearest(self, gradients: NDArray[Any], turns: Integers) -> Integers:
+        """Return which codewords are the nearest of each gradient, in no order."""
+        seen, near = self.turned(gradients, turns), self.part.closest
+        scores = seen @ self._scaled.T
+        last = self.part.size - near
+        found = np.argpartition(scores, (last - 1, last), axis=1)
+        edge = np.take_along_axis(scores, found[:, last - 1 : last + 1], axis=1)
+        found = found[:, last:]
+        doubtful = np.flatnonzero(edge[:, 1] - edge[:, 0] < _CLOSE)
+        if len(doubtful):
+            points = self._points(gradients[doubtful])
+            exact = self._codewords.nearest(points, turns[doubtful], near)
+            found[doubtful] = np.concatenate([one for _, one in exact])
+        return found
+
+    def turned(self, gradients: NDArray[Any], turns: Integers) -> Singles:
+        """Return clipped gradients on the lattice, lifted and turned, at length 1."""
+        orders, signs = self._turns
+        found = np.empty((len(gradients), orders.shape[1]), dtype=np.float32)
+        half = self._codewords.half
+        _turn(gradients, turns, orders, signs, self.clip, self.stretch, half, found)
+        return found
+
+    def _points(self, gradients: NDArray[Any]) -> Integers:
+        """Return the same on the lattice of the domain."""
+        values = gradients.astype(np.float64)
+        lengths = np.linalg.norm(values, axis=1, keepdims=True)
+        reach = lengths if self.stretch else np.maximum(lengths, self.clip)
+        return self.part.domain.snap(values / np.maximum(reach, 1e-300) * _BELOW)
+
+    def total(self, reports: Integers, *, project: bool = False) -> Floats:
+        """Return the sum of what reports are read as: without bias, or each in the unit ball."""
+        part, (orders, signs) = self.part, self._turns
+        sent = np.bincount(reports, minlength=part.turns * part.size).astype(np.float64)
+        sent = sent.reshape(part.turns, part.size)
+        if project:
+            # A codeword's length without the lift, which stands elsewhere in every turn.
+            lift = np.argmax(orders == part.domain.dimension, axis=1)
+            length = np.sqrt(1 - self._directions[:, lift].T ** 2) / part.strength
+            sent /= np.maximum(length, 1.0)
+        sums = sent @ self._directions * signs
+        total = np.zeros(orders.shape[1])
+        for order, row in zip(orders, sums, strict=True):
+            total[order] += row
+        return total[:-1] / part.strength
+
+    @property
+    def _codewords(self) -> Codewords:
+        part = self.part
+        width, half = part.domain.dimension + 1, part.domain.steps // 2
+        return Codewords(part.seed, width, part.size, part.turns, half)
+
+    @cached_property
+    def _turns(self) -> tuple[Integers, Integers]:
+        every = [self._codewords.turn(number) for number in range(self.part.turns)]
+        return np.stack([order for order, _ in every]), np.stack([signs for _, signs in every])
+
+    @cached_property
+    def _directions(self) -> Floats:
+        return self._codewords.directions(np.arange(self.part.size))
+
+    @cached_property
+    def _scaled(self) -> Singles:
+        """Return codewords as the product's keys weigh them, at a length of about 1."""
+        found = np.empty((self.part.size, self.part.domain.dimension + 1), dtype=np.float32)
+        for start, rows in self._codewords.blocks():
+            weights = np.array(inverse_lengths(rows)) * 2.0**-26
+            found[start : start + len(rows)] = rows * weights[:, None]
+        return found
+
+
+@jit
+def _turn(  # noqa: PLR0917 - a compiled loop has no objects
+    gradients: Any,
+    turns: Any,
+    orders: Any,
+    signs: Any,
+    clip: float,
+    stretch: bool,  # noqa: FBT001 - as above
+    half: int,
+    found: Any,
+) -> None:
+    size = gradients.shape[1]
+    point = np.empty(size + 1, dtype=np.int64)
+    for row in range(len(gradients)):
+        square = 0.0
+        for i in range(size):
+            square += np.float64(gradients[row, i]) ** 2
+        length = np.sqrt(square)
+        reach = length if stretch or length > clip else clip
+        scale = half * (1 - 1e-9) / max(reach, 1e-300)
+        left = half * half
+        for i in range(size):
+            point[i] = np.int64(np.trunc(gradients[row, i] * scale))
+            left -= point[i] * point[i]
+        root = np.int64(np.sqrt(left))
+        point[size] = root - (root * root > left) + ((root + 1) * (root + 1) <= left)
+        turn = turns[row]
+        for i in range(size + 1):
+            found[row, i] = point[orders[turn, i]] * signs[turn, i] / half

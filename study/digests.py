@@ -1,0 +1,90 @@
+"""Digests of code: what a sheet's rows were measured by, and nothing else.
+
+The modules are those that a sheet's own module imports, and what these import, found by reading
+the files: imports inside functions count, those for type checkers only do not. So a change of the
+services makes no row about locations stale. `coatcheck/__init__.py` is a table of names: what is
+imported through it counts, the table does not. A plan can also draft terms; no figure of a plan
+comes from there, so what planning imports of the protocol does not count.
+"""
+
+import ast
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+import coatcheck
+
+_ROOTS: Final = {
+    "coatcheck": Path(coatcheck.__file__).parent,
+    "study": Path(__file__).parent,
+}
+# How rows are kept, not how they are measured.
+_KEEPING: Final = ("coatcheck", "study", "study.sheets", "study.digests")
+
+
+@cache
+def digest(module: str) -> str:
+    """Return a digest of the code that a module of the study runs."""
+    whole = hashlib.sha256()
+    for name in modules(module):
+        path = _file(name)
+        if path is not None:
+            whole.update(path.read_bytes())
+    return "x" + whole.hexdigest()[:8]  # never to be taken for a number
+
+
+def modules(start: str) -> list[str]:
+    """Return a module and everything of coatcheck and the study that it imports, sorted."""
+    found, todo = set[str](), [start]
+    while todo:
+        name = todo.pop()
+        path = _file(name)
+        if name in found or name in _KEEPING or path is None:
+            continue
+        found.add(name)
+        todo += [name.rpartition(".")[0]]
+        todo += [one for one in _imported(path) if not _drafts(name, one)]
+    return sorted(found)
+
+
+def _drafts(name: str, imported: str) -> bool:
+    planning, protocol = ("coatcheck.planning", "coatcheck.protocol")
+    return name.startswith(planning) and imported.startswith(protocol)
+
+
+def _file(name: str) -> Path | None:
+    top, *rest = name.split(".")
+    if top not in _ROOTS:
+        return None
+    path = _ROOTS[top].joinpath(*rest)
+    for one in (path.with_suffix(".py"), path / "__init__.py"):
+        if one.is_file():
+            return one
+    return None
+
+
+@cache
+def _imported(path: Path) -> list[str]:
+    """Return the modules that a file imports; a name that is no module stands for none."""
+    found = []
+    for node in _run(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            found += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module == "coatcheck":
+            table = vars(coatcheck)["_MODULES"]  # the names that the package offers
+            found += [f"coatcheck.{table.get(a.name, a.name)}" for a in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    return found
+
+
+def _run(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield what is run of a file: everything but what only type checkers read."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.dump(child.test):
+            yield from (part for rest in child.orelse for part in _run(rest))
+            continue
+        yield child
+        yield from _run(child)

@@ -1,0 +1,169 @@
+"""What the study of learning says: its rows as tables, held against goals and other ways."""
+
+import math
+from statistics import fmean, stdev
+from typing import Final
+
+from study.findings import NO, NOT_YET, YES, Finding, expected, number, only
+from study.recipes import Recipe
+from study.rewards import JUDGED
+from study.sheets import Row
+from study.tables import markdown
+
+_WAYS: Final = {
+    "reports": "real reports",
+    "law": "stated variance",
+    "central": "Gaussian noise of a trusted server",
+    "none": "no noise",
+    "alone": "nobody takes part",
+}
+ALONE: Final = "server alone, 200 examples"
+
+
+def _scores(rows: list[Row], **wanted: object) -> dict[int, float]:
+    """Return accuracies by seed."""
+    return {int(row["seed"]): number(row, "accuracy") for row in only(rows, **wanted)}
+
+
+def _told(scores: list[float], *, digits: int = 1) -> str:
+    """Say mean, standard error, least and how many; one seed has no error."""
+    if not scores:
+        return NOT_YET
+    mean = f"{fmean(scores):.{digits}f}"
+    if len(scores) == 1:
+        return f"{mean} (one seed)"
+    error = stdev(scores) / math.sqrt(len(scores))
+    return f"{mean} ± {error:.{digits}f} (least {min(scores):.{digits}f}, {len(scores)} seeds)"
+
+
+def _reached(rows: list[Row], part: str) -> list[Finding]:
+    """Hold means against the goals that were set before anything was measured."""
+    told, found = expected(f"learning-{part}"), []
+    for row, goals in told["goals"].items():
+        for epsilon, goal in goals.items():
+            scores = [*_scores(rows, part=part, row=row, epsilon=int(epsilon)).values()]
+            paper = f"{told['paper'][epsilon]} %" if part == "network" else ""
+            verdict = (YES if fmean(scores) >= goal else NO) if scores else NOT_YET
+            what = f"{row}, ε = {epsilon}: at least {goal} %"
+            found.append(Finding(what, paper, "", _told(scores), verdict))
+    return found
+
+
+def _above_alone(rows: list[Row], part: str, named: tuple[str, ...]) -> list[Finding]:
+    """Hold rows against the server alone, seed by seed."""
+    alone = _scores(rows, part=part, row=ALONE)
+    found = []
+    for row in named:
+        for epsilon in (1, 3):
+            ours = _scores(rows, part=part, row=row, epsilon=epsilon)
+            gains = [ours[seed] - alone[seed] for seed in sorted({*ours} & {*alone})]
+            verdict = (YES if min(gains) > 0 else NO) if gains else NOT_YET
+            said = ", ".join(f"{gain:+.1f}" for gain in gains)
+            what = f"{row}, ε = {epsilon}: above the server alone on every seed"
+            found.append(Finding(what, "", "", said or NOT_YET, verdict))
+    return found
+
+
+def network(rows: list[Row]) -> list[Finding]:
+    """The paper's network."""
+    named = ("200 public examples", "no public example")
+    return [*_reached(rows, "network"), *_above_alone(rows, "network", named)]
+
+
+def linear(rows: list[Row]) -> list[Finding]:
+    """The linear model."""
+    named = ("50,000 people", "5,000 people")
+    return [*_reached(rows, "linear"), *_above_alone(rows, "linear", named)]
+
+
+def law(rows: list[Row]) -> list[Finding]:
+    """Whether noise of the stated variance gives what real reports give, on the same seeds."""
+    found = []
+    for row, epsilon in dict.fromkeys(
+        (str(r["row"]), int(r["epsilon"])) for r in only(rows, part="law")
+    ):
+        part = row.split(",")[0]
+        name = "no public example" if part == "network" else row.removeprefix("linear, ")
+        stated = _scores(rows, part="law", row=row, epsilon=epsilon)
+        real = _scores(rows, part=part, row=name, epsilon=epsilon)
+        gaps = [real[seed] - stated[seed] for seed in sorted({*real} & {*stated})]
+        told, verdict = NOT_YET, NOT_YET
+        if len(gaps) > 1:
+            error = stdev(gaps) / math.sqrt(len(gaps))
+            told = f"{fmean(gaps):+.2f} ± {error:.2f} on {len(gaps)} seeds"
+            verdict = YES if abs(fmean(gaps)) <= 2 * error else NO
+        what = f"{row}, ε = {epsilon}: real reports less stated variance"
+        found.append(Finding(what, "", "", told, verdict))
+    return found
+
+
+def ablations(rows: list[Row]) -> list[Finding]:
+    """Say what is missing without each idea, on the seeds of both."""
+    ours = _scores(rows, part="network", row="no public example", epsilon=1)
+    warm = _scores(rows, part="network", row="200 public examples", epsilon=1)
+    found = []
+    for row in dict.fromkeys(str(one["row"]) for one in only(rows, part="ablations")):
+        other = _scores(rows, part="ablations", row=row)
+        whole = warm if row.startswith("200 public") else ours
+        both = sorted({*whole} & {*other})
+        told = ", ".join(f"{other[seed] - whole[seed]:+.1f}" for seed in both)
+        found.append(Finding(row, "", "", told or NOT_YET, "", f"seeds {both}: other less ours"))
+    return found
+
+
+def rewards(rows: list[Row]) -> list[Finding]:
+    """How rewards follow the true Shapley values."""
+    goal = expected("learning-rewards")["goal"]
+    scores = [number(row, "mean") for row in rows]
+    what = f"correlation with the true Shapley values, ε = 1: at least {goal}"
+    verdict = YES if fmean(scores) >= goal else NO
+    return [Finding(what, "0.73, by our first design", "", _told(scores, digits=3), verdict)]
+
+
+def table(rows: list[Row], *, part: str) -> list[str]:
+    """Write out the rows of a part: one line per row and way, ε side by side."""
+    there = only(rows, part=part)
+    lines = []
+    for row in dict.fromkeys(str(one["row"]) for one in there):
+        recipes = [Recipe.read(str(one["recipe"])) for one in only(there, row=row)]
+        epsilons = sorted({int(one["epsilon"]) for one in only(there, row=row)})
+        cells = {e: [*_scores(there, row=row, epsilon=e).values()] for e in epsilons}
+        said = [_told(cells[e]) if e in cells else "" for e in (1, 3)]
+        if epsilons == [0]:
+            said = [_told(cells[0]), "the same"]
+        local = sorted({number(one, "local_epsilon") for one in only(there, row=row)})
+        told = ", ".join(f"{one:.2f}" for one in local if math.isfinite(one))
+        lines.append([row, *said, _WAYS[recipes[0].way], told])
+    return markdown(["row", "ε = 1", "ε = 3", "the mean is made by", "local ε"], lines)
+
+
+def by_seed(rows: list[Row], *, part: str) -> list[str]:
+    """Write out a part's accuracies seed by seed, and what the server alone has."""
+    there = [row for row in only(rows, part=part) if "way=" not in str(row["recipe"])]
+    alone = _scores(rows, part=part, row=ALONE)
+    lines = [[ALONE, "", *(f"{score:.1f}" for _, score in sorted(alone.items()))]]
+    seeds = sorted({int(row["seed"]) for row in only(rows, part=part)})
+    for row, epsilon in dict.fromkeys((str(r["row"]), int(r["epsilon"])) for r in there):
+        ours = _scores(there, row=row, epsilon=epsilon)
+        told = [
+            f"{ours[s]:.1f} ({ours[s] - alone[s]:+.1f})" if s in ours and s in alone else ""
+            for s in seeds
+        ]
+        lines.append([row, str(epsilon), *told])
+    head = ["row (and its distance to the server alone)", "ε", *(f"seed {s}" for s in seeds)]
+    return markdown(head, lines)
+
+
+def part_tables(rows: list[Row], *, part: str) -> list[str]:
+    """Write out a part by means, and by seeds where a server alone is beside it."""
+    made = table(rows, part=part)
+    return [*made, "", *by_seed(rows, part=part)] if part in {"network", "linear"} else made
+
+
+def rewards_table(rows: list[Row]) -> list[str]:
+    """Write out the correlations round by round."""
+    head = ["seed", "local ε", *(f"round {number + 1}" for number in JUDGED), "mean"]
+    names = ["local_epsilon", *(f"round_{number + 1}" for number in JUDGED), "mean"]
+    return markdown(
+        head, [[str(row["seed"]), *(f"{number(row, name):.3f}" for name in names)] for row in rows]
+    )
