@@ -15,7 +15,7 @@ from coatcheck.protocol.contacts import addresses, first_seen, usable
 from coatcheck.protocol.messages import PayloadFormat, ReportTable
 from coatcheck.protocol.parcels import Tally
 from coatcheck.protocol.terms import Round
-from coatcheck.randomizers import Randomizer
+from coatcheck.randomizers.contract import Randomizer
 
 PART: Final = 16_384
 """How many reports a server opens or seals at a time."""
