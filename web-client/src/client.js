@@ -18,6 +18,7 @@ import { ADDRESS } from "./suites.js";
 import { settle } from "./terms.js";
 
 const ROUND_LEAF = byte(1);
+const TERMS_LEAF = byte(3);
 const ROUNDING = 1e-9; // the last digits of two sides' arithmetic
 // This bound is a little coarser than the library's where caps overlap, so an honest promise may lie
 // below it. What the person spends is this bound, and the person's own limit knows no such slack.
@@ -173,9 +174,18 @@ export async function collect(ticket, raw, round) {
  */
 export function follow(raw, round, proof, before = null) {
   const { heading } = messages.readBulletin(raw, round);
+  return under(concat(ROUND_LEAF, heading), round, proof, before);
+}
+
+/** Check in the same way that the board's log has the terms, before anything is spent or sent. */
+export function logged(round, proof, before = null) {
+  return under(concat(TERMS_LEAF, round.digest), round, proof, before);
+}
+
+function under(leaf, round, proof, before) {
   const point = messages.readCheckpoint(proof.checkpoint, round);
   const { size, root } = point;
-  checkInclusion(concat(ROUND_LEAF, heading), { place: proof.place, size, root, path: proof.path });
+  checkInclusion(leaf, { place: proof.place, size, root, path: proof.path });
   if (before) {
     checkConsistency({ old: before.size, oldRoot: before.root, size, root, path: proof.since ?? [] });
   }

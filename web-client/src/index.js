@@ -7,7 +7,7 @@ export { base64, hex, text, unbase64, unhex, utf8 } from "./bytes.js";
 export { Blind, hashToPoint } from "./blinding.js";
 export { LettersBoard } from "./board.js";
 export { Candidates, beginSettling, checkPlaced, settleByLetter, settleTerms } from "./candidates.js";
-export { addressOfTicket, collect, ended, examine, follow, join, keepReceipt, keepRegistered } from "./client.js";
+export { addressOfTicket, collect, ended, examine, follow, join, keepReceipt, keepRegistered, logged } from "./client.js";
 export { Entropy } from "./entropy.js";
 export { binding, seal, unseal } from "./envelope.js";
 export { Misuse, Refused } from "./errors.js";

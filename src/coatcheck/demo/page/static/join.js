@@ -116,6 +116,7 @@ async function join() {
   const { phase } = json(await relay.get(here(state.round.terms.shufflers[0]))).status;
   if (phase !== "open") throw new coatcheck.Refused(`the round takes no reports now, it is ${phase}: nothing was spent`);
   const invitation = invite();
+  await announced();
   const value = [Number($("latitude").value), Number($("longitude").value)];
   const { ticket, report } = await coatcheck.join(invitation, value);
   const book = coatcheck.spend(ledger(), ticket, invitation);
@@ -163,19 +164,33 @@ async function bulletin() {
   throw new coatcheck.Refused(`the board shows no signed end of this round, due by ${by}: the server ${state.round.terms.server.name} owes it; your ledger counts the round with its local ε until then`);
 }
 
+const proofs = async (asked) => json(await relay.get(`${board()}/proofs/${asked}`)).path.map(coatcheck.unhex);
+
 /** Check that the board shows everybody the same, and has only grown since this browser last looked. */
 async function witness(raw) {
-  const key = `coatcheck/checkpoint/${state.round.terms.board.verifying}`;
-  const kept = JSON.parse(localStorage.getItem(key));
-  const before = kept && { size: kept.size, root: coatcheck.unhex(kept.root) };
-  const proofs = async (asked) => json(await relay.get(`${board()}/proofs/${asked}`)).path.map(coatcheck.unhex);
   const checkpoint = await relay.get(`${board()}/checkpoint`);
   const { size } = coatcheck.messages.readCheckpoint(checkpoint, state.round);
   const place = json(await relay.get(`${atBoard()}/place`));
   const path = await proofs(`inclusion?place=${place}&size=${size}`);
-  const since = before ? await proofs(`consistency?old=${before.size}&new=${size}`) : [];
-  const proof = { checkpoint, place, path, since };
-  const point = coatcheck.follow(raw, state.round, proof, before);
+  return grown({ checkpoint, place, path }, (proof, before) => coatcheck.follow(raw, state.round, proof, before));
+}
+
+/** Check that the board's log has the terms: else others may be shown other ones, and nothing is sent. */
+async function announced() {
+  const { place, path, checkpoint } = json(await relay.get(`${atBoard()}/logged`));
+  const [steps, point] = [path, checkpoint].map(coatcheck.unbase64);
+  const hashes = Array.from({ length: steps.length / 32 }, (_, n) => steps.slice(32 * n, 32 * n + 32));
+  await grown({ checkpoint: point, place, path: hashes }, (proof, before) => coatcheck.logged(state.round, proof, before));
+}
+
+/** Check a proof, and that the log continues the last checkpoint of this browser; keep the new one. */
+async function grown(proof, check) {
+  const key = `coatcheck/checkpoint/${state.round.terms.board.verifying}`;
+  const kept = JSON.parse(localStorage.getItem(key));
+  const before = kept && { size: kept.size, root: coatcheck.unhex(kept.root) };
+  const { size } = coatcheck.messages.readCheckpoint(proof.checkpoint, state.round);
+  const since = before && before.size < size ? await proofs(`consistency?old=${before.size}&new=${size}`) : [];
+  const point = check({ ...proof, since }, before);
   localStorage.setItem(key, JSON.stringify({ size: point.size, root: coatcheck.hex(point.root) }));
   return point;
 }
