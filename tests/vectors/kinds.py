@@ -16,6 +16,7 @@ from coatcheck.errors import (
     Misuse,
     Refused,
     TwoFaces,
+    Unavailable,
     Unsealable,
 )
 from coatcheck.protocol import binary_http, oblivious, privacy_pass, traps
@@ -30,7 +31,7 @@ from coatcheck.protocol.parcels import Batch, Receipt, Registration, Upload
 from coatcheck.protocol.shuffler import Shuffler, ShufflerState
 from coatcheck.protocol.suites import CLASSICAL, SUITES
 from coatcheck.protocol.terms import read_terms
-from coatcheck.protocol.verification import check_logged, follow
+from coatcheck.protocol.verification import check_logged, follow, follow_watched
 from coatcheck.randomizers import CodebookResponse, GridResponse, from_params
 from vectors import conversations
 
@@ -43,6 +44,7 @@ OUTCOMES: dict[type[Exception], str] = {
     TwoFaces: "two-faces",
     Misuse: "misuse",
     Refused: "refused",
+    Unavailable: "unavailable",
 }
 Case = dict[str, Any]
 
@@ -234,6 +236,19 @@ def _logged(case: Case) -> Case:
     return {"size": point.size, "root": point.root.hex()}
 
 
+def _watched(case: Case) -> Case:
+    """Read a note as somebody who demands witnesses; each is named by its keys."""
+    witnesses = [frozenset(map(bytes.fromhex, keys)) for keys in case["witnesses"]]
+    point = follow_watched(
+        bytes.fromhex(case["input"]),
+        board=pairs(BOARD).signing.public_raw.hex(),
+        witnesses=witnesses,
+        demanded=case["demanded"],
+        before=None,
+    )
+    return {"size": point.size, "root": point.root.hex()}
+
+
 def _inclusion(case: Case) -> Case:
     given = case["input"]
     check_inclusion(
@@ -361,6 +376,7 @@ KINDS: dict[str, Callable[[Case], Case]] = {
     "posting": _posting,
     "checkpoint": _checkpoint,
     "logged": _logged,
+    "watched": _watched,
     "root": _root,
     "inclusion": _inclusion,
     "consistency": _consistency,
