@@ -26,11 +26,11 @@ from coatcheck.services.board.documents import (
     Logged,
     Number,
     Posted,
-    Proof,
     RoundStatus,
     Seen,
 )
 from coatcheck.services.board.partners import NO_LETTER, letters_in, stamped_size
+from coatcheck.services.board.proofs import PROOFS
 from coatcheck.services.board.watched import WATCHED, Watched
 from coatcheck.services.commit import GroupCommit
 from coatcheck.services.http.app import Service
@@ -125,7 +125,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
 
     def _log_path(self, place: int, *, size: int, seen: Seen) -> bytes:
         """Prove a place of the log under a checkpoint of this size, or 0 for what is seen."""
-        self._check_size(size)
+        self.check_size(size)
         if size and place >= size:
             raise Problem("unavailable", "this is not under that checkpoint yet")
         with self.lock:
@@ -217,39 +217,16 @@ class BoardService(Service[BoardSettings, BoardStore]):
 
     # -- the log
 
-    def _check_size(self, size: int = 0) -> None:
+    def check_size(self, size: int = 0) -> None:
         """Answer only while this process leads: an older log would look like one that shrank."""
         if not self.leadership.leads:
             raise Problem("unavailable", "this process stands by, and does not know the log")
         if size > self.seen.size:
             raise Problem("not-found", f"the log has {self.seen.size} places")
 
-    async def checkpoint(self) -> Reply:
-        """Give the board's signature over everything it has shown."""
-        self._check_size()
-        return Reply(self.seen.checkpoint)
-
     async def place(self, digest: Digest) -> int:
         """Give the place of a round's heading in the log."""
         return self.log.place(self._shown(digest).digest)
-
-    async def inclusion(self, place: Number, size: Number) -> Proof:
-        """Prove that a place is under the checkpoint of this size."""
-        self._check_size(size)
-        if place >= size:
-            raise Problem("not-found", "this place is not among the first ones asked for")
-        with self.lock:
-            path = self.log.inclusion(place, size=size)
-        return Proof(path=[step.hex() for step in path])
-
-    async def consistency(self, old: Number, new: Number) -> Proof:
-        """Prove that the log only grew between two sizes."""
-        self._check_size(new)
-        if not 1 <= old <= new:
-            raise Problem("unprocessable", "the old size is at least 1 and at most the new one")
-        with self.lock:
-            path = self.log.consistency(old, new=new)
-        return Proof(path=[step.hex() for step in path])
 
     # -- what happens by itself
 
@@ -359,9 +336,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
             relayed=True,
         ),
         Route("GET", f"{ROUND}/place", place, relayed=True),
-        Route("GET", "/checkpoint", checkpoint, problems=(503,), relayed=True),
-        Route("GET", "/proofs/inclusion", inclusion, problems=(404, 503), relayed=True),
-        Route("GET", "/proofs/consistency", consistency, problems=(404, 503), relayed=True),
+        *PROOFS,
         *WATCHED,
         *GATEWAY,
     )
