@@ -1,4 +1,4 @@
-"""What the board proves of its log: its signed checkpoint, that it has something, that it only grew.
+"""What the board proves of its log: a signed checkpoint, that it has something, that it only grew.
 
 SPEC section 9.
 """
