@@ -27,7 +27,8 @@ from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey, check_signe
 from coatcheck.protocol.merkle import Tree, check_consistency, check_inclusion
 from coatcheck.protocol.messages import PayloadFormat, decode_answer, decode_letter
 from coatcheck.protocol.notices import Bulletin, Checkpoint, Posting
-from coatcheck.protocol.parcels import Batch, Receipt, Registration, Upload
+from coatcheck.protocol.parcels import Batch, Registration, Upload
+from coatcheck.protocol.receipts import Receipt
 from coatcheck.protocol.shuffler import Shuffler, ShufflerState
 from coatcheck.protocol.suites import CLASSICAL, SUITES
 from coatcheck.protocol.terms import read_terms
@@ -129,7 +130,7 @@ def _upload(case: Case) -> Case:
 
 def _receipt(case: Case) -> Case:
     receipt = Receipt.decode(bytes.fromhex(case["input"]))
-    pairs(SHUFFLER).signing.public.check(receipt.signature, receipt.signed_part())
+    receipt.check(pairs(SHUFFLER).signing.public)
     return {
         "digest": receipt.digest.hex(),
         "id": receipt.id.hex(),
