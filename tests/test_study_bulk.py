@@ -113,3 +113,22 @@ def test_nobodys_gradient_is_asked_for_without_need() -> None:
     bulk.draw(np.arange(400), looked, seeded(7))
     assert 0 < len(asked) < 400
     assert abs(len(asked) / 400 - bulk.part.mixing) < 0.12
+
+
+def test_turns_take_the_lean_out_of_people_who_are_alike() -> None:
+    """With few turns a crowd of one value is off by the stated lean; with many only by noise.
+
+    The squared error of a mean has a relative deviation of about sqrt(2/300) = 8 %; the room is
+    more than 4 of them. The seed is fixed.
+    """
+    gradient, count = _gradients(2, 300)[1:], 20_000
+    ball = Ball(radius=1.0, p=2, dimension=300)
+    value = clipped(gradient, dimension=300, clip=CLIP)[0] / CLIP
+    for turns in (4, 4_096):
+        part = SphereResponse(domain=ball, epsilon=4.5, turns=turns)
+        bulk = Bulk(part, clip=CLIP)
+        reports = bulk.draw(np.arange(count), lambda rows: gradient[np.zeros_like(rows)], seeded(8))
+        off = float(np.square(bulk.total(reports) / count - value).sum())
+        expected = part.squared_error(value) / count + part.lean**2
+        assert off == pytest.approx(expected, rel=0.35)
+        assert (part.lean**2 > 0.5 * expected) == (turns == 4)
