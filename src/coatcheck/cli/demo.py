@@ -14,6 +14,8 @@ import click
 
 from coatcheck.cli.options import POSITIVE, Json, command
 from coatcheck.cli.output import hint, length, service_table, show
+from coatcheck.cli.simulate import describe_trial, trial_text
+from coatcheck.demo.in_memory import INSTALL, missing, rehearse
 from coatcheck.demo.scenarios import Scenario, make_scenario, next_lesson, with_places
 from coatcheck.domains import Floats
 from coatcheck.domains.places import read_places
@@ -26,11 +28,12 @@ if TYPE_CHECKING:
     from coatcheck.demo.run import Run
 
 T = TypeVar("T")
+_SEED = 7
 
 
 @command()
 def demo(
-    name: Annotated[str, {"metavar": "taxi|friends|learning"}],
+    name: Annotated[str, {"metavar": "[taxi|friends|learning]"}] = "taxi",
     *,
     people: Annotated[int, "How many take part."] = 400,
     epsilon: Annotated[float, POSITIVE, "The ε promised to everybody."] = 1.0,
@@ -48,6 +51,7 @@ def demo(
 
     Starts a shuffler, a server, a board, a relay and a witness on loopback with their own stores
     in a temporary folder; a crowd takes part through the relay. Nothing is left unless --keep.
+    Without the services' packages the round runs in memory, and says so.
 
     \b
     coatcheck demo taxi                  riders are matched to drivers
@@ -56,7 +60,9 @@ def demo(
     coatcheck demo learning --json       a crowd teaches a model and is rewarded
     coatcheck demo taxi --page           watch it live, from both sides
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
-    begun = time.perf_counter()
+    begun, absent = time.perf_counter(), missing()
+    if absent and (page or keep):
+        raise Misuse(f"--page and --keep need the services' packages: {INSTALL}")
     scenario = make_scenario(
         name,
         people=people,
@@ -65,6 +71,13 @@ def demo(
         candidates=candidates,
         settle=settle,
     )
+    if absent:
+        hint(f"no {', '.join(absent)} here, so this round runs in memory, in one process")
+        hint(f"for real processes, and for --page: {INSTALL}")
+        told = describe_trial(rehearse(scenario, seed=_SEED))
+        document = {"demo": name, **told, "seconds": time.perf_counter() - begun}
+        show(document, as_json=as_json, text=lambda: trial_text(document, stated=True))
+        return
     if page:
         scenario = with_places(scenario)
     prefix = "coatcheck-demo-"
