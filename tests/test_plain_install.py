@@ -72,7 +72,10 @@ def run(python: Path, *words: str) -> "subprocess.CompletedProcess[str]":
 
 def test_the_environment_has_no_extras(python: Path) -> None:
     """Otherwise the tests below would show nothing."""
-    code = "import importlib.util as u; print([n for n in ('httpx2', 'uvicorn', 'numba') if u.find_spec(n)])"
+    code = (
+        "import importlib.util as u; "
+        "print([n for n in ('httpx2', 'uvicorn', 'numba') if u.find_spec(n)])"
+    )
     done = subprocess.run(  # noqa: S603 - our own code
         [python, "-I", "-c", code], capture_output=True, text=True, check=True
     )

@@ -14,6 +14,7 @@ from coatcheck.services.run import ROLES, build
 EXPECTED = {
     "shuffler": {
         "GET /key",
+        "GET /admin",
         "GET /rounds",
         "GET /rounds/current",
         "POST /rounds",
@@ -31,6 +32,7 @@ EXPECTED = {
     },
     "server": {
         "GET /key",
+        "GET /admin",
         "GET /rounds",
         "POST /rounds",
         "GET /rounds/{digest}",
@@ -40,6 +42,7 @@ EXPECTED = {
     },
     "board": {
         "GET /key",
+        "GET /admin",
         "GET /rounds",
         "GET /rounds/{digest}",
         "PUT /rounds/{digest}",
