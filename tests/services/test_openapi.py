@@ -50,6 +50,7 @@ EXPECTED = {
         "POST /rounds/{digest}/letters",
         "GET /rounds/{digest}/place",
         "GET /rounds/{digest}/heading",
+        "GET /rounds/{digest}/logged",
         "GET /rounds/{digest}/letters/{address}",
         "GET /checkpoint",
         "GET /log/checkpoint",

@@ -27,6 +27,7 @@ from coatcheck.protocol.drafting import Draft, GroupPlan
 from coatcheck.protocol.keyfiles import PublicKeys
 from coatcheck.protocol.keys import KeyPairs, VerifyingKey
 from coatcheck.protocol.messages import Answer
+from coatcheck.protocol.opened import one_by_one
 from coatcheck.protocol.parcels import Batch, Tally
 from coatcheck.protocol.server import Server
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
@@ -249,6 +250,7 @@ def simulate(
     told = [ticket.registrations for group in tickets for ticket in group]
     batch = shuffle_uploads(uploads, round_, keys=keys.shufflers, entropy=source, told=told)
     board = Board(sign=keys.board.signing.sign, check=_check)
+    board.log_terms(round_)
     server = Server(round_, keys=keys.server, task=work, priors=priors)
     board.publish(server.answer(batch), round_)
     bulletin = verify_bulletin(board.bulletin(round_.digest), round_)
@@ -332,7 +334,7 @@ def view(outcome: Outcome, role: str, *, corrupted: Sequence[tuple[int, int]] = 
         raise Misuse(f"there is no view of {role!r}: choose server or onlooker")
     server = Server(outcome.round, keys=outcome.keys.server, task=outcome.task)
     opened = server.open(Batch.decode(outcome.batch, outcome.round))
-    addresses = tuple(tuple(contact.address for contact in group.contacts) for group in opened)
+    addresses = tuple(tuple(one_by_one(group.addresses)) for group in opened)
     mine = {outcome.tickets[g][row].keys.address: (g, row) for g, row in corrupted}
     linked = {
         (group, row): mine[address]
