@@ -286,13 +286,7 @@ def test_the_lesson_can_be_learned() -> None:
 
 def test_a_scenario_asks_for_everybody() -> None:
     """Every group of every scenario, and one of another size."""
-    for name, people in (
-        ("nearby", 30),
-        ("taxi", 30),
-        ("friends", 30),
-        ("learning", 30),
-        ("taxi", 300),
-    ):
+    for name, people in (*((name, 30) for name in NAMES), ("taxi", 300)):
         scenario = make_scenario(name, people=people, epsilon=1.5)
         assert scenario.people == people
         assert all(draft.minimum >= 2 for draft in scenario.drafts)
