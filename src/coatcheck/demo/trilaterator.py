@@ -10,7 +10,7 @@ that is seen treats people alike, in as many rounds as there are, so no guess is
 chance above s. If she signs her words with her name, whoever she is near knows her: one yes or no
 per round and account, so after k of them the chance is at most 2^k s. Her ledger says when to stop.
 
-`python -m coatcheck.demo.trilaterator` measures both over many trials. Rounds are made here with
+`python -m bench trilateration` measures both over many trials. Rounds are made here with
 the mechanism, the task and the cells of the terms, and without seals. THREATS.md, nearness.
 """
 
@@ -189,34 +189,3 @@ class Trilaterator:
                 belief.learn(self._near[at], near=who in one.named, listed=listed)
         both = zip(targets, beliefs, strict=True)
         return [float(np.hypot(*(one.guess - self._rounds.places[who]))) for who, one in both]
-
-
-def main() -> None:
-    """Print how often the trilaterator finds people over many trials, beside the bound."""
-    from coatcheck.demo import city  # noqa: PLC0415 - for this command only
-    from coatcheck.demo.scenarios import make_scenario  # noqa: PLC0415 - as above
-    from coatcheck.entropy import seeded  # noqa: PLC0415 - as above
-
-    rounds = Rounds(make_scenario("nearby", people=400, epsilon=1.0), people=399)
-    points = measured(city.places(3_000, seed=77), rounds.scale)
-    attacker = Trilaterator(rounds, points)
-    print("rounds  without names  bound   signed with names  bound")  # noqa: T201 - a command
-    for count in (1, 2, 4, 8):
-        hits = []
-        for seed in range(10):
-            guess, _ = attacker.without_names(count=count, entropy=seeded(seed))
-            hits.append(float((np.hypot(*(rounds.places - guess).T) <= WITHIN).mean()))
-        off = [
-            one
-            for seed in range(10)
-            for one in attacker.by_name(
-                range(20 * seed % 380, 20 * seed % 380 + 20), count=count, entropy=seeded(seed)
-            )
-        ]
-        named, most = np.mean(np.array(off) <= WITHIN), min(1.0, 2.0**count * rounds.share)
-        row = f"{count:6d} {np.mean(hits):14.1%} {rounds.share:6.1%}"
-        print(f"{row} {named:19.1%} {most:6.1%}", flush=True)  # noqa: T201 - a command
-
-
-if __name__ == "__main__":
-    main()
