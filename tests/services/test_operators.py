@@ -146,9 +146,7 @@ def test_the_page_shows_rounds_counts_and_health(folder: Path) -> None:
     assert not re.search(r"[0-9a-f]{32}", text)
 
 
-def test_spans_join_nothing_and_tell_of_nobody(
-    folder: Path, collector: Collector
-) -> None:
+def test_spans_join_nothing_and_tell_of_nobody(folder: Path, collector: Collector) -> None:
     """Each is a trace of its own, with a role and at most a route; people leave none."""
     assert folder.exists()
     spans = collector.spans

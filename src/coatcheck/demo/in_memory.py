@@ -5,12 +5,14 @@ install for the round of real processes.
 """
 
 from importlib.util import find_spec
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from coatcheck.demo.scenarios import Scenario
 from coatcheck.errors import Misuse
 from coatcheck.simulation.quality import names_many
 from coatcheck.simulation.trial import Trial, run_trial
+
+if TYPE_CHECKING:
+    from coatcheck.demo.scenarios import Scenario
 
 _PACKAGES: Final = ("httptools", "httpx2", "prometheus_client", "uvicorn", "uvloop")
 INSTALL: Final = "pip install 'coatcheck[serve]'"
@@ -22,7 +24,7 @@ def missing() -> list[str]:
     return [name for name in _PACKAGES if find_spec(name) is None]
 
 
-def rehearse(scenario: Scenario, *, seed: int) -> Trial:
+def rehearse(scenario: "Scenario", *, seed: int) -> Trial:
     """Run the round of a scenario in memory, and measure how well its people are served."""
     task = scenario.task if names_many(scenario.task) else scenario.alone
     if scenario.box is None or task is None:
