@@ -57,14 +57,12 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
         hop: the place in the cascade; None if the round is over and its key was taken away.
         crowd: how many uploads of each group, or registrations of a later shuffler, are on the
             disk.
-        coming: how many wait for it.
         short: the crowd with which the round last fell below its minimum.
         rest: when it may be released again after that, by the steady clock.
     """
 
     keys: Keyring
     crowd: Counter[int] = field(default_factory=Counter)
-    coming: Counter[int] = field(default_factory=Counter)
     short: Counter[int] | None = None
     rest: float = 0.0
 
@@ -121,12 +119,9 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
             groups=self._told[1],
         )
 
-    def fits(self, group: int, *, limit: int) -> bool:
-        """Tell whether a batch and a bulletin of so many bytes carry one more report of a group."""
-        whole = heading_size(len(self._sizes), self._hops) + self._sizes[group]
-        for number, size in enumerate(self._sizes):
-            whole += size * (self.crowd[number] + self.coming[number])
-        return whole <= limit
+    def room(self, limit: int) -> int:
+        """Count the reports that a batch and a bulletin of so many bytes carry for sure."""
+        return (limit - heading_size(len(self._sizes), self._hops)) // max(self._sizes)
 
 
 def _coarse(count: GroupCount) -> GroupCount:

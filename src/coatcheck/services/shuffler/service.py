@@ -177,7 +177,9 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
 
     async def crowd(self, digest: Digest) -> CrowdCount:
         """Count the uploads of each group that are on the disk."""
-        return CrowdCount(self.found(digest).counts())
+        live = self.found(digest)
+        await self.refresh()
+        return CrowdCount(live.counts())
 
     async def abandon(self, digest: Digest, body: Abandonment) -> RoundStatus:
         """Give a round up: nothing of it leaves, and everything of it is forgotten."""
@@ -202,15 +204,20 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
     # -- what happens by itself
 
     async def refresh(self) -> None:
-        """Read the rounds again; those that are new are counted."""
+        """Read the rounds again, and count their crowds as all processes took them."""
         await super().refresh()
-        await self.intake.recount()
+        for digest, crowd in (await asyncio.to_thread(self.store.crowds)).items():
+            if digest in self.rounds and self.rounds[digest].holds:
+                self.rounds[digest].crowd = Counter(crowd)
+
+    async def follow(self) -> None:
+        """Know the rounds also while another process leads: uploads come in here too."""
+        await self.refresh()
 
     def hold(self, stored: ShufflerRound) -> ShufflerLiveRound:
-        """Make a live round of its record, and count its crowd."""
-        round_, crowd = settle(read_signed(stored.signed)), self.store.crowd(stored.digest)
+        """Make a live round of its record."""
         return ShufflerLiveRound(
-            round=round_, stored=stored, keys=self.keyring, crowd=Counter(crowd)
+            round=settle(read_signed(stored.signed)), stored=stored, keys=self.keyring
         )
 
     async def step(self) -> None:
