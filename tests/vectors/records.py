@@ -7,8 +7,17 @@ from dataclasses import replace
 from coatcheck.entropy import seeded
 from coatcheck.protocol.ends import FEW_REPORTS, FEW_TRAPS, LATE, TASK, abandoned
 from coatcheck.protocol.envelope import Purpose, binding
+from coatcheck.protocol.merkle import Tree
 from coatcheck.protocol.messages import Answer, Partner, encode_letter, encode_report
-from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin, Checkpoint, Posting
+from coatcheck.protocol.notices import (
+    ANSWERED,
+    REFUSED,
+    ROUND_LEAF,
+    TERMS_LEAF,
+    Bulletin,
+    Checkpoint,
+    Posting,
+)
 from coatcheck.protocol.parcels import Batch, Tally, Upload
 from coatcheck.protocol.receipts import Receipt, issue
 from plain_server import encode_answer
@@ -254,6 +263,27 @@ def boards() -> list[Case]:
         *wrong("bulletin", "bulletin", *changes),
         *_letters(),
         *_checkpoints(),
+        *_logged(),
+    ]
+
+
+def _logged() -> list[Case]:
+    """A log that has the terms, and proofs that do not show it."""
+    round_, sign = kinds.the_round(), pairs(BOARD).signing.sign
+    tree = Tree([TERMS_LEAF + bytes(32), TERMS_LEAF + round_.digest, ROUND_LEAF + round_.digest])
+    point = Checkpoint(len(tree), tree.root()).sign(sign).hex()
+
+    def given(place: int, **more: object) -> dict[str, object]:
+        path = [step.hex() for step in tree.inclusion(place)]
+        return {"checkpoint": point, "place": place, "path": path, **more}
+
+    forged = Checkpoint(len(tree), tree.root()).sign(pairs(SERVER).signing.sign).hex()
+    return [
+        case("logged", "logged", given(1), fields={"size": 3, "root": tree.root().hex()}),
+        case("logged: other terms", "logged", given(0), "two-faces"),
+        case("logged: not the terms", "logged", given(2), "two-faces"),
+        case("logged: no path", "logged", given(1, path=[]), "two-faces"),
+        case("logged: not the board", "logged", given(1, checkpoint=forged), "bad-signature"),
     ]
 
 
