@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Final, Self
 
 from msgspec import Struct
 
@@ -15,6 +15,18 @@ from coatcheck.protocol.terms import Round
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.rounds import LiveRound
 from coatcheck.stores.shuffler import ShufflerRound
+
+STEPS: Final = {
+    "close": ("closed", ""),
+    "release": ("released", ""),
+    "reopen": ("reopened", ""),
+    "forget": ("delivered", ""),
+    "abandon": ("abandoned", ""),
+    "expire": ("abandoned", ", because its time is over"),
+    "hear": ("abandoned", ", because a shuffler before gave it up"),
+    "tell": ("ended", ""),
+}
+"""How each move is counted and logged."""
 
 
 class GroupCount(Struct, frozen=True):
@@ -47,6 +59,12 @@ class RoundStatus(Struct, frozen=True):
     closes: int
     expires: int
     groups: list[GroupCount]
+
+
+class Abandonment(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether the operator is sure."""
+
+    sure: bool
 
 
 @dataclass(kw_only=True)
