@@ -1,4 +1,4 @@
-"""A bulletin on a shelf: pages by address, tiles of its tree, and nothing of one that is refused."""
+"""A bulletin on a shelf: pages by address, tiles of its tree, nothing of one that is refused."""
 
 import io
 import os
