@@ -15,6 +15,7 @@ EXPECTED = {
     "shuffler": {
         "GET /key",
         "GET /rounds",
+        "GET /rounds/current",
         "POST /rounds",
         "GET /rounds/{digest}",
         "PUT /rounds/{digest}",
