@@ -4,6 +4,7 @@ Without a file it is in memory and forgets with the process, for tests and simul
 """
 
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -33,6 +34,7 @@ _FULL: Final = frozenset({sqlite3.SQLITE_FULL})
 _MEND: Final = "put a backup in its place, and keep this one to look into"
 _DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _PATIENCE: Final = 5.0
+_GLANCE: Final = 0.01
 _SIZES: Final = (256, 64, 16, 4, 1)
 
 
@@ -149,7 +151,7 @@ class SQLite(Database):
         if self._path is not None:
             self._path.chmod(0o600)
         for setting in _SETTINGS:
-            connection.execute(setting).fetchall()
+            _set(connection, setting)
         connection.execute("BEGIN IMMEDIATE")
         try:
             migrate(_Statements(connection), role=self._role, words=_WORDS)
@@ -159,6 +161,20 @@ class SQLite(Database):
             raise
         self._connection = connection
         return connection
+
+
+def _set(connection: sqlite3.Connection, setting: str) -> None:
+    """Change a setting; who starts at the same time is waited for, which SQLite does not do here."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            connection.execute(setting).fetchall()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(_GLANCE)
+        else:
+            return
 
 
 @contextmanager
