@@ -164,7 +164,7 @@ class SQLite(Database):
 
 
 def _set(connection: sqlite3.Connection, setting: str) -> None:
-    """Change a setting; who starts at the same time is waited for, which SQLite does not do here."""
+    """Change a setting, and wait for who starts at the same time: SQLite does not do it here."""
     end = time.monotonic() + _PATIENCE
     while True:
         try:
