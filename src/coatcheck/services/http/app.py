@@ -193,7 +193,7 @@ class App(Generic[P]):
     async def _reply(self, route: Route, path: dict[str, str], wire: Wire) -> None:
         scope, receive, send = wire
         if route.operator:
-            self._check_operator(route, scope)
+            self.operators.check(route, scope)
         asked = route.read(path, scope["query_string"])
         if route.takes_bytes:
             asked["wire"] = wire
@@ -215,16 +215,6 @@ class App(Generic[P]):
             return nullcontext()
         facts = {"http_route": route.path, "http_request_method": route.method}
         return self.traces.span(f"{route.method} {route.path}", **facts)
-
-    def _check_operator(self, route: Route, scope: Scope) -> None:
-        who = self.operators.who(scope)
-        if not who and route.demands:  # a browser then asks for a name and a password
-            asks = {"www_authenticate": 'Basic realm="coatcheck", charset="UTF-8"'}
-            raise Problem("unadmitted", "show an operator's name and token", **asks)
-        if not who:
-            raise Problem("forbidden", "this needs the operator's token as a Bearer credential")
-        if route.method != "GET":
-            log.info("operator %s: %s %s", who, route.method, route.path)
 
     async def refuse(self, send: Send, problem: Problem) -> None:
         """Tell a problem and count it."""

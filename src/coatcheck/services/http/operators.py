@@ -12,6 +12,9 @@ from typing import Final
 
 from coatcheck.errors import Misuse
 from coatcheck.services.http.connections import Scope, header
+from coatcheck.services.http.problems import Problem
+from coatcheck.services.http.routes import Route
+from coatcheck.services.log import log
 
 NOBODY: Final = ""
 _SHORTEST: Final = 16
@@ -26,6 +29,17 @@ class Operators:
         self._known = {line.encode(): _name(line) for line in lines if line}
         if len(set(self._known.values())) < len(self._known):
             raise Misuse("the token file names an operator twice: give each line its own NAME.")
+
+    def check(self, route: Route, scope: Scope) -> None:
+        """Refuse whoever is no operator, and log which operator changes something."""
+        who = self.who(scope)
+        if not who and route.demands:  # a browser then asks for a name and a password
+            asks = {"www_authenticate": 'Basic realm="coatcheck", charset="UTF-8"'}
+            raise Problem("unadmitted", "show an operator's name and token", **asks)
+        if not who:
+            raise Problem("forbidden", "this needs the operator's token as a Bearer credential")
+        if route.method != "GET":
+            log.info("operator %s: %s %s", who, route.method, route.path)
 
     def who(self, scope: Scope) -> str:
         """Name the operator who asks; nobody without a known credential."""
