@@ -1,4 +1,4 @@
-"""What people read: answers, times and keys in words, and hints that name the command that cures."""
+"""What people read: answers, times and keys in words, and hints that name the cure."""
 
 import json
 import time
