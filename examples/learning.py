@@ -94,9 +94,7 @@ task = Learning(dimension=FEATURES + 1, share_mean=True, rewards=False)
 model = Descent(step=60.0, rounds=ROUNDS - 2, momentum=0.5).start(np.zeros(FEATURES + 1))
 for number in range(1, ROUNDS - 1):
     reports = slopes(model.parameters, examples, labels)
-    outcome = simulate(
-        gradients_plan, [reports], task=task, entropy=source, name=f"round {number}"
-    )
+    outcome = simulate(gradients_plan, [reports], task=task, entropy=source, name=f"round {number}")
     model = model.after(outcome.answers[0][0].shared)
     hits = ((inputs(clean) @ model.parameters > 0) == clean_labels).mean()
     print(f"round {number}: {hits:.0%} right")

@@ -25,7 +25,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-_OURS: Final = {"best": COLORS["choose"], "task": "#111111"}
+_OURS: Final = {"best": COLORS["choose"], "task": "#1B7F3B"}
 _LABELS: Final = {
     "minkowski-paper": "Minkowski (the paper's)",
     "privunit-bhowmick": "PrivUnit",
