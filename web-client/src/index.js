@@ -33,3 +33,10 @@ export { linger, windowOf } from "./windows.js";
 export { patiently } from "./patience.js";
 export { readTicket, writeTicket } from "./ticket.js";
 export { Visit } from "./visit.js";
+/** @typedef {import("./types.js").Trusted} Trusted */
+/** @typedef {import("./types.js").Limit} Limit */
+/** @typedef {import("./types.js").Answer} Answer */
+/** @typedef {import("./types.js").Partner} Partner */
+/** @typedef {import("./types.js").Ticket} Ticket */
+/** @typedef {import("./types.js").Invitation} Invitation */
+/** @typedef {import("./store.js").Store} Store */

@@ -41,12 +41,14 @@ export class Kept {
     return ticket;
   }
 
-  /** The ledger, or one that begins with a budget. @returns {Promise<import("./types.js").Ledger>} */
-  async ledger(budget = null) {
+  /**
+   * The ledger, or one that begins with a budget.
+   * @param {import("./types.js").Limit} [budget] @returns {Promise<import("./types.js").Ledger>}
+   */
+  async ledger(budget) {
     const kept = await this.#store.get(LEDGER);
     if (kept) return readLedger(kept);
-    checkLimit(budget, "budget: the most that all your rounds together may cost");
-    return beginLedger(budget);
+    return beginLedger(checkLimit(budget, "budget: the most that all your rounds together may cost"));
   }
 
   async hasLedger() {
@@ -70,9 +72,13 @@ export class Kept {
   }
 }
 
-/** Refuse a limit that is none, before anything else is done. */
+/**
+ * Refuse a limit that is none, before anything else is done.
+ * @param {import("./types.js").Limit | undefined} limit @param {string} what @returns {import("./types.js").Limit}
+ */
 export function checkLimit(limit, what) {
   const { epsilon, delta } = limit ?? {};
   const good = typeof epsilon === "number" && epsilon > 0 && Number.isFinite(epsilon) && typeof delta === "number" && delta > 0 && delta < 1;
   if (!good) throw new Misuse(`give a ${what}, as { epsilon, delta } with an epsilon above 0 and a delta between 0 and 1`);
+  return /** @type {import("./types.js").Limit} */ (limit);
 }

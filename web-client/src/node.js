@@ -14,7 +14,7 @@ export function fileStore(folder) {
       try {
         return await readFile(path(name), "utf8");
       } catch (error) {
-        if (error.code === "ENOENT") return null;
+        if (/** @type {any} */ (error).code === "ENOENT") return null;
         throw error;
       }
     },

@@ -251,7 +251,7 @@ export class Visit {
       const { url } = round.terms.shufflers[hop];
       await this.#linger();
       return patiently(() => peer.send(`${url}/rounds/${this.digest}/uploads`, body, headers[hop]).catch((error) => {
-        maybe ||= hop === 0 && error instanceof Unavailable && ![425, 429].includes(error.status);
+        maybe ||= hop === 0 && error instanceof Unavailable && ![425, 429].includes(error.status ?? 0);
         throw error;
       }), patience);
     };
