@@ -12,7 +12,8 @@ from coatcheck.protocol.agreement import read_signed, write_signed
 from coatcheck.protocol.keys import Contact
 from coatcheck.protocol.messages import Answer, decode_answer, decode_letter
 from coatcheck.protocol.notices import Bulletin, Checkpoint, Heading, Posting, heading_size
-from coatcheck.protocol.parcels import Batch, Receipt, Upload
+from coatcheck.protocol.parcels import Batch, Upload
+from coatcheck.protocol.receipts import Receipt
 from coatcheck.protocol.terms import read_terms
 from coatcheck.protocol.ticket import read_ticket, write_ticket
 from plain_server import encode_answer

@@ -5,8 +5,10 @@ import { Unavailable } from "./errors.js";
 import { checkConsistency, checkInclusion } from "./merkle.js";
 import * as messages from "./messages.js";
 
+export const UNSEEN = "the witnesses have not seen this on the board yet: try later";
 export const ROUND_LEAF = Uint8Array.of(1);
 export const LETTER_LEAF = Uint8Array.of(2);
+const TERMS_LEAF = Uint8Array.of(3);
 
 /**
  * Check leaves of the log, each `{ place, leaf, path }`, under a checkpoint of the board that continues the one
@@ -24,7 +26,7 @@ export function checkLogged(leaves, round, { checkpoint, since = [] }, before = 
   if (before) checkConsistency({ old: before.size, oldRoot: before.root, size, root, path: since });
   for (const { place, leaf, path } of leaves) {
     if (round.watched.demanded && place >= size) {
-      throw new Unavailable("the witnesses have not seen this on the board yet: try later");
+      throw new Unavailable(UNSEEN);
     }
     checkInclusion(leaf, { place, size, root, path });
   }
@@ -45,6 +47,18 @@ export function follow(raw, round, proof, before = null) {
   const { heading } = messages.readBulletin(raw, round);
   const { place, path } = proof;
   return checkLogged([{ place, path, leaf: concat(ROUND_LEAF, heading) }], round, proof, before);
+}
+
+/**
+ * Check that the log has the terms, with `proof.place` and `proof.path`; else as `follow`.
+ * @param {import("./types.js").Round} round
+ * @param {{ checkpoint: Uint8Array, place: number, path: Uint8Array[], since?: Uint8Array[] }} proof
+ * @param {import("./types.js").Checkpoint | null} [before]
+ * @returns {import("./types.js").Checkpoint}
+ */
+export function checkTerms(round, proof, before = null) {
+  const { place, path } = proof;
+  return checkLogged([{ place, path, leaf: concat(TERMS_LEAF, round.digest) }], round, proof, before);
 }
 
 /**

@@ -93,6 +93,8 @@ export class Visit {
       const book = await this.#kept.ledger(budget);
       ({ ticket } = await join(invitation, value, { note: bytes(note) }));
       spend(book, ticket, invitation); // refuses before anything is kept
+      const board = await this.#board();
+      await patiently(() => board.terms(), patience);
       await this.#kept.keepTerms({ signed: this.#signed, relay: this.#relay });
       await this.#kept.keepTicket(ticket);
     }

@@ -14,7 +14,8 @@ from coatcheck.cli.terms import describe
 from coatcheck.errors import Error, Misuse
 from coatcheck.protocol.agreement import SettledTerms, read_signed, settle
 from coatcheck.protocol.notices import Checkpoint, Posting
-from coatcheck.protocol.parcels import Batch, Receipt, Upload
+from coatcheck.protocol.parcels import Batch, Upload
+from coatcheck.protocol.receipts import Receipt
 from coatcheck.protocol.ticket import read_ticket
 from coatcheck.protocol.verification import verify_bulletin
 

@@ -118,6 +118,8 @@ async function join() {
   const { phase } = json(await relay.get(here(state.round.terms.shufflers[0]))).status;
   if (phase !== "open") throw new coatcheck.Refused(`the round takes no reports now, it is ${phase}: nothing was spent`);
   const invitation = invite();
+  const board = view();
+  await coatcheck.patiently(() => board.terms(), 30); // a witness may be a moment behind
   const value = [Number($("latitude").value), Number($("longitude").value)];
   const { ticket, report } = await coatcheck.join(invitation, value);
   const book = coatcheck.spend(ledger(), ticket, invitation);
