@@ -56,7 +56,7 @@ def node(folder: Path, script: str, *words: str, timeout: float = 900.0) -> str:
         check=False,
         timeout=timeout,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stderr[-1500:]
     return done.stdout
 
 

@@ -201,7 +201,7 @@ def test_node_finds_who_is_near_within_windows(
 
 def test_node_tosses_a_coin_and_refuses_what_costs_too_much(local: Cluster, project: Path) -> None:
     """A coin before a grid is drawn and answered; limits are kept with nothing stored."""
-    grid = GridResponse(domain=Box(lo=(0.0, 0.0), hi=(1.0, 1.0)), epsilon=2.0, cells=(3, 3))
+    grid = GridResponse(domain=Box(lo=(0.0,), hi=(1.0,)), epsilon=2.0, cells=(3,))
     coin = CoinResponse(part=grid, rate=0.5).params()
     group = {"name": "people", "randomizer": coin, "minimum": 3, "delta": 1e-3}
     plain = {"round": "coins", "task": {"name": "standing"}, "groups": [group]}
@@ -212,15 +212,15 @@ def test_node_tosses_a_coin_and_refuses_what_costs_too_much(local: Cluster, proj
       const store = { get: () => null, set: (name) => kept.push(name) };
       const sentences = [];
       const wrong = [
-        [[0.5, 0.5], { group: "people", ...budgets, limit: { epsilon: 0.001, delta: 1e-3 } }],
-        [[0.5, 0.5], { group: "people", ...budgets, budget: { epsilon: 0.001, delta: 1e-2 } }],
-        [[0.5, 0.5], { group: "people", limit: budgets.limit }],
-        [[0.5, 0.5], { group: "nobody", ...budgets }],
-        [[0.5], { group: "people", ...budgets }],
-        [[0.5, 7], { group: "people", ...budgets }],
+        [[0.5], { group: "people", ...budgets, limit: { epsilon: 0.001, delta: 1e-3 } }],
+        [[0.5], { group: "people", ...budgets, budget: { epsilon: 0.001, delta: 1e-2 } }],
+        [[0.5], { group: "people", limit: budgets.limit }],
+        [[0.5], { group: "nobody", ...budgets }],
+        [[0.5, 0.5], { group: "people", ...budgets }],
+        [[7], { group: "people", ...budgets }],
         ["here", { group: "people", ...budgets }],
-        [[0.5, 0.5], { group: "people", ...budgets, note: "much too long a note" }],
-        [[0.5, 0.5], { group: "people", ...budgets, token: "a,b" }],
+        [[0.5], { group: "people", ...budgets, note: "much too long a note" }],
+        [[0.5], { group: "people", ...budgets, token: "a,b" }],
       ];
       for (const [value, options] of wrong) {
         try {
@@ -232,7 +232,7 @@ def test_node_tosses_a_coin_and_refuses_what_costs_too_much(local: Cluster, proj
       }
       const answers = await Promise.all(["a", "b", "c"].map(async (name) => {
         const visit = new Visit(url, { trusted, relay, store: fileStore(name) });
-        await visit.join([0.5, 0.5], { group: "people", ...budgets });
+        await visit.join([0.5], { group: "people", ...budgets });
         return (await visit.collect()).values.length;
       }));
       return { sentences, kept, answers };
@@ -243,9 +243,9 @@ def test_node_tosses_a_coin_and_refuses_what_costs_too_much(local: Cluster, proj
         "you would have spent",
         "give a budget",
         "has no group nobody",
-        "a list of 2 numbers",
+        "a list of 1 numbers",
         "is outside 0 to 1",
-        "a list of 2 numbers",
+        "a list of 1 numbers",
         "a note of this round has at most 0 bytes",
         "each takes a token of its own",
     )
