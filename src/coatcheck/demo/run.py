@@ -28,8 +28,9 @@ from coatcheck.protocol import client
 from coatcheck.protocol.agreement import accept
 from coatcheck.protocol.client import Limit
 from coatcheck.protocol.keyfiles import read_keys, write_bytes
+from coatcheck.protocol.manifest import Batch
 from coatcheck.protocol.notes import LogCheckpoint, Note
-from coatcheck.protocol.parcels import Batch, Upload
+from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.server import Opened, Server
 from coatcheck.protocol.verification import board_note_key
 from coatcheck.services.cluster import PATIENCE, Cluster

@@ -21,14 +21,13 @@ from coatcheck.protocol.moves import Moves
 from coatcheck.protocol.notices import heading_size
 from coatcheck.protocol.records import read_document
 from coatcheck.protocol.terms import Round
-from coatcheck.protocol.verification import verify_batch, verify_end
+from coatcheck.protocol.verification import verify_end
 from coatcheck.services import faults
 from coatcheck.services.http.app import S, Service
 from coatcheck.services.http.client import Absent, HttpClient
 from coatcheck.services.http.connections import Wire, read_body
-from coatcheck.services.http.deliveries import delivery_headers, read_delivery
+from coatcheck.services.http.deliveries import delivery_headers
 from coatcheck.services.http.problems import Problem
-from coatcheck.services.http.routes import Nothing
 from coatcheck.services.log import log, place_of
 from coatcheck.services.workers import Workers, with_store
 from coatcheck.stores.store import R, RoundStore, StoredRound
@@ -207,6 +206,8 @@ class RoundService(Service[S, T], Generic[S, T, L]):
                     text = "round %s is given up: its key in the folder of round keys is gone"
                     log.error(text, live.round.terms.round)
                     await self.lose(live)
+            if not await self.attempt("clear", partial(asyncio.to_thread, self.store.clear)):
+                self.untidy = True
         except BaseException:
             self.untidy = True
             raise
@@ -232,23 +233,9 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         log.info("round %s: %s%s", live.round.terms.round, step, why)
         await self.refresh()
 
-    async def receive_batch(self, live: L, wire: Wire, *, hop: int) -> Nothing:
-        """Take the batch of the shuffler at this place of the cascade; the same one twice is one.
-
-        It is checked before it is stored: the first batch stays, so a bad one would be the end of
-        the round.
-        """
-        digest, limit = live.round.digest, self.settings.batch_limit
-        sender = live.round.terms.shufflers[hop].verifying
-        scope, receive, _ = wire
-        raw = await read_delivery(scope, receive, digest=digest, sender=sender, limit=limit)
-        await asyncio.to_thread(verify_batch, raw, live.round, hop=hop)
-        faults.reach("batch.receive")
-        if not await self.write(self.store.accept, digest, raw):
-            raise Problem("conflict", "another batch of this round came first, and stays")
-        faults.reach("batch.received")
-        await self.refresh()
-        return Nothing()
+    def batched(self, digest: str) -> tuple[L, int]:
+        """Find a round that takes a batch, and the place of the shuffler that makes it."""
+        raise NotImplementedError
 
     async def receive_end(self, live: L, wire: Wire, *, before: int) -> bytes:
         """Read the word of a shuffler before this role that it gave the round up."""
@@ -282,14 +269,14 @@ class RoundService(Service[S, T], Generic[S, T, L]):
             raise Unavailable("this took longer than the round has time") from None
 
     async def deliver(self, live: L, kind: str, *, to: str, signer: str) -> None:
-        """Send a batch or a bulletin of a round to the role after this one."""
+        """Send a bulletin of a round to the board."""
         digest = live.round.digest
         raw = await asyncio.to_thread(self.store.kept, digest, kind)
         headers = delivery_headers(raw, digest=digest, signing=self.keyring.of(signer).signing)
         url = f"{to}/rounds/{digest.hex()}/{kind}"
-        faults.reach(f"{self.role}.deliver")
+        faults.reach("server.deliver")
         await self.peers.send(url, raw, headers=headers)
-        faults.reach(f"{self.role}.delivered")
+        faults.reach("server.delivered")
 
     async def work(self, job: Callable[..., _R], live: L, *given: Any) -> _R:
         """Run a job on the store in a worker, which opens the store by itself.

@@ -115,18 +115,20 @@ def _shared_pool(count: int) -> ProcessPoolExecutor:
 
 
 @cache
-def _opened(open_store: Callable[[str, Path], Store], url: str, keys: Path) -> Store:
-    return open_store(url, keys)
+def _opened(
+    open_store: Callable[[str, Path, Path | None], Store], url: str, keys: Path, depot: Path | None
+) -> Store:
+    return open_store(url, keys, depot)
 
 
 def with_store(
     job: Callable[..., _R],
-    open_store: Callable[[str, Path], Store],
+    open_store: Callable[[str, Path, Path | None], Store],
     settings: Settings,
     *given: Any,
 ) -> _R:
     """Run a job whose first arguments are the store, opened once per process, and the settings."""
-    store = _opened(open_store, settings.store_url, settings.round_key_folder)
+    store = _opened(open_store, *settings.places)
     return job(store, settings, *given)
 
 

@@ -26,8 +26,9 @@ from coatcheck.protocol.client import Limit, examine
 from coatcheck.protocol.drafting import Draft, GroupPlan
 from coatcheck.protocol.keyfiles import PublicKeys
 from coatcheck.protocol.keys import KeyPairs, VerifyingKey
+from coatcheck.protocol.manifest import Batch
 from coatcheck.protocol.messages import Answer
-from coatcheck.protocol.parcels import Batch, Tally
+from coatcheck.protocol.parcels import Tally
 from coatcheck.protocol.server import Server
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
 from coatcheck.protocol.suites import Suite, suite_named

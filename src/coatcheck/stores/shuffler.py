@@ -46,6 +46,7 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
     moves = MOVES
     record = ShufflerRound
     needs: ClassVar = {**dict.fromkeys(HOLDING, "round"), Phase.RELEASED: "batch"}
+    may: ClassVar = {Phase.CLOSED: "batch"}  # some of its partitions are made
 
     def pledge(self, name: str, digest: bytes, *, fence: int) -> bytes:
         """Remember the one digest signed under a name; the digest that came first."""
@@ -120,6 +121,15 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
     def secret(self, digest: bytes) -> bytes:
         """Give the secret of a round's order."""
         return self.vault.key(digest).secret
+
+    def prepare(self, digest: bytes, *, fence: int) -> None:
+        """Make the key of the batch, before its first partition; a round that is not closed none.
+
+        Within a transaction of the leader, so that the key is not taken for one that is left over.
+        """
+        with self.writing(fence) as session:
+            self.moves.after(self.at(session, digest), "release")
+            self.vault.make(digest, "batch")
 
     def move(
         self, digest: bytes, move: str, *, fence: int, batch: bytes = b"", end: bytes = b""

@@ -139,7 +139,7 @@ class Vault:
 
     def keep_only(self, needed: Iterable[KeyName]) -> set[KeyName]:
         """Destroy every key but these; those of them that are missing."""
-        wanted, there = set(needed), self._listed()
+        wanted, there = set(needed), self.listed()
         for digest, use in there - wanted:
             self.destroy(digest, use)
         return wanted - there
@@ -168,7 +168,8 @@ class Vault:
         except OSError:
             return ""
 
-    def _listed(self) -> set[KeyName]:
+    def listed(self) -> set[KeyName]:
+        """List the keys that are there."""
         if self._folder is None:
             return set(self._inside)
         try:

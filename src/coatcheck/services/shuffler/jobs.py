@@ -2,9 +2,11 @@
 
 from coatcheck.errors import Refused
 from coatcheck.protocol.agreement import read_signed, settle
+from coatcheck.protocol.manifest import Batch
 from coatcheck.protocol.shuffler import ShufflerState
 from coatcheck.protocol.shuffler_moves import MOVES
 from coatcheck.services import faults
+from coatcheck.services.batches import OUT, joined, part_name
 from coatcheck.services.keyring import keyring_of
 from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler.rounds import role_of
@@ -21,15 +23,16 @@ def release(store: ShufflerStore, settings: ShufflerSettings, digest: bytes, fen
     stored = store.round(digest)
     if not MOVES.allows(stored.phase, "release"):
         return True  # a try before this one did it
+    round_ = settle(read_signed(stored.signed))
     state = ShufflerState(
         bytearray(store.secret(digest)),
         store.held(digest),
         stored.phase,
-        store.kept(digest, "incoming") if stored.accepted else b"",
+        joined(store, round_, store.kept(digest, "incoming")) if stored.accepted else b"",
         stored.accepted,
     )
     keys = keyring_of(settings.key_files)
-    role = role_of(settle(read_signed(stored.signed)), keys, state, Lanes(settings))
+    role = role_of(round_, keys, state, Lanes(settings))
     faults.reach("shuffler.shuffle")
     try:
         batch = role.release()
@@ -37,6 +40,10 @@ def release(store: ShufflerStore, settings: ShufflerSettings, digest: bytes, fen
         role.abandon()  # this object only: what the store has stays
         return False
     faults.reach("shuffler.release")
-    store.move(digest, "release", fence=fence, batch=batch)
+    found = Batch.decode(batch, round_)
+    store.prepare(digest, fence=fence)
+    for number, part in enumerate(found.parts):
+        store.stow(digest, part_name(OUT, number), part, use="batch")
+    store.move(digest, "release", fence=fence, batch=found.manifest.encode())
     faults.reach("shuffler.released")
     return True

@@ -27,8 +27,8 @@ from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.shuffler_moves import MOVES, Phase
 from coatcheck.protocol.terms import AdmissionTerms, read_terms
 from coatcheck.services import faults
+from coatcheck.services.batches import BATCHES, hand_on
 from coatcheck.services.http.connections import Wire
-from coatcheck.services.http.deliveries import delivery
 from coatcheck.services.http.gateway import GATEWAY, Gateway
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.http.routes import OCTETS, ROUND, Digest, Nothing, Reply, Route
@@ -114,14 +114,14 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
 
     # -- for the server and for the shuffler before
 
-    async def batch(self, digest: Digest, wire: Wire) -> Nothing:
-        """Take the batch of the shuffler before; the same one twice is one."""
+    def batched(self, digest: str) -> tuple[ShufflerLiveRound, int]:
+        """Find a round that takes a batch, and the place of the shuffler that makes it."""
         live = self.found(digest)
         if live.hop is None:
             raise Problem("closed", "the round is over, and its key was taken away")
         if not live.hop:
             raise Problem("refused", "the first shuffler takes uploads, not batches")
-        return await self.receive_batch(live, wire, hop=live.hop - 1)
+        return live, live.hop - 1
 
     async def hear(self, digest: Digest, wire: Wire) -> Nothing:
         """Take the word of a shuffler before that it gave the round up; again, nothing changes."""
@@ -261,7 +261,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         if await self._expired(live, late=True):
             return
         mine = live.round.terms.shufflers[live.hop or 0].verifying
-        await self.deliver(live, "batch", to=self._next(live), signer=mine)
+        await hand_on(self, live, to=self._next(live), signer=mine)
         await self._move(live, "forget")
 
     def _next(self, live: ShufflerLiveRound) -> str:
@@ -333,7 +333,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         Route("POST", "/rounds", sign, problems=(403, 409, 507)),
         Route("GET", ROUND, offer, relayed=True),
         Route("PUT", ROUND, open_round, problems=(403, 409, 507)),
-        delivery(f"{ROUND}/batch", batch),
+        *BATCHES,
         Route("POST", f"{ROUND}/end", hear, problems=(403, 409, 507)),
         Route("GET", f"{ROUND}/crowd", crowd, operator=True),
         Route("POST", f"{ROUND}/abandonment", abandon, operator=True, problems=(409, 507)),
