@@ -16,10 +16,10 @@ from coatcheck.protocol.messages import (
     ReportTable,
     decode_answer,
     decode_letter,
-    encode_answer,
     encode_letter,
     encode_report,
 )
+from plain_server import encode_answer
 from rounds import SmallRound
 
 SMALL = SmallRound(note_size=3)

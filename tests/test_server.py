@@ -14,8 +14,9 @@ from coatcheck.protocol.drafting import GroupPlan, draft_groups
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.messages import PayloadFormat, encode_report
 from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin
+from coatcheck.protocol.opened import possible
 from coatcheck.protocol.parcels import REASONS, Upload
-from coatcheck.protocol.server import Server, _possible, numbers, refusal
+from coatcheck.protocol.server import Server, numbers, refusal
 from coatcheck.protocol.server_moves import MOVES, Phase, ServerState
 from coatcheck.protocol.suites import CLASSICAL
 from coatcheck.protocol.terms import Round
@@ -113,9 +114,9 @@ def test_a_report_off_the_ball_is_out_of_domain() -> None:
     """Within the box around the ball but outside it is no report of the mechanism."""
     disc = MinkowskiResponse(domain=Ball(radius=1.0, p=2, dimension=2), epsilon=2.0, radius=0.5)
     corner = np.stack([disc.high, np.zeros(2, dtype=np.int64)])
-    assert _possible(disc, corner, np.array([True, True])).tolist() == [False, True]
+    assert possible(disc, corner, np.array([True, True])).tolist() == [False, True]
     honest = disc.randomize(np.zeros((500, 2)), seeded(3))
-    assert _possible(disc, honest, np.ones(500, dtype=np.bool_)).all()
+    assert possible(disc, honest, np.ones(500, dtype=np.bool_)).all()
 
 
 def test_below_the_minimum_after_dropping_the_round_is_refused() -> None:

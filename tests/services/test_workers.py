@@ -27,7 +27,9 @@ def test_many_hands_give_the_same(tmp_path: Path) -> None:
         name="role", store="memory:", keys=("role.key",), workers=2, folder=str(tmp_path)
     )
     lanes = Lanes(settings)
-    sealed = lanes.seal_each(texts, to=[keys.opening.public] * 2100, bound=bound)
+    sealed = lanes.seal_each(
+        texts, to=[keys.opening.public_raw] * 2100, suite=keys.opening.suite, bound=bound
+    )
     sealed[7] = bytes(len(sealed[7]))
     bounds = [bound] * 2100
     opened = lanes.unseal_each(sealed, key=keys.opening, bounds=bounds)

@@ -16,6 +16,7 @@ from coatcheck.errors import (
     Misuse,
     Refused,
     TwoFaces,
+    Unavailable,
     Unsealable,
 )
 from coatcheck.protocol import binary_http, oblivious, privacy_pass, traps
@@ -31,6 +32,7 @@ from coatcheck.protocol.parcels import Receipt, Registration, Upload
 from coatcheck.protocol.shuffler import Shuffler, ShufflerState
 from coatcheck.protocol.suites import CLASSICAL, SUITES
 from coatcheck.protocol.terms import Round, read_terms
+from coatcheck.protocol.verification import follow_watched
 from coatcheck.randomizers import CodebookResponse, GridResponse, from_params
 from vectors import conversations
 
@@ -43,6 +45,7 @@ OUTCOMES: dict[type[Exception], str] = {
     TwoFaces: "two-faces",
     Misuse: "misuse",
     Refused: "refused",
+    Unavailable: "unavailable",
 }
 Case = dict[str, Any]
 
@@ -240,6 +243,19 @@ def _checkpoint(case: Case) -> Case:
     return {"size": point.size, "root": point.root.hex()}
 
 
+def _watched(case: Case) -> Case:
+    """Read a note as somebody who demands witnesses; each is named by its keys."""
+    witnesses = [frozenset(map(bytes.fromhex, keys)) for keys in case["witnesses"]]
+    point = follow_watched(
+        bytes.fromhex(case["input"]),
+        board=pairs(BOARD).signing.public_raw.hex(),
+        witnesses=witnesses,
+        demanded=case["demanded"],
+        before=None,
+    )
+    return {"size": point.size, "root": point.root.hex()}
+
+
 def _inclusion(case: Case) -> Case:
     given = case["input"]
     check_inclusion(
@@ -368,6 +384,7 @@ KINDS: dict[str, Callable[[Case], Case]] = {
     "bulletin": _bulletin,
     "posting": _posting,
     "checkpoint": _checkpoint,
+    "watched": _watched,
     "root": _root,
     "inclusion": _inclusion,
     "consistency": _consistency,

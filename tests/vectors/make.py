@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from vectors import admission, basics, mechanisms, records, relayed, settled, traps
+from vectors import admission, basics, mechanisms, records, relayed, settled, traps, watched
 from vectors.kinds import ALICE, BOARD, BOB, HERE, SERVER, SHUFFLER
 
 PARTS = {
@@ -25,6 +25,7 @@ PARTS = {
     "traps": traps.cases,
     "answers": records.answers,
     "boards": records.boards,
+    "watched": watched.cases,
     "relayed": relayed.cases,
     "settling": settled.cases,
     "admission": admission.cases,

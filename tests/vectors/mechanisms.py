@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from coatcheck.domains import Ball, Box
+from coatcheck.domains import Ball, Box, Categories
 from coatcheck.randomizers import (
     BoundedResponse,
     CodebookResponse,
@@ -43,7 +43,7 @@ def mechanisms() -> list[Case]:
         ),
     ]
     found += [_case("a codebook on a ball", ball.params(), points=_INSIDE), *_caps()]
-    found += _coins(grid.params())
+    found += [*_coins(grid.params()), *_labels()]
     outside = ball.params() | {"points": [*ball.params()["points"], [20, 20, 20]]}
     name = "a codebook is refused: a point leaves the ball"
     found.append(_case(name, outside, points=_INSIDE, expect="misuse"))
@@ -76,6 +76,27 @@ def _coins(part: dict[str, Any]) -> list[Case]:
     found = [case("a coin before a grid", "coin", coin)]
     for name, change in wrong.items():
         found.append(case(f"a coin is refused: {name}", "coin", coin | change, expect="misuse"))
+    return found
+
+
+def _labels() -> list[Case]:
+    """k-ary response on categories, and categories that are none."""
+    plain = GridResponse(domain=Categories(("red", "green", "blue")), epsilon=1.5).params()
+    wrong: dict[str, Any] = {
+        "a label stands twice": {
+            "domain": {"kind": "categories", "labels": ["red", "red", "blue"]}
+        },
+        "no label": {"domain": {"kind": "categories", "labels": []}},
+        "a label is no text": {"domain": {"kind": "categories", "labels": ["red", 2, "blue"]}},
+        "no median of labels": {"decode": "median"},
+    }
+    points = [[0], [2], [1]]
+    found = [_case("a grid on categories", plain, points=points)]
+    for name, change in wrong.items():
+        given = plain | change
+        found.append(
+            _case(f"categories are refused: {name}", given, points=points, expect="misuse")
+        )
     return found
 
 

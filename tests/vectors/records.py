@@ -7,10 +7,11 @@ from dataclasses import replace
 from coatcheck.protocol.ends import FEW_REPORTS, FEW_TRAPS, LATE, TASK, abandoned
 from coatcheck.protocol.envelope import Purpose, binding
 from coatcheck.protocol.manifest import MOST, PART, Batch, Manifest, Part
-from coatcheck.protocol.messages import Answer, Partner, encode_answer, encode_letter, encode_report
+from coatcheck.protocol.messages import Answer, Partner, encode_letter, encode_report
 from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin, Checkpoint, Posting
 from coatcheck.protocol.parcels import Receipt, Tally, Upload
 from coatcheck.protocol.terms import Round
+from plain_server import encode_answer
 from vectors import kinds
 from vectors.kinds import ALICE, BOARD, BOB, SERVER, SHUFFLER, Case, pairs
 from vectors.writing import case, flip, seal, wrong

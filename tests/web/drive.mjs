@@ -55,6 +55,10 @@ const kinds = {
     const r = c.randomizerOf(input.params);
     return { heads: String(r.heads), low: r.low, high: r.high, near: input.points.map((point) => r.center(point)) };
   },
+  coin: ({ input }) => {
+    const r = c.randomizerOf(input);
+    return { heads: String(r.heads), low: r.low, high: r.high, payload: c.messages.widths(r).reduce((sum, one) => sum + one, 0) };
+  },
   directions: ({ input }) => {
     const r = c.randomizerOf(input.params);
     const near = (turn) => input.points.map((point) => r.center(point, turn).sort((a, b) => a - b));
@@ -103,6 +107,10 @@ const kinds = {
   },
   checkpoint({ input }, round) {
     const { size, root } = c.messages.readCheckpoint(c.unhex(input), round);
+    return { size, root: c.hex(root) };
+  },
+  watched({ input, witnesses, demanded }, { terms }) {
+    const { size, root } = c.readWatched(c.unhex(input), terms.board.verifying, { witnesses, demanded });
     return { size, root: c.hex(root) };
   },
   "binary-http": ({ input, of, fields }) => {
@@ -271,6 +279,15 @@ const verbs = {
     const names = [];
     await tapped(relay, url, trusted, names).get(`${board}/checkpoint`);
     return names;
+  },
+  async lingered({ seconds, count }) {
+    const waits = [];
+    for (let turn = 0; turn < count; turn += 1) await c.linger(seconds, { sleep: async (time) => { waits.push(time); } });
+    return waits;
+  },
+  windows({ relay, url, trusted, window }) {
+    const round = { terms: { window } };
+    return [c.windowOf(round, tapped(relay, url, trusted, [])), c.windowOf(round, { get() {} }), c.windowOf({ terms: {} }, tapped(relay, url, trusted, []))];
   },
   ledger: ({ limit, tickets, costs }) => {
     let ledger = c.beginLedger(limit);

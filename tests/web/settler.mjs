@@ -51,7 +51,7 @@ const peer = {
     return reply;
   },
 };
-const board = new c.LettersBoard(round, { peer });
+const board = new c.BoardView(round, { peer });
 const side = await c.settleByLetter(ticket, value, answer, {
   round, sizes: answer.sizes, words: c.utf8(words), board, keep, look: 0.2,
 });

@@ -12,10 +12,11 @@ from scipy.stats import chi2
 
 from coatcheck.accounting.amplification import amplify, delta_curve
 from coatcheck.accounting.laws import TwoLevel
-from coatcheck.domains import Box, Categories
+from coatcheck.domains import Ball, Box, Categories
 from coatcheck.randomizers import (
     BoundedResponse,
     CodebookResponse,
+    CoinResponse,
     GridResponse,
     MinkowskiResponse,
     Randomizer,
@@ -81,15 +82,17 @@ def test_the_coin_and_the_caps_are_the_same_integers() -> None:
         CodebookResponse(
             domain=SMALL, epsilon=1.0, points=((3, 3), (-3, 2), (0, 0), (2, -3)), closest=2
         ),
+        CoinResponse(part=GridResponse(domain=SMALL, epsilon=1.0, cells=(3, 2)), rate=0.3),
+        GridResponse(domain=Categories(("a", "b", "c")), epsilon=1.0),
     ],
-    ids=lambda one: one.name,
+    ids=["minkowski", "bounded", "grid", "codebook", "coin", "categories"],
 )
-def test_reports_follow_the_exact_distribution(made: Exact) -> None:
+def test_reports_follow_the_exact_distribution(made: Any) -> None:
     """20,000 draws of the browser's own randomness pass a chi-square test against exact masses.
 
-    The draws are fresh each run: each of the four fails by chance once in a million runs.
+    The draws are fresh each run: each of the six fails by chance once in a million runs.
     """
-    check_distribution(made, (3, -1))
+    check_distribution(made, (3, -1) if made.domain == SMALL else (2,))
 
 
 def check_distribution(made: Any, point: tuple[int, ...], count: int = 20_000) -> None:
@@ -110,11 +113,14 @@ def check_distribution(made: Any, point: tuple[int, ...], count: int = 20_000) -
     [
         (
             Laplace(domain=CITY, epsilon=1.0),
-            "draws minkowski, bounded, grid, codebook, sphere only",
+            "draws minkowski, bounded, grid, codebook, sphere, coin only",
         ),
-        (GridResponse(domain=Categories(("a", "b")), epsilon=1.0), "boxes and balls only"),
+        (
+            MinkowskiResponse(domain=Ball(radius=1.0, p=3, dimension=2), epsilon=1.0, radius=0.5),
+            "knows p = 1, 2 and inf only",
+        ),
     ],
-    ids=["laplace", "categories"],
+    ids=["laplace", "l3"],
 )
 def test_what_the_browser_cannot_draw_it_refuses(made: Randomizer, sentence: str) -> None:
     """A mechanism or a domain beyond the page's is refused with a sentence, never approximated."""
@@ -164,3 +170,19 @@ def test_the_browsers_bound_is_above_what_is_attained_and_near_the_librarys() ->
         assert epsilon > library * 0.99  # the library smears, the page sums: either may win
         if law.apart == law.cap:
             assert epsilon < library * 1.001
+
+
+def test_a_coin_amplifies_in_the_browser_as_in_the_library() -> None:
+    """Silence hides the others: the page's ε is the library's, and below that without a coin."""
+    part = GridResponse(domain=CITY, epsilon=3.0, cells=(4, 4))
+    rates = (0.01, 0.2, 0.7)
+    asks = [
+        {"law": {**plain(part.law), "rate": rate}, "crowd": 2_000, "delta": 1e-6} for rate in rates
+    ]
+    alone = ask("amplify", asks=[{"law": plain(part.law), "crowd": 2_000, "delta": 1e-6}])[0]
+    found = ask("amplify", asks=asks)
+    for rate, epsilon in zip(rates, found, strict=True):
+        law = CoinResponse(part=part, rate=rate).law
+        assert epsilon == pytest.approx(amplify(law, crowd=2_000, delta=1e-6).epsilon, rel=2e-3)
+    assert found == sorted(found)
+    assert found[-1] < alone

@@ -186,3 +186,35 @@ def test_a_letter_whose_counter_no_ticket_holds_is_refused(counter: int) -> None
     )
     assert (got["bodies"], got["refused"]) == ([], 1)
     assert read_ticket(got["ticket"].encode()).seen == ()
+
+
+def test_a_coin_before_answers_that_name_people_is_refused() -> None:
+    """Everybody has to speak where answers name people, and a client sees that by itself."""
+    small = SmallRound()
+
+    def tossed(plain: dict[str, Any]) -> None:
+        for group in plain["groups"]:
+            part = group["randomizer"]
+            group["randomizer"] = {"name": "coin", "part": part, "rate": 0.5}
+            group["payload_size"] += 1
+        plain["task"] = {"name": "least-cost-matching", "params": {}}
+
+    with pytest.raises(Refusal, match="names people in its answers"):
+        look(altered(small, tossed), small.roles.trusted)
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"witnesses": [["00" * 32]], "demanded": 2}, "you name 1 witnesses"),
+        ({"witnesses": ["00" * 32]}, "say in which role"),
+        ({"server": ["a key"]}, "say in which role"),
+        ({"board": "00" * 32}, "say in which role"),
+    ],
+    ids=["too many", "no lists", "no key", "no list"],
+)
+def test_trust_that_is_none_is_refused(changed: dict[str, Any], sentence: str) -> None:
+    """Keys of another form, or more witnesses than there are, are told before anything else."""
+    small = SmallRound()
+    with pytest.raises(Refusal, match=sentence):
+        look(small.signed, small.roles.trusted, trusted=small.roles.trusted.plain() | changed)

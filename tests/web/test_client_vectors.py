@@ -7,18 +7,8 @@ from typing import Any
 from web.browser import ROOT, ask
 
 VECTORS = ROOT / "tests/vectors"
-NOT_THE_BROWSERS = {
-    "batch",
-    "manifest",
-    "partitions",
-    "order",
-    "registration",
-    "slack",
-    "coin",
-    "token",
-}
-"""What passes between the roles only; tokens, whose signatures the shuffler checks; and coins,
-which browsers refuse to toss so far."""
+NOT_THE_BROWSERS = {"batch", "manifest", "partitions", "order", "registration", "slack", "token"}
+"""What passes between the roles only, and tokens, whose signatures the shuffler checks."""
 
 
 def cases() -> list[dict[str, Any]]:

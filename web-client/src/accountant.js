@@ -30,11 +30,12 @@ export function deltaAbove(law, n, epsilon) {
   if (epsilon >= law.epsilon) return 0;
   const p = Math.exp(law.epsilon);
   const e = Math.exp(epsilon);
-  const side = law.apart;
+  const rate = law.rate ?? 1; // the chance to speak; silence is as likely under every value
+  const side = rate * law.apart;
   const rest = (p - 1) * (law.cap - law.kernel);
   // `deep` reports (of both caps, outside the kernel) pull by p(1-e) < 1-e: counting them as flat
   // only raises the bound.
-  const flat = Math.max(0, 1 - 2 * side - Math.max(0, rest));
+  const flat = rate * Math.max(0, 1 - 2 * law.apart - Math.max(0, rest)) + 1 - rate;
   const sides = binomial(n, Math.min(1, 2 * side));
   let sum = 0;
   sides.mass.forEach((mass, at) => {

@@ -1,31 +1,38 @@
-// The board as somebody who settles asks it: letters from a place on, posting, and proofs.
+// The board as one person follows it: proofs that it shows everybody the same, letters, posting.
 //
 // How bytes are fetched is the caller's: `peer` has `get(url)` and `send(url, bytes)`, as a Relay does,
 // and `remember` keeps the last checkpoint, which every later one must continue. SPEC section 9.
 
-import { concat, hex, text, unhex } from "./bytes.js";
-import { checkPlaced } from "./candidates.js";
-import { Refused } from "./errors.js";
+import { concat, text, unhex } from "./bytes.js";
+import { Refused, Unavailable } from "./errors.js";
+import { checkLogged, checkPlaced, follow } from "./log.js";
 import * as messages from "./messages.js";
+import { windowOf } from "./windows.js";
 
 const json = (raw) => JSON.parse(text(raw));
 
-export class LettersBoard {
+export class BoardView {
   constructor(round, { peer, before = null, remember = () => {} }) {
     Object.assign(this, { round, peer, before, remember });
     this.url = round.terms.board.url;
-    this.at = `${this.url}/rounds/${hex(round.digest)}/letters`;
+    this.at = `${round.atBoard}/letters`;
   }
 
-  /** Every posting from a place on, page by page; an empty page is the last. */
-  async letters(since) {
+  /** Within how many seconds the times of requests are drawn; 0 without a relay. */
+  get window() {
+    return windowOf(this.round, this.peer);
+  }
+
+  /** Every posting from a place on, page by page, or those to one address; an empty page is the last. */
+  async letters(since, address = "") {
     const size = messages.postingSize(this.round);
+    const at = address ? `${this.at}/${address}` : this.at;
     const found = [];
     for (;;) {
-      const page = await this.peer.get(`${this.at}?since=${since + found.length}`);
+      const page = await this.peer.get(`${at}?since=${since + found.length}`);
       if (page.length % size) throw new Refused("the board's letters do not have the size of this round's");
       if (!page.length) return found;
-      for (let at = 0; at < page.length; at += size) found.push(page.slice(at, at + size));
+      for (let from = 0; from < page.length; from += size) found.push(page.slice(from, from + size));
     }
   }
 
@@ -36,19 +43,54 @@ export class LettersBoard {
     return place;
   }
 
-  /** Check that the log has one's own notices, and only grew since the last checkpoint. */
+  /** Check that the log only grew since the last checkpoint, and keep the new one. */
+  async follow() {
+    return this.keep(checkLogged([], this.round, await this.grown(), this.before));
+  }
+
+  /** Check that the log shows this bulletin to everybody, and only grew; the checkpoint that is kept. */
+  async check(bulletin) {
+    const proof = await this.grown();
+    const place = json(await this.peer.get(`${this.round.atBoard}/place`));
+    const path = await this.included(place, proof.size);
+    return this.keep(follow(bulletin, this.round, { ...proof, place, path }, this.before));
+  }
+
+  /** Check that the log has one's own postings, each `[place, posting]`, and only grew. */
   async prove(placed) {
-    const checkpoint = await this.peer.get(`${this.url}/checkpoint`);
+    const proof = await this.grown();
+    const paths = [];
+    for (const [place] of placed) paths.push(await this.included(place, proof.size));
+    return this.keep(checkPlaced(placed, this.round, { ...proof, paths }, this.before));
+  }
+
+  /** Fetch the checkpoint, the one that witnesses cosigned if some are demanded, with the path from the last. */
+  async grown() {
+    const checkpoint = await this.peer.get(this.round.checkpointAt);
     const { size } = messages.readCheckpoint(checkpoint, this.round);
     const old = this.before?.size ?? 0;
     const since = 0 < old && old < size ? await this.path(`consistency?old=${old}&new=${size}`) : [];
-    const paths = [];
-    for (const [place] of placed) paths.push(await this.path(`inclusion?place=${place}&size=${size}`));
-    this.before = checkPlaced(placed, this.round, { checkpoint, paths, since }, this.before);
-    await this.remember(this.before);
+    return { checkpoint, size, since };
   }
 
+  async included(place, size) {
+    if (!(Number.isSafeInteger(place) && place >= 0)) throw new Refused("the board names no place in its log: do not rely on it");
+    return place < size ? this.path(`inclusion?place=${place}&size=${size}`) : [];
+  }
+
+  /** Fetch a proof; a board that gives none counts as one that shows two faces. */
   async path(question) {
-    return json(await this.peer.get(`${this.url}/proofs/${question}`)).path.map(unhex);
+    try {
+      return json(await this.peer.get(`${this.url}/proofs/${question}`)).path.map(unhex);
+    } catch (error) {
+      if (error instanceof Unavailable) throw error;
+      throw new Refused("the board gives no proof that its log only grew and shows this: do not rely on it");
+    }
+  }
+
+  async keep(point) {
+    this.before = point;
+    await this.remember(point);
+    return point;
   }
 }

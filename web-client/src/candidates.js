@@ -2,17 +2,17 @@
 //
 // `settleByLetter` is all a page needs: it is given a board to ask and a place to keep the ticket.
 
-import { byte, concat, equal, hex, unhex } from "./bytes.js";
+import { concat, equal, hex, unhex } from "./bytes.js";
 import { Misuse, Refused } from "./errors.js";
 import { addressOf, contactOf, keyPairs } from "./keys.js";
 import { readNotice, readSettling, write, writeNotice } from "./letters.js";
-import { checkConsistency, checkInclusion } from "./merkle.js";
 import * as messages from "./messages.js";
 import { Nearness, offsets, replySize } from "./nearness.js";
+import { patiently, rest } from "./patience.js";
 import { Settling } from "./settling.js";
 import { cellOf, isNotice, prf, progressFrom, schedule, wordSize } from "./steps.js";
+import { STEP, linger } from "./windows.js";
 
-const LETTER_LEAF = byte(2);
 const LOOKS = 20; // so many times per pause a person looks for letters
 
 /** What the terms say of settling, or refuse. */
@@ -138,23 +138,11 @@ function readable(round, contact) {
 }
 
 /**
- * Check that the board's log has one's own notices and only grew since `before`. `proof` holds the
- * checkpoint, one path per notice, and the path from the checkpoint before. Returns the one to keep.
+ * Settle with the candidates of one's answer, or go on after a crash. `board` is a BoardView;
+ * `keep(ticket)` stores the ticket, before anything of a step is posted. A board that is away is asked again
+ * for `patience` seconds.
  */
-export function checkPlaced(placed, round, proof, before = null) {
-  const { size, root } = messages.readCheckpoint(proof.checkpoint, round);
-  placed.forEach(([place, posting], at) => {
-    checkInclusion(concat(LETTER_LEAF, posting), { place, size, root, path: proof.paths[at] });
-  });
-  if (before) checkConsistency({ old: before.size, oldRoot: before.root, size, root, path: proof.since ?? [] });
-  return { size, root };
-}
-
-/**
- * Settle with the candidates of one's answer, or go on after a crash. `board` is a LettersBoard;
- * `keep(ticket)` stores the ticket, before anything of a step is posted.
- */
-export async function settleByLetter(ticket, place, answer, { round, sizes, words, board, keep, look = 1 }) {
+export async function settleByLetter(ticket, place, answer, { round, sizes, words, board, keep, look = 1, patience = 600 }) {
   const { pause } = settleTerms(round);
   const begun = beginSettling(ticket, place, round, seconds());
   await keep(begun);
@@ -163,12 +151,12 @@ export async function settleByLetter(ticket, place, answer, { round, sizes, word
   const { progress, steps } = machine;
   const nap = Math.min(look, pause / LOOKS);
   const hear = async () => {
-    const fresh = await board.letters(progress.read);
+    const fresh = await patiently(() => board.letters(progress.read), patience);
     await side.hear(fresh, progress.read + fresh.length);
   };
   const post = async () => {
     if (!progress.outbox.length) return;
-    const at = await board.post(progress.outbox.map((one) => side.stamped(one)));
+    const at = await patiently(() => board.post(progress.outbox.map((one) => side.stamped(one))), patience);
     const [posting] = progress.outbox;
     const told = progress.placed.some(([, one]) => equal(one, posting));
     if (isNotice(steps[progress.step - 1]) && !told) progress.placed.push([at, posting]);
@@ -181,9 +169,12 @@ export async function settleByLetter(ticket, place, answer, { round, sizes, word
       if (machine.ready({ late: seconds() >= end })) break;
       await rest(nap);
     }
-    if (progress.placed.length && steps[progress.step].kind === "words") await board.prove(progress.placed);
+    if (progress.placed.length && steps[progress.step].kind === "words") {
+      await patiently(() => board.prove(progress.placed), patience);
+    }
     if ((await side.speak(words)).length) {
       await keep(side.ticket);
+      await linger(board.window ? STEP * pause : 0);
       await post();
     }
   }
@@ -197,4 +188,3 @@ export async function settleByLetter(ticket, place, answer, { round, sizes, word
 }
 
 const seconds = () => Date.now() / 1000;
-const rest = (time) => new Promise((awake) => { setTimeout(awake, 1000 * time); });

@@ -4,20 +4,18 @@
 // output happens here: `session.js` fetches and stores. SPEC section 12.
 
 import { amplify } from "./accountant.js";
-import { byte, compare, concat, equal, hex, padded, unhex } from "./bytes.js";
+import { compare, concat, equal, hex, padded, unhex } from "./bytes.js";
 import { Entropy } from "./entropy.js";
 import { binding, seal, unseal } from "./envelope.js";
 import { Refused } from "./errors.js";
 import { checkExposure } from "./exposure.js";
 import { addressOf, keyPairs, sealingKey } from "./keys.js";
 import { sameRound } from "./letters.js";
-import { checkConsistency, checkInclusion } from "./merkle.js";
 import * as messages from "./messages.js";
 import { randomizerOf } from "./randomizers.js";
 import { ADDRESS } from "./suites.js";
 import { settle } from "./terms.js";
 
-const ROUND_LEAF = byte(1);
 const ROUNDING = 1e-9; // the last digits of two sides' arithmetic
 // This bound is a little coarser than the library's where caps overlap, so an honest promise may lie
 // below it. What the person spends is this bound, and the person's own limit knows no such slack.
@@ -164,22 +162,6 @@ export async function collect(ticket, raw, round) {
   const answer = messages.decodeAnswer(await unseal(sealed, { suite: round.suite, key: keys.opening, bound }), round);
   const sizes = bulletin.entries.map((list) => list.length);
   return { ...answer, sizes, partners: answer.partners.map((partner) => described(partner, round)) };
-}
-
-/**
- * Check that the board's signed log shows this bulletin to everybody, and only grew since `before`.
- * `proof` holds the board's checkpoint, the bulletin's place with its path, and, where a checkpoint
- * was kept from before, the path from that one. Returns the checkpoint to keep.
- */
-export function follow(raw, round, proof, before = null) {
-  const { heading } = messages.readBulletin(raw, round);
-  const point = messages.readCheckpoint(proof.checkpoint, round);
-  const { size, root } = point;
-  checkInclusion(concat(ROUND_LEAF, heading), { place: proof.place, size, root, path: proof.path });
-  if (before) {
-    checkConsistency({ old: before.size, oldRoot: before.root, size, root, path: proof.since ?? [] });
-  }
-  return point;
 }
 
 function find(entries, address) {

@@ -1,4 +1,4 @@
-// Boxes and balls: where values live, and the lattice point of a value. SPEC section 13.
+// Boxes, balls and categories: where values live, and the lattice point of a value. SPEC section 13.
 //
 // As coatcheck/domains/numeric.py, bit for bit. Balls are those whose norm is told in whole
 // numbers: p = 1, 2 and inf.
@@ -79,6 +79,23 @@ function ballOf(params) {
   };
 }
 
+/** A few named choices with no order among them; a lattice point is a label's position. */
+function categoriesOf(params) {
+  complete(params, ["kind", "labels"]);
+  const { labels } = params;
+  const good = Array.isArray(labels) && labels.length > 0 && labels.every((one) => typeof one === "string")
+    && new Set(labels).size === labels.length;
+  if (!good) throw new Refused("the terms describe no categories: at least one label, and no label twice");
+  return {
+    labels,
+    dimension: 1,
+    pointOf([label]) {
+      if (!labels.includes(label)) throw new Misuse(`${label} is no choice here: choose one of ${labels.join(", ")}`);
+      return [labels.indexOf(label)];
+    },
+  };
+}
+
 function norm(unit, p) {
   const sizes = unit.map(Math.abs);
   if (p === Infinity) return sizes.reduce((most, one) => Math.max(most, one), 0);
@@ -109,19 +126,25 @@ export function isWithin(point, p, reach) {
 
 /** Make the domain that terms describe, or say why this page cannot. */
 export function domainOf(params) {
-  const kinds = { box: boxOf, ball: ballOf };
+  const kinds = { box: boxOf, ball: ballOf, categories: categoriesOf };
   if (!Object.hasOwn(kinds, params?.kind ?? "")) {
-    throw new Refused(`values live in a ${params?.kind} here; this page randomizes on boxes and balls only`);
+    throw new Refused(`values live in a ${params?.kind} here; this page randomizes on boxes, balls and categories only`);
   }
   const domain = kinds[params.kind](params);
   return {
     ...domain,
-    /** The lattice point of a value in the user's units. */
+    /** The lattice point of a value in the user's units: one number per axis, or a label. */
     snap(value) {
-      if (value.length !== domain.dimension) {
-        throw new Misuse(`a value has ${domain.dimension} coordinates here, got ${value.length}`);
+      const given = typeof value === "string" ? [value] : value;
+      const good = Array.isArray(given) && given.length === domain.dimension
+        && (domain.labels || given.every((one) => Number.isFinite(one)));
+      if (!good) {
+        throw new Misuse(
+          domain.labels ? `a value is one of ${domain.labels.join(", ")} here`
+            : `a value is a list of ${domain.dimension} numbers here, one per coordinate`,
+        );
       }
-      return domain.pointOf(value);
+      return domain.pointOf(given);
     },
   };
 }

@@ -4,3 +4,6 @@ export class Misuse extends Error {}
 
 /** Going on would break a promise, so nothing was done; the message says which and why. */
 export class Refused extends Error {}
+
+/** Somebody cannot answer now; nothing was lost, and trying again later is right. */
+export class Unavailable extends Refused {}

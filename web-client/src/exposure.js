@@ -36,7 +36,8 @@ const TASKS = {
 /** Refuse terms whose answers would give away more people of a group than they say. */
 export function checkExposure({ terms }, number) {
   const corrupted = terms.groups.map((group) => group.promise.corrupted);
-  if (!corrupted.some((count) => count > 0)) return; // answers to honest people are read by nobody else
+  const coins = terms.groups.some((group) => group.randomizer.name === "coin");
+  if (!corrupted.some((count) => count > 0) && !coins) return; // answers to honest people are read by nobody else
   const { name, params = {} } = terms.task;
   const [groups, exposed] = Object.hasOwn(TASKS, name) ? TASKS[name] : [];
   if (groups !== terms.groups.length) {
@@ -46,6 +47,9 @@ export function checkExposure({ terms }, number) {
   }
   const sizes = terms.groups.map((group) => group.minimum);
   const told = exposed(params, sizes);
+  if (coins && told.flat().some(Boolean)) {
+    throw new Refused(`task ${name} names people in its answers, so that everybody has to speak, and a group has a coin: do not join`);
+  }
   // In a cascade a corrupted person can hand in a report in place of every trap.
   const each = terms.shufflers.length;
   const sum = corrupted.reduce((total, count, g) => total + each * count * told[g][number], 0);

@@ -4,6 +4,7 @@ import { big, byte, compare, concat, equal, padded, unhex, unsigned, utf8 } from
 import { Misuse, Refused } from "./errors.js";
 import { checkSignature, contactOf, sha256 } from "./keys.js";
 import { rootOf } from "./merkle.js";
+import { readWatched } from "./notes.js";
 import { ADDRESS, DIGEST, SIGNATURE } from "./suites.js";
 import { UPLOAD_HEAD } from "./terms.js";
 
@@ -254,8 +255,12 @@ export function decodePosting(raw, round) {
 /** Whom a posting is for. */
 export const recipientOf = (raw) => raw.slice(4 + DIGEST, 4 + DIGEST + ADDRESS);
 
-/** Read the board's signed word on all it ever showed: how many leaves, and the root over them. */
+/**
+ * Read the board's signed word on all it ever showed: how many leaves, and the root over them. Where witnesses
+ * are demanded, it is the note that they cosigned, and nothing else will do.
+ */
 export function readCheckpoint(raw, round) {
+  if (round.watched.demanded) return readWatched(raw, round.terms.board.verifying, round.watched);
   if (raw.length !== 44 + SIGNATURE || !equal(raw.slice(0, 4), byte(VERSION, 0, 0, 0))) {
     throw new Refused("a checkpoint has 108 bytes and begins with its version");
   }

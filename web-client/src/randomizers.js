@@ -1,25 +1,24 @@
-// Minkowski, bounded, grid and codebook response on boxes and balls, drawn in integers on the lattice.
+// Every mechanism that terms may name here; Minkowski and bounded response are drawn in this file.
 //
 // The same mechanisms as coatcheck/randomizers, bit for bit in their parameters; whatever else
 // terms may name is refused here. No float carries a private value to the wire.
 
 import { latticeBall, ratio } from "./balls.js";
-import { complete, domainOf, isWhole, isWithin, roundEven } from "./domains.js";
+import { codebook, grid } from "./cells.js";
+import { complete, domainOf, roundEven } from "./domains.js";
 import { Refused } from "./errors.js";
-import { TOSSES, countedLaw, headsFor } from "./mixing.js";
+import { TOSSES, fraction, headsFor } from "./mixing.js";
 import { sphere } from "./sphere.js";
 
 const MAX_REACH = 2 ** 30;
 const MAX_NUMBERS = 1024; // of a report
-const MAX_POINTS = 4096;
-const MAX_AXES = 16;
-const MAX_WEIGHT = 256;
 const MAX_LEARNED = 3; // dimensions in which reports are read by the whole batch
 
 /** A cap around the value with probability heads / 2^64, else the whole output ball. */
 function caps(params, domain, { bounded }) {
   const { radius, inset = 0 } = params;
   const { half, dimension: d } = domain;
+  if (domain.labels) throw new Refused("a cap is drawn in a box or a ball, and the terms describe categories");
   if (!(Number.isFinite(radius) && radius > 0 && inset >= 0 && inset < 1)) {
     throw new Refused("the terms give no radius above 0 for the cap, or no inset from 0 to below 1");
   }
@@ -61,74 +60,9 @@ function capLaw({ ball, reach, whole, heads, apart, counts: [near, all] }) {
   return { epsilon, cap, apart: cap * (1 - shared), kernel: cap * core };
 }
 
-/** The true cell with probability heads / 2^64, else any cell. */
-function grid(params, box) {
-  const { cells } = params;
-  if (params.domain.kind !== "box") throw new Refused("a grid cuts a box, and the terms describe a ball");
-  const good = Array.isArray(cells) && cells.length === box.dimension
-    && cells.every((count) => Number.isInteger(count) && count >= 1 && count <= box.steps);
-  const total = good ? cells.reduce((product, count) => product * BigInt(count), 1n) : 0n;
-  if (!good || total > 1n << 32n) throw new Refused("the terms give no cells for the grid");
-  const heads = headsFor(params.epsilon, 1n, total);
-  const cellOf = (point) => point.map((i, axis) => Math.floor(((i + box.half) * cells[axis]) / (box.steps + 1)));
-  return {
-    cells,
-    heads,
-    low: cells.map(() => 0),
-    high: cells.map((count) => count - 1),
-    center: cellOf,
-    respond(point, entropy) {
-      const near = cellOf(point);
-      const far = cells.map((count) => Number(entropy.integer(BigInt(count))));
-      return entropy.coin(heads) ? near : far;
-    },
-    law: () => countedLaw(heads, 1, Number(total)),
-    place: (report) => report.map((y, axis) => box.value(((y + 0.5) / cells[axis]) * 2 - 1, axis)),
-  };
-}
-
-/** One of the closest points of a codebook with probability heads / 2^64, else any point. */
-function codebook(params, domain) {
-  const { points, weights, closest } = params;
-  const whole = (row, low, high) => Array.isArray(row) && row.length === domain.dimension
-    && row.every((i) => isWhole(i, low, high));
-  const size = Array.isArray(points) ? points.length : 0;
-  const good = size >= 1 && size <= MAX_POINTS && (size === 1 || domain.dimension <= MAX_AXES)
-    && points.every((point) => whole(point, -domain.half, domain.half) && isWithin(point, domain.p, domain.half))
-    && whole(weights, 1, MAX_WEIGHT)
-    && new Set(points.map(String)).size === size
-    && isWhole(closest, 1, Math.max(1, size - 1));
-  if (!good) throw new Refused("the terms give no codebook: different points of the lattice, and how many are close");
-  const heads = headsFor(params.epsilon, BigInt(closest), BigInt(size));
-  // Squared distances can exceed what a float holds, so they are whole numbers of any size.
-  const squares = (point) => points.map((other) => other.reduce(
-    (sum, i, axis) => sum + BigInt(weights[axis]) * BigInt(point[axis] - i) ** 2n,
-    0n,
-  ));
-  const nearest = (point) => {
-    const far = squares(point);
-    const order = far.map((_, index) => index);
-    order.sort((a, b) => (far[a] < far[b] ? -1 : far[a] > far[b] ? 1 : a - b));
-    return order.slice(0, closest);
-  };
-  return {
-    heads,
-    low: [0],
-    high: [size - 1],
-    center: nearest,
-    respond(point, entropy) {
-      // All are made every time, so that the work does not tell how the coin fell.
-      const near = nearest(point)[Number(entropy.integer(BigInt(closest)))];
-      const far = Number(entropy.integer(BigInt(size)));
-      return [entropy.coin(heads) ? near : far];
-    },
-    law: () => countedLaw(heads, closest, size),
-    place: ([named]) => points[named].map((i, axis) => domain.value(i / domain.half, axis)),
-  };
-}
-
 const boxes = ({ p, dimension }) => p === Infinity || dimension === 1;
 const median = (domain) => (boxes(domain) ? ["median"] : []);
+const numeric = (domain) => !domain.labels;
 const learned = ({ dimension }) => (dimension <= MAX_LEARNED ? ["learned", "learned-mean"] : []);
 
 const KINDS = {
@@ -142,16 +76,46 @@ const KINDS = {
     decodes: (domain) => ["raw", ...median(domain), ...learned(domain)],
     stated: ["radius"],
   },
-  grid: { make: grid, decodes: (domain) => ["median", "raw", ...learned(domain)], stated: ["cells"] },
+  grid: { make: grid, decodes: (domain) => [...(numeric(domain) ? ["median"] : []), "raw", ...learned(domain)], stated: ["cells"] },
   codebook: { make: codebook, decodes: () => ["raw"], stated: ["points", "weights", "closest"] },
   sphere: { make: sphere, decodes: () => ["unbiased", "project"], stated: ["size", "closest", "turns", "seed"] },
 };
 
+/** Speak by the part with chance `rate`, else be silent; silence is a report like any other. */
+function coin(params) {
+  complete(params, ["name", "part", "rate"]);
+  const { rate } = params;
+  if (typeof rate !== "number" || !(rate >= 2 ** -32 && rate < 1)) {
+    throw new Refused(`a coin has a rate from 2^-32 to below 1, this one has ${rate}`);
+  }
+  if (params.part?.name === "coin") throw new Refused("a coin stands before one mechanism, not before a coin");
+  const part = randomizerOf(params.part);
+  const [top, bottom] = fraction(rate);
+  const heads = (TOSSES * top) / bottom; // never above the rate: speaking less often reveals no more
+  const silence = [0, ...part.low];
+  return {
+    ...part,
+    name: "coin",
+    heads,
+    low: silence,
+    high: [1, ...part.high],
+    respond(point, entropy) {
+      // The part's report is always made, so that the work does not tell how the coin fell.
+      const speaks = entropy.coin(heads);
+      const made = part.respond(point, entropy);
+      return speaks ? [1, ...made] : silence;
+    },
+    law: () => ({ ...part.law(), rate }),
+    place: ([speaks, ...report]) => (speaks ? part.place(report) : null),
+  };
+}
+
 /** Make the mechanism that terms describe, or say why this page cannot. */
 export function randomizerOf(params) {
-  if (!Object.hasOwn(KINDS, params.name)) {
+  if (params?.name === "coin") return coin(params);
+  if (!Object.hasOwn(KINDS, params?.name ?? "")) {
     throw new Refused(
-      `the round randomizes by ${params.name}; this page draws ${Object.keys(KINDS).join(", ")} only:`
+      `the round randomizes by ${params?.name}; this page draws ${[...Object.keys(KINDS), "coin"].join(", ")} only:`
       + " join with the command line",
     );
   }

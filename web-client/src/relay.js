@@ -4,10 +4,11 @@
 // the relay to it. The relay hands out the gateways' keys; the roles' signatures on them count. SPEC
 // section 17.
 
-import { concat, text, unhex, unsigned, utf8 } from "./bytes.js";
+import { concat, unhex, unsigned, utf8 } from "./bytes.js";
 import { decodeResponse, encodeRequest } from "./binary-http.js";
-import { Misuse, Refused } from "./errors.js";
+import { Misuse, Refused, Unavailable } from "./errors.js";
 import { checkSignature } from "./keys.js";
+import { taken } from "./answers.js";
 import { messageSize, OVERHEAD, readKeys, sealRequest, SIZES } from "./oblivious.js";
 
 const AROUND = 256; // bytes that what surrounds a content may take
@@ -90,7 +91,7 @@ export class Relay {
       if (answer.status !== 400 || !new TextDecoder().decode(raw).includes(OHTTP_KEY)) break;
       this.#known.delete(origin);
     }
-    throw new Refused(`the relay does not reach ${host} now: try later; nothing is sent around the relay`);
+    throw new Unavailable(`the relay does not reach ${host} now: try later; nothing is sent around the relay`);
   }
 
   async #config(origin, host) {
@@ -98,7 +99,7 @@ export class Relay {
     if (!(this.#known.get(origin)?.until > now)) {
       checkApart(new URL(this.#url).hostname, new URL(origin).hostname);
       const answer = await this.#at(host, { headers: { accept: KEYS_MEDIA } });
-      if (!answer.ok) throw new Refused(`the relay has no keys of ${host}: try later; nothing is sent around the relay`);
+      if (!answer.ok) throw new Unavailable(`the relay has no keys of ${host}: try later; nothing is sent around the relay`);
       const raw = new Uint8Array(await answer.arrayBuffer());
       const until = Number(answer.headers.get("coatcheck-until"));
       const signatures = (answer.headers.get("coatcheck-signatures") ?? "").split(", ");
@@ -132,21 +133,9 @@ export class Relay {
     try {
       return await this.#ask(`${this.#url}/gateways/${host}`, { method, headers, body, ...plain });
     } catch {
-      throw new Refused(`the relay ${this.#url} does not answer: try later; nothing is sent around it`);
+      throw new Unavailable(`the relay ${this.#url} does not answer: try later; nothing is sent around it`);
     }
   }
-}
-
-/** Give what a role answered, or refuse with its own sentence. */
-function taken(answer) {
-  if (answer.status >= 200 && answer.status < 300) return answer;
-  let detail = `the role answers with ${answer.status}`;
-  try {
-    detail = JSON.parse(text(answer.content)).detail ?? detail;
-  } catch {
-    // not a problem document: the status has to do
-  }
-  throw Object.assign(new Refused(detail), { status: answer.status });
 }
 
 /** Refuse a relay in the domain of the role it is to hide people from; this machine is for practice. */

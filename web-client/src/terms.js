@@ -5,7 +5,7 @@ import { Refused } from "./errors.js";
 import { parse } from "./json.js";
 import { checkSignature, sealingKey, sha256, verifyingKey } from "./keys.js";
 import { ADDRESS, suiteNamed } from "./suites.js";
-import { checkTrust } from "./trust.js";
+import { checkTrust, watchedBy } from "./trust.js";
 
 const LIMIT = 1 << 16;
 export const UPLOAD_HEAD = 52;
@@ -114,6 +114,7 @@ export class Round {
     this.document = document;
     this.digest = sha256(document);
     this.suite = suiteNamed(this.terms.suite);
+    this.watched = { witnesses: [], demanded: 0 }; // who must have cosigned the board's log, as `settle` is told
   }
 
   /** The address that people are told: the round at the first shuffler. */
@@ -124,6 +125,11 @@ export class Round {
   /** The round's address at the board. */
   get atBoard() {
     return `${this.terms.board.url}/rounds/${hex(this.digest)}`;
+  }
+
+  /** Where the board's checkpoint is, or the one that witnesses cosigned if some are demanded. */
+  get checkpointAt() {
+    return `${this.terms.board.url}${this.watched.demanded ? "/log" : ""}/checkpoint`;
   }
 
   /** Whether anybody may report, so that the promise assumes that outsiders do not flood the round. */
@@ -224,6 +230,7 @@ export function settle(signed, trusted) {
   for (const party of [server, ...shufflers]) sealingKey(round.suite, unhex(party.sealing));
   verifyingKey(unhex(board.verifying));
   checkTrust(round.terms, trusted);
+  round.watched = watchedBy(trusted);
   return round;
 }
 

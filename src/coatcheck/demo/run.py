@@ -30,8 +30,9 @@ from coatcheck.protocol.client import Limit
 from coatcheck.protocol.keyfiles import read_keys, write_bytes
 from coatcheck.protocol.manifest import Batch
 from coatcheck.protocol.notes import LogCheckpoint, Note
+from coatcheck.protocol.opened import Opened
 from coatcheck.protocol.parcels import Upload
-from coatcheck.protocol.server import Opened, Server
+from coatcheck.protocol.server import Server
 from coatcheck.protocol.verification import board_note_key
 from coatcheck.services.cluster import PATIENCE, Cluster
 from coatcheck.services.http.client import HttpClient

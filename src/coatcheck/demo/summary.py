@@ -15,6 +15,7 @@ from coatcheck.demo.events import Person
 from coatcheck.domains import Box, Floats
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
+from coatcheck.protocol.opened import one_by_one
 from coatcheck.randomizers.choice import misses
 from coatcheck.randomizers.coin import heard, speaker
 from coatcheck.simulation.quality import measure, named_alone
@@ -81,7 +82,7 @@ def _heroes(run: "Run", estimates: Sequence[Floats]) -> list[dict[str, Any]]:
 def _hero(run: "Run", name: str, who: Person, estimates: Sequence[Floats]) -> dict[str, Any]:
     group, row = who
     ticket, answer = run.tickets[who], run.answers[who]
-    seen = [contact.address for contact in run.seen[group].contacts].index(ticket.keys.address)
+    seen = one_by_one(run.seen[group].addresses).index(ticket.keys.address)
     mine, thought = run.scenario.values[group][row], estimates[group][seen]
     found: dict[str, Any] = {
         "name": name,
@@ -116,12 +117,13 @@ def _box(scenario: "Scenario") -> Box:
 
 def _server(run: "Run", estimates: Sequence[Floats]) -> dict[str, Any]:
     """Show the first rows of the batch as the server opened it: addresses and noisy values."""
+    shown = one_by_one(run.seen[0].addresses[:_SHOWN])
     rows = [
-        {"address": contact.address.hex(), "noisy": _told(value, 5)}
-        for contact, value in zip(run.seen[0].contacts[:_SHOWN], estimates[0], strict=False)
+        {"address": address.hex(), "noisy": _told(value, 5)}
+        for address, value in zip(shown, estimates[0], strict=False)
     ]
     return {
-        "reports": [len(opened.contacts) for opened in run.seen],
+        "reports": [len(opened) for opened in run.seen],
         "dropped": [opened.tally.received - opened.tally.kept for opened in run.seen],
         "group": run.scenario.drafts[0].name,
         "first_rows": rows,
@@ -160,7 +162,7 @@ def service_of(run: "Run") -> dict[str, Any]:
 
 def _owners(run: "Run", group: int) -> list[int]:
     """Tell whose each row of the batch is."""
-    found = (run.person_at(contact.address) for contact in run.seen[group].contacts)
+    found = (run.person_at(address) for address in one_by_one(run.seen[group].addresses))
     return [-1 if who is None else who[1] for who in found]
 
 

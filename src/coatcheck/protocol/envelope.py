@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.hpke import Suite as Hpke
 
 from coatcheck.errors import Unsealable
 from coatcheck.protocol.keys import OpeningKey, SealingKey
-from coatcheck.protocol.suites import CLASSICAL, HYBRID
+from coatcheck.protocol.suites import CLASSICAL, HYBRID, Suite
 
 _HPKE: Final = {
     CLASSICAL: Hpke(KEM.X25519, KDF.HKDF_SHA256, AEAD.CHACHA20_POLY1305),
@@ -84,7 +84,10 @@ class Bulk:
         return opened
 
     def seal_each(
-        self, plain: Sequence[bytes], *, to: Sequence[SealingKey], bound: bytes
+        self, plain: Sequence[bytes], *, to: Sequence[bytes], suite: Suite, bound: bytes
     ) -> list[bytes]:
-        """Seal each to its own key, all under one binding."""
-        return [seal(text, to=key, bound=bound) for text, key in zip(plain, to, strict=True)]
+        """Seal each to its own key, given as bytes, all under one binding."""
+        return [
+            seal(text, to=SealingKey(suite, key), bound=bound)
+            for text, key in zip(plain, to, strict=True)
+        ]

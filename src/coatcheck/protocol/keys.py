@@ -32,19 +32,20 @@ def _little(digits: str) -> int:
     return int.from_bytes(bytes.fromhex(digits), "little")
 
 
-_P: Final = 2**255 - 19
-_MLKEM_SIZE: Final = 1184
+P: Final = 2**255 - 19
+"""The prime of Curve25519: an encoding is canonical if it lies below."""
+MLKEM_SIZE: Final = 1184
 # Points of order 1, 2, 4 and 8, on the curve and its twist, in canonical encoding; the other
 # encodings are refused for not being canonical. Sealing to one fails and would stop a round.
-_LOW_ORDER_U: Final = {
-    *(0, 1, _P - 1),
+LOW_ORDER_U: Final = {
+    *(0, 1, P - 1),
     _little("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),
     _little("5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"),
 }
 # The y of the eight points of small order, whatever the sign of x: under such a key one fixed
 # signature (R = identity, S = 0) passes for every message.
-_SMALL_ORDER_Y: Final = {
-    *(0, 1, _P - 1),
+SMALL_ORDER_Y: Final = {
+    *(0, 1, P - 1),
     _little("26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"),
     _little("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a"),
 }
@@ -52,9 +53,9 @@ _SMALL_ORDER_Y: Final = {
 
 def _curve_point(raw: bytes) -> X25519PublicKey:
     u = int.from_bytes(raw, "little")
-    if u >= _P:
+    if u >= P:
         raise BadKey("this X25519 key is not in canonical form: ask its owner for a fresh one")
-    if u in _LOW_ORDER_U:
+    if u in LOW_ORDER_U:
         raise BadKey("this X25519 key has low order, nothing can be sealed to it")
     return X25519PublicKey.from_public_bytes(raw)
 
@@ -79,9 +80,9 @@ class SealingKey:
     def _decoded(self) -> X25519PublicKey | MLKEM768X25519PublicKey:
         if self.suite == CLASSICAL:
             return _curve_point(self.raw)
-        point = _curve_point(self.raw[_MLKEM_SIZE:])
+        point = _curve_point(self.raw[MLKEM_SIZE:])
         try:
-            lattice = MLKEM768PublicKey.from_public_bytes(self.raw[:_MLKEM_SIZE])
+            lattice = MLKEM768PublicKey.from_public_bytes(self.raw[:MLKEM_SIZE])
         except ValueError:
             raise BadKey("this ML-KEM-768 key is out of range, nothing can be sealed") from None
         return MLKEM768X25519PublicKey(lattice, point)
@@ -97,9 +98,9 @@ class VerifyingKey:
         if len(self.raw) != VERIFYING_SIZE:
             raise BadKey(f"a verifying key has 32 bytes, this one has {len(self.raw)}")
         y = int.from_bytes(self.raw, "little") & ((1 << 255) - 1)
-        if y >= _P:
+        if y >= P:
             raise BadKey("this Ed25519 key is not in canonical form: ask its owner for a fresh one")
-        if y in _SMALL_ORDER_Y:
+        if y in SMALL_ORDER_Y:
             raise BadKey("this Ed25519 key has small order, anyone could sign for it")
 
     def check(self, signature: bytes, message: bytes) -> None:
@@ -173,9 +174,14 @@ class SigningKey(_Secret):
         return f"SigningKey(public={self.public_raw[:8].hex()}..)"
 
 
+def address_label(suite: Suite) -> bytes:
+    """Give what is hashed before a public pair to make its address."""
+    return _ADDRESS_LABEL + bytes((suite.number,))
+
+
 def address_of(suite: Suite, contact: bytes) -> bytes:
     """Hash a public pair to the 16 bytes under which the board knows it."""
-    return hashlib.sha256(_ADDRESS_LABEL + bytes((suite.number,)) + contact).digest()[:ADDRESS_SIZE]
+    return hashlib.sha256(address_label(suite) + contact).digest()[:ADDRESS_SIZE]
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,10 @@ if TYPE_CHECKING:  # types only: this file handles bytes and needs no mechanism
 _LETTER_LABEL: Final = b"coatcheck/v1/letter\0"
 _ANSWER: Final = Layout("answer", ">BBHHxx")
 ANSWER_HEAD: Final = _ANSWER.size
+_ANSWER_HEADS: Final = np.dtype(
+    [("version", "u1"), ("kind", "u1"), ("count", ">u2"), ("later", ">u2"), ("zeros", "V2")]
+)
+COUNT_LIMIT: Final = 2**16 - 1
 VALUES, PARTNERS, LOCATED = 1, 2, 3
 COUNTER_LIMIT: Final = 2**53 - 1
 """The highest counter of a letter: the ticket that remembers it is JSON, exact up to here."""
@@ -142,22 +146,16 @@ class Answer:
     second: tuple[Partner, ...] = ()
 
 
-def encode_answer(answer: Answer, *, size: int) -> bytes:
-    """Write an answer and pad it to the group's size: how much it holds must not show."""
-    numbers, named = answer.values + answer.shared, answer.partners + answer.second
-    if numbers and named:
-        raise Misuse("an answer holds numbers or partners, not both")
-    if named:
-        kind = LOCATED if any(partner.payload for partner in named) else PARTNERS
-        counts = len(named), len(answer.second)
-        body = b"".join(bytes((p.group,)) + p.contact + p.payload for p in named)
-    else:
-        kind, counts = VALUES, (len(answer.values), len(answer.shared))
-        body = struct.pack(f">{len(numbers)}d", *numbers)
-    raw = _ANSWER.pack(kind, *counts) + body
-    if len(raw) > size:
-        raise Misuse(f"an answer takes {len(raw)} bytes, the terms give it {size}")
-    return raw.ljust(size, b"\0")
+def answer_heads(
+    kinds: NDArray[np.int64], counts: NDArray[np.int64], later: NDArray[np.int64] | int
+) -> NDArray[np.uint8]:
+    """Write the heads of many answers, (n, 8); `later` is how many are shared or second."""
+    if counts.max(initial=0) > COUNT_LIMIT or np.max(later, initial=0) > COUNT_LIMIT:
+        raise Misuse(f"an answer holds at most {COUNT_LIMIT} numbers or partners")
+    heads = np.zeros(len(kinds), dtype=_ANSWER_HEADS)
+    heads["version"], heads["kind"] = VERSION, kinds
+    heads["count"], heads["later"] = counts, later
+    return heads.view(np.uint8).reshape(len(kinds), ANSWER_HEAD)
 
 
 def decode_answer(raw: bytes, round_: Round) -> Answer:

@@ -5,7 +5,6 @@ The task behind it sees estimates only. SPEC section 11, paper section "A Concre
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -13,21 +12,22 @@ from numpy.typing import NDArray
 
 from coatcheck import tasks
 from coatcheck.domains import Ball, Box, Categories
-from coatcheck.errors import BadKey, Misuse, Refused
+from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.ends import FEW_REPORTS, LATE, NO_REASON, TASK, abandoned, due, is_short
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
-from coatcheck.protocol.keys import Contact, KeyPairs
+from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.manifest import Batch, Manifest
-from coatcheck.protocol.messages import (
-    Answer,
-    Partner,
-    PayloadFormat,
-    ReportTable,
-    encode_answer,
-    least_sizes,
-)
+from coatcheck.protocol.messages import least_sizes
 from coatcheck.protocol.notices import ANSWERED, REFUSED, SERVER, Bulletin
-from coatcheck.protocol.parcels import Tally
+from coatcheck.protocol.opened import (
+    Opened,
+    joined,
+    one_by_one,
+    parts_of,
+    read_part,
+    without_repetitions,
+)
+from coatcheck.protocol.replies import encode_answers
 from coatcheck.protocol.server_moves import MOVES, Phase, ServerState
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.verification import verify_batch, verify_end
@@ -42,17 +42,6 @@ from coatcheck.randomizers import (
 )
 from coatcheck.randomizers.coin import heard, speaker
 from coatcheck.randomizers.reading import LEARNED, believed
-
-
-@dataclass(frozen=True)
-class Opened:
-    """The reports of one group that stayed: keys, payloads as sent, as numbers, and notes."""
-
-    tally: Tally
-    contacts: tuple[Contact, ...]
-    payloads: tuple[bytes, ...]
-    reports: NDArray[np.int64]
-    notes: NDArray[np.uint8]
 
 
 class Server:
@@ -85,7 +74,6 @@ class Server:
         if self.task.name != terms.task.name:
             raise Misuse(f"the terms name task {terms.task.name!r}, not {self.task.name!r}")
         self.randomizers = tuple(from_params(group.randomizer) for group in terms.groups)
-        self._formats = tuple(PayloadFormat.between(r.low, r.high) for r in self.randomizers)
         self._check_sizes()
 
     @property
@@ -150,43 +138,19 @@ class Server:
 
     def open(self, batch: Batch) -> list[Opened]:
         """Open the reports of every group; whatever is wrong with one costs that one only."""
-        taken: set[bytes] = set()
-        return [self._open_group(number, batch, taken) for number in range(len(batch.items))]
+        groups = []
+        for number, (items, tally) in enumerate(zip(batch.items, batch.tallies, strict=True)):
+            parts = [self.open_part(number, items[part]) for part in parts_of(len(items))]
+            groups.append(joined(parts, before=tally))
+        return without_repetitions(groups)
 
-    def _open_group(self, number: int, batch: Batch, taken: set[bytes]) -> Opened:
-        tally = batch.tallies[number]
+    def open_part(self, number: int, items: Sequence[bytes]) -> Opened:
+        """Open and check the items of a partition of a group."""
         bound = binding(Purpose.REPORT, digest=self.round.digest, group=number)
-        items = batch.items[number]
-        opened = self._bulk.unseal_each(items, key=self._keys.opening, bounds=[bound] * len(items))
-        plain = [text for text in opened if text is not None]
-        tally = tally.drop("unopened", len(items) - len(plain))
-        table = ReportTable.read(plain, self.round, number)
-        reports, in_range = self._formats[number].decode(table.payloads)
-        possible = in_range & _possible(self.randomizers[number], reports, in_range)
-        kept: list[int] = []
-        contacts: list[Contact] = []
-        for row in range(len(plain)):
-            contact = self._contact(table.contacts[row].tobytes())
-            if not table.well_formed[row]:
-                tally = tally.drop("malformed")
-            elif not possible[row]:
-                tally = tally.drop("out-of-domain")
-            elif contact is None:
-                tally = tally.drop("bad-key")
-            elif contact.address in taken:
-                tally = tally.drop("duplicate-address")
-            else:
-                taken.add(contact.address)
-                contacts.append(contact)
-                kept.append(row)
-        payloads = tuple(table.payloads[row].tobytes() for row in kept)
-        return Opened(tally, tuple(contacts), payloads, reports[kept], table.notes[kept])
-
-    def _contact(self, raw: bytes) -> Contact | None:
-        try:
-            return Contact.decode(self.round.suite, raw)
-        except BadKey:
-            return None
+        bounds = [bound] * len(items)
+        plain = self._bulk.unseal_each(items, key=self._keys.opening, bounds=bounds)
+        randomizer = self.randomizers[number]
+        return read_part(plain, self.round, group=number, randomizer=randomizer)
 
     def _entries(self, opened: Sequence[Opened]) -> list[list[bytes]]:
         groups = self.round.terms.groups
@@ -206,21 +170,29 @@ class Server:
             beliefs = [belief(mechanism, reports, prior=p) for mechanism, reports, _, p in said]
         found = tasks.answer(self.task, estimates, notes=notes, beliefs=beliefs)
         everybody = [
-            tasks.among(answers, who, size=len(group.contacts))
+            tasks.among(answers, who, size=len(group))
             for answers, (who, _), group in zip(found, spoken, opened, strict=True)
         ]
-        return [self._seal(number, answers, opened) for number, answers in enumerate(everybody)]
-
-    def _seal(self, number: int, answers: tasks.Answers, opened: Sequence[Opened]) -> list[bytes]:
-        size = self.round.terms.groups[number].answer_size
-        bound = binding(Purpose.ANSWER, digest=self.round.digest, group=number)
-        contacts = opened[number].contacts
-        texts = [
-            encode_answer(_answer(answers, row, opened), size=size) for row in range(len(contacts))
+        return [
+            [
+                entry
+                for part in parts_of(len(answers))
+                for entry in self.seal_part(number, answers, part, opened)
+            ]
+            for number, answers in enumerate(everybody)
         ]
-        keys = [contact.sealing for contact in contacts]
-        sealed = self._bulk.seal_each(texts, to=keys, bound=bound)
-        return [contact.address + one for contact, one in zip(contacts, sealed, strict=True)]
+
+    def seal_part(
+        self, number: int, answers: tasks.Answers, rows: slice, opened: Sequence[Opened]
+    ) -> list[bytes]:
+        """Write and seal the entries of some rows of a group."""
+        suite, size = self.round.suite, self.round.terms.groups[number].answer_size
+        bound = binding(Purpose.ANSWER, digest=self.round.digest, group=number)
+        texts = one_by_one(encode_answers(answers, rows, opened, size=size))
+        keys = one_by_one(opened[number].contacts[rows, : suite.sealing_size])
+        sealed = self._bulk.seal_each(texts, to=keys, suite=suite, bound=bound)
+        named = one_by_one(opened[number].addresses[rows])
+        return [address + one for address, one in zip(named, sealed, strict=True)]
 
     def _check_sizes(self) -> None:
         """Refuse terms whose sizes are not those of the randomizers and the task."""
@@ -296,32 +268,3 @@ def belief(
         )
     kinds, weights, places = believed(randomizer, reports, prior=prior)
     return tasks.Belief(kinds, weights, domain.from_unit(places))
-
-
-def _possible(
-    randomizer: Randomizer, reports: NDArray[np.int64], in_range: NDArray[np.bool_]
-) -> NDArray[np.bool_]:
-    """Tell which reports the randomizer can give at all: all values share one set of them."""
-    possible = np.zeros(len(reports), dtype=np.bool_)
-    if in_range.any():
-        origin = np.zeros((int(in_range.sum()), randomizer.domain.dimension), dtype=np.int64)
-        possible[in_range] = randomizer.density(reports[in_range], origin) > 0
-    return possible
-
-
-def _answer(answers: tasks.Answers, row: int, opened: Sequence[Opened]) -> Answer:
-    """Turn a task's answer to one report into keys and numbers."""
-    if isinstance(answers, tasks.Values):
-        own = tuple(float(number) for number in answers.data[row])
-        return Answer(own, tuple(float(number) for number in answers.shared))
-    other = opened[answers.group]
-    named = tuple(
-        Partner(
-            answers.group,
-            other.contacts[place].raw,
-            other.payloads[place] if answers.located else b"",
-        )
-        for place in answers.of(row)
-    )
-    first = len(named) - (0 if answers.second is None else int(answers.second[row]))
-    return Answer(partners=named[:first], second=named[first:])

@@ -67,12 +67,14 @@ class Trust:
             )
         return replace(self, demanded=witnesses)
 
-    def plain(self) -> dict[str, list[Any]]:
+    def plain(self) -> dict[str, Any]:
         """Spell the keys in hex by role, as JSON and the browser's client take them."""
         return {
             "server": _spelled(self.server),
             "shufflers": [_spelled(keys) for keys in self.shufflers],
             "board": _spelled(self.board),
+            "witnesses": [_spelled(keys) for keys in self.witnesses],
+            "demanded": self.demanded,
             "anywhere": _spelled(self.anywhere),
         }
 

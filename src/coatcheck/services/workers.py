@@ -17,8 +17,8 @@ from typing import Any, Final, TypeVar
 
 from coatcheck.errors import Unavailable
 from coatcheck.protocol.envelope import Bulk
-from coatcheck.protocol.keys import OpeningKey, SealingKey
-from coatcheck.protocol.suites import SUITES
+from coatcheck.protocol.keys import OpeningKey
+from coatcheck.protocol.suites import SUITES, Suite
 from coatcheck.services.keyring import keyring_of
 from coatcheck.services.settings import Settings
 from coatcheck.stores.store import Store
@@ -89,13 +89,12 @@ class Lanes(Bulk):
         return self._in_chunks(work, sealed, bounds)
 
     def seal_each(
-        self, plain: Sequence[bytes], *, to: Sequence[SealingKey], bound: bytes
+        self, plain: Sequence[bytes], *, to: Sequence[bytes], suite: Suite, bound: bytes
     ) -> list[bytes]:
         """Seal each, in chunks; only public keys travel."""
         if self._is_little(plain):
-            return super().seal_each(plain, to=to, bound=bound)
-        work = partial(_seal, to[0].suite.name, bound)
-        return self._in_chunks(work, plain, [key.raw for key in to])
+            return super().seal_each(plain, to=to, suite=suite, bound=bound)
+        return self._in_chunks(partial(_seal, suite.name, bound), plain, to)
 
     def _is_little(self, items: Sequence[bytes]) -> bool:
         return self._count < 2 or len(items) < _FEW
@@ -140,4 +139,4 @@ def _unseal(
 
 
 def _seal(suite: str, bound: bytes, plain: list[bytes], keys: list[bytes]) -> list[bytes]:
-    return Bulk().seal_each(plain, to=[SealingKey(SUITES[suite], raw) for raw in keys], bound=bound)
+    return Bulk().seal_each(plain, to=keys, suite=SUITES[suite], bound=bound)

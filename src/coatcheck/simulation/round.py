@@ -28,6 +28,7 @@ from coatcheck.protocol.keyfiles import PublicKeys
 from coatcheck.protocol.keys import KeyPairs, VerifyingKey
 from coatcheck.protocol.manifest import Batch
 from coatcheck.protocol.messages import Answer
+from coatcheck.protocol.opened import one_by_one
 from coatcheck.protocol.parcels import Tally
 from coatcheck.protocol.server import Server
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
@@ -333,7 +334,7 @@ def view(outcome: Outcome, role: str, *, corrupted: Sequence[tuple[int, int]] = 
         raise Misuse(f"there is no view of {role!r}: choose server or onlooker")
     server = Server(outcome.round, keys=outcome.keys.server, task=outcome.task)
     opened = server.open(Batch.decode(outcome.batch, outcome.round))
-    addresses = tuple(tuple(contact.address for contact in group.contacts) for group in opened)
+    addresses = tuple(tuple(one_by_one(group.addresses)) for group in opened)
     mine = {outcome.tickets[g][row].keys.address: (g, row) for g, row in corrupted}
     linked = {
         (group, row): mine[address]

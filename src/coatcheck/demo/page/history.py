@@ -14,6 +14,7 @@ from coatcheck.demo.events import Event
 from coatcheck.domains import Box
 from coatcheck.errors import Misuse
 from coatcheck.protocol import client
+from coatcheck.protocol.opened import one_by_one
 
 if TYPE_CHECKING:
     from coatcheck.demo.run import Run
@@ -108,7 +109,7 @@ def _opened(run: "Run", _: Event) -> Entry:
     return {
         "groups": [
             {
-                "addresses": [contact.address.hex() for contact in opened.contacts],
+                "addresses": [address.hex() for address in one_by_one(opened.addresses)],
                 "places": _places(run, group, opened.reports, "raw"),
                 "dropped": opened.tally.received - opened.tally.kept,
             }

@@ -39,10 +39,12 @@ async function ask(path, options) {
 const tell = (path, body) => ask(path, { method: "POST", body });
 const json = (raw) => JSON.parse(coatcheck.text(raw));
 const here = ({ url }) => `${url}/rounds/${coatcheck.hex(state.round.digest)}`; // the terms say where a role is
-const board = () => state.round.terms.board.url;
 const atBoard = () => here(state.round.terms.board);
 const limit = () => ({ epsilon: Number($("limit").value), delta: 1e-2 });
 const now = () => Math.floor(Date.now() / 1000);
+
+/** Wait for a time drawn within the window of the terms, so that the relay's times say nothing. */
+const linger = () => coatcheck.linger(coatcheck.windowOf(state.round, relay));
 
 function invite() {
   return coatcheck.examine(known.signed, { group: $("group").value, trusted: known.trusted, limit: limit(), now: now() });
@@ -127,6 +129,7 @@ async function join() {
 }
 
 async function send() {
+  await linger();
   const receipt = await relay.send(`${here(state.round.terms.shufflers[0])}/uploads`, state.ticket.upload);
   keep(coatcheck.keepReceipt(state.ticket, receipt, state.round));
   await tell("/upload", state.ticket.upload);
@@ -135,7 +138,9 @@ async function send() {
 async function collect() {
   if (!state.ticket.receipt.length) await send();
   const raw = await bulletin();
-  const point = await witness(raw);
+  const board = view();
+  // The witnesses follow the board a moment later.
+  const point = await coatcheck.patiently(() => board.check(raw), 30);
   // The ledger first: what a round cost is known by how it ended.
   localStorage.setItem(LEDGER, JSON.stringify(coatcheck.settleRound(ledger(), state.ticket, coatcheck.ended(state.ticket, raw, state.round))));
   count();
@@ -152,6 +157,8 @@ async function collect() {
 /** Fetch the round's end; if there is none yet, say by when there must be, or who owes it. */
 async function bulletin() {
   try {
+    await relay.get(`${atBoard()}/heading`); // that there is an end; what it is comes after a while
+    await linger();
     return await relay.whole(`${atBoard()}/bulletin`);
   } catch (error) {
     if (error.status !== 404) throw error;
@@ -163,21 +170,15 @@ async function bulletin() {
   throw new coatcheck.Refused(`the board shows no signed end of this round, due by ${by}: the server ${state.round.terms.server.name} owes it; your ledger counts the round with its local ε until then`);
 }
 
-/** Check that the board shows everybody the same, and has only grown since this browser last looked. */
-async function witness(raw) {
+/** The board as this browser follows it: witnesses are demanded, and the last checkpoint is kept. */
+function view() {
   const key = `coatcheck/checkpoint/${state.round.terms.board.verifying}`;
   const kept = JSON.parse(localStorage.getItem(key));
-  const before = kept && { size: kept.size, root: coatcheck.unhex(kept.root) };
-  const proofs = async (asked) => json(await relay.get(`${board()}/proofs/${asked}`)).path.map(coatcheck.unhex);
-  const checkpoint = await relay.get(`${board()}/checkpoint`);
-  const { size } = coatcheck.messages.readCheckpoint(checkpoint, state.round);
-  const place = json(await relay.get(`${atBoard()}/place`));
-  const path = await proofs(`inclusion?place=${place}&size=${size}`);
-  const since = before ? await proofs(`consistency?old=${before.size}&new=${size}`) : [];
-  const proof = { checkpoint, place, path, since };
-  const point = coatcheck.follow(raw, state.round, proof, before);
-  localStorage.setItem(key, JSON.stringify({ size: point.size, root: coatcheck.hex(point.root) }));
-  return point;
+  return new coatcheck.BoardView(state.round, {
+    peer: relay,
+    before: kept && { size: kept.size, root: coatcheck.unhex(kept.root) },
+    remember: ({ size, root }) => localStorage.setItem(key, JSON.stringify({ size, root: coatcheck.hex(root) })),
+  });
 }
 
 async function post(event) {
@@ -185,6 +186,7 @@ async function post(event) {
   const [partner] = state.answer.partners;
   const { posting, stamped, ticket } = await coatcheck.write(state.ticket, coatcheck.utf8($("body").value), partner.contact, state.round);
   keep(ticket);
+  await linger();
   await relay.send(`${atBoard()}/letters`, stamped);
   await tell("/letters", posting);
   item(`to your partner: ${$("body").value}`, "mine");
@@ -193,12 +195,8 @@ async function post(event) {
 }
 
 async function receive() {
-  const mine = `${atBoard()}/letters/${await coatcheck.addressOfTicket(state.ticket, state.round)}`;
-  const size = coatcheck.messages.postingSize(state.round);
-  const posted = [];
-  for (let page = await relay.get(mine); page.length; page = await relay.get(`${mine}?since=${posted.length}`)) {
-    for (let at = 0; at < page.length; at += size) posted.push(page.slice(at, at + size));
-  }
+  await linger();
+  const posted = await view().letters(0, await coatcheck.addressOfTicket(state.ticket, state.round));
   const inbox = await coatcheck.read(state.ticket, posted, state.round);
   keep(inbox.ticket);
   for (const letter of inbox.letters) item(`from your partner: ${coatcheck.text(letter.body)}`, "");
@@ -211,16 +209,9 @@ async function settle() {
   if (!state.answer) await collect();
   say("settled", "Letters go back and forth. This takes as long as the slowest of your candidates.");
   const { round, answer } = state;
-  const key = `coatcheck/checkpoint/${round.terms.board.verifying}`;
-  const kept = JSON.parse(localStorage.getItem(key));
-  const letters = new coatcheck.LettersBoard(round, {
-    peer: relay,
-    before: kept && { size: kept.size, root: coatcheck.unhex(kept.root) },
-    remember: ({ size, root }) => localStorage.setItem(key, JSON.stringify({ size, root: coatcheck.hex(root) })),
-  });
   const place = [Number($("latitude").value), Number($("longitude").value)];
   const words = coatcheck.utf8($("words").value);
-  const side = await coatcheck.settleByLetter(state.ticket, place, answer, { round, sizes: answer.sizes, words, board: letters, keep });
+  const side = await coatcheck.settleByLetter(state.ticket, place, answer, { round, sizes: answer.sizes, words, board: view(), keep });
   const found = side.machine.partners.map(coatcheck.hex);
   say("settled", found.length ? `You meet ${found.join(", ")}.` : "Nobody was left for you this time.");
   for (const { body } of side.words) item(`from your partner: ${coatcheck.text(body)}`, "");

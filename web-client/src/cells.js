@@ -1,0 +1,98 @@
+// Grid and codebook response: the true cell, label or closest point, or any of them.
+//
+// The same mechanisms as coatcheck/randomizers, bit for bit in their parameters. SPEC section 13.
+
+import { isWhole, isWithin } from "./domains.js";
+import { Refused } from "./errors.js";
+import { countedLaw, headsFor } from "./mixing.js";
+
+const MAX_POINTS = 4096;
+const MAX_AXES = 16;
+const MAX_WEIGHT = 256;
+
+/** The true cell with probability heads / 2^64, else any cell. */
+export function grid(params, box) {
+  const { cells } = params;
+  if (params.domain.kind === "categories") return labels(params, box);
+  if (params.domain.kind !== "box") throw new Refused("a grid cuts a box, and the terms describe a ball");
+  const good = Array.isArray(cells) && cells.length === box.dimension
+    && cells.every((count) => Number.isInteger(count) && count >= 1 && count <= box.steps);
+  const total = good ? cells.reduce((product, count) => product * BigInt(count), 1n) : 0n;
+  if (!good || total > 1n << 32n) throw new Refused("the terms give no cells for the grid");
+  const heads = headsFor(params.epsilon, 1n, total);
+  const cellOf = (point) => point.map((i, axis) => Math.floor(((i + box.half) * cells[axis]) / (box.steps + 1)));
+  return {
+    cells,
+    heads,
+    low: cells.map(() => 0),
+    high: cells.map((count) => count - 1),
+    center: cellOf,
+    respond(point, entropy) {
+      const near = cellOf(point);
+      const far = cells.map((count) => Number(entropy.integer(BigInt(count))));
+      return entropy.coin(heads) ? near : far;
+    },
+    law: () => countedLaw(heads, 1, Number(total)),
+    place: (report) => report.map((y, axis) => box.value(((y + 0.5) / cells[axis]) * 2 - 1, axis)),
+  };
+}
+
+/** The true label with the same probability, else any label: a grid whose cells are the labels. */
+function labels(params, { dimension, labels: named }) {
+  if (String(params.cells) !== String(named.length)) throw new Refused("the terms give another number of cells than there are labels");
+  const total = BigInt(named.length);
+  const heads = headsFor(params.epsilon, 1n, total);
+  return {
+    cells: params.cells,
+    heads,
+    low: Array(dimension).fill(0),
+    high: [named.length - 1],
+    center: (point) => point,
+    respond(point, entropy) {
+      const far = [Number(entropy.integer(total))];
+      return entropy.coin(heads) ? point : far;
+    },
+    law: () => countedLaw(heads, 1, named.length),
+    place: ([report]) => named[report],
+  };
+}
+
+/** One of the closest points of a codebook with probability heads / 2^64, else any point. */
+export function codebook(params, domain) {
+  const { points, weights, closest } = params;
+  const whole = (row, low, high) => Array.isArray(row) && row.length === domain.dimension
+    && row.every((i) => isWhole(i, low, high));
+  const size = Array.isArray(points) ? points.length : 0;
+  const good = size >= 1 && size <= MAX_POINTS && (size === 1 || domain.dimension <= MAX_AXES)
+    && points.every((point) => whole(point, -domain.half, domain.half) && isWithin(point, domain.p, domain.half))
+    && whole(weights, 1, MAX_WEIGHT)
+    && new Set(points.map(String)).size === size
+    && isWhole(closest, 1, Math.max(1, size - 1));
+  if (!good) throw new Refused("the terms give no codebook: different points of the lattice, and how many are close");
+  const heads = headsFor(params.epsilon, BigInt(closest), BigInt(size));
+  // Squared distances can exceed what a float holds, so they are whole numbers of any size.
+  const squares = (point) => points.map((other) => other.reduce(
+    (sum, i, axis) => sum + BigInt(weights[axis]) * BigInt(point[axis] - i) ** 2n,
+    0n,
+  ));
+  const nearest = (point) => {
+    const far = squares(point);
+    const order = far.map((_, index) => index);
+    order.sort((a, b) => (far[a] < far[b] ? -1 : far[a] > far[b] ? 1 : a - b));
+    return order.slice(0, closest);
+  };
+  return {
+    heads,
+    low: [0],
+    high: [size - 1],
+    center: nearest,
+    respond(point, entropy) {
+      // All are made every time, so that the work does not tell how the coin fell.
+      const near = nearest(point)[Number(entropy.integer(BigInt(closest)))];
+      const far = Number(entropy.integer(BigInt(size)));
+      return [entropy.coin(heads) ? near : far];
+    },
+    law: () => countedLaw(heads, closest, size),
+    place: ([named]) => points[named].map((i, axis) => domain.value(i / domain.half, axis)),
+  };
+}

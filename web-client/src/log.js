@@ -1,0 +1,44 @@
+// The board's log: it has what it should, shows everybody the same, and only grew. SPEC sections 9 and 18.
+
+import { concat } from "./bytes.js";
+import { Unavailable } from "./errors.js";
+import { checkConsistency, checkInclusion } from "./merkle.js";
+import * as messages from "./messages.js";
+
+export const ROUND_LEAF = Uint8Array.of(1);
+export const LETTER_LEAF = Uint8Array.of(2);
+
+/**
+ * Check leaves of the log, each `{ place, leaf, path }`, under a checkpoint of the board that continues the one
+ * kept from `before`; `since` is the path from that one. Where `settle` was told to demand witnesses, the
+ * checkpoint is the note that they cosigned. Returns the checkpoint to keep.
+ */
+export function checkLogged(leaves, round, { checkpoint, since = [] }, before = null) {
+  const point = messages.readCheckpoint(checkpoint, round);
+  const { size, root } = point;
+  if (before) checkConsistency({ old: before.size, oldRoot: before.root, size, root, path: since });
+  for (const { place, leaf, path } of leaves) {
+    if (round.watched.demanded && place >= size) {
+      throw new Unavailable("the witnesses have not seen this on the board yet: try later");
+    }
+    checkInclusion(leaf, { place, size, root, path });
+  }
+  return point;
+}
+
+/**
+ * Check that the board's signed log shows this bulletin to everybody, and only grew since `before`.
+ * `proof` holds the board's checkpoint, the bulletin's place with its path, and, where a checkpoint
+ * was kept from before, the path from that one. Returns the checkpoint to keep.
+ */
+export function follow(raw, round, proof, before = null) {
+  const { heading } = messages.readBulletin(raw, round);
+  const { place, path } = proof;
+  return checkLogged([{ place, path, leaf: concat(ROUND_LEAF, heading) }], round, proof, before);
+}
+
+/** Check that the log has postings, each `[place, posting]`, with `proof.paths`; else as `follow`. */
+export function checkPlaced(placed, round, proof, before = null) {
+  const leaves = placed.map(([place, posting], at) => ({ place, leaf: concat(LETTER_LEAF, posting), path: proof.paths[at] }));
+  return checkLogged(leaves, round, proof, before);
+}

@@ -1,0 +1,21 @@
+// Patience: asking again, ever more rarely, while somebody is away.
+
+import { Unavailable } from "./errors.js";
+
+const PAUSE = 0.25; // seconds before the second try
+const LONGEST = 5;
+
+export const rest = (seconds) => new Promise((awake) => { setTimeout(awake, 1000 * seconds); });
+
+/** Do something until it is done; what is `Unavailable` is tried again for so many seconds. */
+export async function patiently(work, seconds, { growth = 2 } = {}) {
+  const end = Date.now() + 1000 * seconds;
+  for (let pause = PAUSE; ; pause = Math.min(LONGEST, pause * growth)) {
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof Unavailable) || Date.now() + 1000 * pause > end) throw error;
+    }
+    await rest(pause);
+  }
+}
