@@ -101,8 +101,10 @@ def test_sifting_and_gathering_is_what_one_loop_does(data: st.DataObject, bits: 
     cuts = sorted(data.draw(st.lists(st.integers(0, len(listed)), max_size=3)))
     edges = [0, *cuts, len(listed)]
     parts = [peeled(listed[a:b]) for a, b in pairwise(edges)]
-    traps = [name_of(n) for n in trapped]
-    sifted = sift(Tally(len(listed)), [part.told for part in parts], traps=traps)
+    traps = rows(b"".join(name_of(n) for n in trapped), 16)
+    sifted = sift(
+        Tally(len(listed)), [part.told for part in parts], traps=rows(b"".join(traps), 16)
+    )
     dealt = zip(*(part.dealt(bits) for part in parts), strict=True)
     found = [gather(pieces, out) for pieces, out in zip(dealt, sifted.dealt(bits), strict=True)]
 

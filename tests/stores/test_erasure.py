@@ -18,6 +18,8 @@ from coatcheck.stores.server import ServerRound, ServerStore
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore, Verdict
 from coatcheck.stores.vault import RoundKey, Vault
 from disks import Disk
+from holdings import held
+from holdings import secret as secret_of
 
 DIGEST, OTHER = b"d" * 32, b"o" * 32
 SIGNED = b"the signed terms, which everybody may read" * 3
@@ -73,8 +75,8 @@ def test_nothing_is_in_the_clear_while_a_round_is_open(store: ShufflerStore, dis
     conflict = Upload(given[1].group, DIGEST, given[1].id, secrets.token_bytes(220))
     assert store.put([conflict], fence=1) == [Verdict.CONFLICT]
     key = (disk.keys / f"{DIGEST.hex()}.round").read_bytes()
-    assert disk.found(*parts([*given, conflict]), store.secret(DIGEST), key) == []
-    assert store.held(DIGEST).items() >= {one.id: (one.group, one.body) for one in given}.items()
+    assert disk.found(*parts([*given, conflict]), secret_of(store, DIGEST), key) == []
+    assert held(store, DIGEST).items() >= {one.id: (one.group, one.body) for one in given}.items()
 
 
 @pytest.mark.parametrize("move", ["release", "abandon", "expire"])
@@ -82,14 +84,14 @@ def test_a_round_that_is_over_is_forgotten(store: ShufflerStore, disk: Disk, mov
     """Afterwards nothing is found, and whoever had copied the database cannot read the copy."""
     given = uploads()
     store.put(given, fence=1)
-    secret, batch = store.secret(DIGEST), secrets.token_bytes(4000)
+    secret, batch = secret_of(store, DIGEST), secrets.token_bytes(4000)
     key = (disk.keys / f"{DIGEST.hex()}.round").read_bytes()
     store.move(DIGEST, "close", fence=1)
     store.move(DIGEST, move, fence=1, batch=batch if move == "release" else b"")
     assert disk.found(*parts(given), secret, key, batch[:24], batch[-24:]) == []
     assert disk.key_files() == ([".batch"] if move == "release" else [])
     with pytest.raises(Forgotten):
-        store.held(DIGEST)
+        held(store, DIGEST)
     if move == "release":
         assert store.kept(DIGEST, "batch") == batch
         store.move(DIGEST, "forget", fence=1)
@@ -102,11 +104,11 @@ def test_a_batch_that_came_is_forgotten_with_its_round(store: ShufflerStore, dis
     batch = secrets.token_bytes(4000)
     part, mixed = secrets.token_bytes(4000), secrets.token_bytes(4000)
     assert store.accept(DIGEST, batch, fence=1, whole=False)
-    store.stow(DIGEST, "in-0", part)
+    store.shelf(DIGEST).put("in-0", part)
     assert store.accept(DIGEST, batch, fence=1)
     assert store.kept(DIGEST, "incoming") == batch
     store.prepare(DIGEST, fence=1)
-    store.stow(DIGEST, "out-0", mixed, use="batch")
+    store.shelf(DIGEST).put("out-0", mixed, use="batch")
     assert disk.depot_files() == ["in-0", "out-0"]
     assert disk.found(*(one[at : at + 24] for one in (batch, part, mixed) for at in (0, 99))) == []
     assert store.sweep(fence=1) == set()
@@ -119,12 +121,12 @@ def test_a_batch_that_came_is_forgotten_with_its_round(store: ShufflerStore, dis
 
 def test_files_without_a_key_are_cleared(store: ShufflerStore, disk: Disk) -> None:
     """A crash between key and files, a lost key, a late writer: what nobody can open goes."""
-    store.stow(DIGEST, "in-0", b"bytes")
+    store.shelf(DIGEST).put("in-0", b"bytes")
     store.clear()
     assert disk.depot_files() == ["in-0"]
     store.vault.destroy(DIGEST, "round")
     with pytest.raises(Forgotten):
-        store.stow(DIGEST, "in-1", b"bytes")
+        store.shelf(DIGEST).put("in-1", b"bytes")
     assert store.sweep(fence=1) == {DIGEST}
     store.clear()
     assert disk.depot_files() == []
@@ -154,7 +156,7 @@ def test_a_server_forgets_the_batch_when_it_has_answered(disk: Disk) -> None:
     batch = secrets.token_bytes(4000)
     store.accept(DIGEST, batch, fence=1, whole=False)
     part = secrets.token_bytes(4000)
-    store.stow(DIGEST, "in-0", part)
+    store.shelf(DIGEST).put("in-0", part)
     assert store.sweep(fence=1) == set()
     store.accept(DIGEST, batch, fence=1)
     assert disk.found(batch[:24], batch[-24:], part[:24], part[-24:]) == []
@@ -186,7 +188,7 @@ def test_a_crash_in_the_middle_of_a_release(store: ShufflerStore, disk: Disk, pl
     """Before the commit the round goes on; after it, the next start destroys the key."""
     given = uploads()
     store.put(given, fence=1)
-    secret = store.secret(DIGEST)
+    secret = secret_of(store, DIGEST)
     store.move(DIGEST, "close", fence=1)
     store.resign("me")
     command = [sys.executable, "-c", CRASH, disk.url, str(disk.keys), place]
@@ -198,7 +200,7 @@ def test_a_crash_in_the_middle_of_a_release(store: ShufflerStore, disk: Disk, pl
     if place == "drop":
         assert store.round(DIGEST).phase is Phase.CLOSED
         assert disk.key_files() == [".round"]
-        assert len(store.held(DIGEST)) == 40
+        assert len(held(store, DIGEST)) == 40
         return
     assert store.round(DIGEST).phase is Phase.RELEASED
     assert disk.key_files() == [".batch"]
@@ -234,7 +236,7 @@ def test_a_restored_backup_cannot_be_read(tmp_path: Path) -> None:
     restored = ShufflerStore(f"sqlite:{copy}", keys)
     assert restored.crowd(DIGEST) == {0: 20, 1: 20}
     with pytest.raises(Forgotten):
-        restored.held(DIGEST)
+        held(restored, DIGEST)
     with pytest.raises(Fenced):
         restored.sweep(fence=2)
     restored.resign("me")
@@ -252,7 +254,7 @@ def test_a_row_that_was_changed_counts_as_one_that_does_not_open(store: Shuffler
         rows = session.rows("SELECT id, body FROM shuffler_parcels")
         for (name, _), (_, body) in zip(rows, reversed(rows), strict=True):
             session.rows("UPDATE shuffler_parcels SET body = ? WHERE id = ?", (body, name))
-    assert sorted(store.held(DIGEST).values()) == [(0, b""), (0, b"")]
+    assert sorted(held(store, DIGEST).values()) == [(0, b""), (0, b"")]
 
 
 def test_keys_are_files_for_their_owner_alone(tmp_path: Path) -> None:

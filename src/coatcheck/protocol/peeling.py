@@ -7,7 +7,7 @@ any order, and the bytes are the same. Sees no report. SPEC section 10.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -102,8 +102,8 @@ class Peeler:
         return binding(Purpose.LAYER, digest=digest, group=group, hop=self._hop, upload=upload)
 
 
-def sift(tally: Tally, told: Iterable[Bytes], *, traps: Sequence[bytes] = ()) -> Sifted:
-    """Count what of a group did not open, is repeated, or is a registered trap, and leave it out.
+def sift(tally: Tally, told: Iterable[Bytes], *, traps: Bytes) -> Sifted:
+    """Count what of a group did not open, is repeated, or is one of the traps, and leave it out.
 
     Of equal items the first one in the new order stays. A trap counts once: the same bytes a second
     time are a repetition.
@@ -115,7 +115,7 @@ def sift(tally: Tally, told: Iterable[Bytes], *, traps: Sequence[bytes] = ()) ->
     ranks, names = np.ascontiguousarray(opened[:, :RANK]), _keys(opened[:, RANK:])
     stays = np.zeros(len(opened), np.bool_)
     stays[_first(names)] = True
-    caught = stays & np.isin(names, _keys(rows(b"".join(traps), ID_SIZE)))
+    caught = stays & np.isin(names, _keys(traps))
     tally = tally.drop("repeated", tally.kept - len(every) + int((~stays).sum()))
     tally = tally.drop("unpeeled", len(every) - len(opened)).drop("trap", int(caught.sum()))
     return Sifted(tally, ranks[~stays | caught])

@@ -7,7 +7,7 @@ SPEC section 10, paper section "A Concrete Protocol" (the shuffle functionality)
 """
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -27,6 +27,7 @@ from coatcheck.protocol.envelope import Bulk
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.manifest import Batch, Manifest, Part, bits_of
 from coatcheck.protocol.parcels import (
+    ID_SIZE,
     Receipt,
     Registration,
     Tally,
@@ -34,7 +35,7 @@ from coatcheck.protocol.parcels import (
     content_id,
     items_of,
 )
-from coatcheck.protocol.peeling import Bytes, Peeler, Sifted, gather, sift
+from coatcheck.protocol.peeling import Bytes, Peeler, gather, rows, sift
 from coatcheck.protocol.shuffler_moves import MOVES, Phase
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.traps import people, slack
@@ -219,12 +220,12 @@ class Shuffler:
         groups, listed = [], []
         for number, (tally, parts) in enumerate(given):
             peeled = [peeler.peel(number, part) for part in parts]
-            sifted = self.sift(number, tally, [part.told for part in peeled])
+            sifted = sift(tally, (part.told for part in peeled), traps=self._traps(number))
             bits = bits_of(tally.received)
             dealt = zip(*(part.dealt(bits) for part in peeled), strict=True)
             groups.append(sifted.tally)
             listed.append([gather(*pair) for pair in zip(dealt, sifted.dealt(bits), strict=True)])
-        self.check_people(groups, [tally for tally, _ in given])
+        self.check_people(groups, [tally for tally, _ in given], self.crowd)
         found = [
             [Part.of(raw, size=self.round.item_size(number, self.hop + 1)) for raw in group]
             for number, group in enumerate(listed)
@@ -240,14 +241,11 @@ class Shuffler:
         key, secret = self._keys.opening, bytes(self.state.secret)
         return Peeler(self.round, hop=self.hop, key=key, secret=secret, bulk=self._bulk)
 
-    def sift(self, group: int, tally: Tally, told: Iterable[Bytes]) -> Sifted:
-        """Leave out of a group what does not open, is repeated, or is a registered trap."""
-        known = [name for name, (number, _) in self.state.held.items() if number == group]
-        return sift(tally, told, traps=known if self.hop else ())
-
-    def check_people(self, tallies: Sequence[Tally], before: Sequence[Tally]) -> None:
+    def check_people(
+        self, tallies: Sequence[Tally], before: Sequence[Tally], registered: Sequence[int]
+    ) -> None:
         """Refuse a release that leaves too few people to hide among, by what was counted."""
-        shortage = self._shortage(self._people(tallies, before))
+        shortage = self._shortage(self._people(tallies, before, registered))
         if shortage:
             raise Refused(shortage)
 
@@ -298,14 +296,21 @@ class Shuffler:
         self.state.phase = MOVES.after(self.phase, "forget")
         self.state.batch = b""
 
-    def _people(self, tallies: Sequence[Tally], before: Sequence[Tally]) -> list[int]:
+    def _traps(self, group: int) -> Bytes:
+        """Give the names of the traps of a group that are registered here."""
+        held = self.state.held.items() if self.hop else ()
+        return rows(b"".join(name for name, (number, _) in held if number == group), ID_SIZE)
+
+    def _people(
+        self, tallies: Sequence[Tally], before: Sequence[Tally], crowd: Sequence[int]
+    ) -> list[int]:
         """Count the people of each group: at a later shuffler, as many as traps show for sure."""
         if not self.hop:
             return [tally.kept // len(self.round.terms.shufflers) for tally in tallies]
         delta = self.round.terms.trap_delta
         return [
             people(counted=after.traps - earlier.traps, registered=registered, delta=delta)
-            for after, earlier, registered in zip(tallies, before, self.crowd, strict=True)
+            for after, earlier, registered in zip(tallies, before, crowd, strict=True)
         ]
 
     def _shortage(self, sizes: Sequence[int]) -> str:

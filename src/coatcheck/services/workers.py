@@ -104,12 +104,13 @@ class Lanes(Bulk):
     ) -> list[_R]:
         starts = range(0, len(first), _CHUNK)
         columns = ([list(of[at : at + _CHUNK]) for at in starts] for of in (first, second))
-        chunks = _shared_pool(self._count).map(work, *columns)
+        chunks = shared_pool(self._count).map(work, *columns)
         return [item for chunk in chunks for item in chunk]
 
 
 @cache
-def _shared_pool(count: int) -> ProcessPoolExecutor:
+def shared_pool(count: int) -> ProcessPoolExecutor:
+    """Give the processes that all jobs of this process share."""
     return _pool(count)
 
 

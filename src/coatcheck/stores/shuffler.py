@@ -2,7 +2,7 @@
 
 # ruff: noqa: S608 - what is put into SQL here is a query of this file, never a value
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -19,6 +19,7 @@ _NUMBER: Final = "(SELECT number FROM shuffler_rounds WHERE digest = ?)"
 _KNOWN: Final = f"SELECT kind, body FROM shuffler_parcels WHERE round = {_NUMBER} AND id = ?"
 # The one phase that takes uploads, for the statements that insert them without a look before.
 (_PHASE,) = (phase.value for phase, move, _ in MOVES if move == "receive")
+_PAGE: Final = 16_384
 _TAKING: Final = " FROM shuffler_rounds WHERE digest = ? AND phase = ?"
 
 
@@ -46,6 +47,7 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
     moves = MOVES
     record = ShufflerRound
     needs: ClassVar = {**dict.fromkeys(HOLDING, "round"), Phase.RELEASED: "batch"}
+    noting = frozenset({Phase.CLOSED})
     may: ClassVar = {Phase.CLOSED: "batch"}  # some of its partitions are made
 
     def pledge(self, name: str, digest: bytes, *, fence: int) -> bytes:
@@ -102,25 +104,27 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
         sql = f"SELECT kind, COUNT(*) FROM shuffler_parcels WHERE round = {_NUMBER} GROUP BY kind"
         return dict(self.run(sql, digest))
 
-    def held(self, digest: bytes) -> dict[bytes, tuple[int, bytes]]:
-        """Give group and body of all uploads of a round by their random ids.
+    def pages(self, digest: bytes, group: int, size: int) -> Iterator[list[tuple[bytes, bytes]]]:
+        """Give the uploads of a group as they are stored, so many at a time: hashed id and body.
 
-        A row that is not as it was put has no body: it is counted as a layer that does not open.
+        In the order of the hashed ids, so that a page is the same whenever it is read.
         """
-        key = self.vault.key(digest)
-        sql = f"SELECT id, kind, body FROM shuffler_parcels WHERE round = {_NUMBER}"
-        held: dict[bytes, tuple[int, bytes]] = {}
-        for name, group, body in self.run(sql, digest):
-            try:
-                raw = key.open(body, digest, name, bytes((group,)))
-            except Unsealable:
-                raw = name
-            held[raw[:ID_SIZE]] = (group, raw[ID_SIZE:])
-        return held
+        sql = (
+            f"SELECT id, body FROM shuffler_parcels WHERE round = {_NUMBER} AND kind = ?"
+            f" AND id > ? ORDER BY id LIMIT {int(size)}"
+        )
+        last = b""
+        while page := self.run(sql, digest, group, last):
+            last = page[-1][0]
+            yield [(name, body) for name, body in page]
 
-    def secret(self, digest: bytes) -> bytes:
-        """Give the secret of a round's order."""
-        return self.vault.key(digest).secret
+    def registered(self, digest: bytes, group: int) -> bytes:
+        """Give the ids of all registrations of a group, one after the other."""
+        key, found = self.vault.key(digest), bytearray()
+        for page in self.pages(digest, group, _PAGE):
+            for name, body in page:
+                found += opened(key, digest, group, name, body)[:ID_SIZE]
+        return bytes(found)
 
     def prepare(self, digest: bytes, *, fence: int) -> None:
         """Make the key of the batch, before its first partition; a round that is not closed none.
@@ -141,15 +145,29 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
         """
         with self.writing(fence) as session:
             phase = self.moved(session, digest, move)
-            if phase in HOLDING:
+            if phase in HOLDING and move != "reopen":
                 return
-            session.rows(f"DELETE FROM shuffler_parcels WHERE round = {_NUMBER}", (digest,))
             self.drop(session, digest)
+            if phase not in HOLDING:
+                session.rows(f"DELETE FROM shuffler_parcels WHERE round = {_NUMBER}", (digest,))
             if batch:
                 self.keep(session, digest, "batch", batch)
             if end:
                 self.keep(session, digest, "end", end)
         self.destroy_keys(digest, phase)
+        if phase in HOLDING:  # the release begins anew, with the uploads that come
+            self.depot.drop((digest, "round"))
+
+
+def opened(key: RoundKey, digest: bytes, group: int, name: bytes, body: bytes) -> bytes:
+    """Give id and body of an upload as it is stored.
+
+    One that is not as it was put has its name for an id and no body: a layer that does not open.
+    """
+    try:
+        return key.open(body, digest, name, bytes((group,)))
+    except Unsealable:
+        return name
 
 
 def _under(key: RoundKey, upload: Upload) -> Upload:

@@ -11,13 +11,15 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import msgspec
 
-from coatcheck.errors import Fenced, Forgotten, Misuse, Unavailable
+from coatcheck.errors import Fenced, Forgotten, Misuse, Refused, Unavailable
 from coatcheck.protocol.moves import Moves, P
 from coatcheck.stores.database import Database, Row, Session
 from coatcheck.stores.depot import open_depot
+from coatcheck.stores.shelf import Shelf
 from coatcheck.stores.sqlite import SQLite
 from coatcheck.stores.vault import Vault
 
+_NOTE: Final = "note "
 _LEASE: Final = "SELECT fence FROM coatcheck_leases WHERE role = ?"
 
 
@@ -128,6 +130,7 @@ class RoundStore(Store, Generic[P, R]):
         record: a round; its fields are the columns.
         needs: which key a round needs in which phase; every other key is destroyed,
         may: but for this one, which a round in this phase may have already.
+        noting: the phases in which notes are taken.
         sealed: which key each kind of blob is kept under; a bulletin is public, and under none.
     """
 
@@ -135,6 +138,7 @@ class RoundStore(Store, Generic[P, R]):
     record: ClassVar[type[Any]]
     needs: ClassVar[Mapping[Any, str]]
     may: ClassVar[Mapping[Any, str]]
+    noting: ClassVar[frozenset[Any]]
     sealed: ClassVar[Mapping[str, str]] = {"incoming": "round", "batch": "batch"}
 
     def __init__(self, url: str, keys: Path | None = None, depot: Path | None = None) -> None:
@@ -195,15 +199,29 @@ class RoundStore(Store, Generic[P, R]):
             self.drop(session, digest)
             return None
 
-    def stow(self, digest: bytes, name: str, raw: bytes, *, use: str = "round") -> None:
-        """Keep a file of a round in the depot, under one of its keys, which must be there."""
-        key = self.vault.key(digest, use)
-        self.depot.put((digest, use), name, key.seal(raw, digest, name.encode()))
+    def shelf(self, digest: bytes) -> Shelf:
+        """Give the files of a round in the depot."""
+        return Shelf(self.vault, self.depot, digest)
 
-    def stowed(self, digest: bytes, name: str, *, use: str = "round") -> bytes:
-        """Give a file of a round."""
-        key = self.vault.key(digest, use)
-        return key.open(self.depot.get((digest, use), name), digest, name.encode())
+    def note(self, digest: bytes, name: str, raw: bytes, *, fence: int) -> None:
+        """Write down what came of a step between two moves, in place of an older note."""
+        sealed = self.vault.key(digest).seal(raw, digest, name.encode())
+        sql = (
+            f"INSERT INTO {self.role}_blobs (digest, kind, raw) VALUES (?, ?, ?)"
+            " ON CONFLICT (digest, kind) DO UPDATE SET raw = excluded.raw"
+        )
+        with self.writing(fence) as session:
+            if self.at(session, digest) not in self.noting:
+                raise Refused("the round has moved on: what came of this step is not kept")
+            session.rows(sql, (digest, _NOTE + name, sealed))
+
+    def noted(self, digest: bytes) -> dict[str, bytes]:
+        """Give all notes of a round."""
+        sql = f"SELECT kind, raw FROM {self.role}_blobs WHERE digest = ?"
+        found = [(kind, raw) for kind, raw in self.run(sql, digest) if kind.startswith(_NOTE)]
+        key = self.vault.key(digest)
+        named = ((kind.removeprefix(_NOTE), raw) for kind, raw in found)
+        return {name: key.open(raw, digest, name.encode()) for name, raw in named}
 
     def moved(self, session: Session, digest: bytes, move: str) -> P:
         """Ask the role for a move of a round and write down the phase that it leads to."""

@@ -21,6 +21,8 @@ from coatcheck.errors import Forgotten, Misuse, Unavailable, Unsealable
 from coatcheck.files import replace_file, sync_folder
 
 _SIZE: Final = 32
+OVERHEAD: Final = 16
+"""How many bytes a seal adds."""
 _NAME: Final = re.compile(r"([0-9a-f]{64})\.([a-z]+)")
 _MARK: Final = "mark"
 _OTHERS: Final = 0o077
