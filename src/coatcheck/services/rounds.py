@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -37,6 +38,8 @@ GAP: Final = 60
 COMPARING: Final = 60.0
 """Seconds for which the other roles' clocks are asked for."""
 _SOON: Final = 5.0
+_WATCH: Final = 1.0
+"""Seconds at least between two looks at how far a job is."""
 _R = TypeVar("_R")
 
 
@@ -55,6 +58,7 @@ class LiveRound(Generic[R]):
         again: when a step that failed is tried again, by the steady clock.
         failed: how often it failed in a row.
         turn: held while the round is advanced: one step at a time.
+        progress: how many parts of each stage of a long step are done, and how many there are.
     """
 
     round: Round
@@ -62,6 +66,7 @@ class LiveRound(Generic[R]):
     again: float = 0.0
     failed: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    progress: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def update(self, stored: R) -> None:
         """Take over where the round stands now."""
@@ -101,6 +106,7 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         self.rounds: dict[bytes, L] = {}
         self.faulty: set[bytes] = set()
         self.untidy = True
+        self._shown: set[str] = set()
         self.peers = HttpClient(ca=settings.ca_file, timeout=settings.peer_timeout)
         self.workers = Workers()
 
@@ -286,7 +292,33 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         rest = (self.settings, live.round.digest, self.leadership.fence, *given)
         if self.settings.store == "memory:":
             return await asyncio.to_thread(job, self.store, *rest)
-        return await self.workers.run(with_store, job, self.store_type, *rest)
+        watching = asyncio.create_task(self._watch(live))
+        try:
+            return await self.workers.run(with_store, job, self.store_type, *rest)
+        finally:
+            watching.cancel()
+            self._show(live, {})
+
+    async def _watch(self, live: L) -> None:
+        """Tell how far a long job is, by what it writes down."""
+        while True:
+            await asyncio.sleep(max(_WATCH, self.settings.tick))
+            with suppress(Error):
+                found = await asyncio.to_thread(self.store.progress, live.round.digest)
+                self._show(live, found)
+
+    def _show(self, live: L, progress: dict[str, tuple[int, int]]) -> None:
+        """Show how far the stages of a round are, and log each that moved."""
+        for stage, (done, parts) in progress.items():
+            if (done, parts) != live.progress.get(stage, (0, parts)):
+                log.info("round %s: %s %d of %d", live.round.terms.round, stage, done, parts)
+        live.progress = progress
+        under_way = [one.progress for one in self.rounds.values()]
+        for stage in {stage for one in under_way for stage in one} | self._shown:
+            found = [one.get(stage, (0, 0)) for one in under_way]
+            for state, numbers in zip(("done", "all"), zip(*found, strict=True), strict=True):
+                self.metrics.parts.labels(stage, state).set(sum(numbers))
+            self._shown.add(stage)
 
     async def end(self) -> None:
         """Let go of what the service holds."""

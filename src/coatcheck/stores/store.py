@@ -3,6 +3,7 @@
 # ruff: noqa: S608 - what is put into SQL here is the name of a role or of a clock, never a value
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -20,6 +21,7 @@ from coatcheck.stores.sqlite import SQLite
 from coatcheck.stores.vault import Vault
 
 _NOTE: Final = "note "
+_PLAN: Final = "plan"
 _LEASE: Final = "SELECT fence FROM coatcheck_leases WHERE role = ?"
 
 
@@ -222,6 +224,22 @@ class RoundStore(Store, Generic[P, R]):
         key = self.vault.key(digest)
         named = ((kind.removeprefix(_NOTE), raw) for kind, raw in found)
         return {name: key.open(raw, digest, name.encode()) for name, raw in named}
+
+    def progress(self, digest: bytes) -> dict[str, tuple[int, int]]:
+        """Count the parts of each stage of a round that are done, and all of them."""
+        sql = f"SELECT kind, CASE kind WHEN ? THEN raw END FROM {self.role}_blobs WHERE digest = ?"
+        found: dict[str, bytes | None] = dict(self.run(sql, _NOTE + _PLAN, digest))
+        sealed = found.get(_NOTE + _PLAN)
+        if sealed is None:
+            return {}
+        raw = self.vault.key(digest).open(sealed, digest, _PLAN.encode())
+        plan = msgspec.json.decode(raw, type=dict[str, int])
+        done = Counter(kind.removeprefix(_NOTE).partition(" ")[0] for kind in found)
+        return {stage: (done[stage], count) for stage, count in plan.items()}
+
+    def plan(self, digest: bytes, parts: Mapping[str, int], *, fence: int) -> None:
+        """Write down how many parts each stage of a round has; a part's note begins with it."""
+        self.note(digest, _PLAN, msgspec.json.encode(parts), fence=fence)
 
     def moved(self, session: Session, digest: bytes, move: str) -> P:
         """Ask the role for a move of a round and write down the phase that it leads to."""

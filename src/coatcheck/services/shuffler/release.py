@@ -86,10 +86,10 @@ class Release:
 
     def make(self) -> bytes | None:
         """Do what is left to do; the signed manifest, or None if too few people are left."""
-        plan = {"peel": len(self._sources), "gather": sum(1 << bits for bits in self._bits)}
-        if "plan" not in self._notes:
-            self._note("plan", msgspec.json.encode(plan))
+        if stages.TERMS not in self._shelf.names():
             self._shelf.put(stages.TERMS, self._signed)
+        plan = {"peel": len(self._sources), "gather": sum(1 << bits for bits in self._bits)}
+        self._store.plan(self._digest, plan, fence=self._fence)
         items = sum(tally.received for tally in self._tallies)
         runner = runner_of(self._settings, self._shelf, little=items <= PART)
         self._peel(runner)

@@ -37,7 +37,13 @@ from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler.admission import CHALLENGE, TOKEN, admission_of
 from coatcheck.services.shuffler.intake import Intake
 from coatcheck.services.shuffler.jobs import release
-from coatcheck.services.shuffler.rounds import CrowdCount, RoundStatus, ShufflerLiveRound, role_of
+from coatcheck.services.shuffler.rounds import (
+    CrowdCount,
+    RoundStatus,
+    ShufflerLiveRound,
+    StageCount,
+    role_of,
+)
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
 
 _REST = 9.0
@@ -176,8 +182,10 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
     # -- for the operator
 
     async def crowd(self, digest: Digest) -> CrowdCount:
-        """Count the uploads of each group that are on the disk."""
-        return CrowdCount(self.found(digest).counts())
+        """Count the uploads of each group that are on the disk, and how far a release is."""
+        live = self.found(digest)
+        stages = [StageCount(name, parts, done) for name, (done, parts) in live.progress.items()]
+        return CrowdCount(live.counts(), stages)
 
     async def abandon(self, digest: Digest, body: Abandonment) -> RoundStatus:
         """Give a round up: nothing of it leaves, and everything of it is forgotten."""
