@@ -97,9 +97,10 @@ def _shown(folder: Path, size: int) -> tuple[BoardService, str, int]:
         sign=keys.signing.sign,
         check=lambda key, signature, message: VerifyingKey(key).check(signature, message),
     )
+    service.log.log_terms(round_)
     service.log.publish(raw, round_)
     service.rounds[round_.digest] = round_
-    service.seen = Seen(1, service.log.checkpoint(), {round_.digest: 0})
+    service.seen = Seen(2, service.log.checkpoint(), {round_.digest: 0})
     address = entries[1][each // 3][:16].hex()
     return service, f"/rounds/{digest}/entries/1/{address}", len(raw)
 

@@ -142,8 +142,10 @@ class SmallRound:
         return Server(self.round, keys=self.roles.server, task=self.task)
 
     def board(self) -> Board:
-        """Start the board."""
-        return Board(sign=self.roles.board.signing.sign, check=check)
+        """Start the board, with the terms in its log."""
+        board = Board(sign=self.roles.board.signing.sign, check=check)
+        board.log_terms(self.round)
+        return board
 
     def batch(self, tickets: Sequence[Ticket]) -> bytes:
         """Shuffle the uploads of these tickets."""

@@ -10,7 +10,7 @@ import httpx2
 import pytest
 
 from coatcheck.errors import Error, Refused
-from coatcheck.protocol.parcels import Receipt
+from coatcheck.protocol.receipts import Receipt
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient, ask
 from postgresql import Postgres

@@ -15,6 +15,7 @@ EXPECTED = {
     "shuffler": {
         "GET /key",
         "GET /rounds",
+        "GET /rounds/current",
         "POST /rounds",
         "GET /rounds/{digest}",
         "PUT /rounds/{digest}",
@@ -52,6 +53,7 @@ EXPECTED = {
         "POST /rounds/{digest}/letters",
         "GET /rounds/{digest}/place",
         "GET /rounds/{digest}/heading",
+        "GET /rounds/{digest}/logged",
         "GET /rounds/{digest}/letters/{address}",
         "GET /checkpoint",
         "GET /log/checkpoint",

@@ -15,10 +15,10 @@ from coatcheck.errors import Malformed
 from coatcheck.protocol.agreement import write_signed
 from coatcheck.protocol.merkle import Tree, check_consistency, check_inclusion, leaf_hash
 from coatcheck.protocol.notes import LogCheckpoint, Note, NoteKey
-from coatcheck.protocol.notices import LETTER_LEAF, ROUND_LEAF, Posting
+from coatcheck.protocol.notices import LETTER_LEAF, ROUND_LEAF, TERMS_LEAF, Posting
 from coatcheck.protocol.tiles import TileName
 from coatcheck.protocol.verification import board_note_key
-from coatcheck.services.board.service import BoardService
+from coatcheck.services.board.service import BoardService, Item
 from coatcheck.services.cluster import make_keys
 from coatcheck.services.settings import BoardSettings
 from rounds import SmallRound
@@ -56,7 +56,8 @@ class Shown:
         fence = service.leadership.fence
         service.store.admit(round_.digest, write_signed(self.small.signed), fence=fence)
         service.rounds[round_.digest] = round_
-        items = [(round_, self.raw, False), *((round_, one, True) for one in self.letters)]
+        items: list[Item] = [(round_, TERMS_LEAF, "terms"), (round_, self.raw, "bulletin")]
+        items += [(round_, one, "letter") for one in self.letters]
         for at in range(0, len(items), 200):
             service._commit(items[at : at + 200])
 
@@ -64,7 +65,8 @@ class Shown:
     def leaves(self) -> list[bytes]:
         """Everything in the log."""
         heading = self.service.log.heading(self.small.round.digest)
-        return [ROUND_LEAF + heading, *(LETTER_LEAF + one for one in self.letters)]
+        terms = TERMS_LEAF + self.small.round.digest
+        return [terms, ROUND_LEAF + heading, *(LETTER_LEAF + one for one in self.letters)]
 
     def get(self, *path: str) -> bytes | None:
         """Fetch below the log's address, as tlog-scales does."""
@@ -112,7 +114,7 @@ def test_no_other_path_is_a_tile(path: str) -> None:
 
 def test_tiles_are_there_as_far_as_the_log_goes(shown: Shown) -> None:
     """Full tiles, the partial one at the end and every narrower one; nothing beyond."""
-    size = 1 + LETTERS
+    size = 2 + LETTERS
     last = size - 512
     assert shown.get("tile", "0", "000") == b"".join(map(leaf_hash, shown.leaves[:256]))
     assert shown.get("tile", "0", f"002.p/{last}") == b"".join(map(leaf_hash, shown.leaves[512:]))
@@ -136,7 +138,7 @@ def test_tlog_scales_follows_our_board(shown: Shown) -> None:
     point = reader.get_checkpoint()
     key = board_note_key(shown.service.keyring.current.signing.public_raw.hex())
     point.verify(signing.Vkey.from_string(key.text))
-    assert point.size == 1 + LETTERS
+    assert point.size == 2 + LETTERS
     assert reader.calculate_root_hash() == point.root_hash
     for place in (0, 1, 255, 256, 511, 512, LETTERS):
         leaf = reader.get_entry(place)

@@ -94,7 +94,7 @@ class Scene:
         for one in letters:
             service.log.post(one, SMALL.round)
         count = len(service.log.letters(SMALL.round.digest))
-        service.seen = Seen(1 + count, service.log.checkpoint(), {SMALL.round.digest: count})
+        service.seen = Seen(len(service.log), service.log.checkpoint(), {SMALL.round.digest: count})
 
     async def exchange(self, method: str, url: str, body: bytes = b"") -> Answered:
         """Answer the board as the witness does."""
@@ -157,13 +157,40 @@ def test_people_who_demand_witnesses_get_what_these_have_seen(tmp_path: Path) ->
             _, entry = await view.entry(ticket.group, ticket.keys.address)
             assert client.open_entry(ticket, entry)
         view = scene.view(scene.board, 2)
-        assert (await view.follow()).size == 1
+        assert (await view.follow()).size == 2
         scene.show(scene.board, *LETTERS[:2])
         with pytest.raises(Unavailable, match="have not seen this"):
-            await view.check_letters([(1, LETTERS[0])])
+            await view.check_letters([(2, LETTERS[0])])
         await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
-        await view.check_letters([(1, LETTERS[0])])
-        assert (await view.follow()).size == 3
+        await view.check_letters([(2, LETTERS[0])])
+        assert (await view.follow()).size == 4
+
+    run(tmp_path, work)
+
+
+def test_terms_are_proven_under_what_witnesses_have_seen(tmp_path: Path) -> None:
+    """Whoever demands witnesses waits for them; a round that is not logged is refused."""
+    morning = SmallRound(name="morning")
+
+    async def work(scene: Scene) -> None:
+        view = scene.view(scene.board, 2)
+        with pytest.raises(Unavailable, match="you demand 2"):
+            await view.check_logged()
+        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await view.check_logged()
+        await scene.view(scene.board, 0, name="trusting").check_logged()
+        for demanded in (0, 2):
+            other = scene.view(scene.board, demanded, name=f"other-{demanded}")
+            other.round = morning.round
+            with pytest.raises(Refused, match="has not logged the terms"):
+                await other.check_logged()
+        scene.board.rounds[morning.round.digest] = morning.round
+        scene.board.log.log_terms(morning.round)
+        scene.show(scene.board)
+        with pytest.raises(Unavailable, match="not under that checkpoint"):
+            await other.check_logged()
+        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await other.check_logged()
 
     run(tmp_path, work)
 
@@ -189,13 +216,13 @@ def test_a_witness_that_is_away_delays_only_those_who_demand_it(tmp_path: Path) 
     async def work(scene: Scene) -> None:
         scene.away = {scene.names[1]}
         await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
-        assert (await scene.view(scene.board, 1, name="one").follow()).size == 1
+        assert (await scene.view(scene.board, 1, name="one").follow()).size == 2
         with pytest.raises(Unavailable, match="1 of your witnesses"):
             await scene.view(scene.board, 2).follow()
-        assert (await scene.view(scene.board, 0, name="none").follow()).size == 1
+        assert (await scene.view(scene.board, 0, name="none").follow()).size == 2
         scene.away = set()
         await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
-        assert (await scene.view(scene.board, 2).follow()).size == 1
+        assert (await scene.view(scene.board, 2).follow()).size == 2
 
     run(tmp_path, work)
 
@@ -215,7 +242,7 @@ def test_a_fork_is_refused_even_at_the_first_visit(tmp_path: Path) -> None:
         newcomer = scene.view(fork, 1, name="newcomer")
         with pytest.raises(Unavailable, match="0 of your witnesses"):
             await newcomer.follow()
-        assert (await scene.view(fork, 0, name="trusting").follow()).size == 3
+        assert (await scene.view(fork, 0, name="trusting").follow()).size == 4
         # With the cosignature of the true log, the fork's text does not hold.
         note = Note(fork.watched.note.text, scene.board.watched.note.signatures)
         with pytest.raises(Refused):

@@ -16,6 +16,7 @@ from hypothesis.stateful import invariant, precondition, rule, run_state_machine
 from coatcheck.errors import BadSignature, Malformed, Missing, Refused
 from coatcheck.protocol import client
 from coatcheck.protocol.board import Board
+from coatcheck.protocol.notices import TERMS_LEAF
 from coatcheck.protocol.parcels import REASONS
 from coatcheck.protocol.server import Server
 from coatcheck.protocol.server_moves import Phase as ServerPhase
@@ -60,7 +61,7 @@ class World(People):
             self.server = Server(round_, keys=roles.server, task=self.small.task, state=stored)
         else:
             self.board = Board(sign=roles.board.signing.sign, check=check)
-            self.board.restore((round_, raw) for raw in self.history)
+            self.board.restore((round_, raw) for raw in (TERMS_LEAF, *self.history))
 
     @rule()
     def close_at_any_time(self) -> None:

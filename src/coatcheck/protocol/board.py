@@ -1,4 +1,4 @@
-"""The board: append-only and public. It shows bulletins and letters and opens none of them.
+"""The board: append-only and public. It logs terms, shows bulletins and letters, and opens nothing.
 
 It is given a way to sign and a way to check signatures, holds no key that opens, and cannot
 import one. Everything it ever showed is a leaf of one log; its checkpoints and proofs let
@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.ends import check_flawless, speaker
 from coatcheck.protocol.merkle import Tree
-from coatcheck.protocol.notices import LETTER_LEAF, ROUND_LEAF, Bulletin, Checkpoint, Posting
+from coatcheck.protocol.notices import (
+    LETTER_LEAF,
+    ROUND_LEAF,
+    TERMS_LEAF,
+    Bulletin,
+    Checkpoint,
+    Posting,
+)
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.tiles import TileName
 
@@ -39,7 +46,8 @@ class _Shown:
 class Board:
     """An append-only public board for many rounds.
 
-    *Guarantee:* one end per round, letters only to addresses on it, nothing ever taken back.
+    *Guarantee:* the terms of a round before anything else of it, one end per round, letters only
+    to addresses on it, nothing ever taken back.
 
     Attributes:
         letters_each: how many letters an address may get in a round. Anybody may write, and who
@@ -53,19 +61,35 @@ class Board:
         self._log = Tree()
         self._rounds: dict[bytes, _Shown] = {}
         self._places: dict[bytes, int] = {}
+        self._logged: dict[bytes, int] = {}
 
     def restore(self, history: Iterable[tuple[Round, bytes]]) -> None:
-        """Show everything again that an earlier board showed, in order (bulletins and letters).
+        """Show everything again that an earlier board showed, in order.
 
-        What was shown stays, also where fewer letters are allowed now.
+        `TERMS_LEAF` stands for the terms of a round; then come its bulletin and its letters. What
+        was shown stays, also where fewer letters are allowed now.
         """
         letters_each, self.letters_each = self.letters_each, None
         for round_, raw in history:
-            (self.post if round_.digest in self._rounds else self.publish)(raw, round_)
+            if raw == TERMS_LEAF:
+                self.log_terms(round_)
+            else:
+                (self.post if round_.digest in self._rounds else self.publish)(raw, round_)
         self.letters_each = letters_each
 
     def __len__(self) -> int:
         return len(self._log)
+
+    def log_terms(self, round_: Round) -> int:
+        """Log the terms of a round, before it opens, and return their place; again, the same."""
+        place = self._logged.get(round_.digest)
+        if place is None:
+            place = self._logged[round_.digest] = self._log.append(TERMS_LEAF + round_.digest)
+        return place
+
+    def terms_place(self, digest: bytes) -> int | None:
+        """Return the place of a round's terms in the log, if it has them."""
+        return self._logged.get(digest)
 
     def publish(self, raw: bytes, round_: Round) -> int:
         """Show the end of a round and return its place in the log; again, the same place.
@@ -78,6 +102,8 @@ class Board:
             if shown.raw != raw:
                 raise Refused("another end of this round is on the board and stays there")
             return shown.place
+        if round_.digest not in self._logged:
+            raise Refused("the terms of this round are not in the log: nothing of it is shown")
         bulletin = Bulletin.decode(raw, round_)
         check_flawless(bulletin.heading, round_)
         key = bytes.fromhex(speaker(bulletin.heading, round_).verifying)
@@ -158,7 +184,9 @@ class Board:
         return b"".join(self._log.hashes(name.height, name.start, name.end))
 
     def leaf(self, place: int, digest: bytes, raw: bytes) -> bytes:
-        """Return the leaf at a place, of a round, where a bulletin or this letter was shown."""
+        """Return the leaf at a place, of a round: its terms, its heading, or this letter."""
+        if self._logged[digest] == place:
+            return TERMS_LEAF + digest
         is_heading = self._shown(digest).place == place
         return ROUND_LEAF + self.heading(digest) if is_heading else LETTER_LEAF + raw
 

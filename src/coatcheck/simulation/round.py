@@ -251,6 +251,7 @@ def simulate(
     told = [ticket.registrations for group in tickets for ticket in group]
     batch = shuffle_uploads(uploads, round_, keys=keys.shufflers, entropy=source, told=told)
     board = Board(sign=keys.board.signing.sign, check=_check)
+    board.log_terms(round_)
     server = Server(round_, keys=keys.server, task=work, priors=priors)
     board.publish(server.answer(batch), round_)
     bulletin = verify_bulletin(board.bulletin(round_.digest), round_)

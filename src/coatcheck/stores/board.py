@@ -6,7 +6,7 @@ from coatcheck.errors import Fenced
 from coatcheck.stores.store import Store
 
 LogEntry = tuple[bytes, bytes]
-"""The digest of a round, and its bulletin (the first of its round) or one of its letters."""
+"""The digest of a round, and a mark for its terms, then its bulletin, then its letters."""
 
 
 class BoardStore(Store):

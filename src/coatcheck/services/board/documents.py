@@ -46,6 +46,20 @@ class Entry(Struct, frozen=True):
     checkpoint: bytes
 
 
+class Logged(Struct, frozen=True):
+    """Where the log has the terms of a round, with the proof; bytes in base64.
+
+    Attributes:
+        place: the terms' place in the log.
+        path: from the terms to the root in the checkpoint.
+        checkpoint: the board's signed word.
+    """
+
+    place: int
+    path: bytes
+    checkpoint: bytes
+
+
 class Proof(Struct, frozen=True):
     """Hashes that prove something about the log."""
 

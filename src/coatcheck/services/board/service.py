@@ -7,13 +7,13 @@ back. Opens nothing. SPEC section 9.
 import asyncio
 import threading
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Final, Literal
 
 from coatcheck.errors import Refused
 from coatcheck.protocol.agreement import SignedTerms, check_entry, read_signed, settle, write_signed
 from coatcheck.protocol.board import Board, Crowded
 from coatcheck.protocol.keys import VerifyingKey
-from coatcheck.protocol.notices import heading_size, posting_size
+from coatcheck.protocol.notices import TERMS_LEAF, heading_size, posting_size
 from coatcheck.protocol.terms import Round
 from coatcheck.services import faults
 from coatcheck.services.board.documents import (
@@ -23,13 +23,14 @@ from coatcheck.services.board.documents import (
     Address,
     Entry,
     Group,
+    Logged,
     Number,
     Posted,
-    Proof,
     RoundStatus,
     Seen,
 )
 from coatcheck.services.board.partners import NO_LETTER, letters_in, stamped_size
+from coatcheck.services.board.proofs import PROOFS
 from coatcheck.services.board.watched import WATCHED, Watched
 from coatcheck.services.commit import GroupCommit
 from coatcheck.services.http.app import Service
@@ -44,7 +45,9 @@ from coatcheck.stores.board import BoardStore, LogEntry
 
 _KEPT: Final = Header("cache-control", "A bulletin never changes.")
 _NEXT: Final = Header("coatcheck-next", "The place to ask for next.", "^[0-9]+$")
-Item = tuple[Round, bytes, bool]
+Kind = Literal["terms", "bulletin", "letter"]
+Item = tuple[Round, bytes, Kind]
+"""A round, what is to be shown of it (for its terms their mark), and what that is."""
 Placed = tuple[int, bool]
 """A place in the log, and whether something new stands there."""
 
@@ -94,7 +97,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         return RoundStatus(round=round_.terms.round, digest=digest, shown=shown, letters=count)
 
     async def admit(self, digest: Digest, body: SignedTerms) -> RoundStatus:
-        """Take up a round of a known server, on terms that everybody signed."""
+        """Log the terms of a round of a known server, which everybody signed; again, no change."""
         round_ = settle(body)
         if round_.digest.hex() != digest:
             raise Problem("malformed", "these terms are of another round than the address says")
@@ -105,7 +108,28 @@ class BoardService(Service[BoardSettings, BoardStore]):
         check_entry(round_.terms.board, url=self.url)
         await self.write(self.store.admit, round_.digest, write_signed(body))
         self.rounds[round_.digest] = round_
+        faults.reach("board.admitted")
+        await self._show(round_, TERMS_LEAF, "terms")
         return await self.round_status(digest)
+
+    async def logged(self, digest: Digest, size: Number = 0) -> Logged:
+        """Prove that the log has the terms of a round; whoever joins asks before.
+
+        The proof is under the log's first `size` places, or under all of them.
+        """
+        seen, place = self.seen, self.log.terms_place(self.found(digest).digest)
+        if place is None or place >= seen.size:
+            raise Problem("not-found", "the terms of this round are not in the log")
+        path = self._log_path(place, size=size, seen=seen)
+        return Logged(place=place, path=path, checkpoint=seen.checkpoint)
+
+    def _log_path(self, place: int, *, size: int, seen: Seen) -> bytes:
+        """Prove a place of the log under a checkpoint of this size, or 0 for what is seen."""
+        self.check_size(size)
+        if size and place >= size:
+            raise Problem("unavailable", "this is not under that checkpoint yet")
+        with self.lock:
+            return b"".join(self.log.inclusion(place, size=size or seen.size))
 
     # -- bulletins and letters
 
@@ -123,7 +147,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         return await self._end(round_, await read_body(scope, receive, limit=limit))
 
     async def _end(self, round_: Round, raw: bytes) -> Nothing:
-        await self._show(round_, raw, letter=False)
+        await self._show(round_, raw, "bulletin")
         return Nothing()
 
     async def bulletin(self, digest: Digest) -> Reply:
@@ -148,18 +172,13 @@ class BoardService(Service[BoardSettings, BoardStore]):
         except Refused as refused:
             raise Problem("not-found", str(refused)) from None
         log_place = self.log.place(round_.digest)
-        self._check_size(size)
-        if size and log_place >= size:
-            raise Problem("unavailable", "the round is not under that checkpoint yet")
-        with self.lock:
-            log_path = self.log.inclusion(log_place, size=size or seen.size)
         return Entry(
             entry=found,
             place=place,
             path=b"".join(path),
             heading=self.log.heading(round_.digest),
             log_place=log_place,
-            log_path=b"".join(log_path),
+            log_path=self._log_path(log_place, size=size, seen=seen),
             checkpoint=seen.checkpoint,
         )
 
@@ -172,7 +191,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
             raise Problem("closed", "letters begin when the bulletin is there")
         if self.clock.now() >= round_.terms.expires + self.settings.letters_for:
             raise Problem("closed", "the time for letters of this round is over")
-        shown = (self._show(round_, letter, letter=True) for letter in letters_in(raw, round_))
+        shown = (self._show(round_, letter, "letter") for letter in letters_in(raw, round_))
         return Posted((await asyncio.gather(*shown))[0])
 
     async def letters(self, digest: Digest, since: Number = 0) -> Reply:
@@ -198,52 +217,28 @@ class BoardService(Service[BoardSettings, BoardStore]):
 
     # -- the log
 
-    def _check_size(self, size: int = 0) -> None:
+    def check_size(self, size: int = 0) -> None:
         """Answer only while this process leads: an older log would look like one that shrank."""
         if not self.leadership.leads:
             raise Problem("unavailable", "this process stands by, and does not know the log")
         if size > self.seen.size:
             raise Problem("not-found", f"the log has {self.seen.size} places")
 
-    async def checkpoint(self) -> Reply:
-        """Give the board's signature over everything it has shown."""
-        self._check_size()
-        return Reply(self.seen.checkpoint)
-
     async def place(self, digest: Digest) -> int:
         """Give the place of a round's heading in the log."""
         return self.log.place(self._shown(digest).digest)
 
-    async def inclusion(self, place: Number, size: Number) -> Proof:
-        """Prove that a place is under the checkpoint of this size."""
-        self._check_size(size)
-        if place >= size:
-            raise Problem("not-found", "this place is not among the first ones asked for")
-        with self.lock:
-            path = self.log.inclusion(place, size=size)
-        return Proof(path=[step.hex() for step in path])
-
-    async def consistency(self, old: Number, new: Number) -> Proof:
-        """Prove that the log only grew between two sizes."""
-        self._check_size(new)
-        if not 1 <= old <= new:
-            raise Problem("unprocessable", "the old size is at least 1 and at most the new one")
-        with self.lock:
-            path = self.log.consistency(old, new=new)
-        return Proof(path=[step.hex() for step in path])
-
     # -- what happens by itself
 
-    async def _show(self, round_: Round, raw: bytes, *, letter: bool) -> int:
+    async def _show(self, round_: Round, raw: bytes, kind: Kind) -> int:
         """Have something shown; its place in the log."""
         self.leadership.check()
-        found = await self.commits.add((round_, raw, letter))
+        found = await self.commits.add((round_, raw, kind))
         if isinstance(found, Crowded):
             raise Problem("refused", "this address has all the letters that a round allows it")
         if isinstance(found, Refused):
-            raise Problem("malformed", NO_LETTER) if letter else found
+            raise Problem("malformed", NO_LETTER) if kind == "letter" else found
         place, fresh = found
-        kind = "letter" if letter else "bulletin"
         self.metrics.taken.labels(kind if fresh else "known").inc()
         return place
 
@@ -292,9 +287,9 @@ class BoardService(Service[BoardSettings, BoardStore]):
         fresh: list[LogEntry] = []
         results: list[Placed | Refused] = []
         with self.lock:
-            for round_, raw, letter in items:
+            for round_, raw, kind in items:
                 try:
-                    place = (self.log.post if letter else self.log.publish)(raw, round_)
+                    place = self._put(round_, raw, kind)
                 except Refused as refused:
                     results.append(refused)
                     continue
@@ -305,6 +300,11 @@ class BoardService(Service[BoardSettings, BoardStore]):
         if fresh:
             self._write(fresh)
         return results
+
+    def _put(self, round_: Round, raw: bytes, kind: Kind) -> int:
+        if kind == "terms":
+            return self.log.log_terms(round_)
+        return (self.log.post if kind == "letter" else self.log.publish)(raw, round_)
 
     def _write(self, fresh: Sequence[LogEntry]) -> None:
         # Until the store has it, the role is ahead of what may be seen.
@@ -320,7 +320,8 @@ class BoardService(Service[BoardSettings, BoardStore]):
     table = (
         Route("GET", "/rounds", list_rounds),
         Route("GET", ROUND, round_status),
-        Route("PUT", ROUND, admit, problems=(403, 409, 507)),
+        Route("PUT", ROUND, admit, problems=(403, 409, 429, 507)),
+        Route("GET", f"{ROUND}/logged", logged, relayed=True),
         Route("GET", f"{ROUND}/bulletin", bulletin, sends=(_KEPT,), relayed=True),
         delivery(f"{ROUND}/bulletin", publish),
         Route("POST", f"{ROUND}/end", take_end, problems=(403, 409, 429, 507)),
@@ -335,9 +336,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
             relayed=True,
         ),
         Route("GET", f"{ROUND}/place", place, relayed=True),
-        Route("GET", "/checkpoint", checkpoint, problems=(503,), relayed=True),
-        Route("GET", "/proofs/inclusion", inclusion, problems=(404, 503), relayed=True),
-        Route("GET", "/proofs/consistency", consistency, problems=(404, 503), relayed=True),
+        *PROOFS,
         *WATCHED,
         *GATEWAY,
     )

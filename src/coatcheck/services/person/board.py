@@ -25,14 +25,15 @@ from coatcheck.protocol.verification import (
     VerifiedEntry,
     VerifiedHeading,
     check_heading,
+    check_logged,
     follow,
     follow_watched,
     verify_bulletin,
     verify_entry,
     verify_heading,
 )
-from coatcheck.services.board.documents import Entry
-from coatcheck.services.http.client import BULK, HttpClient, patiently
+from coatcheck.services.board.documents import Entry, Logged
+from coatcheck.services.http.client import BULK, Absent, HttpClient, patiently
 from coatcheck.services.person.relayed import RelayedClient
 
 Peers = HttpClient | RelayedClient
@@ -126,13 +127,7 @@ class BoardView:
 
     async def entry(self, group: int, address: bytes) -> tuple[VerifiedHeading, VerifiedEntry]:
         """Fetch one entry, with the proof that it is the one that everybody can see."""
-        url, point = f"{self._at}/entries/{group}/{address.hex()}", None
-        if self._trusted.demanded:
-            point = await self.follow()
-            if not point.size:  # asked for no size, the board would prove it under all it shows
-                raise Unavailable(_UNSEEN)
-            url += f"?size={point.size}"
-        before = self._before()
+        point, before, url = await self._under(f"{self._at}/entries/{group}/{address.hex()}")
         found = read_document(await self._peers.get(url), Entry, _STRANGE)
         heading = verify_heading(
             Heading.decode(found.heading),
@@ -144,6 +139,31 @@ class BoardView:
         place, path = found.place, _steps(found.path)
         entry = verify_entry(found.entry, group=group, heading=heading, place=place, path=path)
         return heading, entry
+
+    async def check_logged(self) -> None:
+        """Check that the board's log has the terms, before anything of a report leaves."""
+        point, before, url = await self._under(f"{self._at}/logged")
+        try:
+            found = read_document(await self._peers.get(url), Logged, _STRANGE)
+        except Absent:
+            raise Refused(
+                "the board has not logged the terms of this round, so others may be shown other"
+                " ones: nothing was sent; ask its organizer"
+            ) from None
+        point = point or await self._continue(found.checkpoint, before)
+        check_logged(self.round, point=point, place=found.place, path=_steps(found.path))
+
+    async def _under(self, url: str) -> tuple[VerifiedCheckpoint | None, Checkpoint | None, str]:
+        """Give the checkpoint under which to ask for a proof, the one before, and the question.
+
+        Without witnesses the answer brings the checkpoint.
+        """
+        if not self._trusted.demanded:
+            return None, self._before(), url
+        point = await self.follow()
+        if not point.size:  # asked for no size, the board would prove it under all it shows
+            raise Unavailable(_UNSEEN)
+        return point, None, f"{url}?size={point.size}"
 
     async def check_bulletin(self, bulletin: VerifiedBulletin) -> None:
         """Check that a bulletin is in the log that the board signs for everybody."""

@@ -113,13 +113,14 @@ class Visit:
         return self._offer
 
     async def invitation(self, *, group: str, limit: Limit, patience: float = 30.0) -> Invitation:
-        """Check the terms with your own arithmetic."""
+        """Check the terms with your own arithmetic, and that the board's log has them."""
         offer = await self.offer(patience=patience)
         now = int(time.time())
         found = await asyncio.to_thread(
             examine, offer.signed, group=group, trusted=self._trusted, limit=limit, now=now
         )
         check_place(found.round, self.url)
+        await patiently(self._view().check_logged, patience)
         return found
 
     async def join(

@@ -1,4 +1,4 @@
-"""The way in: uploads are checked, written in groups, counted, and only then signed for.
+"""The way in: uploads are checked, written in groups, counted, and only then signed for, together.
 
 Knows who uploads and what is sealed to this shuffler; writes neither address nor time down.
 SPEC section 10.
@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from coatcheck.errors import Malformed, Misuse, Refused
-from coatcheck.protocol.parcels import RECEIPT_SIZE, Upload
+from coatcheck.protocol.parcels import Upload
+from coatcheck.protocol.receipts import RECEIPT_SIZE, Receipt
+from coatcheck.protocol.shuffler import Shuffler
 from coatcheck.services import faults
 from coatcheck.services.commit import GroupCommit
 from coatcheck.services.http.connections import Wire, read_body
@@ -36,6 +38,8 @@ _TOLD: Final = {
     Verdict.SPENT: Problem("forbidden", "this token was used for another upload"),
     Verdict.CLOSED: Problem("closed", "the round takes no more uploads"),
 }
+_Item = tuple[Shuffler, Upload, bytes]
+"""Who signs for an upload, the upload, and what its receipt is for."""
 
 
 class Intake:
@@ -69,25 +73,24 @@ class Intake:
             raise Problem("closed", "the round takes no uploads at this time") from None
         if token is not None:
             upload = replace(upload, token=token)
-        await self._keep(live, upload)
+        receipt = await self._keep(live, (role, upload, Receipt.of(raw, upload).body()))
         faults.reach("shuffler.acknowledge")
-        # Signed here and not by the writer, whose thread would have to wait for the interpreter at
-        # every signature.
         await send(_RECEIPT)
-        await send({"type": "http.response.body", "body": role.receipt(raw, upload)})
+        await send({"type": "http.response.body", "body": receipt})
 
-    async def _keep(self, live: ShufflerLiveRound, upload: Upload) -> None:
-        """Have an upload written, or say why not."""
+    async def _keep(self, live: ShufflerLiveRound, item: _Item) -> bytes:
+        """Have an upload written and signed for, or say why not."""
+        _, upload, _ = item
         fits = live.fits(upload.group, limit=self._service.settings.batch_limit)
         if not fits and not await asyncio.to_thread(self._service.store.knows, upload):
             raise Problem("full", "the round has all the reports that one batch can carry")
         live.coming[upload.group] += 1
         try:
-            verdict = await self.commits.add(upload)
+            verdict, receipt = await self.commits.add(item)
         finally:
             live.coming[upload.group] -= 1
-        if verdict is Verdict.NEW or verdict is Verdict.KNOWN:
-            return
+        if receipt:
+            return receipt
         if verdict is Verdict.CLOSED and live.holds:
             # It is being released, and opens again if its crowd was too small.
             raise Problem("releasing", "the round is being released: send the same bytes again")
@@ -100,7 +103,11 @@ class Intake:
 
     # -- in the writer's thread, so that nothing is counted twice or left out
 
-    def _commit(self, uploads: list[Upload]) -> list[Verdict]:
+    def _commit(self, group: list[_Item]) -> list[tuple[Verdict, bytes]]:
+        verdicts = self._written([upload for _, upload, _ in group])
+        return list(zip(verdicts, _receipts(group, verdicts), strict=True))
+
+    def _written(self, uploads: list[Upload]) -> list[Verdict]:
         begun = time.perf_counter()
         faults.reach("shuffler.upload")
         try:
@@ -125,3 +132,18 @@ class Intake:
             if live is not None and live.holds:
                 live.crowd = Counter(self._service.store.crowd(digest))
             self._doubtful.discard(digest)
+
+
+def _receipts(group: list[_Item], verdicts: list[Verdict]) -> list[bytes]:
+    """Sign once per round for what a commit made durable, or found there; nothing for the rest."""
+    receipts = [b""] * len(group)
+    held: dict[bytes, list[int]] = {}
+    for place, ((_, upload, _), verdict) in enumerate(zip(group, verdicts, strict=True)):
+        if verdict is Verdict.NEW or verdict is Verdict.KNOWN:
+            held.setdefault(upload.digest, []).append(place)
+    for places in held.values():
+        role, _, _ = group[places[0]]
+        signed = role.receipts([group[place][2] for place in places])
+        for place, receipt in zip(places, signed, strict=True):
+            receipts[place] = receipt
+    return receipts

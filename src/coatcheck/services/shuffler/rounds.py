@@ -1,7 +1,9 @@
 """A shuffler's rounds as its process holds them: terms, crowd, phase, never the order's secret."""
 
 from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Self
 
 from msgspec import Struct
 
@@ -120,6 +122,23 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
             expires=terms.expires,
             groups=self._told[1],
         )
+
+    @classmethod
+    def newest(
+        cls, rounds: Iterable[Self], *, now: int, absent: Callable[[str], Exception]
+    ) -> RoundStatus:
+        """Give the status of the round that began last of those that take uploads now."""
+        found = [
+            live
+            for live in rounds
+            if live.stored.phase is Phase.OPEN
+            and live.hop == 0
+            and live.round.terms.opens <= now < live.round.terms.expires
+        ]
+        if not found:
+            raise absent("no round takes reports here now: come back when the next one opens")
+        last = max(found, key=lambda live: (live.round.terms.opens, live.round.terms.round))
+        return last.status(now=now)
 
     def fits(self, group: int, *, limit: int) -> bool:
         """Tell whether a batch and a bulletin of so many bytes carry one more report of a group."""

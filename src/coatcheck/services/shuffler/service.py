@@ -101,6 +101,11 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         live = self.found(digest)
         return Offer(signed=read_signed(live.stored.signed), status=self._status(live))
 
+    async def current(self) -> RoundStatus:
+        """Give the round that began last of those that take reports here."""
+        now = self.clock.now()
+        return ShufflerLiveRound.newest(self.rounds.values(), now=now, absent=self.absent)
+
     async def admits(self) -> AdmissionTerms:
         """Say whom this shuffler admits, as terms state it."""
         return self.admission.terms
@@ -331,6 +336,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         Route("GET", "/admission", admits),
         Route("GET", "/rounds", list_rounds, problems=(503,)),
         Route("POST", "/rounds", sign, problems=(403, 409, 507)),
+        Route("GET", "/rounds/current", current, relayed=True, problems=(404, 503)),
         Route("GET", ROUND, offer, relayed=True),
         Route("PUT", ROUND, open_round, problems=(403, 409, 507)),
         *BATCHES,
