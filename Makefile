@@ -19,11 +19,11 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.user
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(VENV)/.user  ## a whole round of real processes on this machine
-	$(BIN)/coatcheck demo taxi
+demo: $(VENV)/.user  ## who is near: a whole round of real processes, and a trilaterator in it
+	$(BIN)/coatcheck demo
 
 page: $(VENV)/.user  ## the same round live on a page: what a person sees, what the server sees
-	$(BIN)/coatcheck demo taxi --page --people 600 --epsilon 2
+	$(BIN)/coatcheck demo --page
 
 docs: $(VENV)/.user  ## the manual as a site in build/docs; warnings are errors
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'

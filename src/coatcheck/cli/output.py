@@ -75,10 +75,10 @@ def service_table(service: Mapping[str, Any], unit: str) -> "Table":
             "" if math.isnan(row["within"]) else f"{row['within']:.1%}",
         )
         for label, row in (
-            ("private", service["private"]),
-            ("settled by letter", service.get("settled")),
-            ("without noise", service["without_noise"]),
-            ("partners at random", service["at_random"]),
+            ("private, by letter", service.get("settled")),
+            ("private, server alone" if service.get("settled") else "private", service["private"]),
+            ("with true places", service["without_noise"]),
+            ("by chance", service["at_random"]),
         )
         if row is not None
     ]
