@@ -1,8 +1,7 @@
 """A whole round in memory: the same objects that ship, driven with arrays in and arrays out.
 
-Knows everybody's values and secrets, which is why nothing here serves people: randomness may be
-seeded, and the clients are told that it is a simulation. Also shows what an adversary in each
-role sees. SPEC section 1, paper section "A Concrete Protocol".
+Knows everybody's values and secrets, so nothing here serves people: randomness may be seeded, and
+clients are told. Also shows what an adversary in each role sees. SPEC section 1.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
