@@ -293,8 +293,7 @@ def shuffle_uploads(
     told: Iterable[Sequence[bytes]] = (),
 ) -> bytes:
     """Pass uploads, and what is `told` of traps, through shufflers; return the last one's batch."""
-    batch = b""
-    handed = [list(uploads), *zip(*told, strict=True)]
+    batch, handed = b"", [list(uploads), *zip(*told, strict=True)]
     for hop, own in enumerate(keys):
         shuffler = Shuffler(round_, keys=own, state=fresh_state(entropy, simulated=True))
         for raw in handed[hop]:
