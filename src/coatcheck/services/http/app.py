@@ -294,6 +294,9 @@ class Service(App[S], Generic[S, T]):
     async def step(self) -> None:
         """Look once at what is to be done."""
 
+    async def follow(self) -> None:
+        """Look once at what a process that stands by has to know."""
+
     async def begin(self) -> None:
         """Ask for the lease."""
         await self.leadership.renew()
@@ -313,6 +316,8 @@ class Service(App[S], Generic[S, T]):
                 is_compared = await self.attempt("compare", self.compare)
             elif self.leadership.leads and not self.failure:
                 await self.attempt("look", self.step)
+            elif not self.leadership.leads and self.leadership.answers:
+                await self.attempt("follow", self.follow)
             await asyncio.sleep(self.settings.tick)
 
     async def write(self, call: Callable[..., R], *given: Any) -> R:
