@@ -59,8 +59,8 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
     needs: ClassVar = {**dict.fromkeys(HOLDING, "round"), Phase.RELEASED: "batch"}
     may: ClassVar = {Phase.CLOSED: "batch"}  # some of its partitions are made
 
-    def __init__(self, url: str, keys: Path | None = None) -> None:
-        super().__init__(url, keys)
+    def __init__(self, url: str, keys: Path | None = None, depot: Path | None = None) -> None:
+        super().__init__(url, keys, depot)
         self.holder = system().token(8).hex()
 
     def pledge(self, name: str, digest: bytes, *, fence: int) -> bytes:
