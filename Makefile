@@ -12,6 +12,8 @@ $(VENV)/.user: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "coatcheck needs Python 3.11 or newer: make PYTHON=python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[charts,serve]'
+	@ln -sf $(BIN)/coatcheck coatcheck
+	@echo 'coatcheck is ready: ./coatcheck --help, or coatcheck after . $(BIN)/activate'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.user
@@ -19,11 +21,11 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.user
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
 	@touch $@
 
-demo: $(VENV)/.user  ## a whole round of real processes on this machine
-	$(BIN)/coatcheck demo taxi
+demo: $(VENV)/.user  ## who is near: a whole round of real processes, and a trilaterator in it
+	$(BIN)/coatcheck demo
 
 page: $(VENV)/.user  ## the same round live on a page: what a person sees, what the server sees
-	$(BIN)/coatcheck demo taxi --page --people 600 --epsilon 2
+	$(BIN)/coatcheck demo --page
 
 docs: $(VENV)/.user  ## the manual as a site in build/docs; warnings are errors
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
@@ -65,7 +67,7 @@ wheel: $(VENV)/.dev
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) coatcheck dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 study: $(VENV)/.dev  ## every table and figure of the paper, with ours beside it
 	$(BIN)/python -m study all --jobs $(JOBS)

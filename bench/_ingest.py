@@ -8,7 +8,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import uvicorn
 
 from coatcheck.protocol.parcels import Upload
+from coatcheck.protocol.receipts import RECEIPT_SIZE
 from coatcheck.services.http.connections import protocol
 from coatcheck.services.settings import ShufflerSettings, read_settings
 from coatcheck.services.shuffler.rounds import ShufflerLiveRound
@@ -31,9 +32,11 @@ class Nowhere(ShufflerStore):
     def __init__(self) -> None:
         super().__init__("memory:")
 
-    def put(self, uploads: Sequence[Upload], *, fence: int) -> list[Verdict]:
+    def put(
+        self, uploads: Sequence[Upload], *, rooms: Mapping[bytes, int] | None = None
+    ) -> list[Verdict]:
         """Keep nothing."""
-        del fence
+        del rooms
         return [Verdict.NEW] * len(uploads)
 
 
@@ -42,9 +45,12 @@ async def bare(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] != "http":
         return
     await receive()
-    headers = [(b"content-type", b"application/octet-stream"), (b"content-length", b"148")]
+    headers = [
+        (b"content-type", b"application/octet-stream"),
+        (b"content-length", b"%d" % RECEIPT_SIZE),
+    ]
     await send({"type": "http.response.start", "status": 201, "headers": headers})
-    await send({"type": "http.response.body", "body": b"x" * 148})
+    await send({"type": "http.response.body", "body": b"x" * RECEIPT_SIZE})
 
 
 def serve(kind: str, config: Path, port: int) -> None:
@@ -60,7 +66,7 @@ def serve(kind: str, config: Path, port: int) -> None:
         if kind in {"unsigned", "route"}:
             _without_signatures(service)
         if kind == "route":
-            service.commits.add = _at_once  # type: ignore[method-assign, assignment]
+            service.commits.add = _at_once  # type: ignore[method-assign]
     made = uvicorn.Config(
         app,
         host="127.0.0.1",
@@ -79,10 +85,10 @@ def serve(kind: str, config: Path, port: int) -> None:
     uvicorn.Server(made).run()
 
 
-async def _at_once(upload: Upload) -> Verdict:
+async def _at_once(item: object) -> tuple[Verdict, bytes]:
     """Take an upload without a group to commit: what is left is the route."""
-    del upload
-    return Verdict.NEW
+    del item
+    return Verdict.NEW, bytes(RECEIPT_SIZE)
 
 
 def _without_signatures(service: ShufflerService) -> None:
@@ -92,7 +98,7 @@ def _without_signatures(service: ShufflerService) -> None:
     def blank(stored: ShufflerRound) -> ShufflerLiveRound:
         live = held(stored)
         if live.role is not None:
-            live.role.receipt = lambda raw, upload: bytes(148)  # type: ignore[method-assign] # noqa: ARG005
+            live.role.receipts = lambda bodies: [bytes(RECEIPT_SIZE)] * len(bodies)  # type: ignore[method-assign]
         return live
 
     service.hold = blank  # type: ignore[method-assign]
@@ -134,7 +140,7 @@ class _Line(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._buffer += data
         at = self._buffer.find(b"\r\n\r\n")
-        if at < 0 or len(self._buffer) < at + 4 + 148:
+        if at < 0 or len(self._buffer) < at + 4 + RECEIPT_SIZE:
             return
         if not self._buffer.startswith(b"HTTP/1.1 201"):
             raise RuntimeError(self._buffer[:400].decode(errors="replace"))

@@ -7,8 +7,16 @@ import pytest
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused, TwoFaces
 from coatcheck.protocol import client
 from coatcheck.protocol.board import Board, Crowded
-from coatcheck.protocol.notices import Bulletin, Checkpoint
-from coatcheck.protocol.verification import follow, verify_bulletin, verify_entry, verify_heading
+from coatcheck.protocol.merkle import Tree
+from coatcheck.protocol.notices import LETTER_LEAF, ROUND_LEAF, TERMS_LEAF, Bulletin, Checkpoint
+from coatcheck.protocol.shelf import MemoryShelf
+from coatcheck.protocol.verification import (
+    check_logged,
+    follow,
+    verify_bulletin,
+    verify_entry,
+    verify_heading,
+)
 from rounds import SmallRound, check
 
 SMALL = SmallRound()
@@ -36,26 +44,42 @@ def shown(*letters: bytes, bulletin: bytes = BULLETIN) -> Board:
 def test_a_bulletin_is_published_once() -> None:
     """The same one again is the same place; another one for the round is refused."""
     board = shown()
-    assert board.publish(BULLETIN, SMALL.round) == 0
+    assert board.publish(BULLETIN, SMALL.round) == 1
     with pytest.raises(Refused, match="stays"):
         board.publish(OTHER, SMALL.round)
     assert board.bulletin(SMALL.round.digest) == BULLETIN
 
 
+def test_nothing_is_shown_of_a_round_whose_terms_are_not_in_the_log() -> None:
+    """They are logged once, and whoever has a checkpoint can prove it."""
+    board = Board(sign=SMALL.roles.board.signing.sign, check=check)
+    with pytest.raises(Refused, match="not in the log"):
+        board.publish(BULLETIN, SMALL.round)
+    morning = SmallRound(name="morning")
+    assert [board.log_terms(one.round) for one in (morning, SMALL, morning)] == [0, 1, 0]
+    assert board.publish(BULLETIN, SMALL.round) == 2
+    point = follow(board.checkpoint(), board=KEY, before=None)
+    check_logged(SMALL.round, point=point, place=1, path=board.inclusion(1))
+    for wrong in (morning.round, SmallRound(name="evening").round):
+        with pytest.raises(TwoFaces):
+            check_logged(wrong, point=point, place=1, path=board.inclusion(1))
+
+
 def test_an_address_gets_so_many_letters() -> None:
     """One more is refused, one sent again is known, and what was shown stays after a restart."""
     first, second, more = letter(1), letter(2), letter(3)
-    board = shown()
+    shelf = MemoryShelf()
+    board = SMALL.board(shelf)
+    board.publish(BULLETIN, SMALL.round)
     board.letters_each = 2
-    assert [board.post(raw, SMALL.round) for raw in (first, second, first)] == [1, 2, 1]
+    assert [board.post(raw, SMALL.round) for raw in (first, second, first)] == [2, 3, 2]
     with pytest.raises(Crowded):
         board.post(more, SMALL.round)
     ticket, to = CROWD[1], CROWD[0].keys.contact_raw
     back = client.write(ticket, b"back", to=to, round_=SMALL.round)[0]
-    assert board.post(back, SMALL.round) == 3
-    history = [(SMALL.round, raw) for raw in (BULLETIN, first, second, back)]
-    again = Board(sign=SMALL.roles.board.signing.sign, check=check, letters_each=1)
-    again.restore(history)
+    assert board.post(back, SMALL.round) == 4
+    board.save()
+    again = Board(sign=SMALL.roles.board.signing.sign, check=check, letters_each=1, shelf=shelf)
     assert again.letters(SMALL.round.digest) == [first, second, back]
     with pytest.raises(Crowded):
         again.post(more, SMALL.round)
@@ -148,7 +172,7 @@ def test_a_growing_log_is_consistent() -> None:
         before = follow(board.checkpoint(), board=KEY, before=before, path=board.consistency(size))
         board.post(letter(number), SMALL.round)
     assert before is not None
-    assert before.size == 12
+    assert before.size == 13
 
 
 def test_two_faces_are_caught() -> None:
@@ -196,7 +220,7 @@ def test_letters_go_to_addresses_of_the_round() -> None:
     """Strangers' addresses, other sizes and other rounds are refused; a retry is one letter."""
     board = shown()
     raw = letter(1)
-    assert board.post(raw, SMALL.round) == board.post(raw, SMALL.round) == 1
+    assert board.post(raw, SMALL.round) == board.post(raw, SMALL.round) == 2
     assert board.letters(SMALL.round.digest) == [raw]
     assert board.letters(SMALL.round.digest, since=1) == []
     stranger = raw[:36] + bytes(16) + raw[52:]
@@ -209,10 +233,30 @@ def test_letters_go_to_addresses_of_the_round() -> None:
         SMALL.board().post(raw, SMALL.round)
 
 
-def test_a_restored_board_signs_the_same_root() -> None:
-    """From its history the board comes back with every place and proof."""
-    texts = [letter(n) for n in range(3)]
-    board = shown(*texts)
-    again = SMALL.board()
-    again.restore((SMALL.round, raw) for raw in (BULLETIN, *texts))
-    assert again.checkpoint() == board.checkpoint()
+def test_a_board_comes_back_from_its_shelf_at_any_time() -> None:
+    """It signs the same root, has every place and proof, and goes on from there."""
+    texts = [letter(n % 256) for n in range(300)]
+    shelf, tree = MemoryShelf(), Tree([TERMS_LEAF + SMALL.round.digest])
+    board = SMALL.board(shelf)
+    board.publish(BULLETIN, SMALL.round)
+    tree.append(ROUND_LEAF + board.heading(SMALL.round.digest))
+    for number, raw in enumerate(texts):
+        assert board.post(raw, SMALL.round) == tree.append(LETTER_LEAF + raw)
+        if number % 51 == 0:
+            board.save()
+            board = SMALL.board(shelf)
+    point = Checkpoint.decode(board.checkpoint())
+    assert (point.size, point.root) == (len(tree), tree.root())
+    for size in (1, 2, 255, 256, 257, 302):
+        assert board.consistency(size) == tree.consistency(size)
+        assert board.inclusion(size - 1) == tree.inclusion(size - 1)
+        assert board.root(size) == tree.root(size)
+    assert board.letters(SMALL.round.digest, since=290, most=3) == texts[290:293]
+    address = CROWD[1].keys.address
+    assert board.letters_to(address, SMALL.round.digest, since=2, most=2) == [
+        (2, texts[2]),
+        (3, texts[3]),
+    ]
+    assert board.letters_to(address, SMALL.round.digest, since=9, until=10) == [(9, texts[9])]
+    assert board.leaves(0, 2) == [TERMS_LEAF + SMALL.round.digest, board.leaves(1, 2)[0]]
+    assert board.leaves(300, 999) == [LETTER_LEAF + raw for raw in texts[298:]]

@@ -13,7 +13,8 @@ from coatcheck.protocol.keys import Contact
 from coatcheck.protocol.manifest import Batch, Manifest
 from coatcheck.protocol.messages import Answer, decode_answer, decode_letter
 from coatcheck.protocol.notices import Bulletin, Checkpoint, Heading, Posting, heading_size
-from coatcheck.protocol.parcels import Receipt, Upload
+from coatcheck.protocol.parcels import Upload
+from coatcheck.protocol.receipts import Receipt
 from coatcheck.protocol.terms import read_terms
 from coatcheck.protocol.ticket import read_ticket, write_ticket
 from plain_server import encode_answer

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 
 import http_tables
-from coatcheck.protocol import notices, parcels, server_moves, shuffler_moves, terms
+from coatcheck.protocol import notices, parcels, receipts, server_moves, shuffler_moves, terms
 from coatcheck.protocol.envelope import Purpose
 from coatcheck.protocol.moves import Moves
 from coatcheck.protocol.suites import SUITES
@@ -102,7 +102,7 @@ def test_the_sizes_are_the_codes() -> None:
         assert round_.upload_sizes[0] == 52 + 2 * (report + 3 * o)
         assert round_.entry_size(0) == 16 + group.answer_size + o
         assert round_.letter_size() == 75 + c + round_.terms.letter_size + o
-    assert parcels.RECEIPT_SIZE == 148
+    assert receipts.RECEIPT_SIZE == 470
     assert parcels.TALLY_SIZE == 36
     assert notices.CHECKPOINT_SIZE == 108
     assert notices.heading_size(2, 3) == 136 + 36 * 2 + 32 * 3

@@ -168,7 +168,7 @@ def test_the_command_prints_a_stamp_tables_and_the_promise(tmp_path: Path) -> No
         "taxis",
         "warning: partners are nearer to chance",
         "within radius",
-        "without noise",
+        "with true places",
         "with ε = ",
         "--box",
     ):

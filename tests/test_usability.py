@@ -78,7 +78,7 @@ SIMULATE = [
     ),
 ]
 DEMO = [
-    (("taxis",), "the demos are taxi | friends | learning, not 'taxis'"),
+    (("taxis",), "the demos are nearby | taxi | friends | learning, not 'taxis'"),
     (("taxi", "--people", "3"), "a demo has from 8 to 2,000 people, not 3"),
     (("taxi", "--people", "1000000"), "for a larger crowd use `coatcheck simulate`"),
     (("taxi", "--epsilon", "0"), "--epsilon is a number above 0"),

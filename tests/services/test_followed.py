@@ -128,7 +128,7 @@ def test_a_log_that_grows_is_followed_across_restarts(scene: Scene) -> None:
     for _ in range(3):
         scene.board.post(scene.letter(), scene.small.round)
     asyncio.run(scene.visit().read())
-    assert any("consistency?old=1&new=4" in url for url in scene.wire.asked)
+    assert any("consistency?old=2&new=5" in url for url in scene.wire.asked)
     kept = Path(f"{scene.path}.checkpoint")
     assert kept.read_bytes() == scene.board.checkpoint()
     assert kept.stat().st_mode & 0o777 == 0o600
@@ -187,7 +187,7 @@ def test_a_board_without_a_proof_is_refused(scene: Scene) -> None:
     """No proof is no excuse: the log may have forked."""
     asyncio.run(scene.view.follow())
     scene.board.post(scene.letter(), scene.small.round)
-    scene.wire.documents[f"{scene.view.url}/proofs/consistency?old=1&new=2"] = b"{}"
+    scene.wire.documents[f"{scene.view.url}/proofs/consistency?old=2&new=3"] = b"{}"
     with pytest.raises(TwoFaces, match="no proof"):
         asyncio.run(scene.view.follow())
 
@@ -196,7 +196,7 @@ def test_a_writer_sees_the_letter_in_the_log(scene: Scene) -> None:
     """A letter that the board takes and does not show is told to its writer."""
     to = scene.tickets[1].keys.contact_raw
     asyncio.run(scene.visit().write(b"hello", to=to))
-    assert any("inclusion?place=1&size=2" in url for url in scene.wire.asked)
+    assert any("inclusion?place=2&size=3" in url for url in scene.wire.asked)
     scene.wire.post = lambda raw, round_: 0  # noqa: ARG005 - it says it did
     with pytest.raises(TwoFaces):
         asyncio.run(scene.visit().write(b"again", to=to))

@@ -19,7 +19,6 @@ from coatcheck.services.leadership import Leadership
 from coatcheck.services.shuffler.admission import TokenAdmission
 from coatcheck.services.shuffler.service import ShufflerService
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
-from holdings import secret
 from service_rounds import PATIENCE
 from shufflers import LoneShuffler, lone_shuffler
 
@@ -132,7 +131,7 @@ def test_the_service_holds_no_secret_of_the_order(tmp_path: Path) -> None:
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
-            assert secret(lone.service.store, lone.round.digest) != bytes(32)
+            assert lone.service.store.secret(lone.round.digest) != bytes(32)
             assert lone.live.role is not None
             assert lone.live.role.state.secret == bytes(32)
 

@@ -28,7 +28,6 @@ from coatcheck.services.shuffler.release import Release
 from coatcheck.services.workers import shared_pool
 from coatcheck.stores.depot import FolderDepot
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
-from holdings import held, secret
 from rounds import OPENS, SmallRound
 from shufflers import LoneShuffler
 
@@ -66,9 +65,10 @@ class Scene:
         signed = write_signed(CASCADE.signed)
         self.store.begin(ShufflerRound(self.digest, "example", signed), fence=FENCE)
         self.role = CASCADE.shuffler(hop)
-        self.role.state.secret[:] = secret(self.store, self.digest)
+        self.role.state.secret[:] = self.store.secret(self.digest)
         CASCADE.hand_in(CROWD, self.role)
-        self.store.put([self._vetted(ticket, hop) for ticket in CROWD], fence=FENCE)
+        for ticket in CROWD:
+            self.store.put([self._vetted(ticket, hop)])
         if hop:
             self._accept(CASCADE.filled(CROWD))
         else:
@@ -76,7 +76,7 @@ class Scene:
             self.store.move(self.digest, "close", fence=FENCE)
         self.shelf = self.store.shelf(self.digest)
         self.files = folder / "store.depot" / f"{self.digest.hex()}.round"
-        self.role.state.held = held(self.store, self.digest)
+        self.role.state.held = self.store.held(self.digest)
 
     def _vetted(self, ticket: object, hop: int) -> Upload:
         raw = (ticket.upload, *ticket.registrations)[hop]  # type: ignore[attr-defined] # a ticket
@@ -219,7 +219,7 @@ def test_a_round_that_reopens_begins_anew(tmp_path: Path, monkeypatch: pytest.Mo
     assert (scene.store.noted(scene.digest), scene.files.exists()) == ({}, False)
     assert scene.store.vault.listed() == {(scene.digest, "round")}
     late = CASCADE.join(0)
-    scene.store.put([scene._vetted(late, 0)], fence=FENCE)
+    scene.store.put([scene._vetted(late, 0)])
     scene.store.move(scene.digest, "close", fence=FENCE)
     scene.role.state.phase = Phase.OPEN
     scene.role.receive(late.upload, now=OPENS)
@@ -245,7 +245,8 @@ class Large:
         self.store.lead("me", seconds=10_000)
         self.store.begin(ShufflerRound(self.digest, "large", lone.signed), fence=FENCE)
         self.uploads = list(self._made(PART + 200))
-        self.store.put(self.uploads, fence=FENCE)
+        for at in range(0, len(self.uploads), 500):
+            self.store.put(self.uploads[at : at + 500])
         self.store.move(self.digest, "close", fence=FENCE)
         self.pairs = read_keys(folder / "shuffler-1.key").pairs
 
@@ -262,7 +263,7 @@ class Large:
     def whole(self) -> bytes:
         """Give the batch as one process makes it in memory."""
         kept = {one.id: (one.group, one.body) for one in self.uploads}
-        state = ShufflerState(bytearray(secret(self.store, self.digest)), kept)
+        state = ShufflerState(bytearray(self.store.secret(self.digest)), kept)
         role = Shuffler(self.round, keys=self.pairs, state=state)
         role.close(now=self.round.terms.closes)
         return role.release()

@@ -8,7 +8,6 @@ import pytest
 
 from coatcheck.errors import Forgotten, Unavailable
 from coatcheck.services.clock import Clock
-from holdings import held
 from shufflers import lone_shuffler
 
 
@@ -47,7 +46,7 @@ def test_a_round_that_stays_small_is_abandoned(tmp_path: Path) -> None:
             assert await lone.wait(999) == "open"
             assert await lone.wait(1) == "abandoned"
             with pytest.raises(Forgotten):
-                held(lone.service.store, lone.round.digest)
+                lone.service.store.held(lone.round.digest)
 
     asyncio.run(whole())
 

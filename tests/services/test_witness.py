@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from asking import ask
+from boards import show
 from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
 from coatcheck.protocol.keyfiles import PublicKeys, document
@@ -15,7 +16,6 @@ from coatcheck.protocol.merkle import EMPTY, Tree
 from coatcheck.protocol.notes import LogCheckpoint, Note, NoteKey, Submission
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedCheckpoint, board_note_key
-from coatcheck.services.board.documents import Seen
 from coatcheck.services.board.service import BoardService
 from coatcheck.services.cluster import make_keys
 from coatcheck.services.http.client import Answered, HttpClient, taken
@@ -82,19 +82,13 @@ class Scene:
         service.keyring._pairs[service.keyring.public.verifying] = SMALL.roles.board
         service.watched._signing = SIGNING
         await service.leadership.renew()  # which reads the store: nothing is there
-        service.rounds[SMALL.round.digest] = SMALL.round
-        service.log = SMALL.board()
-        service.log.publish(BULLETIN, SMALL.round)
-        self.show(service)
+        show(service, SMALL, BULLETIN)
         service._peers = self  # type: ignore[assignment] # all that the board asks of it
         return service
 
     def show(self, service: BoardService, *letters: bytes) -> None:
         """Let a board show letters."""
-        for one in letters:
-            service.log.post(one, SMALL.round)
-        count = len(service.log.letters(SMALL.round.digest))
-        service.seen = Seen(1 + count, service.log.checkpoint(), {SMALL.round.digest: count})
+        service.commit([(SMALL.round, "letter", one) for one in letters])
 
     async def exchange(self, method: str, url: str, body: bytes = b"") -> Answered:
         """Answer the board as the witness does."""
@@ -157,13 +151,38 @@ def test_people_who_demand_witnesses_get_what_these_have_seen(tmp_path: Path) ->
             _, entry = await view.entry(ticket.group, ticket.keys.address)
             assert client.open_entry(ticket, entry)
         view = scene.view(scene.board, 2)
-        assert (await view.follow()).size == 1
+        assert (await view.follow()).size == 2
         scene.show(scene.board, *LETTERS[:2])
         with pytest.raises(Unavailable, match="have not seen this"):
-            await view.check_letters([(1, LETTERS[0])])
+            await view.check_letters([(2, LETTERS[0])])
         await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
-        await view.check_letters([(1, LETTERS[0])])
-        assert (await view.follow()).size == 3
+        await view.check_letters([(2, LETTERS[0])])
+        assert (await view.follow()).size == 4
+
+    run(tmp_path, work)
+
+
+def test_terms_are_proven_under_what_witnesses_have_seen(tmp_path: Path) -> None:
+    """Whoever demands witnesses waits for them; a round that is not logged is refused."""
+    morning = SmallRound(name="morning")
+
+    async def work(scene: Scene) -> None:
+        view = scene.view(scene.board, 2)
+        with pytest.raises(Unavailable, match="you demand 2"):
+            await view.check_logged()
+        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await view.check_logged()
+        await scene.view(scene.board, 0, name="trusting").check_logged()
+        for demanded in (0, 2):
+            other = scene.view(scene.board, demanded, name=f"other-{demanded}")
+            other.round = morning.round
+            with pytest.raises(Refused, match="has not logged the terms"):
+                await other.check_logged()
+        show(scene.board, morning)
+        with pytest.raises(Unavailable, match="not under that checkpoint"):
+            await other.check_logged()
+        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        await other.check_logged()
 
     run(tmp_path, work)
 
@@ -189,13 +208,13 @@ def test_a_witness_that_is_away_delays_only_those_who_demand_it(tmp_path: Path) 
     async def work(scene: Scene) -> None:
         scene.away = {scene.names[1]}
         await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
-        assert (await scene.view(scene.board, 1, name="one").follow()).size == 1
+        assert (await scene.view(scene.board, 1, name="one").follow()).size == 2
         with pytest.raises(Unavailable, match="1 of your witnesses"):
             await scene.view(scene.board, 2).follow()
-        assert (await scene.view(scene.board, 0, name="none").follow()).size == 1
+        assert (await scene.view(scene.board, 0, name="none").follow()).size == 2
         scene.away = set()
         await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
-        assert (await scene.view(scene.board, 2).follow()).size == 1
+        assert (await scene.view(scene.board, 2).follow()).size == 2
 
     run(tmp_path, work)
 
@@ -215,7 +234,7 @@ def test_a_fork_is_refused_even_at_the_first_visit(tmp_path: Path) -> None:
         newcomer = scene.view(fork, 1, name="newcomer")
         with pytest.raises(Unavailable, match="0 of your witnesses"):
             await newcomer.follow()
-        assert (await scene.view(fork, 0, name="trusting").follow()).size == 3
+        assert (await scene.view(fork, 0, name="trusting").follow()).size == 4
         # With the cosignature of the true log, the fork's text does not hold.
         note = Note(fork.watched.note.text, scene.board.watched.note.signatures)
         with pytest.raises(Refused):

@@ -18,8 +18,6 @@ from coatcheck.stores.server import ServerRound, ServerStore
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore, Verdict
 from coatcheck.stores.vault import RoundKey, Vault
 from disks import Disk
-from holdings import held
-from holdings import secret as secret_of
 
 DIGEST, OTHER = b"d" * 32, b"o" * 32
 SIGNED = b"the signed terms, which everybody may read" * 3
@@ -69,29 +67,29 @@ def test_a_search_finds_what_is_there(store: ShufflerStore, disk: Disk) -> None:
 def test_nothing_is_in_the_clear_while_a_round_is_open(store: ShufflerStore, disk: Disk) -> None:
     """Whoever copies the database without the folder of keys learns ids and bodies at no time."""
     given = uploads()
-    assert store.put(given, fence=1) == [Verdict.NEW] * 40
+    assert store.put(given) == [Verdict.NEW] * 40
     # Refused ones leave their bytes in the log of some databases too.
-    assert store.put([given[0], *uploads(1)], fence=1) == [Verdict.KNOWN, Verdict.NEW]
+    assert store.put([given[0], *uploads(1)]) == [Verdict.KNOWN, Verdict.NEW]
     conflict = Upload(given[1].group, DIGEST, given[1].id, secrets.token_bytes(220))
-    assert store.put([conflict], fence=1) == [Verdict.CONFLICT]
+    assert store.put([conflict]) == [Verdict.CONFLICT]
     key = (disk.keys / f"{DIGEST.hex()}.round").read_bytes()
-    assert disk.found(*parts([*given, conflict]), secret_of(store, DIGEST), key) == []
-    assert held(store, DIGEST).items() >= {one.id: (one.group, one.body) for one in given}.items()
+    assert disk.found(*parts([*given, conflict]), store.secret(DIGEST), key) == []
+    assert store.held(DIGEST).items() >= {one.id: (one.group, one.body) for one in given}.items()
 
 
 @pytest.mark.parametrize("move", ["release", "abandon", "expire"])
 def test_a_round_that_is_over_is_forgotten(store: ShufflerStore, disk: Disk, move: str) -> None:
     """Afterwards nothing is found, and whoever had copied the database cannot read the copy."""
     given = uploads()
-    store.put(given, fence=1)
-    secret, batch = secret_of(store, DIGEST), secrets.token_bytes(4000)
+    store.put(given)
+    secret, batch = store.secret(DIGEST), secrets.token_bytes(4000)
     key = (disk.keys / f"{DIGEST.hex()}.round").read_bytes()
     store.move(DIGEST, "close", fence=1)
     store.move(DIGEST, move, fence=1, batch=batch if move == "release" else b"")
     assert disk.found(*parts(given), secret, key, batch[:24], batch[-24:]) == []
     assert disk.key_files() == ([".batch"] if move == "release" else [])
     with pytest.raises(Forgotten):
-        held(store, DIGEST)
+        store.held(DIGEST)
     if move == "release":
         assert store.kept(DIGEST, "batch") == batch
         store.move(DIGEST, "forget", fence=1)
@@ -187,8 +185,8 @@ store.move(b"d" * 32, "release", fence=fence, batch=b"batch")
 def test_a_crash_in_the_middle_of_a_release(store: ShufflerStore, disk: Disk, place: str) -> None:
     """Before the commit the round goes on; after it, the next start destroys the key."""
     given = uploads()
-    store.put(given, fence=1)
-    secret = secret_of(store, DIGEST)
+    store.put(given)
+    secret = store.secret(DIGEST)
     store.move(DIGEST, "close", fence=1)
     store.resign("me")
     command = [sys.executable, "-c", CRASH, disk.url, str(disk.keys), place]
@@ -200,7 +198,7 @@ def test_a_crash_in_the_middle_of_a_release(store: ShufflerStore, disk: Disk, pl
     if place == "drop":
         assert store.round(DIGEST).phase is Phase.CLOSED
         assert disk.key_files() == [".round"]
-        assert len(held(store, DIGEST)) == 40
+        assert len(store.held(DIGEST)) == 40
         return
     assert store.round(DIGEST).phase is Phase.RELEASED
     assert disk.key_files() == [".batch"]
@@ -216,8 +214,7 @@ def test_a_start_destroys_what_no_round_needs(store: ShufflerStore, disk: Disk) 
     assert disk.key_files() == [".round"]
     (disk.keys / f"{DIGEST.hex()}.round").unlink()
     assert store.sweep(fence=1) == {DIGEST}
-    assert store.put(uploads(2), fence=1) == [Verdict.CLOSED] * 2
-    assert not store.knows(uploads(1)[0])
+    assert store.put(uploads(2)) == [Verdict.CLOSED] * 2
 
 
 def test_a_restored_backup_cannot_be_read(tmp_path: Path) -> None:
@@ -226,7 +223,7 @@ def test_a_restored_backup_cannot_be_read(tmp_path: Path) -> None:
     store = ShufflerStore(f"sqlite:{file}", keys)
     store.lead("me", seconds=60)
     store.begin(ShufflerRound(DIGEST, "example", SIGNED), fence=1)
-    store.put(uploads(), fence=1)
+    store.put(uploads())
     with sqlite3.connect(file) as source, sqlite3.connect(copy) as target:
         source.backup(target)
     source.close()
@@ -236,7 +233,7 @@ def test_a_restored_backup_cannot_be_read(tmp_path: Path) -> None:
     restored = ShufflerStore(f"sqlite:{copy}", keys)
     assert restored.crowd(DIGEST) == {0: 20, 1: 20}
     with pytest.raises(Forgotten):
-        held(restored, DIGEST)
+        restored.held(DIGEST)
     with pytest.raises(Fenced):
         restored.sweep(fence=2)
     restored.resign("me")
@@ -247,14 +244,14 @@ def test_a_restored_backup_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_a_row_that_was_changed_counts_as_one_that_does_not_open(store: ShufflerStore) -> None:
-    """Two bodies that changed places in the database are no bodies any more."""
-    given = [one for one in uploads(4) if one.group == 0]
-    store.put(given, fence=1)
+    """Two bundles that changed places in the database are no bundles any more."""
+    for one in uploads(4):
+        store.put([one] if one.group == 0 else [])
     with store.database.transaction() as session:
-        rows = session.rows("SELECT id, body FROM shuffler_parcels")
-        for (name, _), (_, body) in zip(rows, reversed(rows), strict=True):
-            session.rows("UPDATE shuffler_parcels SET body = ? WHERE id = ?", (body, name))
-    assert sorted(held(store, DIGEST).values()) == [(0, b""), (0, b"")]
+        rows = session.rows("SELECT place, body FROM shuffler_bundles")
+        for (place, _), (_, body) in zip(rows, reversed(rows), strict=True):
+            session.rows("UPDATE shuffler_bundles SET body = ? WHERE place = ?", (body, place))
+    assert sorted(store.held(DIGEST).values()) == [(0, b""), (0, b"")]
 
 
 def test_keys_are_files_for_their_owner_alone(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,6 @@ from coatcheck.stores.shuffler import (
     ShufflerStore,
     Verdict,
 )
-from holdings import held, secret
 from service_rounds import until
 
 DIGEST, OTHER = b"d" * 32, b"o" * 32
@@ -73,60 +73,60 @@ def parcel(
 
 def is_forgotten(store: ShufflerStore, digest: bytes) -> bool:
     """Tell whether nobody can read uploads and secret of a round any more."""
-    for ask in (held, secret):
+    for ask in (store.held, store.secret):
         with pytest.raises(Forgotten):
-            ask(store, digest)
+            ask(digest)
     return True
 
 
-def still_held(store: ShufflerStore, digest: bytes) -> dict[bytes, tuple[int, bytes]] | None:
+def held(store: ShufflerStore, digest: bytes) -> dict[bytes, tuple[int, bytes]] | None:
     """Give what is held of a round, or None if that is forgotten."""
     try:
-        return held(store, digest)
+        return store.held(digest)
     except Forgotten:
         return None
 
 
 def test_uploads_are_kept_once(shuffler: ShufflerStore) -> None:
     """The same bytes again are known, others under the id are not; all in one transaction."""
-    first = shuffler.put([parcel(1), parcel(2), parcel(1), parcel(1, body=b"x")], fence=1)
+    first = shuffler.put([parcel(1), parcel(2), parcel(1), parcel(1, body=b"x")])
     assert first == [Verdict.NEW, Verdict.NEW, Verdict.KNOWN, Verdict.CONFLICT]
-    again = shuffler.put([parcel(2), parcel(2, body=b"x"), parcel(3)], fence=1)
+    again = shuffler.put([parcel(2), parcel(2, body=b"x"), parcel(3)])
     assert again == [Verdict.KNOWN, Verdict.CONFLICT, Verdict.NEW]
     assert shuffler.crowd(DIGEST) == {0: 1, 1: 2}
-    assert sorted(name[-1] for name in held(shuffler, DIGEST)) == [1, 2, 3]
+    assert sorted(name[-1] for name in shuffler.held(DIGEST)) == [1, 2, 3]
 
 
 def test_many_uploads_at_once(shuffler: ShufflerStore) -> None:
     """A transaction may hold more uploads than a statement has places for."""
-    assert shuffler.put([parcel(n) for n in range(1500)], fence=1) == [Verdict.NEW] * 1500
-    assert shuffler.put([parcel(n) for n in range(1500)], fence=1) == [Verdict.KNOWN] * 1500
-    assert shuffler.put([], fence=1) == []
+    assert shuffler.put([parcel(n) for n in range(1500)]) == [Verdict.NEW] * 1500
+    assert shuffler.put([parcel(n) for n in range(1500)]) == [Verdict.KNOWN] * 1500
+    assert shuffler.put([]) == []
 
 
 def test_a_closed_round_takes_nothing_new(shuffler: ShufflerStore) -> None:
     """After closing, known uploads are known and new ones refused; reopening takes them again."""
-    shuffler.put([parcel(1)], fence=1)
+    shuffler.put([parcel(1)])
     shuffler.move(DIGEST, "close", fence=1)
-    assert shuffler.put([parcel(1), parcel(2)], fence=1) == [Verdict.KNOWN, Verdict.CLOSED]
+    assert shuffler.put([parcel(1), parcel(2)]) == [Verdict.KNOWN, Verdict.CLOSED]
     shuffler.move(DIGEST, "reopen", fence=1)
-    assert shuffler.put([parcel(2)], fence=1) == [Verdict.NEW]
+    assert shuffler.put([parcel(2)]) == [Verdict.NEW]
     unknown = Upload(0, OTHER, bytes(16), b"body")
-    assert shuffler.put([unknown, parcel(3)], fence=1) == [Verdict.CLOSED, Verdict.NEW]
+    assert shuffler.put([unknown, parcel(3)]) == [Verdict.CLOSED, Verdict.NEW]
 
 
 def test_a_token_serves_one_upload(shuffler: ShufflerStore) -> None:
     """A one-use token is spent by one upload, and a retry of that one is no second use."""
     token = b"t" * 32
     first = [parcel(1, token=token), parcel(2, token=token)]
-    assert shuffler.put(first, fence=1) == [Verdict.NEW, Verdict.SPENT]
-    assert shuffler.put(first, fence=1) == [Verdict.KNOWN, Verdict.SPENT]
-    assert shuffler.put([parcel(3, token=b"u" * 32)], fence=1) == [Verdict.NEW]
+    assert {*shuffler.put(first)} == {Verdict.NEW, Verdict.SPENT}
+    assert {*shuffler.put(first)} == {Verdict.KNOWN, Verdict.SPENT}
+    assert shuffler.put([parcel(3, token=b"u" * 32)]) == [Verdict.NEW]
 
 
 def test_release_forgets_what_it_was_made_of(shuffler: ShufflerStore) -> None:
     """With the batch kept, secret and uploads are gone; once it is delivered, the batch is too."""
-    shuffler.put([parcel(1)], fence=1)
+    shuffler.put([parcel(1)])
     shuffler.move(DIGEST, "close", fence=1)
     shuffler.move(DIGEST, "release", batch=b"batch", fence=1)
     assert shuffler.kept(DIGEST, "batch") == b"batch"
@@ -139,11 +139,11 @@ def test_release_forgets_what_it_was_made_of(shuffler: ShufflerStore) -> None:
 @pytest.mark.parametrize("move", ["abandon", "expire"])
 def test_giving_up_forgets_everything(shuffler: ShufflerStore, move: str) -> None:
     """An abandoned round keeps its name only, whatever it was given up for."""
-    shuffler.put([parcel(1)], fence=1)
+    shuffler.put([parcel(1)])
     shuffler.move(DIGEST, move, fence=1)
     assert shuffler.round(DIGEST).phase is of_shuffler.Phase.ABANDONED
     assert is_forgotten(shuffler, DIGEST)
-    assert shuffler.put([parcel(1)], fence=1) == [Verdict.CLOSED]
+    assert shuffler.put([parcel(1)]) == [Verdict.CLOSED]
 
 
 SHUFFLER_PATHS: dict[of_shuffler.Phase, tuple[str, ...]] = {
@@ -170,7 +170,7 @@ SERVER_PATHS: dict[of_server.Phase, tuple[str, ...]] = {
 def shuffler_move(store: ShufflerStore, digest: bytes, move: str) -> None:
     """Make a move at a shuffler's store with what it needs."""
     if move == "receive":
-        if store.put([parcel(7, digest=digest)], fence=1) == [Verdict.CLOSED]:
+        if store.put([parcel(7, digest=digest)]) == [Verdict.CLOSED]:
             raise Refused("the verdict is how a store refuses an upload")
     elif move == "accept":
         store.accept(digest, b"incoming", fence=1)
@@ -209,10 +209,10 @@ def test_a_shufflers_store_asks_the_table(shuffler: ShufflerStore) -> None:
     for number, (phase, move) in enumerate(itertools.product(of_shuffler.Phase, names)):
         digest = number.to_bytes(32, "big")
         shuffler.begin(ShufflerRound(digest, f"round {number}", b"signed"), fence=1)
-        shuffler.put([parcel(1, digest=digest)], fence=1)
+        shuffler.put([parcel(1, digest=digest)])
         for step in SHUFFLER_PATHS[phase]:
             shuffler_move(shuffler, digest, step)
-        before = (shuffler.round(digest), still_held(shuffler, digest), blobs(shuffler))
+        before = (shuffler.round(digest), held(shuffler, digest), blobs(shuffler))
         assert before[0].phase is phase
         if moves.allows(phase, move):
             shuffler_move(shuffler, digest, move)
@@ -220,7 +220,7 @@ def test_a_shufflers_store_asks_the_table(shuffler: ShufflerStore) -> None:
             continue
         with pytest.raises(Refused):
             shuffler_move(shuffler, digest, move)
-        assert (shuffler.round(digest), still_held(shuffler, digest), blobs(shuffler)) == before
+        assert (shuffler.round(digest), held(shuffler, digest), blobs(shuffler)) == before
 
 
 def test_a_servers_store_asks_the_table(server: ServerStore) -> None:
@@ -266,10 +266,10 @@ def test_a_name_is_pledged_once(shuffler: ShufflerStore) -> None:
     """The digest that came first stays, and beginning a round again changes nothing."""
     assert shuffler.pledge("example", DIGEST, fence=1) == DIGEST
     assert shuffler.pledge("example", OTHER, fence=1) == DIGEST
-    before = secret(shuffler, DIGEST)
+    before = shuffler.secret(DIGEST)
     shuffler.begin(ShufflerRound(DIGEST, "example", b"other"), fence=1)
     assert shuffler.rounds()[0].signed == b"signed"
-    assert secret(shuffler, DIGEST) == before
+    assert shuffler.secret(DIGEST) == before
 
 
 def test_a_server_answers_once(server: ServerStore) -> None:
@@ -293,17 +293,33 @@ def test_a_server_answers_once(server: ServerStore) -> None:
     assert (last.phase, last.outcome) == (of_server.Phase.PUBLISHED, "answered")
 
 
-def test_a_board_only_grows(board: BoardStore) -> None:
-    """Things are shown at the next place or not at all."""
+def test_a_board_has_a_shelf(board: BoardStore) -> None:
+    """Terms stay as they came, and things on the shelf are in order, all of a group or none."""
     board.admit(DIGEST, b"signed", fence=1)
     board.admit(DIGEST, b"other", fence=1)
-    board.append([(DIGEST, b"bulletin"), (DIGEST, b"letter")], at=0, fence=1)
-    with pytest.raises(Fenced):
-        board.append([(DIGEST, b"late")], at=1, fence=1)
-    board.append([(DIGEST, b"more")], at=2, fence=1)
-    assert [raw for _, raw in board.history()] == [b"bulletin", b"letter", b"more"]
-    assert [(place, raw) for place, _, raw in board.between(1, 9)] == [(1, b"letter"), (2, b"more")]
-    assert board.rounds() == {DIGEST: b"signed"}
+    board.admit(bytes(32), b"more", fence=1)
+    assert (board.signed(DIGEST), board.signed(b"\1" * 32)) == (b"signed", None)
+    assert board.newest(1) == [bytes(32)]
+    with board.shelving(fence=1) as shelf:
+        for key in (b"b", b"a", b"c\xff", b"c"):
+            shelf.put(key, b"first " + key)
+        shelf.put(b"a", b"A")
+        assert (shelf.get(b"a"), shelf.floor(b"bz")) == (b"A", (b"b", b"first b"))
+    with suppress(ZeroDivisionError), board.shelving(fence=1) as shelf:
+        shelf.put(b"a", b"lost")
+        assert shelf.span(b"a", b"b", 9) == [b"lost"]
+        raise ZeroDivisionError
+    with pytest.raises(Fenced), board.shelving(fence=9):
+        pass
+    with board.staging(fence=1) as shelf:
+        shelf.put(b"b2", bytes(1 << 20))
+        shelf.put(b"b3", b"late")
+        shelf.drop(b"c\xff", b"d")
+    with board.reading() as shelf:
+        assert shelf.span(b"a", b"z", 2) == [b"A", b"first b"]
+        assert len(shelf.span(b"b2", b"b3", 9)[0]) == 1 << 20
+        assert (shelf.get(b"b3"), shelf.get(b"c\xff")) == (b"late", None)
+        assert (shelf.floor(b"zz"), shelf.floor(b"0")) == ((b"c", b"first c"), None)
 
 
 def test_the_lease_has_one_holder(shuffler: ShufflerStore) -> None:
@@ -314,20 +330,30 @@ def test_the_lease_has_one_holder(shuffler: ShufflerStore) -> None:
     until(lambda: shuffler.lead("you", seconds=60) == 2)
     assert shuffler.lead("me", seconds=60) is None
     with pytest.raises(Fenced):
-        shuffler.put([parcel(1)], fence=1)
-    with pytest.raises(Fenced):
         shuffler.move(DIGEST, "close", fence=1)
     shuffler.resign("me")
     assert shuffler.lead("me", seconds=60) is None
     shuffler.resign("you")
     assert shuffler.lead("me", seconds=60) == 3
-    assert shuffler.put([parcel(1)], fence=3) == [Verdict.NEW]
+    assert shuffler.put([parcel(1)]) == [Verdict.NEW]
 
 
-def test_a_known_upload_is_known(shuffler: ShufflerStore) -> None:
-    """The very bytes under the id, in the group; nothing else."""
-    shuffler.put([parcel(1)], fence=1)
-    assert shuffler.knows(parcel(1))
-    assert not shuffler.knows(parcel(2))
-    assert not shuffler.knows(parcel(1, body=b"other"))
-    assert not shuffler.knows(Upload(0, OTHER, parcel(1).id, parcel(1).body))
+def test_a_round_takes_as_many_uploads_as_it_has_room_for(shuffler: ShufflerStore) -> None:
+    """Beyond that a new one is told so, a known one is known, and the count is exact."""
+    rooms = {DIGEST: 3}
+    two, more = [parcel(1), parcel(2)], [parcel(3), parcel(4), parcel(1), parcel(2, body=b"other")]
+    assert shuffler.put(two, rooms=rooms) == [Verdict.NEW] * 2
+    found = shuffler.put(more, rooms=rooms)
+    assert sorted(one.value for one in found[:2]) == ["full", "new"]
+    assert found[2:] == [Verdict.KNOWN, Verdict.CONFLICT]
+    assert sum(shuffler.crowd(DIGEST).values()) == len(shuffler.held(DIGEST)) == 3
+    assert shuffler.put([parcel(5)], rooms=rooms) == [Verdict.FULL]
+    assert shuffler.put([parcel(5)], rooms={DIGEST: 2**40}) == [Verdict.NEW]
+
+
+def test_uploads_come_in_whoever_leads(shuffler: ShufflerStore) -> None:
+    """The lease is for moves: an upload needs a round that takes it."""
+    assert shuffler.lead("you", seconds=60) is None or shuffler.lead("me", seconds=60)
+    assert shuffler.put([parcel(1)]) == [Verdict.NEW]
+    shuffler.move(DIGEST, "close", fence=1)
+    assert shuffler.put([parcel(1), parcel(2)]) == [Verdict.KNOWN, Verdict.CLOSED]

@@ -20,7 +20,7 @@ from coatcheck.errors import (
     Unsealable,
 )
 from coatcheck.protocol import binary_http, oblivious, privacy_pass, traps
-from coatcheck.protocol.agreement import SignedTerms, settle
+from coatcheck.protocol.agreement import SettledTerms, SignedTerms, settle
 from coatcheck.protocol.ends import flaw, speaker
 from coatcheck.protocol.envelope import Purpose, binding, unseal
 from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey, check_signed
@@ -28,11 +28,12 @@ from coatcheck.protocol.manifest import Batch, Manifest, bits_of
 from coatcheck.protocol.merkle import Tree, check_consistency, check_inclusion
 from coatcheck.protocol.messages import PayloadFormat, decode_answer, decode_letter
 from coatcheck.protocol.notices import Bulletin, Checkpoint, Posting
-from coatcheck.protocol.parcels import Receipt, Registration, Upload
+from coatcheck.protocol.parcels import Registration, Upload
+from coatcheck.protocol.receipts import Receipt
 from coatcheck.protocol.shuffler import Shuffler, ShufflerState
 from coatcheck.protocol.suites import CLASSICAL, SUITES
-from coatcheck.protocol.terms import Round, read_terms
-from coatcheck.protocol.verification import follow_watched
+from coatcheck.protocol.terms import read_terms
+from coatcheck.protocol.verification import check_logged, follow, follow_watched
 from coatcheck.randomizers import CodebookResponse, GridResponse, from_params
 from vectors import conversations
 
@@ -65,7 +66,7 @@ def pairs(number: int) -> KeyPairs:
 
 
 @cache
-def the_round() -> Round:
+def the_round() -> SettledTerms:
     """Return the round that all records of the vectors belong to."""
     signed = json.loads((HERE / "terms.json").read_text())["cases"][0]["input"]
     return settle(_signed(signed))
@@ -130,7 +131,7 @@ def _upload(case: Case) -> Case:
 
 def _receipt(case: Case) -> Case:
     receipt = Receipt.decode(bytes.fromhex(case["input"]))
-    pairs(SHUFFLER).signing.public.check(receipt.signature, receipt.signed_part())
+    receipt.check(pairs(SHUFFLER).signing.public)
     return {
         "digest": receipt.digest.hex(),
         "id": receipt.id.hex(),
@@ -240,6 +241,15 @@ def _posting(case: Case) -> Case:
 def _checkpoint(case: Case) -> Case:
     point = Checkpoint.decode(bytes.fromhex(case["input"]))
     VerifyingKey(pairs(BOARD).signing.public_raw).check(point.signature, point.signed_part())
+    return {"size": point.size, "root": point.root.hex()}
+
+
+def _logged(case: Case) -> Case:
+    given = case["input"]
+    raw = bytes.fromhex(given["checkpoint"])
+    point = follow(raw, board=pairs(BOARD).signing.public_raw.hex(), before=None)
+    path = [bytes.fromhex(step) for step in given["path"]]
+    check_logged(the_round(), point=point, place=given["place"], path=path)
     return {"size": point.size, "root": point.root.hex()}
 
 
@@ -384,6 +394,7 @@ KINDS: dict[str, Callable[[Case], Case]] = {
     "bulletin": _bulletin,
     "posting": _posting,
     "checkpoint": _checkpoint,
+    "logged": _logged,
     "watched": _watched,
     "root": _root,
     "inclusion": _inclusion,

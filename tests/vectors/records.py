@@ -4,12 +4,23 @@ import hashlib
 import struct
 from dataclasses import replace
 
+from coatcheck.entropy import seeded
 from coatcheck.protocol.ends import FEW_REPORTS, FEW_TRAPS, LATE, TASK, abandoned
 from coatcheck.protocol.envelope import Purpose, binding
 from coatcheck.protocol.manifest import MOST, PART, Batch, Manifest, Part
+from coatcheck.protocol.merkle import Tree
 from coatcheck.protocol.messages import Answer, Partner, encode_letter, encode_report
-from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin, Checkpoint, Posting
-from coatcheck.protocol.parcels import Receipt, Tally, Upload
+from coatcheck.protocol.notices import (
+    ANSWERED,
+    REFUSED,
+    ROUND_LEAF,
+    TERMS_LEAF,
+    Bulletin,
+    Checkpoint,
+    Posting,
+)
+from coatcheck.protocol.parcels import Tally, Upload
+from coatcheck.protocol.receipts import Receipt, issue
 from coatcheck.protocol.terms import Round
 from plain_server import encode_answer
 from vectors import kinds
@@ -65,8 +76,13 @@ def uploads() -> list[Case]:
         ("an altered key share", flip(raw, 52), "unsealable"),
         ("an altered tag", flip(raw, len(raw) - 1), "unsealable"),
     ]
-    receipt = Receipt.of(raw, Upload.decode(raw, kinds.the_round()))
-    signed = receipt.sign(pairs(SHUFFLER).signing.sign)
+    bodies = [
+        Receipt.of(sent, Upload.decode(sent, kinds.the_round())).body()
+        for sent in (raw, upload(BOB, 1), upload(12, 0))
+    ]
+    sign = pairs(SHUFFLER).signing.sign
+    signed, *_ = issue(bodies, sign, entropy=seeded(1))
+    (alone,) = issue(bodies[:1], sign, entropy=seeded(2))
     held = {
         "digest": kinds.the_round().digest.hex(),
         "id": (bytes([ALICE]) * 16).hex(),
@@ -74,6 +90,9 @@ def uploads() -> list[Case]:
     }
     torn = [
         ("another content", flip(signed, 60), "bad-signature"),
+        ("another side", flip(signed, 85), "bad-signature"),
+        ("another hash on the path", flip(signed, 86), "bad-signature"),
+        ("a place that the tree has not", signed[:84] + b"\4" + signed[85:], "malformed"),
         ("an altered signature", flip(signed, len(signed) - 1), "bad-signature"),
         ("a byte short", signed[:-1], "malformed"),
         ("another version", flip(signed, 0), "malformed"),
@@ -82,6 +101,7 @@ def uploads() -> list[Case]:
         case("Alice's upload", "upload", raw.hex(), fields=fields),
         *wrong("upload", "upload", *changes),
         case("its receipt", "receipt", signed.hex(), fields=held),
+        case("its receipt from another commit", "receipt", alone.hex(), fields=held),
         *wrong("receipt", "receipt", *torn),
     ]
 
@@ -279,6 +299,27 @@ def boards() -> list[Case]:
         *wrong("bulletin", "bulletin", *changes),
         *_letters(),
         *_checkpoints(),
+        *_logged(),
+    ]
+
+
+def _logged() -> list[Case]:
+    """A log that has the terms, and proofs that do not show it."""
+    round_, sign = kinds.the_round(), pairs(BOARD).signing.sign
+    tree = Tree([TERMS_LEAF + bytes(32), TERMS_LEAF + round_.digest, ROUND_LEAF + round_.digest])
+    point = Checkpoint(len(tree), tree.root()).sign(sign).hex()
+
+    def given(place: int, **more: object) -> dict[str, object]:
+        path = [step.hex() for step in tree.inclusion(place)]
+        return {"checkpoint": point, "place": place, "path": path, **more}
+
+    forged = Checkpoint(len(tree), tree.root()).sign(pairs(SERVER).signing.sign).hex()
+    return [
+        case("logged", "logged", given(1), fields={"size": 3, "root": tree.root().hex()}),
+        case("logged: other terms", "logged", given(0), "two-faces"),
+        case("logged: not the terms", "logged", given(2), "two-faces"),
+        case("logged: no path", "logged", given(1, path=[]), "two-faces"),
+        case("logged: not the board", "logged", given(1, checkpoint=forged), "bad-signature"),
     ]
 
 

@@ -155,6 +155,10 @@ const kinds = {
     return { written, ready, partners: machine.partners.map(c.hex), words: said, dropped };
   },
   root: ({ input }) => ({ root: c.hex(c.rootOf(input.map(c.unhex))) }),
+  logged({ input: { checkpoint, place, path } }, round) {
+    const { size, root } = c.checkTerms(round, { checkpoint: c.unhex(checkpoint), place, path: path.map(c.unhex) });
+    return { size, root: c.hex(root) };
+  },
   inclusion({ input: { leaf, place, size, root, path } }) {
     c.checkInclusion(c.unhex(leaf), { place, size, root: c.unhex(root), path: path.map(c.unhex) });
     return {};

@@ -34,10 +34,10 @@ def test_the_command_serves_the_page_until_it_is_interrupted(tmp_path: Path) -> 
 
 
 def test_only_places_fit_on_a_map() -> None:
-    """The learning demo has no places, and the sentence says which demos have."""
+    """The learning demo has no places, and the sentence says so."""
     told = CliRunner().invoke(main, ["demo", "learning", "--page", "--people", "20"])
     assert told.exit_code == 2
-    assert "choose the taxi or the friends demo" in told.output
+    assert "the learning demo has none" in told.output
 
 
 def test_places_instead_of_cells_keep_the_promise() -> None:

@@ -3,12 +3,13 @@
 // How bytes are fetched is the caller's: `peer` has `get(url)` and `send(url, bytes)`, as a Relay does,
 // and `remember` keeps the last checkpoint, which every later one must continue. SPEC section 9.
 
-import { concat, text, unhex } from "./bytes.js";
+import { concat, text, unbase64, unhex } from "./bytes.js";
 import { Refused, Unavailable } from "./errors.js";
-import { checkLogged, checkPlaced, follow } from "./log.js";
+import { checkLogged, checkPlaced, checkTerms, follow } from "./log.js";
 import * as messages from "./messages.js";
 import { windowOf } from "./windows.js";
 
+const UNLOGGED = "the board has not logged the terms of this round, so others may be shown other ones: nothing was sent";
 const json = (raw) => JSON.parse(text(raw));
 
 export class BoardView {
@@ -46,6 +47,19 @@ export class BoardView {
   /** Check that the log only grew since the last checkpoint, and keep the new one. */
   async follow() {
     return this.keep(checkLogged([], this.round, await this.grown(), this.before));
+  }
+
+  /** Check that the log has the terms, before anything is spent or sent: else others may be shown other ones. */
+  async terms() {
+    const proof = await this.grown();
+    if (!proof.size) throw new Refused(UNLOGGED);
+    const raw = await this.peer.get(`${this.round.atBoard}/logged?size=${proof.size}`).catch((error) => {
+      throw error.status === 404 ? new Refused(UNLOGGED) : error;
+    });
+    const { place, path } = json(raw);
+    const steps = unbase64(path);
+    const hashes = Array.from({ length: Math.ceil(steps.length / 32) }, (_, n) => steps.slice(32 * n, 32 * n + 32));
+    return this.keep(checkTerms(this.round, { ...proof, place, path: hashes }, this.before));
   }
 
   /** Check that the log shows this bulletin to everybody, and only grew; the checkpoint that is kept. */

@@ -14,7 +14,7 @@ export { Misuse, Refused, Unavailable } from "./errors.js";
 export { addressOf, checkSignature, contactOf, keyPairs, sealingKey, verifyingKey } from "./keys.js";
 export { beginLedger, readLedger, settleRound, spend, spent } from "./ledger.js";
 export { read, readNotice, write } from "./letters.js";
-export { checkLogged, checkPlaced, follow } from "./log.js";
+export { checkLogged, checkPlaced, checkTerms, follow } from "./log.js";
 export { checkConsistency, checkInclusion, rootOf } from "./merkle.js";
 export * as messages from "./messages.js";
 export { Nearness, offsets } from "./nearness.js";

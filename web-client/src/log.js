@@ -7,6 +7,7 @@ import * as messages from "./messages.js";
 
 export const ROUND_LEAF = Uint8Array.of(1);
 export const LETTER_LEAF = Uint8Array.of(2);
+const TERMS_LEAF = Uint8Array.of(3);
 
 /**
  * Check leaves of the log, each `{ place, leaf, path }`, under a checkpoint of the board that continues the one
@@ -35,6 +36,12 @@ export function follow(raw, round, proof, before = null) {
   const { heading } = messages.readBulletin(raw, round);
   const { place, path } = proof;
   return checkLogged([{ place, path, leaf: concat(ROUND_LEAF, heading) }], round, proof, before);
+}
+
+/** Check that the log has the terms, with `proof.place` and `proof.path`; else as `follow`. */
+export function checkTerms(round, proof, before = null) {
+  const { place, path } = proof;
+  return checkLogged([{ place, path, leaf: concat(TERMS_LEAF, round.digest) }], round, proof, before);
 }
 
 /** Check that the log has postings, each `[place, posting]`, with `proof.paths`; else as `follow`. */

@@ -4,8 +4,8 @@ import { byte, concat, equal } from "./bytes.js";
 import { Refused } from "./errors.js";
 import { sha256 } from "./keys.js";
 
-const leafHash = (leaf) => sha256(concat(byte(0), leaf));
-const nodeHash = (left, right) => sha256(concat(byte(1), left, right));
+export const leafHash = (leaf) => sha256(concat(byte(0), leaf));
+export const nodeHash = (left, right) => sha256(concat(byte(1), left, right));
 
 /** The root over all leaves: complete subtrees are folded as they fill, as in a binary counter. */
 export function rootOf(leaves) {

@@ -3,13 +3,14 @@
 import { big, byte, compare, concat, equal, padded, unhex, unsigned, utf8 } from "./bytes.js";
 import { Misuse, Refused } from "./errors.js";
 import { checkSignature, contactOf, sha256 } from "./keys.js";
-import { rootOf } from "./merkle.js";
+import { leafHash, nodeHash, rootOf } from "./merkle.js";
 import { readWatched } from "./notes.js";
 import { ADDRESS, DIGEST, SIGNATURE } from "./suites.js";
 import { UPLOAD_HEAD } from "./terms.js";
 
 const VERSION = 1;
 const TALLY = 36;
+const LEVELS = 10;
 const HEAD = 8 + DIGEST;
 const SERVER = 255;
 // The reasons that an outcome can have, and what they mean.
@@ -70,12 +71,21 @@ export function commitment({ digest, group, hop, trap }) {
 /** Check a shuffler's word that it holds exactly these bytes, an upload or a registration. */
 export function checkReceipt(raw, sent, round, hop = 0) {
   const expected = concat(byte(VERSION, 0, 0, 0), round.digest, sent.slice(36, UPLOAD_HEAD), sha256(sent));
-  if (raw.length !== expected.length + SIGNATURE || !equal(raw.slice(0, expected.length), expected)) {
+  const start = expected.length + 2;
+  const place = (raw[start - 2] << 8) | raw[start - 1];
+  if (raw.length !== start + LEVELS * DIGEST + SIGNATURE || place >= 1 << LEVELS) {
+    throw new Refused("this receipt is of another size or version");
+  }
+  if (!equal(raw.slice(0, expected.length), expected)) {
     throw new Refused("this receipt is for other bytes than you handed in");
   }
+  let found = leafHash(expected);
+  for (let level = 0; level < LEVELS; level += 1) {
+    const other = raw.slice(start + level * DIGEST, start + (level + 1) * DIGEST);
+    found = (place >> level) & 1 ? nodeHash(other, found) : nodeHash(found, other);
+  }
   const { verifying, name } = round.terms.shufflers[hop];
-  const message = concat(utf8("coatcheck/v1/receipt\0"), expected);
-  checkSignature(unhex(verifying), raw.slice(-SIGNATURE), message, name);
+  checkSignature(unhex(verifying), raw.slice(-SIGNATURE), concat(utf8("coatcheck/v1/receipt\0"), found), name);
 }
 
 /** Read a whole bulletin: lengths, order, root and the signature of whoever says how the round ended. */

@@ -4,7 +4,6 @@ import asyncio
 import signal
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
@@ -13,24 +12,26 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import click
 
 from coatcheck.cli.options import POSITIVE, Json, command
-from coatcheck.cli.output import hint, length, service_table, show
+from coatcheck.cli.output import hint, show
+from coatcheck.cli.sides import told
+from coatcheck.cli.simulate import describe_trial, trial_text
+from coatcheck.demo.in_memory import INSTALL, missing, rehearse
 from coatcheck.demo.scenarios import Scenario, make_scenario, next_lesson, with_places
 from coatcheck.domains import Floats
 from coatcheck.domains.places import read_places
 from coatcheck.errors import Misuse
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from coatcheck.demo.events import Event
     from coatcheck.demo.run import Run
 
 T = TypeVar("T")
+_SEED = 7
 
 
 @command()
 def demo(
-    name: Annotated[str, {"metavar": "taxi|friends|learning"}],
+    name: Annotated[str, {"metavar": "[nearby|taxi|friends|learning]"}] = "nearby",
     *,
     people: Annotated[int, "How many take part."] = 400,
     epsilon: Annotated[float, POSITIVE, "The ε promised to everybody."] = 1.0,
@@ -48,15 +49,19 @@ def demo(
 
     Starts a shuffler, a server, a board, a relay and a witness on loopback with their own stores
     in a temporary folder; a crowd takes part through the relay. Nothing is left unless --keep.
+    Without the services' packages the round runs in memory, and says so.
 
     \b
+    coatcheck demo                       who is near, and what a trilaterator gets
+    coatcheck demo --page                watch it live, from both sides
     coatcheck demo taxi                  riders are matched to drivers
     coatcheck demo taxi --candidates 5   riders settle with one of five drivers
-    coatcheck demo friends --people 300  who is near
+    coatcheck demo friends --people 300  who seems near, from noisy places alone
     coatcheck demo learning --json       a crowd teaches a model and is rewarded
-    coatcheck demo taxi --page           watch it live, from both sides
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
-    begun = time.perf_counter()
+    begun, absent = time.perf_counter(), missing()
+    if absent and (page or keep):
+        raise Misuse(f"--page and --keep need the services' packages: {INSTALL}")
     scenario = make_scenario(
         name,
         people=people,
@@ -65,6 +70,13 @@ def demo(
         candidates=candidates,
         settle=settle,
     )
+    if absent:
+        hint(f"no {', '.join(absent)} here, so this round runs in memory, in one process")
+        hint(f"for real processes, and for --page: {INSTALL}")
+        trial = describe_trial(rehearse(scenario, seed=_SEED))
+        document = {"demo": name, **trial, "seconds": time.perf_counter() - begun}
+        show(document, as_json=as_json, text=lambda: trial_text(document, stated=True))
+        return
     if page:
         scenario = with_places(scenario)
     prefix = "coatcheck-demo-"
@@ -80,7 +92,7 @@ def demo(
     document["seconds"] = time.perf_counter() - begun
     if keep:
         document["kept"] = folder
-    show(document, as_json=as_json, text=lambda: _text(document))
+    show(document, as_json=as_json, text=lambda: told(document))
 
 
 async def _run(scenario: Scenario, folder: Path) -> dict[str, Any]:
@@ -162,119 +174,3 @@ def _bars() -> Iterator[Callable[["Run", "Event"], None]]:
                 progress.advance(progress.task_ids[-1])
 
         yield observe
-
-
-# -- the summary of a run, as text
-
-
-def _text(document: dict[str, Any]) -> Iterator["str | Table"]:
-    server, board = document["server"], document["board"]
-    for hero in document["heroes"]:
-        yield f"\n[bold]{hero['name']}'s side ({hero['group']})[/]"
-        yield from _hero(hero)
-    yield "\n[bold]The server's side[/]"
-    names = [group["name"] for group in document["groups"]]
-    counts = zip(server["reports"], names, strict=True)
-    saw = " and ".join(f"{count:,} {name}" for count, name in counts)
-    yield f"  saw {saw}, in an order that says nothing; {server['group']} look like this:"
-    for row in server["first_rows"]:
-        noisy = "silent" if row["noisy"] is None else _numbers(row["noisy"], ".5f")
-        yield f"    {_short(row['address'])}   {noisy}"
-    hero = document["heroes"][0]
-    off = f", {length(hero['error_m'], 'm')} off" if "error_m" in hero else ""
-    row = f"{hero['name']} is row {hero['place_in_batch'] + 1:,}{off}"
-    yield f"  {row}; only this demo, which holds her ticket, can say so"
-    yield "\n[bold]Everybody's side: the board[/]"
-    sizes = " or ".join(str(size) for size in dict.fromkeys(board["entry_bytes"]))
-    yield (
-        f"  {board['entries']:,} sealed answers of {sizes} bytes and {board['letters']:,} sealed"
-        f" letters; {board['bytes'] / 1e3:,.0f} kB that everyone downloads whole"
-    )
-    if "learning" in document:
-        yield from _learning(document["learning"])
-    else:
-        yield "\n[bold]How well people were served[/]\n"
-        yield service_table(document["service"], "m")
-        yield "\nMore people or a larger ε bring partners nearer: --people 1000, --epsilon 3."
-    yield "\n[bold]The promise[/]" + _season(document)
-    yield from (f"  [bold]{one['name']}[/]: {one['guarantee']}" for one in document["groups"])
-    yield "\n[bold]Time[/]"
-    for step in document["steps"]:
-        rate = f"  ({step['people'] / step['seconds']:,.0f} per second)" if step["people"] else ""
-        yield f"  {step['seconds']:7.2f} s  {step['name']}{rate}"
-    yield f"  {document['seconds']:7.2f} s  all of it"
-    if "kept" in document:
-        yield f"\nkept in {document['kept']}"
-
-
-def _hero(hero: dict[str, Any]) -> Iterator[str]:
-    learns = "reward" in hero
-    kept = _numbers(hero["kept"], ".5g" if learns else ".5f")
-    near = f", near the {hero['quarter']}" if hero.get("quarter") else ""
-    yield f"  kept to myself   {'a gradient of my own' if learns else 'where I am'}: {kept}{near}"
-    yield f"  sent             {hero['sent_bytes']} sealed bytes under {_short(hero['address'])}"
-    if learns:
-        reward = f"{hero['reward']:+.4f} ± {hero['error_bar']:.4f}"
-        spoke = "" if hero["server_thinks"] else " (silent this time: no reward)"
-        yield f"  got              a reward of {reward}{spoke}, and the mean gradient"
-    elif not hero["partners"]:
-        yield "  got              nobody within reach"
-    else:
-        partner, *others = hero["partners"]
-        more = f" and {len(others)} more" if others else ""
-        away = f"in truth {length(hero['distances_m'][0], 'm')} away"
-        yield f"  got              the one-time address {_short(partner)}{more}; {away}"
-    for verb, bodies in (("wrote", hero["wrote_letters"]), ("read", hero["got_letters"])):
-        for body, times in Counter(bodies).items():
-            yield f"  {verb:<15}  “{body}”" + (f", {times} times" if times > 1 else "")
-
-
-def _learning(figures: dict[str, Any]) -> Iterator[str]:
-    yield "\n[bold]What the crowd taught, round by round[/]"
-    rows = [("before", figures["accuracy_before"], "")]
-    told = zip(
-        figures["accuracy"], figures["accuracy_without_noise"], figures["spoke"], strict=True
-    )
-    for number, (share, quiet, spoke) in enumerate(told, start=1):
-        rows.append((f"round {number}", share, f"{quiet:.1%} without noise; {spoke} spoke"))
-    for name, share, more in rows:
-        yield f"  {name:<8} {share:6.1%} {_bar(share, 40)} {more}".rstrip()
-    yield "\n[bold]Rewards of all rounds together[/]"
-    right, wrong = figures["rewards_right_labels"], figures["rewards_wrong_labels"]
-    every = [*right, *wrong]
-    low, high = min(every), max(every)
-    for name, some in (("right labels", right), (f"wrong labels ({figures['misled']})", wrong)):
-        mean = sum(some) / max(len(some), 1)
-        yield f"  {name:<18} {mean:+.4f} on average  {_spread(some, low, high)}"
-    noise = f"± {figures['error_bar']:.4f} by noise at most"
-    yield f"  {'':<18} from {low:+.4f} to {high:+.4f}, {noise}"
-
-
-def _season(document: dict[str, Any]) -> str:
-    """Say what all rounds together promise, if there are several."""
-    if "learning" not in document:
-        return ""
-    rounds = len(document["learning"]["accuracy"])
-    asked = f"all {rounds} together keep ε = {document['epsilon_asked']:g}"
-    return f" of one round; {asked}"
-
-
-def _bar(share: float, width: int) -> str:
-    return "█" * round(share * width)
-
-
-def _spread(values: list[float], low: float, high: float) -> str:
-    """Draw how often values fall into each of 30 parts of a range."""
-    counts = [0] * 30
-    for value in values:
-        counts[min(29, int(30 * (value - low) / max(high - low, 1e-300)))] += 1
-    most = max(counts)
-    return "".join(" ▁▂▃▄▅▆▇█"[-(-8 * count // max(most, 1))] for count in counts)
-
-
-def _numbers(numbers: list[float], form: str) -> str:
-    return ", ".join(f"{number:{form}}" for number in numbers)
-
-
-def _short(address: str) -> str:
-    return f"{address[:8]}…{address[-4:]}"

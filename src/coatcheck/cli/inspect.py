@@ -15,7 +15,8 @@ from coatcheck.errors import Error, Misuse
 from coatcheck.protocol.agreement import SettledTerms, read_signed, settle
 from coatcheck.protocol.manifest import Batch
 from coatcheck.protocol.notices import Checkpoint, Posting
-from coatcheck.protocol.parcels import Receipt, Upload
+from coatcheck.protocol.parcels import Upload
+from coatcheck.protocol.receipts import Receipt
 from coatcheck.protocol.ticket import read_ticket
 from coatcheck.protocol.verification import verify_bulletin
 

@@ -15,6 +15,8 @@ from msgspec import Meta
 
 from coatcheck.errors import Misuse
 from coatcheck.protocol.keyfiles import read_bytes, write_bytes
+from coatcheck.protocol.terms import read_terms
+from coatcheck.services.person.offer import stored_offer
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -106,6 +108,32 @@ def ticket_of(url: str, given: Path | None) -> Path:
     tickets = folder() / "tickets"
     tickets.mkdir(mode=0o700, parents=True, exist_ok=True)
     return tickets / f"{hashlib.sha256(url.rstrip('/').encode()).hexdigest()[:16]}.json"
+
+
+def begun(service: str, ticket: Path | None) -> str:
+    """Give the address of the round of a service that was begun and not ended, or nothing."""
+    if ticket is not None:
+        offer = stored_offer(ticket)
+        return read_terms(offer.signed.document.encode()).address if offer else ""
+    path = _begun(service)
+    url = path.read_text(encoding="ascii") if path.exists() else ""
+    return url if url and ticket_of(url, None).exists() else ""
+
+
+def remember(service: str, ticket: Path | None, url: str) -> None:
+    """Keep which round of a service a person is in, so that the same command goes on with it."""
+    if ticket is None:
+        write_bytes(_begun(service), url.encode(), secret=True, replace=True)
+
+
+def forget(service: str, ticket: Path | None) -> None:
+    """Let the next command take the service's current round, if this was one of a service."""
+    if service and ticket is None:
+        _begun(service).unlink(missing_ok=True)
+
+
+def _begun(service: str) -> Path:
+    return ticket_of(service, None).with_suffix(".round")
 
 
 def _in_folder(text: str) -> str:

@@ -1,19 +1,21 @@
 """`coatcheck take-part` and `coatcheck letters`: a person's side of a round, over the network."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import click
 
 from coatcheck.accounting.ledger import Ledger
+from coatcheck.cli.answers import answer_text, contact_of, keep_contacts
 from coatcheck.cli.files import read_trust
 from coatcheck.cli.options import (
     Ca,
     Json,
     Relay,
     TakingPart,
-    To,
     Trust,
     Witnesses,
     command,
@@ -21,10 +23,12 @@ from coatcheck.cli.options import (
 )
 from coatcheck.cli.output import hint, show
 from coatcheck.cli.person import hint_caveat, letters_of, told, value_of
-from coatcheck.cli.profile import boards, ticket_of
+from coatcheck.cli.profile import begun, boards, forget, remember, ticket_of
+from coatcheck.errors import Error, Unavailable
 from coatcheck.protocol.candidates import Candidates, settle_terms
 from coatcheck.protocol.client import Limit
 from coatcheck.protocol.keyfiles import read_bytes
+from coatcheck.services.person.current import current_round, service_of
 from coatcheck.services.person.handing_in import headers_for
 from coatcheck.services.person.retrieval import MOST, RETRIEVALS
 from coatcheck.services.person.settling import settle as settle_by_letter
@@ -53,17 +57,20 @@ def take_part(
 ) -> None:
     """Join the round at ROUND_URL, wait for its answers, and show your own.
 
-    With a profile (`coatcheck me begin`), a value and your group are all there is to say.
-    After a crash, run the same command again: it sends the report stored in the ticket, the same
-    bytes, and the letters of settling likewise.
+    Of a service that runs rounds again and again, the first shuffler's address is enough: you
+    take part in its current round. With a profile (`coatcheck me begin`), a value and your group
+    are all there is to say. After a crash, run the same command again: it sends the report stored
+    in the ticket, the same bytes, and the letters of settling likewise.
     """
-    book, ticket = Ledger.open(asked.ledger), ticket_of(round_url, place)
-    kept_boards = boards(asked.ledger)
+    book, trusted = Ledger.open(asked.ledger), read_trust(asked.trust, witnesses=witnesses)
+    if service := service_of(round_url):
+        way = partial(current_round, trusted=trusted, relay=relay, ca=ca)
+        round_url = _round_of(service, place, way)
+    ticket, kept_boards = ticket_of(round_url, place), boards(asked.ledger)
     stored = ticket.exists()
     shown = read_bytes(token_file).decode(errors="replace").strip() if token_file else token
 
     async def whole() -> dict[str, Any]:
-        trusted = read_trust(asked.trust, witnesses=witnesses)
         async with Visit(
             round_url, path=ticket, boards=kept_boards, trusted=trusted, relay=relay, ca=ca
         ) as visit:
@@ -90,7 +97,28 @@ def take_part(
                 document["settled"] = outcome(await settle_by_letter(visit, found, words=text))
             return document
 
-    show(asyncio.run(whole()), as_json=as_json)
+    try:
+        found = asyncio.run(whole())
+    except Unavailable:
+        raise  # the same command goes on with this round
+    except Error:
+        forget(service, place)
+        raise
+    forget(service, place)
+    keep_contacts(ticket, found)
+    show(found, as_json=as_json, text="\n".join(answer_text(found, round_url)))
+
+
+def _round_of(
+    service: str, place: Path | None, ask: Callable[[str], Coroutine[Any, Any, str]]
+) -> str:
+    """Give the round of a service that was begun here, or else its current one."""
+    url = begun(service, place)
+    if not url:
+        url = asyncio.run(ask(service))
+        remember(service, place, url)
+        hint(f"the current round is {url}")
+    return url
 
 
 def outcome(side: Candidates) -> dict[str, Any]:
@@ -112,7 +140,7 @@ def write(
     round_url: str,
     *,
     trust: Trust,
-    to: To,
+    to: Annotated[str, "A partner: 1 for the first that `take-part` named, or a contact in hex."],
     message: Annotated[str, "The text."],
     place: _Ticket = None,
     witnesses: Witnesses = 0,
@@ -121,13 +149,14 @@ def write(
 ) -> None:
     """Write a sealed letter to a partner and post it on the board."""
     ticket, kept = ticket_of(round_url, place), boards()
+    contact = contact_of(ticket, to)
 
     async def whole() -> None:
         trusted = read_trust(trust, witnesses=witnesses)
         async with Visit(
             round_url, path=ticket, boards=kept, trusted=trusted, relay=relay, ca=ca
         ) as visit:
-            await visit.write(message.encode(), to=to)
+            await visit.write(message.encode(), to=contact)
 
     asyncio.run(whole())
     hint("the letter is on the board: only your partner can open it")

@@ -40,6 +40,13 @@ def places(people: int, *, seed: int) -> Floats:
     return np.asarray(low + np.clip(share, 0.0, 1.0) * (high - low))
 
 
+def place_of(name: str) -> Floats:
+    """Return the center of a quarter, as everybody knows it."""
+    (share,) = (one[1:3] for one in _QUARTERS if one[0] == name)
+    low, high = np.array(CITY.lo), np.array(CITY.hi)
+    return np.asarray(low + np.array(share) * (high - low))
+
+
 def quarter(place: Floats) -> str:
     """Name the quarter whose center is nearest, as a passer-by would."""
     low, high = np.array(CITY.lo), np.array(CITY.hi)

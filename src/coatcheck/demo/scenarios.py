@@ -1,4 +1,4 @@
-"""The scenarios of the demo: riders and taxis, friends nearby, a crowd that teaches a model.
+"""The scenarios of the demo: who is near, riders and taxis, friends, a crowd that teaches a model.
 
 A scenario is what an organizer decides before a round, and what its people keep to themselves.
 The services and the clients are the real ones. Paper, use cases.
@@ -22,16 +22,19 @@ from coatcheck.simulation.settling import ASKS, usual_cell
 from coatcheck.simulation.trial import box_around, make_task, plan_groups
 from coatcheck.tasks.learning import Learning
 
-NAMES: Final = ("taxi", "friends", "learning")
+NAMES: Final = ("nearby", "taxi", "friends", "learning")
 FEWEST, MOST = 8, 2_000
 _WORK: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "nearby": ("neighbours", {"radius": 1_000.0, "limit": 5}),
     "taxi": ("least-cost-matching", {}),
     "friends": ("neighbours", {"radius": 600.0, "limit": 5}),
 }
-_CANDIDATES, _FRIENDS = 5, 32
-_CELLS: Final = 5  # so many cells make a radius
+_CANDIDATES: Final = 5
+_LISTED: Final = {"nearby": 12, "friends": 32}  # whom one tests by letter, at most
+_CELLS: Final = {"nearby": 4, "friends": 5}  # so many cells make a radius
 _SEED: Final = 2026
 _LINES: Final = {
+    "nearby": ("coffee at the corner?", "in ten minutes"),
     "taxi": ("by the blue door", "two minutes, a green car"),
     "friends": ("coffee at the corner?", "in ten minutes"),
 }
@@ -49,6 +52,7 @@ class Scenario:
         lines: a letter and the reply to it.
         settle: what the draft says of settling; None if candidates do not settle.
         alone: the task without settling, to compare with.
+        trilaterator: who takes part from a false place, if somebody does.
         insight: what only the server knows and the terms do not say, for learning.
     """
 
@@ -61,6 +65,7 @@ class Scenario:
     lines: tuple[str, str] = ("", "")
     settle: dict[str, Any] | None = None
     alone: tasks.Task | None = None
+    trilaterator: tuple[int, int] | None = None
     insight: gradients.Lesson | None = field(default=None, repr=False)
 
     @property
@@ -94,7 +99,8 @@ def make_scenario(
     """Make a scenario by name with so many people, or with the people of a file.
 
     With `candidates` riders get so many possible drivers, and they settle by letter. With `settle`
-    there are the usual number of them, and friends find out by letter who is truly near.
+    there are the usual number of them, and friends find out by letter who is truly near, as those
+    nearby always do. The last of those nearby is the trilaterator, at a place that it claims.
     """
     if name not in NAMES:
         raise Misuse(f"the demos are {' | '.join(NAMES)}, not {name!r}")
@@ -119,8 +125,8 @@ def make_scenario(
         candidates = _CANDIDATES
     task = make_task(work, names=tuple(groups), box=box, candidates=candidates, **options)
     alone = one_partner(task)
-    if settle and name == "friends":
-        task = tasks.from_params({**task.params(), "limit": _FRIENDS, "mutual": True})
+    if name == "nearby" or (settle and name == "friends"):
+        task = tasks.from_params({**task.params(), "limit": _LISTED[name], "mutual": True})
     sizes = [len(rows) for rows in groups.values()]
     return Scenario(
         name=name,
@@ -130,26 +136,29 @@ def make_scenario(
         values=tuple(groups.values()),
         box=box,
         lines=_LINES[name],
-        settle=_settle(task, box) if names_many(task) or task is not alone else None,
+        settle=_settle(name, task, box) if names_many(task) or task is not alone else None,
         alone=alone,
+        trilaterator=(0, sizes[0] - 1) if name == "nearby" else None,
     )
 
 
-def _settle(task: tasks.Task, box: Box) -> dict[str, Any]:
+def _settle(name: str, task: tasks.Task, box: Box) -> dict[str, Any]:
     """Write what the draft says of settling: by asking, or by the test of nearness."""
     if names_many(task):
         return {"settle": {"cell": usual_cell(box), "asks": ASKS}}
     radius = task.params()["radius"]
-    side = float(str(radius)) / _CELLS
-    size = reply_size(side * _CELLS, side=side, axes=box.dimension)
+    side = float(str(radius)) / _CELLS[name]
+    size = reply_size(side * _CELLS[name], side=side, axes=box.dimension)
     return {"settle": {"cell": side, "asks": []}, "letter_size": size}
 
 
 def _groups(name: str, people: int, data: Mapping[str, Floats] | None) -> dict[str, Floats]:
     """Put the people of a file, or made-up ones, into the groups of a scenario."""
     groups = dict(data or {})
-    if name == "friends":
+    if name in {"nearby", "friends"}:
         rows = np.concatenate(list(groups.values())) if data else city.places(people, seed=_SEED)
+        if name == "nearby":
+            rows[-1] = np.median(rows, axis=0) if data else city.place_of("old town")
         return {"members": rows}
     if data is None:
         riders = people * 9 // 20
@@ -203,5 +212,5 @@ def with_places(scenario: Scenario) -> Scenario:
     report is one person's. The error is a few percent larger.
     """
     if scenario.box is None:
-        raise Misuse("the page shows places on a map: choose the taxi or the friends demo")
+        raise Misuse("the page shows places on a map: the learning demo has none")
     return replace(scenario, drafts=tuple(draft.without("grid") for draft in scenario.drafts))

@@ -16,7 +16,7 @@ _LOOK: Final = 0.2
 async def settle_all(run: "Run") -> None:
     """Let everybody settle at the same time; the letters are fetched once for all of them."""
     people = list(run.tickets)
-    feed = run.visits[people[0]].feed
+    feed = run.visits[people[0]].all_letters()
     for who in people:
         run.visits[who].feed = feed
     try:
@@ -31,10 +31,10 @@ async def settle_all(run: "Run") -> None:
 async def _settle(run: "Run", who: Person) -> None:
     group, row = who
     place = run.scenario.values[group][row].tolist()
-    words = ", ".join(f"{number:.5f}" for number in place)
-    side = await settle(
-        run.visits[who], place, words=f"{words}: {run.scenario.lines[group]}", look=_LOOK
-    )
+    words = run.scenario.lines[group]
+    if run.round.terms.settle and run.round.terms.settle.asks:  # a partner; else all who are near
+        words = ", ".join(f"{number:.5f}" for number in place) + f": {words}"
+    side = await settle(run.visits[who], place, words=words, look=_LOOK)
     found, written = [], side.words
     for contact in side.partners:
         partner = run.person_at(address_of(run.round.suite, contact))

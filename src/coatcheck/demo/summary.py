@@ -12,6 +12,7 @@ import numpy as np
 
 from coatcheck.demo import city, gradients
 from coatcheck.demo.events import Person
+from coatcheck.demo.story import trilateration
 from coatcheck.domains import Box, Floats
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
@@ -52,6 +53,15 @@ def summarize(run: "Run", lessons: Sequence[dict[str, Any]] = ()) -> dict[str, A
         document["learning"] = _learning(run, run.scenario.insight, lessons)
     else:
         document["service"] = service_of(run)
+    if run.scenario.trilaterator is not None:
+        told = run.answers[run.scenario.trilaterator]
+        document["trilateration"] = {
+            **trilateration(run.scenario),
+            "this_round": {
+                "candidates": len(told.partners),
+                "near": len(run.partners(run.scenario.trilaterator)),
+            },
+        }
     return document
 
 

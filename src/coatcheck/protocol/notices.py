@@ -221,5 +221,6 @@ class Checkpoint(Signed):
 
 ROUND_LEAF: Final = b"\1"
 LETTER_LEAF: Final = b"\2"
+TERMS_LEAF: Final = b"\3"
 
 assert HASH_SIZE == DIGEST_SIZE  # noqa: S101 - a layout, not an input

@@ -1,9 +1,8 @@
 """Parcels: what travels sealed, and the few bytes outside the seals.
 
-Uploads and receipts between a person and the first shuffler, registrations with a later one, and
-the tallies that go with a batch. Everything here can be read without a key, and says nothing about
-what is inside: the shuffler works with this file and cannot import what decodes reports. SPEC
-section 7.
+Uploads and registrations between a person and a shuffler, and the tallies that go with a batch.
+Everything here can be read without a key, and says nothing about what is inside: the shuffler
+works with this file and cannot import what decodes reports. SPEC section 7.
 """
 
 import hashlib
@@ -16,15 +15,13 @@ from msgspec import Struct
 
 from coatcheck.errors import Malformed
 from coatcheck.protocol.merkle import Tree
-from coatcheck.protocol.records import Layout, Signed
-from coatcheck.protocol.suites import DIGEST_SIZE, SIGNATURE_SIZE
+from coatcheck.protocol.records import Layout
+from coatcheck.protocol.suites import DIGEST_SIZE
 from coatcheck.protocol.terms import UPLOAD_HEAD, Round
 
 ID_SIZE: Final = 16
 _UPLOAD: Final = Layout("upload", ">BBBx32s16s")
-_RECEIPT: Final = Layout("receipt", ">Bxxx32s16s32s")
 _REGISTRATION: Final = Layout("registration", ">BBBx32s32s")
-RECEIPT_SIZE: Final = _RECEIPT.size + SIGNATURE_SIZE
 
 REASONS: Final = (
     "unpeeled",  # a shuffler could not open its layer
@@ -166,32 +163,6 @@ class Registration(Struct, frozen=True):
                 "this registration is for another shuffler or a group that is not there"
             )
         return found
-
-
-@dataclass(frozen=True)
-class Receipt(Signed):
-    """A shuffler's signature that it holds exactly these bytes, an upload or a registration."""
-
-    label = b"coatcheck/v1/receipt\0"
-    digest: bytes
-    id: bytes
-    content: bytes
-
-    @classmethod
-    def of(cls, raw: bytes, upload: Upload) -> "Receipt":
-        """Write the receipt of what is held, still to be signed."""
-        return cls(upload.digest, upload.id, hashlib.sha256(raw).digest())
-
-    def body(self) -> bytes:
-        """Write everything but the signature."""
-        return _RECEIPT.pack(self.digest, self.id, self.content)
-
-    @classmethod
-    def decode(cls, raw: bytes) -> "Receipt":
-        """Read a receipt; its signature is not checked yet."""
-        if len(raw) != RECEIPT_SIZE:
-            raise Malformed(f"a receipt has {RECEIPT_SIZE} bytes, this one has {len(raw)}")
-        return cls(*_RECEIPT.unpack(raw), signature=raw[_RECEIPT.size :])
 
 
 def tree_of(groups: Iterable[Iterable[bytes]]) -> Tree:

@@ -49,6 +49,9 @@ class Server:
 
     *Guarantee:* no report is answered twice, no round below its minimum crowd is answered, and
     every drop is counted under a reason.
+
+    Attributes:
+        opened: the reports behind the bulletin, by group; empty before it is made.
     """
 
     def __init__(
@@ -73,6 +76,7 @@ class Server:
         self.task = task or tasks.from_params({"name": terms.task.name, **terms.task.params})
         if self.task.name != terms.task.name:
             raise Misuse(f"the terms name task {terms.task.name!r}, not {self.task.name!r}")
+        self.opened: Sequence[Opened] = ()
         self.randomizers = tuple(from_params(group.randomizer) for group in terms.groups)
         self._check_sizes()
 
@@ -101,7 +105,7 @@ class Server:
         if self.state.bulletin:
             return self.state.bulletin
         batch = Batch.decode(raw, self.round)
-        opened = self.open(batch)
+        opened = self.opened = self.open(batch)
         tallies = [group.tally for group in opened]
         enough = not is_short(tallies, self.round)
         after = MOVES.after(self.phase, "answer" if enough else "refuse")

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from msgspec import Struct, field
 
-from coatcheck.entropy import Entropy
+from coatcheck.entropy import Entropy, system
 from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.ends import (
     FEW_REPORTS,
@@ -28,7 +28,6 @@ from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.manifest import Batch, Manifest, Part, bits_of
 from coatcheck.protocol.parcels import (
     ID_SIZE,
-    Receipt,
     Registration,
     Tally,
     Upload,
@@ -36,6 +35,7 @@ from coatcheck.protocol.parcels import (
     items_of,
 )
 from coatcheck.protocol.peeling import Bytes, Peeler, gather, rows, sift
+from coatcheck.protocol.receipts import Receipt, issue
 from coatcheck.protocol.shuffler_moves import MOVES, Phase
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.traps import people, slack
@@ -121,7 +121,7 @@ class Shuffler:
     def receive(self, raw: bytes, *, now: int) -> bytes:
         """Take an upload or, later in a cascade, a registration, and return the signed receipt.
 
-        The same bytes get the same receipt.
+        The same bytes get a receipt again.
         """
         upload = self.vet(raw, now=now)
         known = self.state.held.get(upload.id)
@@ -130,7 +130,7 @@ class Shuffler:
             self.state.held[upload.id] = (upload.group, upload.body)
         elif known != (upload.group, upload.body):
             raise Refused("other bytes came in under this id: re-send the bytes of your ticket")
-        return self.receipt(raw, upload)
+        return self.receipts([Receipt.of(raw, upload).body()])[0]
 
     def vet(self, raw: bytes, *, now: int) -> Upload:
         """Check the form and time of an upload or a registration without holding it.
@@ -145,9 +145,9 @@ class Shuffler:
             raise Refused("the round is not open at this time: your report stays with you")
         return upload
 
-    def receipt(self, raw: bytes, upload: Upload) -> bytes:
-        """Sign for what is held, and will be after a crash."""
-        return Receipt.of(raw, upload).sign(self._keys.signing.sign)
+    def receipts(self, bodies: Sequence[bytes]) -> list[bytes]:
+        """Sign once for all that is held, and will be after a crash; a receipt for each."""
+        return issue(bodies, self._keys.signing.sign, entropy=system())
 
     def accept(self, raw: bytes) -> None:
         """Take the batch of the shuffler before this one; the same batch twice is one batch."""

@@ -11,8 +11,9 @@ from msgspec import Meta, Struct
 from msgspec.structs import replace
 
 from coatcheck.errors import Malformed, Misuse
-from coatcheck.protocol.keys import KeyPairs, check_signed
-from coatcheck.protocol.parcels import Receipt, Registration, Upload
+from coatcheck.protocol.keys import KeyPairs, VerifyingKey
+from coatcheck.protocol.parcels import Registration, Upload
+from coatcheck.protocol.receipts import Receipt
 from coatcheck.protocol.records import read_document
 from coatcheck.protocol.steps import Progress
 from coatcheck.protocol.suites import suite_named
@@ -115,4 +116,4 @@ def _check_receipt(raw: bytes, expected: Receipt, verifying: str) -> None:
     receipt = Receipt.decode(raw)
     if receipt.body() != expected.body():
         raise Malformed("this receipt is for other bytes than you handed in")
-    check_signed(receipt, verifying)
+    receipt.check(VerifyingKey(bytes.fromhex(verifying)))

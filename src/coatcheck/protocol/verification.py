@@ -15,7 +15,14 @@ from coatcheck.protocol.keys import check_signed
 from coatcheck.protocol.manifest import Batch, Manifest
 from coatcheck.protocol.merkle import check_consistency, check_inclusion
 from coatcheck.protocol.notes import COSIGNATURE, LogCheckpoint, Note, NoteKey
-from coatcheck.protocol.notices import ABANDONED, ROUND_LEAF, Bulletin, Checkpoint, Heading
+from coatcheck.protocol.notices import (
+    ABANDONED,
+    ROUND_LEAF,
+    TERMS_LEAF,
+    Bulletin,
+    Checkpoint,
+    Heading,
+)
 from coatcheck.protocol.terms import Round
 
 
@@ -138,6 +145,14 @@ def verify_heading(
         ROUND_LEAF + heading.encode(), place=place, size=point.size, root=point.root, path=path
     )
     return VerifiedHeading(heading, round_)
+
+
+def check_logged(
+    round_: SettledTerms, *, point: VerifiedCheckpoint, place: int, path: Sequence[bytes]
+) -> None:
+    """Check that the board's log has the terms of a round, so that everybody can know of it."""
+    leaf = TERMS_LEAF + round_.digest
+    check_inclusion(leaf, place=place, size=point.size, root=point.root, path=path)
 
 
 def verify_bulletin(raw: bytes, round_: SettledTerms) -> VerifiedBulletin:

@@ -8,6 +8,7 @@ stairs its mean squared error at x is, with r the radius and t the distance of x
     [β r² + (1 - β)(1 + r)²]/(3β²) + x²(1/β - 1) - (2a - a²) r²/(3β²) + a t(2r - t)/β.
 """
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
@@ -51,7 +52,8 @@ class Stairs:
         """Return a: the one with the least error at the worst value; 0 if stairs do not fit."""
         if not self.fit or self.mixing == 0:
             return 0.0
-        return min((i / _SHARES for i in range(_SHARES + 1)), key=self._worst)
+        # Each value's error is convex in a, so the worst one is too: it falls, and then rises.
+        return bisect_left(range(_SHARES), x=1, key=self._rises) / _SHARES
 
     def read(self, reports: Floats) -> Floats:
         """Return unbiased estimates of reports, both in units of half a line."""
@@ -64,12 +66,16 @@ class Stairs:
             within = np.where(steps % width == 0, 0.0, steps % width - width / 2)
         return np.asarray((reports - self.share * within / self.half) / self.mixing)
 
-    def error(self, x: float, share: float | None = None) -> float:
+    def error(self, x: float) -> float:
         """Return the mean squared error at x."""
-        a, beta, r = self.share if share is None else share, self.mixing, self._radius
-        t = (1 - abs(x)) % (2 * r)  # the last middle is at 1
+        return float(self._errors(np.array(x), self.share))
+
+    def _errors(self, x: Floats, a: float) -> Floats:
+        beta, r = self.mixing, self._radius
+        t = (1 - np.abs(x)) % (2 * r)  # the last middle is at 1
         noise = beta * r**2 + (1 - beta) * (1 + r) ** 2 - (2 * a - a * a) * r**2
-        return noise / (3 * beta**2) + x**2 * (1 / beta - 1) + a * t * (2 * r - t) / beta
+        found = noise / (3 * beta**2) + x**2 * (1 / beta - 1) + a * t * (2 * r - t) / beta
+        return np.asarray(found)
 
     @property
     def worst(self) -> float:
@@ -80,14 +86,17 @@ class Stairs:
     def mean(self) -> float:
         """Return the mean squared error if values are spread evenly."""
         places = (np.arange(_FINE) + 0.5) / _FINE
-        return float(np.mean([self.error(x) for x in places.tolist()]))
+        return float(self._errors(places, self.share).mean())
+
+    def _rises(self, step: int) -> bool:
+        """Tell whether the worst error is no smaller at the next a than at this one."""
+        return self._worst((step + 1) / _SHARES) >= self._worst(step / _SHARES)
 
     def _worst(self, a: float) -> float:
         """Return the largest error: at an end of a stair, or where its parabola is highest."""
         beta, r = self.mixing, self._radius
-        bend, places, middle = a - (1 - beta), [0.0], 1.0
-        while middle > -r:  # x = middle - t
-            top = (a * r - (1 - beta) * middle) / bend if bend > 0 else 0.0
-            places += [middle, middle - min(max(top, 0.0), 2 * r)]
-            middle -= 2 * r
-        return max(self.error(x, a) for x in places)
+        middles = np.arange(1.0, -r, -2 * r)  # x = middle - t
+        bend = a - (1 - beta)
+        tops = (a * r - (1 - beta) * middles) / bend if bend > 0 else np.zeros_like(middles)
+        places = np.concatenate([[0.0], middles, middles - np.clip(tops, 0.0, 2 * r)])
+        return float(self._errors(places, a).max())

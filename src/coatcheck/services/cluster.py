@@ -122,6 +122,7 @@ class Cluster:
         shared = {key: value for key, value in self._extra.items() if key == "ca"}
         own: dict[str, Any] = {
             "name": name,
+            "listen": "127.0.0.1:0",
             "address_file": f"{name}.address",
             "admin_token": "admin.token",
             # Everybody comes from one address here.

@@ -23,11 +23,11 @@ class ProcessSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """What every process that listens needs to know.
 
     Attributes:
-        listen: host and port; port 0 takes a free one.
+        listen: host and port; every role has its own port by default, and 0 takes a free one.
         address_file: where the address is written once the service answers.
         url: how others reach the service; what it listens on by default. The terms of rounds name
             it, as https://HOST[:PORT] or http:// on this machine.
-        admin_token: a file with the operator's token; without it nobody is the operator.
+        admin_token: a file with a token per line, one for each operator; without it nobody is one.
         connections: how many connections are held at once.
         connections_each: how many of one source address (an IPv6 network of 64 bits is one). The
             oldest on which nothing was asked gives way to a new one.
@@ -40,6 +40,7 @@ class ProcessSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         deadline: seconds for a request to arrive in full and for an answer to be read; large
             deliveries and answers get more time, by their length.
         peer_timeout: seconds after which another role counts as away.
+        traces: the address of an OpenTelemetry collector (OTLP over HTTP), if there is one.
         ca: a file with the certificates to trust for the other roles, if not the system's.
     """
 
@@ -58,6 +59,7 @@ class ProcessSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     source_header: str = ""
     deadline: Seconds = 15.0
     peer_timeout: Seconds = 30.0
+    traces: str = ""
     folder: str = "."
 
     def path(self, name: str) -> Path:
@@ -161,22 +163,49 @@ class ShufflerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_onl
         issuer_key: a file with its public key in DER.
     """
 
+    listen: str = "127.0.0.1:8001"
     admission: Literal["tokens", "privacy-pass", "open"] = "tokens"
     tokens: str = ""
     issuer: str = ""
     issuer_key: str = ""
 
 
+class ScheduleSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The table [schedule]: rounds that the server opens by itself. Times are minutes.
+
+    Attributes:
+        every: from the beginning of a round to that of the next. Beginnings are at whole multiples
+            since 1970, in UTC: with 60, on the hour.
+        draft: a file as for `coatcheck round open`; the name of a round has its beginning added.
+        closes: how long after its beginning a round with its crowd is released; `every` by default.
+        expires: how long after its beginning a round without a crowd ends; `closes` and `every`
+            together by default.
+        learn: place the mechanisms of rounds by where the noisy reports of an earlier one show
+            people; with 24, every 24th round keeps the draft's, to learn anew. 0 never does.
+        announce: a file that always has the address of the newest round, for a web page say.
+    """
+
+    every: Seconds
+    draft: str
+    closes: Seconds | None = None
+    expires: Seconds | None = None
+    learn: Annotated[int, Meta(ge=0)] = 0
+    announce: str = ""
+
+
 class ServerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A server also knows its shufflers, in order, and the board.
 
     Attributes:
+        schedule: the rounds that it opens by itself, from the table [schedule].
         insight: a file that only the server reads: parameters of tasks that no terms publish, such
             as the direction by which gradients are judged; JSON, by the task's name.
     """
 
+    listen: str = "127.0.0.1:8002"
     shufflers: Annotated[tuple[str, ...], Meta(min_length=1)]
     board: str
+    schedule: ScheduleSettings | None = None
     insight: str = ""
 
 
@@ -189,6 +218,7 @@ class BoardSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=T
         letters_for: for how many seconds after a round expires its letters are taken.
     """
 
+    listen: str = "127.0.0.1:8003"
     witnesses: tuple[str, ...] = ()
     letters_each: Some = 256
     letters_for: Seconds = 30 * 86_400.0
@@ -203,6 +233,7 @@ class RelaySettings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw
         keys_for: for how many seconds everybody gets the same list of a gateway's keys.
     """
 
+    listen: str = "127.0.0.1:8004"
     gateways: Annotated[tuple[str, ...], Meta(min_length=1)]
     waiting: Some = 1000
     keys_for: Seconds = 600.0
@@ -217,6 +248,7 @@ class WitnessSettings(ProcessSettings, frozen=True, forbid_unknown_fields=True, 
         checkpoints: a folder for the last checkpoint of each; it must never be lost.
     """
 
+    listen: str = "127.0.0.1:8005"
     key: str
     boards: Annotated[tuple[str, ...], Meta(min_length=1)]
     checkpoints: str
@@ -235,7 +267,10 @@ def read_settings(path: Path, *, role: str, kind: type[_S]) -> _S:
         raise Misuse(f"{path} is not a TOML file: {error}") from None
     if role not in tables:
         raise Misuse(f"{path} has no table [{role}]: its tables are {', '.join(tables) or 'none'}")
+    given = {**tables[role], "folder": str(path.absolute().parent)}
+    if "schedule" in kind.__struct_fields__ and "schedule" in tables:
+        given["schedule"] = tables["schedule"]
     try:
-        return msgspec.convert({**tables[role], "folder": str(path.absolute().parent)}, type=kind)
+        return msgspec.convert(given, type=kind)
     except msgspec.ValidationError as error:
         raise Misuse(f"table [{role}] of {path}: {error}") from None

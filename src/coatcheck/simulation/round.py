@@ -1,8 +1,7 @@
 """A whole round in memory: the same objects that ship, driven with arrays in and arrays out.
 
-Knows everybody's values and secrets, which is why nothing here serves people: randomness may be
-seeded, and the clients are told that it is a simulation. Also shows what an adversary in each
-role sees. SPEC section 1, paper section "A Concrete Protocol".
+Knows everybody's values and secrets, so nothing here serves people: randomness may be seeded, and
+clients are told. Also shows what an adversary in each role sees. SPEC section 1.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -251,6 +250,7 @@ def simulate(
     told = [ticket.registrations for group in tickets for ticket in group]
     batch = shuffle_uploads(uploads, round_, keys=keys.shufflers, entropy=source, told=told)
     board = Board(sign=keys.board.signing.sign, check=_check)
+    board.log_terms(round_)
     server = Server(round_, keys=keys.server, task=work, priors=priors)
     board.publish(server.answer(batch), round_)
     bulletin = verify_bulletin(board.bulletin(round_.digest), round_)
@@ -293,8 +293,7 @@ def shuffle_uploads(
     told: Iterable[Sequence[bytes]] = (),
 ) -> bytes:
     """Pass uploads, and what is `told` of traps, through shufflers; return the last one's batch."""
-    batch = b""
-    handed = [list(uploads), *zip(*told, strict=True)]
+    batch, handed = b"", [list(uploads), *zip(*told, strict=True)]
     for hop, own in enumerate(keys):
         shuffler = Shuffler(round_, keys=own, state=fresh_state(entropy, simulated=True))
         for raw in handed[hop]:

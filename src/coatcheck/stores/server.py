@@ -32,8 +32,13 @@ class ServerStore(RoundStore[Phase, ServerRound]):
             sql = "UPDATE server_rounds SET signed = ? WHERE digest = ?"
             session.rows(sql, (signed, digest))
 
-    def answer(self, digest: bytes, move: str, bulletin: bytes, *, fence: int) -> str:
-        """Keep the end (move `answer`, `refuse` or `abandon`), forget the batch; how it ended."""
+    def answer(
+        self, digest: bytes, move: str, bulletin: bytes, *, density: bytes = b"", fence: int
+    ) -> str:
+        """Keep the end (move `answer`, `refuse` or `abandon`), forget the batch; how it ended.
+
+        A density of people that the batch showed takes the place of any earlier one.
+        """
         with self.writing(fence) as session:
             phase = self.moved(session, digest, move)
             outcome: str = phase.value
@@ -41,8 +46,16 @@ class ServerStore(RoundStore[Phase, ServerRound]):
             session.rows(sql, (outcome, digest))
             self.drop(session, digest)
             self.keep(session, digest, "bulletin", bulletin)
+            if density:
+                session.rows("DELETE FROM server_blobs WHERE kind = 'density'")
+                self.keep(session, digest, "density", density)
         self.destroy_keys(digest, phase)
         return outcome
+
+    def density(self) -> bytes:
+        """Give the density of people that the last round showed that could; empty if none did."""
+        found = self.run("SELECT raw FROM server_blobs WHERE kind = 'density'")
+        return bytes(found[0][0]) if found else b""
 
     def finish(self, digest: bytes, move: str, *, fence: int) -> None:
         """Remember that the board has the bulletin (`publish`), or forget it (`yield`, `lapse`)."""

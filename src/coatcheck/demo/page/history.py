@@ -53,7 +53,7 @@ class History:
 def unit(box: Box | None, places: Any) -> list[list[float]]:
     """Return places (latitude, longitude) as shares (right, up) of the box."""
     if box is None:
-        raise Misuse("the page shows places on a map: choose the taxi or the friends demo")
+        raise Misuse("the page shows places on a map: the learning demo has none")
     low, high = np.array(box.lo), np.array(box.hi)
     shares = (np.asarray(places, dtype=np.float64) - low) / (high - low)
     found: list[list[float]] = np.round(shares[:, ::-1], 5).tolist()

@@ -9,6 +9,8 @@ PAGE: Final = 1 << 18
 """The most bytes of a page of letters: a copy is held for each reader."""
 OWN_PAGE: Final = 3800
 """The same for letters to one address, so that sealed by the gateway it has its least size."""
+NUMBERS: Final = "coatcheck-numbers"
+MORE: Final = "coatcheck-more"
 AT_ONCE: Final = 64
 """How many letters one request may bring."""
 Group = Annotated[int, Meta(ge=0, lt=16)]
@@ -46,6 +48,20 @@ class Entry(Struct, frozen=True):
     checkpoint: bytes
 
 
+class Logged(Struct, frozen=True):
+    """Where the log has the terms of a round, with the proof; bytes in base64.
+
+    Attributes:
+        place: the terms' place in the log.
+        path: from the terms to the root in the checkpoint.
+        checkpoint: the board's signed word.
+    """
+
+    place: int
+    path: bytes
+    checkpoint: bytes
+
+
 class Proof(Struct, frozen=True):
     """Hashes that prove something about the log."""
 
@@ -65,9 +81,7 @@ class Seen:
     Attributes:
         size: how many things were shown.
         checkpoint: the board's signature over them.
-        letters: how many letters each round has, for those with a bulletin.
     """
 
     size: int
     checkpoint: bytes
-    letters: dict[bytes, int]

@@ -16,11 +16,12 @@ from coatcheck.protocol.records import read_document
 from coatcheck.protocol.server import Server, refusal, unheard
 from coatcheck.protocol.server_moves import MOVES, Phase, ServerState
 from coatcheck.protocol.suites import suite_named
-from coatcheck.protocol.terms import Notary, ShufflerParty, Work
+from coatcheck.protocol.terms import Notary, ShufflerParty, Terms, Work
 from coatcheck.services import faults
 from coatcheck.services.batches import joined
 from coatcheck.services.keyring import keyring_of
 from coatcheck.services.log import log, place_of
+from coatcheck.services.server.learned import learned, placed
 from coatcheck.services.settings import ServerSettings
 from coatcheck.services.workers import Lanes
 from coatcheck.stores.server import ServerStore
@@ -34,17 +35,30 @@ def draft(
     url: str,
     shufflers: Sequence[ShufflerParty],
     board: Notary,
+    density: bytes = b"",
 ) -> bytes:
-    """Compute a plan's sizes and promises and sign it as the server."""
+    """Compute a plan's sizes and promises and sign it as the server.
+
+    Where a density of people is known, mechanisms are placed for it, unless that promises less.
+    """
     keys = keyring_of(settings.key_files)
-    try:
-        terms = read_draft(plan).terms(
+
+    def made(plan: dict[str, Any]) -> Terms:
+        return read_draft(plan).terms(
             suite=suite_named(keys.public.suite),
             server=replace(keys.public, url=url).party,
             shufflers=shufflers,
             board=board,
             times=times,
         )
+
+    try:
+        terms = made(plan)
+        if density:
+            better = made(placed(plan, density))
+            pairs = zip(better.groups, terms.groups, strict=True)
+            if all(one.promise.epsilon <= other.promise.epsilon for one, other in pairs):
+                terms = better
         return write_signed(propose(terms, keys=keys.current))
     except msgspec.MsgspecError as error:
         raise Misuse(f"the plan makes no terms: {error}") from None
@@ -80,9 +94,21 @@ def answer(store: ServerStore, settings: ServerSettings, digest: bytes, fence: i
         log.error("round %s is refused: %s", round_.terms.round, place_of(error))
         bulletin = refusal(raw, round_=round_, keys=keys)
     faults.reach("server.seal")
-    outcome = store.answer(digest, move, bulletin, fence=fence)
+    density = b""
+    if move == "answer" and settings.schedule and settings.schedule.learn:
+        density = _learned(server)
+    outcome = store.answer(digest, move, bulletin, density=density, fence=fence)
     faults.reach("server.answered")
     return outcome
+
+
+def _learned(server: Server) -> bytes:
+    """Learn where people are; whatever goes wrong, the round is answered."""
+    try:
+        return learned(server)
+    except Exception as error:  # noqa: BLE001 - people wait for their answers
+        log.error("nothing was learned of where people are: %s", place_of(error))
+        return b""
 
 
 def refuse(store: ServerStore, settings: ServerSettings, digest: bytes, fence: int) -> str:

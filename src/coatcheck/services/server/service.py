@@ -26,6 +26,7 @@ from coatcheck.services.http.problems import Problem
 from coatcheck.services.http.routes import ROUND, Digest, Nothing, Route
 from coatcheck.services.rounds import LiveRound, RoundService
 from coatcheck.services.server.jobs import answer, draft, refuse
+from coatcheck.services.server.schedule import Schedule
 from coatcheck.services.settings import ServerSettings
 from coatcheck.stores.server import ServerRound, ServerStore
 
@@ -76,6 +77,12 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
     settings_type = ServerSettings
     store_type = ServerStore
 
+    def __init__(self, settings: ServerSettings, store: ServerStore | None = None) -> None:
+        super().__init__(settings, store)
+        asked, suite = settings.schedule, self.keyring.public.suite
+        self.schedule = Schedule(settings, asked, suite=suite) if asked else None
+        self._scheduling = asyncio.Lock()
+
     # -- what the operator and the shufflers ask
 
     def _status(self, live: ServerLiveRound) -> RoundStatus:
@@ -124,16 +131,24 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
     async def propose(self, body: Proposal) -> RoundStatus:
         """Propose a round, have it signed, and open it; asking again goes on where it stopped."""
         self.leadership.check()
-        known = [one for one in self.rounds.values() if one.stored.name == body.draft.get("round")]
+        live = await self._begun(body.draft, body.times(self.clock.now()))
+        await self.advance(live)
+        return self._status(live)
+
+    async def _begun(
+        self, plan: dict[str, Any], times: tuple[int, int, int], density: bytes = b""
+    ) -> ServerLiveRound:
+        """Find the round of this name, or draft it and keep it, before anybody signs it."""
+        known = [one for one in self.rounds.values() if one.stored.name == plan.get("round")]
         if not known:
-            times = body.times(self.clock.now())
             drafted = partial(
                 draft,
                 url=self.url,
                 shufflers=[await self._shuffler(where) for where in self.settings.shufflers],
                 board=(await self._key(self.settings.board)).notary,
+                density=density,
             )
-            raw = await self.workers.run(drafted, self.settings, body.draft, times)
+            raw = await self.workers.run(drafted, self.settings, plan, times)
             round_ = read_terms(read_signed(raw).document.encode())
             fresh = ServerRound(round_.digest, round_.terms.round, raw)
             await self.write(self.store.begin, fresh)
@@ -142,8 +157,7 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
             known = [one for one in self.rounds.values() if one.stored.name == fresh.name]
             if not known:
                 raise Refused("a round of this name is here and cannot be led: take a new name")
-        await self.advance(known[0])
-        return self._status(known[0])
+        return known[0]
 
     async def _key(self, where: str) -> PublicKeys:
         """Ask a role for its public keys, which must be known here."""
@@ -165,6 +179,30 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         return public.shuffler(admission)
 
     # -- what happens by itself
+
+    async def step(self) -> None:
+        """Look at every round that is not over, and open the scheduled one that is due."""
+        await super().step()
+        if self.schedule and not self._scheduling.locked():
+            self.spawn(partial(self._keep, self.schedule))
+
+    async def _keep(self, schedule: Schedule) -> None:
+        """Open the round of the schedule that is due; one attempt at a time."""
+        async with self._scheduling:
+            slot = schedule.due(self.clock.now())
+            if slot is None:
+                return
+            known = [one for one in self.rounds.values() if one.stored.name == slot.name]
+            if known and known[0].opened:
+                await asyncio.to_thread(schedule.announce, known[0].round.address)
+            if known:
+                return
+            density = b""
+            if schedule.learns_from(slot):
+                density = await asyncio.to_thread(self.store.density)
+            plan = {**schedule.draft, "round": slot.name}
+            with schedule.trying():
+                await self._begun(plan, (slot.opens, slot.closes, slot.expires), density)
 
     def hold(self, stored: ServerRound) -> ServerLiveRound:
         """Make a live round of its record."""

@@ -1,10 +1,9 @@
-"""The way in: uploads are checked, written in groups, counted, and only then signed for.
+"""The way in: uploads are checked, written in groups, counted, and only then signed for, together.
 
 Knows who uploads and what is sealed to this shuffler; writes neither address nor time down.
 SPEC section 10.
 """
 
-import asyncio
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
@@ -12,7 +11,9 @@ from typing import TYPE_CHECKING, Final
 from msgspec.structs import replace
 
 from coatcheck.errors import Malformed, Misuse, Refused
-from coatcheck.protocol.parcels import RECEIPT_SIZE, Upload
+from coatcheck.protocol.parcels import Upload
+from coatcheck.protocol.receipts import RECEIPT_SIZE, Receipt
+from coatcheck.protocol.shuffler import Shuffler
 from coatcheck.services import faults
 from coatcheck.services.commit import GroupCommit
 from coatcheck.services.http.connections import Wire, read_body
@@ -34,26 +35,27 @@ _RECEIPT: Final = {
 _TOLD: Final = {
     Verdict.CONFLICT: Problem("conflict", "other bytes came under this id: re-send your ticket's"),
     Verdict.SPENT: Problem("forbidden", "this token was used for another upload"),
+    Verdict.FULL: Problem("full", "the round has all the reports that one batch can carry"),
     Verdict.CLOSED: Problem("closed", "the round takes no more uploads"),
 }
+_Item = tuple[Shuffler, Upload, bytes]
+"""Who signs for an upload, the upload, and what its receipt is for."""
 
 
 class Intake:
     """Where uploads come in.
 
-    *Guarantee:* a receipt leaves after the upload is on the disk. Every upload on the disk is
-    counted, also one whose commit was reported as failed.
+    *Guarantee:* a receipt leaves after the upload is on the disk, and was counted there. Also a
+    process that stands by takes uploads: the store knows whether the round does.
     """
 
     def __init__(self, service: "ShufflerService") -> None:
         self._service = service
-        self._doubtful: set[bytes] = set()
         self.commits = GroupCommit(self._commit, queue=service.settings.queue)
 
     async def upload(self, live: ShufflerLiveRound, wire: Wire) -> None:
         """Take an upload: check it, have it written, then acknowledge it with a receipt."""
         scope, receive, send = wire
-        self._service.leadership.check()
         raw = await read_body(scope, receive, limit=live.largest)
         role = live.role
         if role is None or not live.holds:
@@ -69,45 +71,34 @@ class Intake:
             raise Problem("closed", "the round takes no uploads at this time") from None
         if token is not None:
             upload = replace(upload, token=token)
-        await self._keep(live, upload)
+        receipt = await self._keep(live, (role, upload, Receipt.of(raw, upload).body()))
         faults.reach("shuffler.acknowledge")
-        # Signed here and not by the writer, whose thread would have to wait for the interpreter at
-        # every signature.
         await send(_RECEIPT)
-        await send({"type": "http.response.body", "body": role.receipt(raw, upload)})
+        await send({"type": "http.response.body", "body": receipt})
 
-    async def _keep(self, live: ShufflerLiveRound, upload: Upload) -> None:
-        """Have an upload written, or say why not."""
-        fits = live.fits(upload.group, limit=self._service.settings.batch_limit)
-        if not fits and not await asyncio.to_thread(self._service.store.knows, upload):
-            raise Problem("full", "the round has all the reports that one batch can carry")
-        live.coming[upload.group] += 1
-        try:
-            verdict = await self.commits.add(upload)
-        finally:
-            live.coming[upload.group] -= 1
-        if verdict is Verdict.NEW or verdict is Verdict.KNOWN:
-            return
+    async def _keep(self, live: ShufflerLiveRound, item: _Item) -> bytes:
+        """Have an upload written and signed for, or say why not."""
+        verdict, receipt = await self.commits.add(item)
+        if receipt:
+            return receipt
         if verdict is Verdict.CLOSED and live.holds:
             # It is being released, and opens again if its crowd was too small.
             raise Problem("releasing", "the round is being released: send the same bytes again")
         raise _TOLD[verdict]
 
-    async def recount(self) -> None:
-        """Count again where a commit may have been done although it was reported as failed."""
-        if self._doubtful:
-            await self.commits.apart(self._recount)
+    # -- in the writer's thread
 
-    # -- in the writer's thread, so that nothing is counted twice or left out
+    def _commit(self, group: list[_Item]) -> list[tuple[Verdict, bytes]]:
+        verdicts = self._written([upload for _, upload, _ in group])
+        return list(zip(verdicts, _receipts(group, verdicts), strict=True))
 
-    def _commit(self, uploads: list[Upload]) -> list[Verdict]:
+    def _written(self, uploads: list[Upload]) -> list[Verdict]:
         begun = time.perf_counter()
         faults.reach("shuffler.upload")
-        try:
-            verdicts = self._service.store.put(uploads, fence=self._service.leadership.fence)
-        except BaseException:
-            self._doubtful |= {upload.digest for upload in uploads}
-            raise
+        rounds, limit = self._service.rounds, self._service.settings.batch_limit
+        named = {upload.digest for upload in uploads} & rounds.keys()
+        rooms = {digest: rounds[digest].room(limit) for digest in named}
+        verdicts = self._service.store.put(uploads, rooms=rooms)
         faults.reach("shuffler.uploaded")
         metrics = self._service.metrics
         metrics.commit.observe(time.perf_counter() - begun)
@@ -115,13 +106,21 @@ class Intake:
         for verdict, count in Counter(verdicts).items():
             metrics.taken.labels(verdict.value).inc(count)
         for upload, verdict in zip(uploads, verdicts, strict=True):
-            if verdict is Verdict.NEW and upload.digest in self._service.rounds:
-                self._service.rounds[upload.digest].crowd[upload.group] += 1
+            if verdict is Verdict.NEW and upload.digest in rounds:
+                rounds[upload.digest].crowd[upload.group] += 1  # until all are counted again
         return verdicts
 
-    def _recount(self) -> None:
-        for digest in tuple(self._doubtful):
-            live = self._service.rounds.get(digest)
-            if live is not None and live.holds:
-                live.crowd = Counter(self._service.store.crowd(digest))
-            self._doubtful.discard(digest)
+
+def _receipts(group: list[_Item], verdicts: list[Verdict]) -> list[bytes]:
+    """Sign once per round for what a commit made durable, or found there; nothing for the rest."""
+    receipts = [b""] * len(group)
+    held: dict[bytes, list[int]] = {}
+    for place, ((_, upload, _), verdict) in enumerate(zip(group, verdicts, strict=True)):
+        if verdict is Verdict.NEW or verdict is Verdict.KNOWN:
+            held.setdefault(upload.digest, []).append(place)
+    for places in held.values():
+        role, _, _ = group[places[0]]
+        signed = role.receipts([group[place][2] for place in places])
+        for place, receipt in zip(places, signed, strict=True):
+            receipts[place] = receipt
+    return receipts

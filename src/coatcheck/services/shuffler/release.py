@@ -5,7 +5,6 @@ names; items are in the depot. SPEC section 10.
 """
 
 from collections.abc import Iterator
-from math import ceil
 from typing import Any, Final
 
 import msgspec
@@ -58,6 +57,13 @@ class Release:
         self._before: Manifest | None = None
         if self._role.hop:
             self._before = Manifest.decode(store.kept(self._digest, "incoming"), self._round)
+        # About as many items as a partition has.
+        each = max(1, PART // len(self._round.terms.shufflers))
+        self._pages = (
+            []
+            if self._before
+            else [store.pages(self._digest, group, each) for group in self._groups]
+        )
         self._tallies = self._counted()
         self._bits = [bits_of(tally.received) for tally in self._tallies]
         self._sources = list(self._listed())
@@ -75,14 +81,9 @@ class Release:
             for place in self._before.places(self._round):
                 yield Source(place.group, place.within, part_name(IN, place.number))
             return
-        for group in self._groups:
-            for number in range(ceil(self._crowd.get(group, 0) / self._each)):
+        for group, pages in enumerate(self._pages):
+            for number in range(len(pages)):
                 yield Source(group, number, stages.exported(group, number))
-
-    @property
-    def _each(self) -> int:
-        """How many uploads are a part: about as many items as a partition has."""
-        return max(1, PART // len(self._round.terms.shufflers))
 
     def make(self) -> bytes | None:
         """Do what is left to do; the signed manifest, or None if too few people are left."""
@@ -115,29 +116,21 @@ class Release:
         """Give the parts that are not peeled, as soon as their files are there."""
         there = self._shelf.names()
         todo = [one for one in self._sources if not self._is_peeled(one, there)]
-        pages = iter(()) if self._before else self._export(there, {one.name for one in todo})
         for source in todo:
-            while source.name not in there:
-                there.add(next(pages))
+            if not self._before and source.name not in there:
+                self._export(source)
             yield source, self._bits[source.group]
 
     def _is_peeled(self, source: Source, there: set[str]) -> bool:
         needed = {f(source.group, source.number) for f in (stages.told, stages.dealt)}
         return _peeled(source) in self._notes and needed <= there
 
-    def _export(self, there: set[str], wanted: set[str]) -> Iterator[str]:
-        """Write stored uploads into files, as they are: under the round's key."""
-        for group in self._groups:
-            size = stages.stored_size(self._round, group)
-            for number, page in enumerate(self._store.pages(self._digest, group, self._each)):
-                name = stages.exported(group, number)
-                if name in wanted and name not in there:
-                    # A row of another size is no upload as it was put, and counts as one that
-                    # does not open.
-                    fit = ((key + body).ljust(size, b"\0")[:size] for key, body in page)
-                    self._shelf.put(name, b"".join(fit))
-                    faults.reach("stage.export")
-                    yield name
+    def _export(self, source: Source) -> None:
+        """Write stored uploads into a file, as they are: under the round's key."""
+        places = self._pages[source.group][source.number]
+        bundles = self._store.page(self._digest, source.group, places)
+        self._shelf.put(source.name, msgspec.msgpack.encode(bundles))
+        faults.reach("stage.export")
 
     # -- sift
 

@@ -38,6 +38,8 @@ from coatcheck.services.shuffler.admission import CHALLENGE, TOKEN, admission_of
 from coatcheck.services.shuffler.intake import Intake
 from coatcheck.services.shuffler.jobs import release
 from coatcheck.services.shuffler.rounds import (
+    STEPS,
+    Abandonment,
     CrowdCount,
     RoundStatus,
     ShufflerLiveRound,
@@ -50,17 +52,6 @@ _REST = 9.0
 """How many times as long as a release took nothing is released again, if it fell short."""
 _QUICK = 0.5
 """Seconds that a release may take without a rest after it."""
-_STEPS = {
-    "close": ("closed", ""),
-    "release": ("released", ""),
-    "reopen": ("reopened", ""),
-    "forget": ("delivered", ""),
-    "abandon": ("abandoned", ""),
-    "expire": ("abandoned", ", because its time is over"),
-    "hear": ("abandoned", ", because a shuffler before gave it up"),
-    "tell": ("ended", ""),
-}
-"""How each move is counted and logged."""
 
 
 class Offer(Struct, frozen=True):
@@ -68,12 +59,6 @@ class Offer(Struct, frozen=True):
 
     signed: SignedTerms
     status: RoundStatus
-
-
-class Abandonment(Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether the operator is sure."""
-
-    sure: bool
 
 
 class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLiveRound]):
@@ -106,6 +91,11 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         """Give the signed terms of a round and where it stands."""
         live = self.found(digest)
         return Offer(signed=read_signed(live.stored.signed), status=self._status(live))
+
+    async def current(self) -> RoundStatus:
+        """Give the round that began last of those that take reports here."""
+        now = self.clock.now()
+        return ShufflerLiveRound.newest(self.rounds.values(), now=now, absent=self.absent)
 
     async def admits(self) -> AdmissionTerms:
         """Say whom this shuffler admits, as terms state it."""
@@ -184,6 +174,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
     async def crowd(self, digest: Digest) -> CrowdCount:
         """Count the uploads of each group that are on the disk, and how far a release is."""
         live = self.found(digest)
+        await self.refresh()
         stages = [StageCount(name, parts, done) for name, (done, parts) in live.progress.items()]
         return CrowdCount(live.counts(), stages)
 
@@ -210,15 +201,20 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
     # -- what happens by itself
 
     async def refresh(self) -> None:
-        """Read the rounds again; those that are new are counted."""
+        """Read the rounds again, and count their crowds as all processes took them."""
         await super().refresh()
-        await self.intake.recount()
+        for digest, crowd in (await asyncio.to_thread(self.store.crowds)).items():
+            if digest in self.rounds and self.rounds[digest].holds:
+                self.rounds[digest].crowd = Counter(crowd)
+
+    async def follow(self) -> None:
+        """Know the rounds also while another process leads: uploads come in here too."""
+        await self.refresh()
 
     def hold(self, stored: ShufflerRound) -> ShufflerLiveRound:
-        """Make a live round of its record, and count its crowd."""
-        round_, crowd = settle(read_signed(stored.signed)), self.store.crowd(stored.digest)
+        """Make a live round of its record."""
         return ShufflerLiveRound(
-            round=round_, stored=stored, keys=self.keyring, crowd=Counter(crowd)
+            round=settle(read_signed(stored.signed)), stored=stored, keys=self.keyring
         )
 
     async def step(self) -> None:
@@ -258,7 +254,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
             return
         begun = time.monotonic()
         if await self.within(due(live.round, (live.hop or 0) + 1), self.work(release, live)):
-            await self.done(live, *_STEPS["release"])
+            await self.done(live, *STEPS["release"])
         elif not await self._expired(live):
             live.short = Counter(live.crowd)
             took = time.monotonic() - begun
@@ -324,7 +320,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         self.untidy = True  # until the key is known to be gone too
         call = partial(self.store.move, end=end)
         await self.write(call, live.round.digest, move)
-        await self.done(live, *_STEPS[move])
+        await self.done(live, *STEPS[move])
 
     table = (
         Route(
@@ -339,6 +335,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         Route("GET", "/admission", admits),
         Route("GET", "/rounds", list_rounds, problems=(503,)),
         Route("POST", "/rounds", sign, problems=(403, 409, 507)),
+        Route("GET", "/rounds/current", current, relayed=True, problems=(404, 503)),
         Route("GET", ROUND, offer, relayed=True),
         Route("PUT", ROUND, open_round, problems=(403, 409, 507)),
         *BATCHES,

@@ -10,11 +10,12 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 
 from coatcheck.protocol.agreement import read_signed, settle
 from coatcheck.protocol.manifest import Part
-from coatcheck.protocol.parcels import ID_SIZE, content_id, items_of
+from coatcheck.protocol.parcels import content_id, items_of
 from coatcheck.protocol.peeling import RANK, Bytes, gather, rows
 from coatcheck.protocol.shuffler import Shuffler, ShufflerState
 from coatcheck.protocol.terms import Round
@@ -23,8 +24,8 @@ from coatcheck.services.batches import OUT, part_name
 from coatcheck.services.keyring import keyring_of
 from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler.rounds import role_of
+from coatcheck.stores.bundles import Bundle, unbundled
 from coatcheck.stores.shelf import Shelf, sealed_size
-from coatcheck.stores.shuffler import opened
 
 TERMS: Final = "terms"
 _COUNT: Final = np.dtype(">u4")
@@ -90,7 +91,7 @@ def peel(shelf: Shelf, settings: ShufflerSettings, source: Source, bits: int) ->
         items = (raw[at : at + size] for at in range(0, len(raw), size))
         sealed = {content_id(item): item for item in items}
     else:
-        sealed = dict(_uploaded(raw, shelf, role.round, group))
+        sealed = dict(_uploaded(raw, shelf, role.round))
     peeled = role.peeler.peel(group, sealed)
     pieces = peeled.dealt(bits)
     faults.reach("stage.peel", alone=True)
@@ -100,19 +101,12 @@ def peel(shelf: Shelf, settings: ShufflerSettings, source: Source, bits: int) ->
     return np.array([len(piece) for piece in pieces], _COUNT).tobytes()
 
 
-def _uploaded(raw: bytes, shelf: Shelf, round_: Round, group: int) -> Iterator[tuple[bytes, bytes]]:
-    """Open uploads as they are stored, and cut them into items by their ids."""
-    key, size = shelf.key(), stored_size(round_, group)
-    for at in range(0, len(raw), size):
-        name, body = raw[at : at + ID_SIZE], raw[at + ID_SIZE : at + size]
-        upload = opened(key, shelf.digest, group, name, body)
-        yield from items_of(upload[:ID_SIZE], upload[ID_SIZE:], round_).items()
-
-
-def stored_size(round_: Round, group: int) -> int:
-    """Give the bytes of an upload in a file: its name, and id and body as they are stored."""
-    body = len(round_.terms.shufflers) * round_.item_size(group, 0)
-    return ID_SIZE + sealed_size(ID_SIZE + body)
+def _uploaded(raw: bytes, shelf: Shelf, round_: Round) -> Iterator[tuple[bytes, bytes]]:
+    """Open bundles of uploads as they are stored, and cut them into items by their ids."""
+    key = shelf.key()
+    for bundle in msgspec.msgpack.decode(raw, type=list[Bundle]):
+        for name, (_, body) in unbundled(key, shelf.digest, bundle):
+            yield from items_of(name, body, round_).items()
 
 
 def collect(

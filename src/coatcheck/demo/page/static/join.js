@@ -118,6 +118,7 @@ async function join() {
   const { phase } = json(await relay.get(here(state.round.terms.shufflers[0]))).status;
   if (phase !== "open") throw new coatcheck.Refused(`the round takes no reports now, it is ${phase}: nothing was spent`);
   const invitation = invite();
+  await view().terms();
   const value = [Number($("latitude").value), Number($("longitude").value)];
   const { ticket, report } = await coatcheck.join(invitation, value);
   const book = coatcheck.spend(ledger(), ticket, invitation);

@@ -1,0 +1,179 @@
+"""The summary of a demo as text: what each side saw, how well people were served, the attack."""
+
+import math
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from coatcheck.accounting.guarantee import rounded_up
+from coatcheck.cli.output import length, service_table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+
+def told(document: dict[str, Any]) -> Iterator["str | Table"]:
+    """Tell a summary: first what people got, then what everybody else saw of them."""
+    for hero in document["heroes"]:
+        yield f"\n[bold]{hero['name']}'s side ({hero['group']})[/]"
+        yield from _hero(hero)
+    if "learning" in document:
+        yield from _learning(document["learning"])
+    else:
+        yield "\n[bold]How well people were served[/]\n"
+        yield service_table(document["service"], "m")
+    if "trilateration" in document:
+        yield from _trilateration(document["trilateration"])
+    yield from _server(document)
+    yield from _board(document["board"])
+    yield "\n[bold]The promise[/]" + _season(document)
+    letters = document.get("service", {}).get("settled") is not None
+    for one in document["groups"]:
+        yield f"  to {one['name']}: {_plainly(one, letters=letters)}"
+    yield "  (--json has it in full, with its assumptions)"
+    yield "\n[bold]Time[/]"
+    for step in document["steps"]:
+        rate = f"  ({step['people'] / step['seconds']:,.0f} per second)" if step["people"] else ""
+        yield f"  {step['seconds']:7.2f} s  {step['name']}{rate}"
+    yield f"  {document['seconds']:7.2f} s  all of it"
+    if "kept" in document:
+        yield f"\nkept in {document['kept']}"
+
+
+def _plainly(group: dict[str, Any], *, letters: bool) -> str:
+    """Say a promise in one line."""
+    factor, epsilon = rounded_up(math.exp(group["epsilon"])), rounded_up(group["epsilon"])
+    also = "; candidates also learn near or not near" if letters else ""
+    return (
+        f"what others see of your report is at most {factor} times as likely as if your"
+        f" value were another (ε = {epsilon}, δ = {group['delta']:g}){also}"
+    )
+
+
+def _trilateration(found: dict[str, Any]) -> Iterator[str]:
+    """Tell the attack, in an app that rounds distances and here."""
+    app, here, ledger = found["app"], found["coatcheck"], found["ledger"]
+    now, rounds = found["this_round"], len(here["rounds"])
+    step, others = f"{app['step_m']:.0f} m", now["candidates"] - now["near"]
+    within, found_, most = f"{here['within_m']:.0f} m", here["found"], here["bound"]
+    spent = ", ".join(rounded_up(one) for one in ledger["spent"])
+    yield "\n[bold]A trilaterator, who says false places, looks for Ada[/]"
+    for label, words in (
+        (
+            f"an app that rounds to {step}",
+            f"{len(app['asked'])} questions: Ada is found, {app['error_m']:.1f} m off",
+        ),
+        (
+            "coatcheck, this round",
+            f"{now['near']} one-time addresses near, {others} not near; nothing says whose",
+        ),
+        (
+            f"coatcheck, {rounds} rounds",
+            f"{length(here['error_m'], 'm')} off; within {within} of {found_:.1%} of the crowd",
+        ),
+        ("the most any guess can get", f"{most:.1%}, that is the crowd at its densest"),
+        ("if Ada signs with her name", f"one yes or no per round: {here['bound_if_named']:.0%}"),
+        (
+            "Ada's ledger stops it",
+            f"ε = {spent} of {ledger['limit']:g}: the next round is refused",
+        ),
+    ):
+        yield f"  {label:<28} {words}"
+
+
+def _server(document: dict[str, Any]) -> Iterator[str]:
+    server = document["server"]
+    yield "\n[bold]The server's side[/]"
+    names = [group["name"] for group in document["groups"]]
+    counts = zip(server["reports"], names, strict=True)
+    saw = " and ".join(f"{count:,} {name}" for count, name in counts)
+    yield f"  saw {saw}, in an order that says nothing; {server['group']} look like this:"
+    for row in server["first_rows"]:
+        noisy = "silent" if row["noisy"] is None else _numbers(row["noisy"], ".5f")
+        yield f"    {_short(row['address'])}   {noisy}"
+    hero = document["heroes"][0]
+    off = f", {length(hero['error_m'], 'm')} off" if "error_m" in hero else ""
+    row = f"{hero['name']} is row {hero['place_in_batch'] + 1:,}{off}"
+    yield f"  {row}; only this demo, which holds her ticket, can say so"
+
+
+def _board(board: dict[str, Any]) -> Iterator[str]:
+    yield "\n[bold]Everybody's side: the board[/]"
+    sizes = " or ".join(str(size) for size in dict.fromkeys(board["entry_bytes"]))
+    yield (
+        f"  {board['entries']:,} sealed answers of {sizes} bytes and {board['letters']:,} sealed"
+        f" letters; {board['bytes'] / 1e3:,.0f} kB that everyone downloads whole"
+    )
+
+
+def _hero(hero: dict[str, Any]) -> Iterator[str]:
+    learns = "reward" in hero
+    kept = _numbers(hero["kept"], ".5g" if learns else ".5f")
+    near = f", near the {hero['quarter']}" if hero.get("quarter") else ""
+    yield f"  kept to myself   {'a gradient of my own' if learns else 'where I am'}: {kept}{near}"
+    yield f"  sent             {hero['sent_bytes']} sealed bytes under {_short(hero['address'])}"
+    if learns:
+        reward = f"{hero['reward']:+.4f} ± {hero['error_bar']:.4f}"
+        spoke = "" if hero["server_thinks"] else " (silent this time: no reward)"
+        yield f"  got              a reward of {reward}{spoke}, and the mean gradient"
+    elif not hero["partners"]:
+        yield "  got              nobody within reach"
+    else:
+        partner, *others = hero["partners"]
+        more = f" and {len(others)} more" if others else ""
+        away = f"in truth {length(hero['distances_m'][0], 'm')} away"
+        yield f"  got              the one-time address {_short(partner)}{more}; {away}"
+    for verb, bodies in (("wrote", hero["wrote_letters"]), ("read", hero["got_letters"])):
+        for body, times in Counter(bodies).items():
+            yield f"  {verb:<15}  “{body}”" + (f", {times} times" if times > 1 else "")
+
+
+def _learning(figures: dict[str, Any]) -> Iterator[str]:
+    yield "\n[bold]What the crowd taught, round by round[/]"
+    rows = [("before", figures["accuracy_before"], "")]
+    rounds = zip(
+        figures["accuracy"], figures["accuracy_without_noise"], figures["spoke"], strict=True
+    )
+    for number, (share, quiet, spoke) in enumerate(rounds, start=1):
+        rows.append((f"round {number}", share, f"{quiet:.1%} without noise; {spoke} spoke"))
+    for name, share, more in rows:
+        yield f"  {name:<8} {share:6.1%} {_bar(share, 40)} {more}".rstrip()
+    yield "\n[bold]Rewards of all rounds together[/]"
+    right, wrong = figures["rewards_right_labels"], figures["rewards_wrong_labels"]
+    every = [*right, *wrong]
+    low, high = min(every), max(every)
+    for name, some in (("right labels", right), (f"wrong labels ({figures['misled']})", wrong)):
+        mean = sum(some) / max(len(some), 1)
+        yield f"  {name:<18} {mean:+.4f} on average  {_spread(some, low, high)}"
+    noise = f"± {figures['error_bar']:.4f} by noise at most"
+    yield f"  {'':<18} from {low:+.4f} to {high:+.4f}, {noise}"
+
+
+def _season(document: dict[str, Any]) -> str:
+    """Say what all rounds together promise, if there are several."""
+    if "learning" not in document:
+        return ""
+    rounds = len(document["learning"]["accuracy"])
+    asked = f"all {rounds} together keep ε = {document['epsilon_asked']:g}"
+    return f" of one round; {asked}"
+
+
+def _bar(share: float, width: int) -> str:
+    return "█" * round(share * width)
+
+
+def _spread(values: list[float], low: float, high: float) -> str:
+    """Draw how often values fall into each of 30 parts of a range."""
+    counts = [0] * 30
+    for value in values:
+        counts[min(29, int(30 * (value - low) / max(high - low, 1e-300)))] += 1
+    most = max(counts)
+    return "".join(" ▁▂▃▄▅▆▇█"[-(-8 * count // max(most, 1))] for count in counts)
+
+
+def _numbers(numbers: list[float], form: str) -> str:
+    return ", ".join(f"{number:{form}}" for number in numbers)
+
+
+def _short(address: str) -> str:
+    return f"{address[:8]}…{address[-4:]}"

@@ -1,0 +1,59 @@
+"""What a round showed of where people are, and a later draft that is placed for it.
+
+Only noisy reports of a shuffled batch are looked at, so this costs no privacy beyond the round's
+own promise (docs/how-to/use-a-prior.md). A prior enters a round as the points of a codebook, in
+its terms (docs/decisions/0012-what-the-terms-carry-of-a-prior.md). Runs in the server's worker.
+"""
+
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from coatcheck.domains import Ball, Box
+from coatcheck.errors import Misuse
+from coatcheck.protocol.server import Server
+from coatcheck.randomizers import CodebookResponse, Prior, choose, from_draft
+from coatcheck.randomizers.coin import heard, speaker
+
+
+class Density(Struct, frozen=True):
+    """Where the people of a group are, on a domain."""
+
+    domain: dict[str, Any]
+    points: list[list[float]]
+    weights: list[float]
+
+
+def learned(server: Server) -> bytes:
+    """Write down what the reports of each group show; empty if none is enough to learn from."""
+    found: dict[str, Density] = {}
+    for group, made, opened in zip(
+        server.round.terms.groups, server.randomizers, server.opened, strict=True
+    ):
+        try:
+            prior = Prior.learned_from([(speaker(made), heard(made, opened.reports)[1])])
+        except Misuse:
+            continue  # too few, or of a mechanism that tells no density
+        if isinstance(made.domain, Box | Ball):
+            points, weights = prior.points.tolist(), prior.weights.tolist()
+            found[group.name] = Density(made.domain.params(), points, weights)
+    return msgspec.json.encode(found) if found else b""
+
+
+def placed(plan: dict[str, Any], raw: bytes) -> dict[str, Any]:
+    """Give the draft with codebooks for the groups of which something is known."""
+    known = msgspec.json.decode(raw, type=dict[str, Density])
+    return {**plan, "groups": [_group(group, known.get(group["name"])) for group in plan["groups"]]}
+
+
+def _group(plain: dict[str, Any], density: Density | None) -> dict[str, Any]:
+    made = from_draft(plain["randomizer"])
+    domain = made.domain
+    if density is None or not isinstance(domain, Box | Ball) or domain.params() != density.domain:
+        return plain
+    prior = Prior.from_points(density.points, weights=density.weights)
+    best = choose(epsilon=made.epsilon, domain=domain, prior=prior)
+    if not isinstance(best.randomizer, CodebookResponse) or not best.worth_a_report:
+        return plain
+    return {**plain, "randomizer": best.randomizer.params(), "decode": best.decode}
