@@ -114,7 +114,7 @@ class Scene:
 
     def part(self, number: int) -> bytes:
         """Give a partition."""
-        return self.lone.service.store.shelf(self.digest).get(part_name(OUT, number), use="batch")
+        return self.lone.service.store.crate(self.digest).get(part_name(OUT, number), use="batch")
 
     @property
     def phase(self) -> str:

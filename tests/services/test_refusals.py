@@ -34,7 +34,7 @@ class Scene:
         self.store.agree(self.digest, signed, fence=1)
         self.store.accept(self.digest, self.batch.manifest.encode(), fence=1)
         for number, part in enumerate(self.batch.parts):
-            self.store.shelf(self.digest).put(part_name(IN, number), part)
+            self.store.crate(self.digest).put(part_name(IN, number), part)
         self.settings = ServerSettings(
             name="server",
             store="memory:",

@@ -74,7 +74,7 @@ class Scene:
         else:
             self.role.close(now=CASCADE.round.terms.closes)
             self.store.move(self.digest, "close", fence=FENCE)
-        self.shelf = self.store.shelf(self.digest)
+        self.crate = self.store.crate(self.digest)
         self.files = folder / "store.depot" / f"{self.digest.hex()}.round"
         self.role.state.held = self.store.held(self.digest)
 
@@ -90,7 +90,7 @@ class Scene:
         manifest = batch.manifest.encode()
         self.store.accept(self.digest, manifest, fence=FENCE, whole=False)
         for number, part in enumerate(batch.parts):
-            self.store.shelf(self.digest).put(part_name(IN, number), part)
+            self.store.crate(self.digest).put(part_name(IN, number), part)
         self.store.accept(self.digest, manifest, fence=FENCE)
 
     def make(self) -> bytes | None:
@@ -104,7 +104,7 @@ class Scene:
         assert raw.startswith(manifest)
         parts = Batch.decode(raw, CASCADE.round).parts
         assert len(parts) == 32
-        made = [self.shelf.get(part_name(OUT, n), use="batch") for n in range(len(parts))]
+        made = [self.crate.get(part_name(OUT, n), use="batch") for n in range(len(parts))]
         assert made == list(parts)
 
 
@@ -124,7 +124,7 @@ def test_parts_give_the_bytes_of_the_whole(scene: Scene) -> None:
     assert scene.store.sweep(fence=FENCE) == set()
     scene.store.move(scene.digest, "release", fence=FENCE, batch=manifest or b"")
     assert not scene.files.exists()
-    assert len(scene.shelf.names("batch")) == 32
+    assert len(scene.crate.names("batch")) == 32
 
 
 class Lost(Exception):
@@ -160,7 +160,7 @@ def test_a_release_goes_on_where_it_stopped(
         assert noted.items() <= scene.store.noted(scene.digest).items()
     assert stops or place == "stage.sift"
     scene.check(manifest)
-    assert not [name for name in scene.shelf.names() if name.startswith(".")]
+    assert not [name for name in scene.crate.names() if name.startswith(".")]
 
 
 def test_a_depot_without_room_keeps_the_round_where_it_was(
@@ -297,21 +297,21 @@ def test_processes_that_are_killed_cost_time_only(
     whole = large.whole()
     assert whole.startswith(manifest)
     parts = Batch.decode(whole, large.round).parts
-    shelf = large.store.shelf(large.digest)
-    assert [shelf.get(part_name(OUT, n), use="batch") for n in range(3)] == list(parts)
+    crate = large.store.crate(large.digest)
+    assert [crate.get(part_name(OUT, n), use="batch") for n in range(3)] == list(parts)
     shared_pool(2).shutdown()
     shared_pool.cache_clear()
 
 
 def test_little_is_done_by_this_process(tmp_path: Path) -> None:
     """Nobody starts processes for a round of one partition, or for one that is in memory."""
-    shelf = ShufflerStore("memory:").shelf(bytes(32))
+    crate = ShufflerStore("memory:").crate(bytes(32))
 
     def chosen(store: str, *, little: bool, workers: int = 2) -> type:
         asked = ShufflerSettings(
             name="s", store=store, keys=("k",), workers=workers, folder=str(tmp_path)
         )
-        return type(runner_of(asked, shelf, little=little))
+        return type(runner_of(asked, crate, little=little))
 
     assert chosen("sqlite:s.db", little=False) is Pool
     assert chosen("sqlite:s.db", little=True) is Inline

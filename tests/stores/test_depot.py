@@ -70,15 +70,15 @@ def test_what_is_stowed_is_sealed_to_its_name(tmp_path: Path) -> None:
     store = ShufflerStore(f"sqlite:{tmp_path / 'store.db'}", tmp_path / "keys")
     store.lead("me", seconds=60)
     store.begin(ShufflerRound(b"d" * 32, "one", b"signed"), fence=1)
-    store.shelf(b"d" * 32).put("in-0", b"sixteen bytes or more")
-    assert store.shelf(b"d" * 32).get("in-0") == b"sixteen bytes or more"
+    store.crate(b"d" * 32).put("in-0", b"sixteen bytes or more")
+    assert store.crate(b"d" * 32).get("in-0") == b"sixteen bytes or more"
     folder = tmp_path / "store.depot" / f"{(b'd' * 32).hex()}.round"
     (path,) = folder.iterdir()
     assert b"sixteen" not in path.read_bytes()
     assert (path.stat().st_mode & 0o777, folder.stat().st_mode & 0o777) == (0o600, 0o700)
     path.rename(folder / "in-1")
     with pytest.raises(Unavailable, match="in-1 in the depot is not what was put"):
-        store.shelf(b"d" * 32).get("in-1")
+        store.crate(b"d" * 32).get("in-1")
     (folder / ".in-2.left").write_bytes(b"what a crash left")
     assert store.depot.names((b"d" * 32, "round")) == {"in-1"}
     store.move(b"d" * 32, "abandon", fence=1, end=b"end")

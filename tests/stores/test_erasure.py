@@ -102,11 +102,11 @@ def test_a_batch_that_came_is_forgotten_with_its_round(store: ShufflerStore, dis
     batch = secrets.token_bytes(4000)
     part, mixed = secrets.token_bytes(4000), secrets.token_bytes(4000)
     assert store.accept(DIGEST, batch, fence=1, whole=False)
-    store.shelf(DIGEST).put("in-0", part)
+    store.crate(DIGEST).put("in-0", part)
     assert store.accept(DIGEST, batch, fence=1)
     assert store.kept(DIGEST, "incoming") == batch
     store.prepare(DIGEST, fence=1)
-    store.shelf(DIGEST).put("out-0", mixed, use="batch")
+    store.crate(DIGEST).put("out-0", mixed, use="batch")
     assert disk.depot_files() == ["in-0", "out-0"]
     assert disk.found(*(one[at : at + 24] for one in (batch, part, mixed) for at in (0, 99))) == []
     assert store.sweep(fence=1) == set()
@@ -119,12 +119,12 @@ def test_a_batch_that_came_is_forgotten_with_its_round(store: ShufflerStore, dis
 
 def test_files_without_a_key_are_cleared(store: ShufflerStore, disk: Disk) -> None:
     """A crash between key and files, a lost key, a late writer: what nobody can open goes."""
-    store.shelf(DIGEST).put("in-0", b"bytes")
+    store.crate(DIGEST).put("in-0", b"bytes")
     store.clear()
     assert disk.depot_files() == ["in-0"]
     store.vault.destroy(DIGEST, "round")
     with pytest.raises(Forgotten):
-        store.shelf(DIGEST).put("in-1", b"bytes")
+        store.crate(DIGEST).put("in-1", b"bytes")
     assert store.sweep(fence=1) == {DIGEST}
     store.clear()
     assert disk.depot_files() == []
@@ -154,7 +154,7 @@ def test_a_server_forgets_the_batch_when_it_has_answered(disk: Disk) -> None:
     batch = secrets.token_bytes(4000)
     store.accept(DIGEST, batch, fence=1, whole=False)
     part = secrets.token_bytes(4000)
-    store.shelf(DIGEST).put("in-0", part)
+    store.crate(DIGEST).put("in-0", part)
     assert store.sweep(fence=1) == set()
     store.accept(DIGEST, batch, fence=1)
     assert disk.found(batch[:24], batch[-24:], part[:24], part[-24:]) == []

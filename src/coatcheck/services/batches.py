@@ -99,7 +99,7 @@ async def partition(service: "Service", digest: Digest, part: Number, wire: Wire
     except Malformed as error:
         raise Problem("conflict", f"{error}: send partition {part} again") from None
     faults.reach("part.receive")
-    await asyncio.to_thread(service.store.shelf(name).put, part_name(IN, part), raw)
+    await asyncio.to_thread(service.store.crate(name).put, part_name(IN, part), raw)
     faults.reach("part.received")
     return Nothing()
 
@@ -126,7 +126,7 @@ async def hand_on(service: "Service", live: "Live", *, to: str, signer: str) -> 
     while missing := await _asked(service, url, manifest, sign(manifest)):
         for number in missing:
             name = part_name(OUT, number)
-            raw = await asyncio.to_thread(service.store.shelf(digest).get, name, use="batch")
+            raw = await asyncio.to_thread(service.store.crate(digest).get, name, use="batch")
             faults.reach("shuffler.deliver")
             await service.peers.send(f"{url}/{number}", raw, headers=sign(raw), method="PUT")
     faults.reach("shuffler.delivered")
@@ -145,4 +145,4 @@ def joined(store: Any, round_: Round, manifest: bytes) -> bytes:
     """Put the batch that came in together again, as the roles' objects take it."""
     count = sum(len(group) for group in Manifest.decode(manifest, round_).parts)
     names = [part_name(IN, number) for number in range(count)]
-    return manifest + b"".join(map(store.shelf(round_.digest).get, names))
+    return manifest + b"".join(map(store.crate(round_.digest).get, names))

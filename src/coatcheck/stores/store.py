@@ -14,9 +14,9 @@ import msgspec
 
 from coatcheck.errors import Fenced, Forgotten, Misuse, Refused, Unavailable
 from coatcheck.protocol.moves import Moves, P
+from coatcheck.stores.crate import Crate
 from coatcheck.stores.database import Database, Row, Session
 from coatcheck.stores.depot import open_depot
-from coatcheck.stores.shelf import Shelf
 from coatcheck.stores.sqlite import SQLite
 from coatcheck.stores.vault import Vault
 
@@ -206,9 +206,9 @@ class RoundStore(Store, Generic[P, R]):
             self.drop(session, digest)
             return None
 
-    def shelf(self, digest: bytes) -> Shelf:
+    def crate(self, digest: bytes) -> Crate:
         """Give the files of a round in the depot."""
-        return Shelf(self.vault, self.depot, digest)
+        return Crate(self.vault, self.depot, digest)
 
     def note(self, digest: bytes, name: str, raw: bytes, *, fence: int) -> None:
         """Write down what came of a step between two moves, in place of an older note."""

@@ -5,12 +5,12 @@ import os
 from coatcheck.services.runners.contract import Runner
 from coatcheck.services.runners.hands import Inline, Pool
 from coatcheck.services.settings import Settings
-from coatcheck.stores.shelf import Shelf
+from coatcheck.stores.crate import Crate
 
 
-def runner_of(settings: Settings, shelf: Shelf, *, little: bool) -> Runner:
+def runner_of(settings: Settings, crate: Crate, *, little: bool) -> Runner:
     """Choose a runner; what is little, or in memory, is done by this process."""
     count = settings.workers or os.cpu_count() or 1
     if little or settings.store == "memory:" or count == 1:
-        return Inline(settings, shelf)
-    return Pool(settings, shelf, count=count)
+        return Inline(settings, crate)
+    return Pool(settings, crate, count=count)

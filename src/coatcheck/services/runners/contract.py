@@ -1,6 +1,6 @@
 """What a stage is, and what does its parts.
 
-A stage is a function of a shelf, the settings and a few plain values. It loads keys by itself, so
+A stage is a function of a crate, the settings and a few plain values. It loads keys by itself, so
 none is ever given to a runner, and it may be done twice.
 """
 
@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from coatcheck.services.settings import Settings
+from coatcheck.stores.crate import Crate
 from coatcheck.stores.depot import open_depot
-from coatcheck.stores.shelf import Shelf
 from coatcheck.stores.vault import Vault
 
 Stage = Callable[..., bytes]
@@ -31,5 +31,5 @@ class Runner(Protocol):
 def run_stage(stage: Stage, settings: Settings, digest: bytes, part: Given) -> bytes:
     """Do a part of a stage, in whichever process this is."""
     url, keys, place = settings.places
-    shelf = Shelf(Vault(keys), open_depot(place, url=url, keys=keys), digest)
-    return stage(shelf, settings, *part)
+    crate = Crate(Vault(keys), open_depot(place, url=url, keys=keys), digest)
+    return stage(crate, settings, *part)

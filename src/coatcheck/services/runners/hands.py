@@ -8,28 +8,28 @@ from coatcheck.errors import Unavailable
 from coatcheck.services.runners.contract import Done, Given, Stage, run_stage
 from coatcheck.services.settings import Settings
 from coatcheck.services.workers import shared_pool
-from coatcheck.stores.shelf import Shelf
+from coatcheck.stores.crate import Crate
 
 
 class Inline:
     """Does one part after the other, in this process: for what is too little to hand out."""
 
-    def __init__(self, settings: Settings, shelf: Shelf) -> None:
+    def __init__(self, settings: Settings, crate: Crate) -> None:
         self._settings = settings
-        self._shelf = shelf
+        self._crate = crate
 
     def run(self, stage: Stage, parts: Iterable[Given], done: Done) -> None:
         """Do a stage for each part."""
         for part in parts:
-            done(part, stage(self._shelf, self._settings, *part))
+            done(part, stage(self._crate, self._settings, *part))
 
 
 class Pool:
     """Hands parts to processes; only names and counts go there, and hashes and counts come back."""
 
-    def __init__(self, settings: Settings, shelf: Shelf, *, count: int) -> None:
+    def __init__(self, settings: Settings, crate: Crate, *, count: int) -> None:
         self._settings = settings
-        self._digest = shelf.digest
+        self._digest = crate.digest
         self._count = count
 
     def run(self, stage: Stage, parts: Iterable[Given], done: Done) -> None:

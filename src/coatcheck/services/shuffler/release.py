@@ -48,7 +48,7 @@ class Release:
     ) -> None:
         self._store, self._settings, self._fence = store, settings, fence
         self._digest, self._signed = stored.digest, stored.signed
-        self._shelf = store.shelf(stored.digest)
+        self._crate = store.crate(stored.digest)
         self._notes = store.noted(stored.digest)
         self._round = settle(read_signed(stored.signed))
         self._role = role_of(self._round, keyring_of(settings.key_files))
@@ -87,12 +87,12 @@ class Release:
 
     def make(self) -> bytes | None:
         """Do what is left to do; the signed manifest, or None if too few people are left."""
-        if stages.TERMS not in self._shelf.names():
-            self._shelf.put(stages.TERMS, self._signed)
+        if stages.TERMS not in self._crate.names():
+            self._crate.put(stages.TERMS, self._signed)
         plan = {"peel": len(self._sources), "gather": sum(1 << bits for bits in self._bits)}
         self._store.plan(self._digest, plan, fence=self._fence)
         items = sum(tally.received for tally in self._tallies)
-        runner = runner_of(self._settings, self._shelf, little=items <= PART)
+        runner = runner_of(self._settings, self._crate, little=items <= PART)
         self._peel(runner)
         sifting = self._sifted()
         if sifting is None:
@@ -114,7 +114,7 @@ class Release:
 
     def _unpeeled(self) -> Iterator[tuple[Source, int]]:
         """Give the parts that are not peeled, as soon as their files are there."""
-        there = self._shelf.names()
+        there = self._crate.names()
         todo = [one for one in self._sources if not self._is_peeled(one, there)]
         for source in todo:
             if not self._before and source.name not in there:
@@ -129,7 +129,7 @@ class Release:
         """Write stored uploads into a file, as they are: under the round's key."""
         places = self._pages[source.group][source.number]
         bundles = self._store.page(self._digest, source.group, places)
-        self._shelf.put(source.name, msgspec.msgpack.encode(bundles))
+        self._crate.put(source.name, msgspec.msgpack.encode(bundles))
         faults.reach("stage.export")
 
     # -- sift
@@ -140,11 +140,11 @@ class Release:
         tallies, remaining = [], []
         for group in self._groups:
             mine = [one for one in self._sources if one.group == group]
-            found = (rows(self._shelf.get(stages.told(group, one.number)), _TOLD) for one in mine)
+            found = (rows(self._crate.get(stages.told(group, one.number)), _TOLD) for one in mine)
             known = self._store.registered(self._digest, group) if self._role.hop else b""
             sifted = sift(self._tallies[group], found, traps=rows(known, ID_SIZE))
             pieces = sifted.dealt(self._bits[group])
-            self._shelf.put_pieces(stages.left(group), [one.tobytes() for one in pieces])
+            self._crate.put_pieces(stages.left(group), [one.tobytes() for one in pieces])
             tallies.append(sifted.tally)
             remaining.append([len(one) for one in pieces])
         registered = [self._crowd.get(group, 0) for group in self._groups]
@@ -167,7 +167,7 @@ class Release:
         runner.run(stages.collect, self._ungathered(sifting), done)
 
     def _ungathered(self, sifting: Sifting) -> Iterator[tuple[Any, ...]]:
-        there, number = self._shelf.names("batch"), 0
+        there, number = self._crate.names("batch"), 0
         for group in self._groups:
             size = self._round.item_size(group, self._role.hop + 1)
             mine = [one for one in self._sources if one.group == group]

@@ -25,7 +25,7 @@ from coatcheck.services.keyring import keyring_of
 from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler.rounds import role_of
 from coatcheck.stores.bundles import Bundle, unbundled
-from coatcheck.stores.shelf import Shelf, sealed_size
+from coatcheck.stores.crate import Crate, sealed_size
 
 TERMS: Final = "terms"
 _COUNT: Final = np.dtype(">u4")
@@ -75,42 +75,42 @@ def left(group: int) -> str:
     return f"left-{group}"
 
 
-def role_at(shelf: Shelf, settings: ShufflerSettings) -> Shuffler:
+def role_at(crate: Crate, settings: ShufflerSettings) -> Shuffler:
     """Make the role of a round with its secret, for a stage."""
-    state = ShufflerState(bytearray(shelf.key().secret))
-    round_ = settle(read_signed(shelf.get(TERMS)))
+    state = ShufflerState(bytearray(crate.key().secret))
+    round_ = settle(read_signed(crate.get(TERMS)))
     return role_of(round_, keyring_of(settings.key_files), state)
 
 
-def peel(shelf: Shelf, settings: ShufflerSettings, source: Source, bits: int) -> bytes:
+def peel(crate: Crate, settings: ShufflerSettings, source: Source, bits: int) -> bytes:
     """Peel a part; how many items it has for each partition."""
-    role = role_at(shelf, settings)
-    raw, group, number = shelf.get(source.name), source.group, source.number
+    role = role_at(crate, settings)
+    raw, group, number = crate.get(source.name), source.group, source.number
     if role.hop:
         size = role.round.item_size(group, role.hop)
         items = (raw[at : at + size] for at in range(0, len(raw), size))
         sealed = {content_id(item): item for item in items}
     else:
-        sealed = dict(_uploaded(raw, shelf, role.round))
+        sealed = dict(_uploaded(raw, crate, role.round))
     peeled = role.peeler.peel(group, sealed)
     pieces = peeled.dealt(bits)
     faults.reach("stage.peel", alone=True)
-    shelf.put_pieces(dealt(group, number), [piece.tobytes() for piece in pieces])
-    shelf.put(told(group, number), peeled.told.tobytes())
+    crate.put_pieces(dealt(group, number), [piece.tobytes() for piece in pieces])
+    crate.put(told(group, number), peeled.told.tobytes())
     faults.reach("stage.peeled", alone=True)
     return np.array([len(piece) for piece in pieces], _COUNT).tobytes()
 
 
-def _uploaded(raw: bytes, shelf: Shelf, round_: Round) -> Iterator[tuple[bytes, bytes]]:
+def _uploaded(raw: bytes, crate: Crate, round_: Round) -> Iterator[tuple[bytes, bytes]]:
     """Open bundles of uploads as they are stored, and cut them into items by their ids."""
-    key = shelf.key()
+    key = crate.key()
     for bundle in msgspec.msgpack.decode(raw, type=list[Bundle]):
-        for name, (_, body) in unbundled(key, shelf.digest, bundle):
+        for name, (_, body) in unbundled(key, crate.digest, bundle):
             yield from items_of(name, body, round_).items()
 
 
 def collect(
-    shelf: Shelf,
+    crate: Crate,
     settings: ShufflerSettings,
     target: Target,
     pieces: Sequence[tuple[int, Slot]],
@@ -121,13 +121,13 @@ def collect(
 
     def piece(name: str, slot: Slot, width: int) -> Bytes:
         size = slot.length * width
-        return rows(shelf.piece(name, target.within, start=slot.at, size=size), width)
+        return rows(crate.piece(name, target.within, start=slot.at, size=size), width)
 
     width = RANK + target.size
     found = [piece(dealt(target.group, source), slot, width) for source, slot in pieces]
     raw = gather([rows(b"", width), *found], piece(left(target.group), out, RANK))
     faults.reach("stage.gather", alone=True)
-    shelf.put(part_name(OUT, target.number), raw, use="batch")
+    crate.put(part_name(OUT, target.number), raw, use="batch")
     faults.reach("stage.gathered", alone=True)
     part = Part.of(raw, size=target.size)
     return part.items.to_bytes(4) + part.content

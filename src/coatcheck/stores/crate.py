@@ -1,4 +1,4 @@
-"""Shelves: the files of one round in the depot, sealed under the round's keys.
+"""Crates: the files of one round in the depot, sealed under the round's keys.
 
 All that a stage needs of a role's store: no database. A file is bound to its name, so one that was
 moved or changed does not open. SPEC section 10.
@@ -11,7 +11,7 @@ from coatcheck.stores.depot import Depot
 from coatcheck.stores.vault import OVERHEAD, RoundKey, Vault
 
 
-class Shelf:
+class Crate:
     """The files of a round; each is sealed under the round's key, or under that of its batch."""
 
     def __init__(self, vault: Vault, depot: Depot, digest: bytes) -> None:
