@@ -5,6 +5,7 @@ gateway and relay on real processes, by their CPU time.
 """
 
 import asyncio
+import io
 import os
 import shutil
 import tempfile
@@ -16,10 +17,8 @@ from bench import Figure, show
 from bench._ingest import cpu_of
 from bench.services import plan, terms_of
 from coatcheck.protocol.binary_http import Request
-from coatcheck.protocol.board import Board
 from coatcheck.protocol.client import Limit
 from coatcheck.protocol.keyfiles import read_keys as read_role
-from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.notices import ANSWERED, Bulletin
 from coatcheck.protocol.oblivious import (
     GATEWAY_PATH,
@@ -31,7 +30,6 @@ from coatcheck.protocol.oblivious import (
     seal_request,
 )
 from coatcheck.protocol.parcels import Tally
-from coatcheck.services.board.documents import Seen
 from coatcheck.services.board.service import BoardService
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient
@@ -80,27 +78,23 @@ def _ways(folder: Path, size: int) -> list[Figure]:
 
 def _shown(folder: Path, size: int) -> tuple[BoardService, str, int]:
     """Make a board that shows so many entries; give the path of one, and the bulletin's size."""
-    local = Cluster(folder, stores={"board": "memory:"})
-    _, round_, digest = terms_of(local)
+    local = Cluster(folder)
+    signed, round_, digest = terms_of(local)
     each = size // 2
     entries = [
         sorted(os.urandom(round_.entry_size(group)) for _ in range(each)) for group in range(2)
     ]
     tallies = [Tally(each), Tally(each)]
     made = Bulletin.compose(entries, ANSWERED, round_.digest, tallies, roots=[bytes(32)])
-    server, keys = (read_role(folder / f"{name}.key").pairs for name in ("server", "board"))
+    server = read_role(folder / "server.key").pairs
     raw = made.signed(server.signing.sign).encode()
     settings = read_settings(folder / "board.toml", role="board", kind=BoardSettings)
     service = BoardService(settings)
     asyncio.run(service.leadership.renew())
-    service.log = Board(
-        sign=keys.signing.sign,
-        check=lambda key, signature, message: VerifyingKey(key).check(signature, message),
-    )
-    service.log.log_terms(round_)
-    service.log.publish(raw, round_)
-    service.rounds[round_.digest] = round_
-    service.seen = Seen(2, service.log.checkpoint(), {round_.digest: 0})
+    service.store.admit(round_.digest, signed, fence=service.leadership.fence)
+    service.commit([(round_, "terms", b"")])
+    heading = service.stage(round_, io.BytesIO(raw))
+    service.commit([(round_, "bulletin", heading.encode())])
     address = entries[1][each // 3][:16].hex()
     return service, f"/rounds/{digest}/entries/1/{address}", len(raw)
 

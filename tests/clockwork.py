@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import httpx2
 
 from coatcheck.protocol.agreement import SettledTerms, read_signed, settle
+from coatcheck.protocol.board import NotShown
 from coatcheck.protocol.client import Invitation, examine
 from coatcheck.protocol.ends import end_due
 from coatcheck.protocol.notices import Heading
@@ -170,9 +171,10 @@ class Clockwork:
 
     def end(self) -> Heading | None:
         """The end of the round that the board shows."""
-        if self.digest not in self.board.seen.letters:
+        try:
+            return Heading.decode(self.board.look(lambda log: log.heading(self.digest)))
+        except NotShown:
             return None
-        return Heading.decode(self.board.log.heading(self.digest))
 
     @property
     def due(self) -> float:

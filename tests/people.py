@@ -15,6 +15,7 @@ from coatcheck.protocol.envelope import Purpose, binding, unseal
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.messages import PayloadFormat, ReportTable, encode_report
 from coatcheck.protocol.parcels import REASONS, Upload
+from coatcheck.protocol.shelf import MemoryShelf
 from coatcheck.protocol.shuffler import Shuffler
 from coatcheck.protocol.shuffler_moves import Phase
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
@@ -69,7 +70,8 @@ class People(RuleBasedStateMachine):
         self.split = SPLIT[hops]
         self.shufflers = [self.small.shuffler(hop) for hop in range(hops)]
         self.server = self.small.server()
-        self.board = self.small.board()
+        self.shelf = MemoryShelf()
+        self.board = self.small.board(self.shelf)
         self.tickets: list[Ticket] = []
         self.receipts: dict[bytes, bytes] = {}
         self.bad = [dict.fromkeys(REASONS, 0) for _ in range(2)]

@@ -17,6 +17,7 @@ from coatcheck.protocol.messages import encode_letter
 from coatcheck.protocol.notices import Posting
 from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.server import Server
+from coatcheck.protocol.shelf import Shelf
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
 from coatcheck.protocol.shuffler_moves import Phase
 from coatcheck.protocol.suites import suite_named
@@ -141,9 +142,9 @@ class SmallRound:
         """Start the server."""
         return Server(self.round, keys=self.roles.server, task=self.task)
 
-    def board(self) -> Board:
+    def board(self, shelf: Shelf | None = None) -> Board:
         """Start the board, with the terms in its log."""
-        board = Board(sign=self.roles.board.signing.sign, check=check)
+        board = Board(sign=self.roles.board.signing.sign, check=check, shelf=shelf)
         board.log_terms(self.round)
         return board
 

@@ -7,7 +7,9 @@ import pytest
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused, TwoFaces
 from coatcheck.protocol import client
 from coatcheck.protocol.board import Board, Crowded
-from coatcheck.protocol.notices import TERMS_LEAF, Bulletin, Checkpoint
+from coatcheck.protocol.merkle import Tree
+from coatcheck.protocol.notices import LETTER_LEAF, ROUND_LEAF, TERMS_LEAF, Bulletin, Checkpoint
+from coatcheck.protocol.shelf import MemoryShelf
 from coatcheck.protocol.verification import (
     check_logged,
     follow,
@@ -66,7 +68,9 @@ def test_nothing_is_shown_of_a_round_whose_terms_are_not_in_the_log() -> None:
 def test_an_address_gets_so_many_letters() -> None:
     """One more is refused, one sent again is known, and what was shown stays after a restart."""
     first, second, more = letter(1), letter(2), letter(3)
-    board = shown()
+    shelf = MemoryShelf()
+    board = SMALL.board(shelf)
+    board.publish(BULLETIN, SMALL.round)
     board.letters_each = 2
     assert [board.post(raw, SMALL.round) for raw in (first, second, first)] == [2, 3, 2]
     with pytest.raises(Crowded):
@@ -74,9 +78,8 @@ def test_an_address_gets_so_many_letters() -> None:
     ticket, to = CROWD[1], CROWD[0].keys.contact_raw
     back = client.write(ticket, b"back", to=to, round_=SMALL.round)[0]
     assert board.post(back, SMALL.round) == 4
-    history = [(SMALL.round, raw) for raw in (TERMS_LEAF, BULLETIN, first, second, back)]
-    again = Board(sign=SMALL.roles.board.signing.sign, check=check, letters_each=1)
-    again.restore(history)
+    board.save()
+    again = Board(sign=SMALL.roles.board.signing.sign, check=check, letters_each=1, shelf=shelf)
     assert again.letters(SMALL.round.digest) == [first, second, back]
     with pytest.raises(Crowded):
         again.post(more, SMALL.round)
@@ -230,10 +233,26 @@ def test_letters_go_to_addresses_of_the_round() -> None:
         SMALL.board().post(raw, SMALL.round)
 
 
-def test_a_restored_board_signs_the_same_root() -> None:
-    """From its history the board comes back with every place and proof."""
-    texts = [letter(n) for n in range(3)]
-    board = shown(*texts)
-    again = SMALL.board()
-    again.restore((SMALL.round, raw) for raw in (BULLETIN, *texts))
-    assert again.checkpoint() == board.checkpoint()
+def test_a_board_comes_back_from_its_shelf_at_any_time() -> None:
+    """It signs the same root, has every place and proof, and goes on from there."""
+    texts = [letter(n % 256) for n in range(300)]
+    shelf, tree = MemoryShelf(), Tree([TERMS_LEAF + SMALL.round.digest])
+    board = SMALL.board(shelf)
+    board.publish(BULLETIN, SMALL.round)
+    tree.append(ROUND_LEAF + board.heading(SMALL.round.digest))
+    for number, raw in enumerate(texts):
+        assert board.post(raw, SMALL.round) == tree.append(LETTER_LEAF + raw)
+        if number % 51 == 0:
+            board.save()
+            board = SMALL.board(shelf)
+    point = Checkpoint.decode(board.checkpoint())
+    assert (point.size, point.root) == (len(tree), tree.root())
+    for size in (1, 2, 255, 256, 257, 302):
+        assert board.consistency(size) == tree.consistency(size)
+        assert board.inclusion(size - 1) == tree.inclusion(size - 1)
+        assert board.root(size) == tree.root(size)
+    assert board.letters(SMALL.round.digest, since=290, most=3) == texts[290:293]
+    address = CROWD[1].keys.address
+    assert board.letters_to(address, SMALL.round.digest, since=2, most=2) == texts[2:4]
+    assert board.leaves(0, 2) == [TERMS_LEAF + SMALL.round.digest, board.leaves(1, 2)[0]]
+    assert board.leaves(300, 999) == [LETTER_LEAF + raw for raw in texts[298:]]

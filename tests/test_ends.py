@@ -27,6 +27,7 @@ from coatcheck.protocol.ends import (
 from coatcheck.protocol.notices import ABANDONED, ANSWERED, REFUSED, SERVER, Bulletin, Heading
 from coatcheck.protocol.parcels import Tally
 from coatcheck.protocol.server_moves import Phase as ServerPhase
+from coatcheck.protocol.shelf import MemoryShelf
 from coatcheck.protocol.shuffler_moves import Phase
 from coatcheck.protocol.verification import verify_bulletin
 from rounds import CLOSES, OPENS, SmallRound, released
@@ -122,13 +123,14 @@ def test_the_first_end_stays() -> None:
     answers = SMALL.server().answer(SMALL.batch(crowd))
     word = signed(ending(ABANDONED, LATE, 1), as_shuffler=1)
     for first, second in ((answers, word), (word, answers)):
-        board = SMALL.board()
+        shelf = MemoryShelf()
+        board = SMALL.board(shelf)
         board.publish(first, SMALL.round)
         with pytest.raises(Refused, match="another end"):
             board.publish(second, SMALL.round)
         assert board.bulletin(SMALL.round.digest) == first
-        again = SMALL.board()
-        again.restore([(SMALL.round, first)])
+        board.save()
+        again = SMALL.board(shelf)
         assert again.checkpoint() == board.checkpoint()
 
 

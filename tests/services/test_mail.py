@@ -9,9 +9,9 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from coatcheck.protocol.agreement import write_signed
-from coatcheck.protocol.notices import TERMS_LEAF, Posting, posting_size
-from coatcheck.services.board import service as board_service
+from boards import show
+from coatcheck.protocol.notices import Posting, posting_size
+from coatcheck.services.board import mail
 from coatcheck.services.board.documents import AT_ONCE
 from coatcheck.services.board.service import BoardService
 from coatcheck.services.clock import Clock
@@ -62,12 +62,9 @@ class Scene:
 async def served(folder: Path, *, each: int = 3) -> AsyncIterator[tuple[Scene, httpx2.AsyncClient]]:
     """Run a board that shows a round."""
     scene = Scene(folder, each=each)
-    service, round_ = scene.service, scene.small.round
+    service = scene.service
     await service.leadership.renew()
-    fence = service.leadership.fence
-    service.store.admit(round_.digest, write_signed(scene.small.signed), fence=fence)
-    service.rounds[round_.digest] = round_
-    service._commit([(round_, TERMS_LEAF, "terms"), (round_, scene.bulletin, "bulletin")])
+    show(service, scene.small, scene.bulletin)
     writer = asyncio.create_task(service.commits.run())
     through = httpx2.ASGITransport(app=service)
     try:
@@ -83,7 +80,7 @@ def test_letters_come_in_pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     async def whole() -> None:
         async with served(tmp_path, each=9) as (scene, http):
             size = posting_size(scene.small.round)
-            monkeypatch.setattr(board_service, "PAGE", 3 * size + 1)
+            monkeypatch.setattr(mail, "PAGE", 3 * size + 1)
             letters = [scene.letter() for _ in range(7)]
             for number, raw in enumerate(letters, start=2):
                 answer = await http.post(scene.url, content=raw)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from asking import ask
+from boards import show
 from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
 from coatcheck.protocol.keyfiles import PublicKeys, document
@@ -15,7 +16,6 @@ from coatcheck.protocol.merkle import EMPTY, Tree
 from coatcheck.protocol.notes import LogCheckpoint, Note, NoteKey, Submission
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedCheckpoint, board_note_key
-from coatcheck.services.board.documents import Seen
 from coatcheck.services.board.service import BoardService
 from coatcheck.services.cluster import make_keys
 from coatcheck.services.http.client import Answered, HttpClient, taken
@@ -82,19 +82,13 @@ class Scene:
         service.keyring._pairs[service.keyring.public.verifying] = SMALL.roles.board
         service.watched._signing = SIGNING
         await service.leadership.renew()  # which reads the store: nothing is there
-        service.rounds[SMALL.round.digest] = SMALL.round
-        service.log = SMALL.board()
-        service.log.publish(BULLETIN, SMALL.round)
-        self.show(service)
+        show(service, SMALL, BULLETIN)
         service._peers = self  # type: ignore[assignment] # all that the board asks of it
         return service
 
     def show(self, service: BoardService, *letters: bytes) -> None:
         """Let a board show letters."""
-        for one in letters:
-            service.log.post(one, SMALL.round)
-        count = len(service.log.letters(SMALL.round.digest))
-        service.seen = Seen(len(service.log), service.log.checkpoint(), {SMALL.round.digest: count})
+        service.commit([(SMALL.round, "letter", one) for one in letters])
 
     async def exchange(self, method: str, url: str, body: bytes = b"") -> Answered:
         """Answer the board as the witness does."""
@@ -184,9 +178,7 @@ def test_terms_are_proven_under_what_witnesses_have_seen(tmp_path: Path) -> None
             other.round = morning.round
             with pytest.raises(Refused, match="has not logged the terms"):
                 await other.check_logged()
-        scene.board.rounds[morning.round.digest] = morning.round
-        scene.board.log.log_terms(morning.round)
-        scene.show(scene.board)
+        show(scene.board, morning)
         with pytest.raises(Unavailable, match="not under that checkpoint"):
             await other.check_logged()
         await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -292,17 +293,33 @@ def test_a_server_answers_once(server: ServerStore) -> None:
     assert (last.phase, last.outcome) == (of_server.Phase.PUBLISHED, "answered")
 
 
-def test_a_board_only_grows(board: BoardStore) -> None:
-    """Things are shown at the next place or not at all."""
+def test_a_board_has_a_shelf(board: BoardStore) -> None:
+    """Terms stay as they came, and things on the shelf are in order, all of a group or none."""
     board.admit(DIGEST, b"signed", fence=1)
     board.admit(DIGEST, b"other", fence=1)
-    board.append([(DIGEST, b"bulletin"), (DIGEST, b"letter")], at=0, fence=1)
-    with pytest.raises(Fenced):
-        board.append([(DIGEST, b"late")], at=1, fence=1)
-    board.append([(DIGEST, b"more")], at=2, fence=1)
-    assert [raw for _, raw in board.history()] == [b"bulletin", b"letter", b"more"]
-    assert [(place, raw) for place, _, raw in board.between(1, 9)] == [(1, b"letter"), (2, b"more")]
-    assert board.rounds() == {DIGEST: b"signed"}
+    board.admit(bytes(32), b"more", fence=1)
+    assert (board.signed(DIGEST), board.signed(b"\1" * 32)) == (b"signed", None)
+    assert board.newest(1) == [bytes(32)]
+    with board.shelving(fence=1) as shelf:
+        for key in (b"b", b"a", b"c\xff", b"c"):
+            shelf.put(key, b"first " + key)
+        shelf.put(b"a", b"A")
+        assert (shelf.get(b"a"), shelf.floor(b"bz")) == (b"A", (b"b", b"first b"))
+    with suppress(ZeroDivisionError), board.shelving(fence=1) as shelf:
+        shelf.put(b"a", b"lost")
+        assert shelf.span(b"a", b"b", 9) == [b"lost"]
+        raise ZeroDivisionError
+    with pytest.raises(Fenced), board.shelving(fence=9):
+        pass
+    with board.staging(fence=1) as shelf:
+        shelf.put(b"b2", bytes(1 << 20))
+        shelf.put(b"b3", b"late")
+        shelf.drop(b"c\xff", b"d")
+    with board.reading() as shelf:
+        assert shelf.span(b"a", b"z", 2) == [b"A", b"first b"]
+        assert len(shelf.span(b"b2", b"b3", 9)[0]) == 1 << 20
+        assert (shelf.get(b"b3"), shelf.get(b"c\xff")) == (b"late", None)
+        assert (shelf.floor(b"zz"), shelf.floor(b"0")) == ((b"c", b"first c"), None)
 
 
 def test_the_lease_has_one_holder(shuffler: ShufflerStore) -> None:

@@ -15,8 +15,6 @@ from hypothesis.stateful import invariant, precondition, rule, run_state_machine
 
 from coatcheck.errors import BadSignature, Malformed, Missing, Refused
 from coatcheck.protocol import client
-from coatcheck.protocol.board import Board
-from coatcheck.protocol.notices import TERMS_LEAF
 from coatcheck.protocol.parcels import REASONS
 from coatcheck.protocol.server import Server
 from coatcheck.protocol.server_moves import Phase as ServerPhase
@@ -27,7 +25,7 @@ from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.traps import slack
 from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
 from people import People, refused, report_of
-from rounds import CLOSES, check
+from rounds import CLOSES
 
 ENDS = Counter[str]()
 
@@ -60,8 +58,8 @@ class World(People):
             stored = msgspec.msgpack.decode(raw, type=ServerState)
             self.server = Server(round_, keys=roles.server, task=self.small.task, state=stored)
         else:
-            self.board = Board(sign=roles.board.signing.sign, check=check)
-            self.board.restore((round_, raw) for raw in (TERMS_LEAF, *self.history))
+            self.board.save()
+            self.board = self.small.board(self.shelf)
 
     @rule()
     def close_at_any_time(self) -> None:

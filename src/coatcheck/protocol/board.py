@@ -2,45 +2,85 @@
 
 It is given a way to sign and a way to check signatures, holds no key that opens, and cannot
 import one. Everything it ever showed is a leaf of one log; its checkpoints and proofs let
-anybody find out if it shows different things to different people. SPEC section 9.
+anybody find out if it shows different things to different people. All of it is on a shelf, and
+nothing in memory. SPEC section 9.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+import hashlib
+import io
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final
 
-from coatcheck.errors import Misuse, Refused
+from coatcheck.errors import Malformed, Misuse, Refused
 from coatcheck.protocol.ends import check_flawless, speaker
-from coatcheck.protocol.merkle import Tree
 from coatcheck.protocol.notices import (
     LETTER_LEAF,
     ROUND_LEAF,
     TERMS_LEAF,
-    Bulletin,
     Checkpoint,
+    Heading,
     Posting,
 )
+from coatcheck.protocol.pages import Pages, Place, Source, read_heading
+from coatcheck.protocol.shelf import MemoryShelf, Shelf
 from coatcheck.protocol.terms import Round
+from coatcheck.protocol.tiled import TileCache, TiledTree
 from coatcheck.protocol.tiles import TileName
 
 Sign = Callable[[bytes], bytes]
 Check = Callable[[bytes, bytes, bytes], None]
 """Called with key, signature and message; raises if the signature does not hold."""
 
+_SIZE: Final = b"s"
+_LEAF: Final = b"l"
+_ROUND: Final = b"r"
+_KNOWN: Final = b"k"
+_LETTER: Final = b"n"
+_TO: Final = b"a"
+_LOG: Final = b"t" + b"\0" * 32  # no digest is zero
+_RECORD: Final = struct.Struct(">QQQB")
+_NONE: Final = 2**64 - 1
+_ANOTHER: Final = "another end of this round is on the board and stays there"
+
+
+class NotShown(Misuse):
+    """A round has not ended yet."""
+
 
 class Crowded(Refused):
     """An address has all the letters that it may get in a round."""
 
 
-@dataclass
-class _Shown:
-    """What the board has of one round; `received` has the letters to each address."""
+@dataclass(frozen=True)
+class Record:
+    """What the log has of one round.
 
-    raw: bytes
-    bulletin: Bulletin
-    place: int
-    letters: list[bytes] = field(default_factory=list)
-    received: dict[bytes, list[bytes]] = field(default_factory=lambda: defaultdict(list))
+    Attributes:
+        terms: the place of the terms.
+        end: the place of the heading, if the round has ended.
+        letters: how many letters it has.
+        widths: how many bytes an entry of each group has.
+    """
+
+    terms: int
+    end: int | None = None
+    letters: int = 0
+    widths: tuple[int, ...] = ()
+
+    def encode(self) -> bytes:
+        """Write the record."""
+        end = _NONE if self.end is None else self.end
+        head = _RECORD.pack(self.terms, end, self.letters, len(self.widths))
+        return head + struct.pack(f">{len(self.widths)}I", *self.widths)
+
+    @classmethod
+    def decode(cls, raw: bytes) -> "Record":
+        """Read a record."""
+        terms, end, letters, groups = _RECORD.unpack_from(raw)
+        widths = struct.unpack_from(f">{groups}I", raw, _RECORD.size)
+        return cls(terms, None if end == _NONE else end, letters, widths)
 
 
 class Board:
@@ -54,114 +94,176 @@ class Board:
             writes is sealed inside, so only what an address gets can be bounded.
     """
 
-    def __init__(self, *, sign: Sign, check: Check, letters_each: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        sign: Sign,
+        check: Check,
+        letters_each: int | None = None,
+        shelf: Shelf | None = None,
+        cache: TileCache | None = None,
+    ) -> None:
         self.letters_each = letters_each
         self._sign = sign
         self._check = check
-        self._log = Tree()
-        self._rounds: dict[bytes, _Shown] = {}
-        self._places: dict[bytes, int] = {}
-        self._logged: dict[bytes, int] = {}
-
-    def restore(self, history: Iterable[tuple[Round, bytes]]) -> None:
-        """Show everything again that an earlier board showed, in order.
-
-        `TERMS_LEAF` stands for the terms of a round; then come its bulletin and its letters. What
-        was shown stays, also where fewer letters are allowed now.
-        """
-        letters_each, self.letters_each = self.letters_each, None
-        for round_, raw in history:
-            if raw == TERMS_LEAF:
-                self.log_terms(round_)
-            else:
-                (self.post if round_.digest in self._rounds else self.publish)(raw, round_)
-        self.letters_each = letters_each
+        self._shelf: Shelf = shelf or MemoryShelf()
+        self._cache = cache
+        self._log = TiledTree(self._shelf, _LOG, _number(self._shelf.get(_SIZE)), cache=cache)
 
     def __len__(self) -> int:
         return len(self._log)
 
+    # -- what is added
+
     def log_terms(self, round_: Round) -> int:
         """Log the terms of a round, before it opens, and return their place; again, the same."""
-        place = self._logged.get(round_.digest)
-        if place is None:
-            place = self._logged[round_.digest] = self._log.append(TERMS_LEAF + round_.digest)
+        known = self.record(round_.digest)
+        if known is not None:
+            return known.terms
+        place = self._append(TERMS_LEAF + round_.digest)
+        self._keep(round_.digest, Record(place))
         return place
 
-    def terms_place(self, digest: bytes) -> int | None:
-        """Return the place of a round's terms in the log, if it has them."""
-        return self._logged.get(digest)
-
     def publish(self, raw: bytes, round_: Round) -> int:
-        """Show the end of a round and return its place in the log; again, the same place.
+        """Show the end of a round and return its place in the log; again, the same place."""
+        self.stage(io.BytesIO(raw), round_)
+        return self.show(read_heading(io.BytesIO(raw), round_), round_)
+
+    def stage(self, source: Source, round_: Round) -> Heading:
+        """Check an end and put its entries on the shelf, where nobody sees them before `show`.
+
+        If another end is there already, it is refused. What fails leaves nothing.
+        """
+        record = self._logged(round_.digest)
+        heading = read_heading(source, round_)
+        if record.end is not None:
+            self._check_same(heading, source)
+            return heading
+        check_flawless(heading, round_)
+        key = bytes.fromhex(speaker(heading, round_).verifying)
+        self._check(key, heading.signature, heading.signed_part())
+        pages = self._pages_of(heading, _widths(round_))
+        try:
+            if pages.write(source) != heading.root:
+                raise Malformed("the entries of this bulletin are not the ones its root stands for")
+        except Refused:
+            pages.drop()
+            raise
+        return heading
+
+    def _check_same(self, heading: Heading, source: Source) -> None:
+        """Refuse another end than the one that is shown."""
+        same = heading.encode() == self.heading(heading.digest)
+        if not same or not self._pages(heading.digest).is_same(source):
+            raise Refused(_ANOTHER)
+
+    def show(self, heading: Heading, round_: Round) -> int:
+        """Show an end that was staged.
 
         The first end stays, whoever signed it: the server's bulletin, or a shuffler's word that it
         gave the round up.
         """
-        shown = self._rounds.get(round_.digest)
-        if shown is not None:
-            if shown.raw != raw:
-                raise Refused("another end of this round is on the board and stays there")
-            return shown.place
-        if round_.digest not in self._logged:
-            raise Refused("the terms of this round are not in the log: nothing of it is shown")
-        bulletin = Bulletin.decode(raw, round_)
-        check_flawless(bulletin.heading, round_)
-        key = bytes.fromhex(speaker(bulletin.heading, round_).verifying)
-        self._check(key, bulletin.heading.signature, bulletin.heading.signed_part())
-        place = self._log.append(ROUND_LEAF + bulletin.heading.encode())
-        self._rounds[round_.digest] = _Shown(raw, bulletin, place)
+        record = self._logged(round_.digest)
+        if record.end is not None:
+            if heading.encode() != self.heading(round_.digest):
+                raise Refused(_ANOTHER)
+            return record.end
+        place = self._append(ROUND_LEAF + heading.encode())
+        self._keep(round_.digest, replace(record, end=place, widths=_widths(round_)))
         return place
 
     def post(self, raw: bytes, round_: Round) -> int:
         """Show a sealed letter and return its place in the log; again, the same place."""
-        shown = self._shown(round_.digest)
-        if raw in self._places:
-            return self._places[raw]
+        digest = round_.digest
+        record, pages = self._shown(digest)[0], self._pages(digest)
+        known = _KNOWN + digest + hashlib.sha256(raw).digest()[:16]
+        place = self._shelf.get(known)
+        if place is not None:
+            return _number(place)
         posting = Posting.decode(raw, round_)
         groups = range(len(round_.terms.groups))
-        if all(shown.bulletin.find(posting.recipient, group) is None for group in groups):
+        if all(pages.find(posting.recipient, group) is None for group in groups):
             raise Refused("nobody has this address in this round: letters go to partners")
-        received = shown.received[posting.recipient]
-        if self.letters_each is not None and len(received) >= self.letters_each:
+        to = _TO + digest + posting.recipient
+        last = self._shelf.floor(to + b"\xff" * 8)
+        got = _number(last[0][-8:]) + 1 if last and last[0].startswith(to) else 0
+        if self.letters_each is not None and got >= self.letters_each:
             raise Crowded("this address has all the letters that a round allows it")
-        shown.letters.append(raw)
-        received.append(raw)
-        self._places[raw] = self._log.append(LETTER_LEAF + raw)
-        return self._places[raw]
+        number = _name(record.letters)
+        self._shelf.put(_LETTER + digest + number, raw)
+        self._shelf.put(to + _name(got), number)
+        at = self._append(LETTER_LEAF + raw, stored=LETTER_LEAF + digest + number)
+        self._shelf.put(known, _name(at))
+        self._keep(digest, replace(record, letters=record.letters + 1))
+        return at
 
-    def counts(self) -> dict[bytes, int]:
-        """How many letters each round has whose bulletin is on the board."""
-        return {digest: len(shown.letters) for digest, shown in self._rounds.items()}
+    def _append(self, leaf: bytes, *, stored: bytes | None = None) -> int:
+        place = self._log.append(leaf)
+        self._shelf.put(_LEAF + _name(place), stored or leaf)
+        return place
+
+    def save(self) -> None:
+        """Put the log's size and its last hashes on the shelf."""
+        self._log.save()
+        self._shelf.put(_SIZE, _name(len(self._log)))
+
+    # -- what is shown
+
+    def record(self, digest: bytes) -> Record | None:
+        """Return what the log has of a round."""
+        raw = self._shelf.get(_ROUND + digest)
+        return None if raw is None else Record.decode(raw)
+
+    def terms_place(self, digest: bytes) -> int | None:
+        """Return the place of a round's terms in the log, if it has them."""
+        record = self.record(digest)
+        return None if record is None else record.terms
 
     def bulletin(self, digest: bytes) -> bytes:
         """Return the whole bulletin of a round, as published."""
-        return self._shown(digest).raw
+        return self.part(digest, 0, self.length(digest))
+
+    def length(self, digest: bytes) -> int:
+        """Return how many bytes the bulletin of a round has."""
+        return len(self.heading(digest)) + self._pages(digest).length
+
+    def part(self, digest: bytes, start: int, end: int) -> bytes:
+        """Return some bytes of a round's bulletin."""
+        head = self.heading(digest)
+        rest = self._pages(digest).read(max(0, start - len(head)), max(0, end - len(head)))
+        return head[start:end] + rest
 
     def entry(self, digest: bytes, *, group: int, address: bytes) -> tuple[bytes, int, list[bytes]]:
         """Return one entry, its place in the bulletin's tree, and the path to the root."""
-        shown = self._shown(digest)
-        known = group < len(shown.bulletin.entries)
-        found = shown.bulletin.find(address, group) if known else None
+        pages = self._pages(digest)
+        found: Place | None = pages.find(address, group)
         if found is None:
             raise Refused("nobody has this address in this group of the round")
-        place = found + sum(shown.bulletin.heading.sizes[:group])
-        return shown.bulletin.entries[group][found], place, shown.bulletin.tree.inclusion(place)
+        return found.entry, found.place, pages.path(found.place)
 
-    def letters(self, digest: bytes, *, since: int = 0) -> list[bytes]:
+    def letters(self, digest: bytes, *, since: int = 0, most: int = 2**31) -> list[bytes]:
         """Return the letters of a round in the order of posting, the first `since` left out.
 
         Who asks for those to one address directly shows whose it is; `letters_to` is for relays.
         """
-        return self._shown(digest).letters[since:]
+        self._shown(digest)
+        start = _LETTER + digest
+        return self._shelf.span(start + _name(since), start + b"\xff" * 8, most)
 
-    def letters_to(self, address: bytes, digest: bytes, *, size: int) -> list[bytes]:
-        """Return the letters to one address among the first `size` things of the log."""
-        found = self._shown(digest).received.get(address, [])
-        return [raw for raw in found if self._places[raw] < size]
+    def letters_to(
+        self, address: bytes, digest: bytes, *, since: int = 0, most: int = 2**31
+    ) -> list[bytes]:
+        """Return the letters to one address, the first `since` left out."""
+        self._shown(digest)
+        start = _TO + digest + address
+        numbers = self._shelf.span(start + _name(since), start + b"\xff" * 8, most)
+        return [self._shelf.get(_LETTER + digest + number) or b"" for number in numbers]
 
     def heading(self, digest: bytes) -> bytes:
         """Return the signed head of a round's bulletin."""
-        return self._shown(digest).bulletin.heading.encode()
+        return (self._shelf.get(_LEAF + _name(self.place(digest))) or b"")[1:]
+
+    # -- the log
 
     def checkpoint(self) -> bytes:
         """Sign what was shown so far: how many leaves, and the root over them."""
@@ -169,7 +271,11 @@ class Board:
 
     def place(self, digest: bytes) -> int:
         """Return the place of a round's heading in the log."""
-        return self._shown(digest).place
+        return self._shown(digest)[1]
+
+    def root(self, size: int) -> bytes:
+        """Return the root over the first leaves of the log."""
+        return self._log.root(size)
 
     def inclusion(self, place: int, *, size: int | None = None) -> list[bytes]:
         """Prove that a leaf of the log is under the root over `size` leaves."""
@@ -181,16 +287,52 @@ class Board:
 
     def hashes(self, name: TileName) -> bytes:
         """Return the hashes of a tile of the log."""
-        return b"".join(self._log.hashes(name.height, name.start, name.end))
+        return self._log.tile(name.level or 0, name.number)[: name.width * 32]
 
-    def leaf(self, place: int, digest: bytes, raw: bytes) -> bytes:
-        """Return the leaf at a place, of a round: its terms, its heading, or this letter."""
-        if self._logged[digest] == place:
-            return TERMS_LEAF + digest
-        is_heading = self._shown(digest).place == place
-        return ROUND_LEAF + self.heading(digest) if is_heading else LETTER_LEAF + raw
+    def leaves(self, start: int, end: int) -> list[bytes]:
+        """Return the leaves at some places of the log."""
+        found = self._shelf.span(_LEAF + _name(start), _LEAF + _name(end), end - start)
+        return [self._leaf(raw) for raw in found]
 
-    def _shown(self, digest: bytes) -> _Shown:
-        if digest not in self._rounds:
-            raise Misuse("this round is not on the board yet: ask again when it is answered")
-        return self._rounds[digest]
+    def _leaf(self, raw: bytes) -> bytes:
+        if raw[:1] != LETTER_LEAF:
+            return raw
+        return LETTER_LEAF + (self._shelf.get(_LETTER + raw[1:]) or b"")
+
+    # -- the shelf
+
+    def _keep(self, digest: bytes, record: Record) -> None:
+        self._shelf.put(_ROUND + digest, record.encode())
+
+    def _logged(self, digest: bytes) -> Record:
+        record = self.record(digest)
+        if record is None:
+            raise Refused("the terms of this round are not in the log: nothing of it is shown")
+        return record
+
+    def _shown(self, digest: bytes) -> tuple[Record, int]:
+        """Return the record of a round that has ended, and the place of its end."""
+        record = self.record(digest)
+        if record is None or record.end is None:
+            raise NotShown("this round is not on the board yet: ask again when it is answered")
+        return record, record.end
+
+    def _pages(self, digest: bytes) -> Pages:
+        widths = self._shown(digest)[0].widths
+        return self._pages_of(Heading.decode(self.heading(digest)), widths)
+
+    def _pages_of(self, heading: Heading, widths: tuple[int, ...]) -> Pages:
+        sizes = heading.sizes
+        return Pages(self._shelf, heading.digest, sizes=sizes, widths=widths, cache=self._cache)
+
+
+def _widths(round_: Round) -> tuple[int, ...]:
+    return tuple(round_.entry_size(group) for group in range(len(round_.terms.groups)))
+
+
+def _name(number: int) -> bytes:
+    return number.to_bytes(8, "big")
+
+
+def _number(raw: bytes | None) -> int:
+    return int.from_bytes(raw or b"", "big")

@@ -5,6 +5,7 @@ trusts nobody. Knows hashes, nothing of what is hashed. SPEC section 9.
 """
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from typing import Final
 
@@ -24,32 +25,24 @@ def node_hash(left: bytes, right: bytes) -> bytes:
     return hashlib.sha256(b"\1" + left + right).digest()
 
 
-class Tree:
-    """An append-only tree that keeps the hashes of its complete subtrees, level by level."""
+def folded(hashes: Sequence[bytes]) -> list[list[bytes]]:
+    """Return the levels of the tree over so many hashes, a power of two, up to its root."""
+    levels = [list(hashes)]
+    while len(levels[-1]) > 1:
+        below = levels[-1]
+        levels.append([node_hash(*below[at : at + 2]) for at in range(0, len(below), 2)])
+    return levels
 
-    def __init__(self, leaves: Iterable[bytes] = ()) -> None:
-        self._levels: list[list[bytes]] = [[]]
-        for leaf in leaves:
-            self.append(leaf)
 
-    def __len__(self) -> int:
-        return len(self._levels[0])
+class Prover(ABC):
+    """A tree whose complete subtrees are known: what it can prove."""
 
-    def append(self, leaf: bytes) -> int:
-        """Add a leaf and return its place."""
-        self._levels[0].append(leaf_hash(leaf))
-        level = 0
-        while len(self._levels[level]) % 2 == 0:
-            if level + 1 == len(self._levels):
-                self._levels.append([])
-            left, right = self._levels[level][-2:]
-            level += 1
-            self._levels[level].append(node_hash(left, right))
-        return len(self) - 1
+    @abstractmethod
+    def __len__(self) -> int: ...
 
-    def hashes(self, height: int, start: int, end: int) -> list[bytes]:
-        """Return the roots of complete subtrees of 2^height leaves, from a place on."""
-        return self._levels[height][start:end] if height < len(self._levels) else []
+    @abstractmethod
+    def node(self, height: int, number: int) -> bytes:
+        """Return the root of the complete subtree with this number among those of 2^height."""
 
     def root(self, size: int | None = None) -> bytes:
         """Return the root over the first `size` leaves (all of them by default)."""
@@ -61,7 +54,7 @@ class Tree:
     def _range(self, start: int, end: int) -> bytes:
         size = end - start
         if size & (size - 1) == 0 and start % size == 0:
-            return self._levels[size.bit_length() - 1][start // size]
+            return self.node(size.bit_length() - 1, start // size)
         middle = start + _split(size)
         return node_hash(self._range(start, middle), self._range(middle, end))
 
@@ -95,6 +88,34 @@ class Tree:
         if old <= middle:
             return [*self._growth(old, start, middle), self._range(middle, end)]
         return [*self._growth(old, middle, end), self._range(start, middle)]
+
+
+class Tree(Prover):
+    """An append-only tree that keeps the hashes of its complete subtrees, level by level."""
+
+    def __init__(self, leaves: Iterable[bytes] = ()) -> None:
+        self._levels: list[list[bytes]] = [[]]
+        for leaf in leaves:
+            self.append(leaf)
+
+    def __len__(self) -> int:
+        return len(self._levels[0])
+
+    def append(self, leaf: bytes) -> int:
+        """Add a leaf and return its place."""
+        self._levels[0].append(leaf_hash(leaf))
+        level = 0
+        while len(self._levels[level]) % 2 == 0:
+            if level + 1 == len(self._levels):
+                self._levels.append([])
+            left, right = self._levels[level][-2:]
+            level += 1
+            self._levels[level].append(node_hash(left, right))
+        return len(self) - 1
+
+    def node(self, height: int, number: int) -> bytes:
+        """Return the root of a complete subtree."""
+        return self._levels[height][number]
 
 
 def _split(size: int) -> int:

@@ -48,11 +48,11 @@ _SERVER: Final = (
 
 _BOARD: Final = (
     _LEASES,
-    "CREATE TABLE board_rounds (digest {bytes} PRIMARY KEY, signed {bytes} NOT NULL)",
     (
-        "CREATE TABLE board_log (place INTEGER PRIMARY KEY, digest {bytes} NOT NULL,"
-        " raw {bytes} NOT NULL)"
+        "CREATE TABLE board_rounds (number {number}, digest {bytes} UNIQUE NOT NULL,"
+        " signed {bytes} NOT NULL)"
     ),
+    "CREATE TABLE board_shelf (key {bytes} PRIMARY KEY, value {bytes} NOT NULL)",
 )
 
 MIGRATIONS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {

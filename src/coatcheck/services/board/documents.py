@@ -79,9 +79,7 @@ class Seen:
     Attributes:
         size: how many things were shown.
         checkpoint: the board's signature over them.
-        letters: how many letters each round has, for those with a bulletin.
     """
 
     size: int
     checkpoint: bytes
-    letters: dict[bytes, int]

@@ -1,12 +1,11 @@
 """The board's log as tiles, for whoever follows it as they follow any transparency log.
 
-Hashes come from the tree, entries from the store. A tile shows what is on the disk and never
+Hashes and entries are on the board's shelf. A tile shows what is on the disk and never
 changes, so that caches may keep it. SPEC section 18.
 """
 
-import asyncio
-import threading
-from typing import Annotated, Final, Protocol
+from collections.abc import Callable
+from typing import Annotated, Final, Protocol, TypeVar
 
 from msgspec import Meta
 
@@ -17,7 +16,6 @@ from coatcheck.services.board.documents import Seen
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.http.routes import Header, Reply, Route
 from coatcheck.services.leadership import Leadership
-from coatcheck.stores.board import BoardStore
 
 Level = Annotated[str, Meta(description="A level from 0 on, or `entries`.", max_length=8)]
 Place = Annotated[
@@ -25,15 +23,17 @@ Place = Annotated[
 ]
 _KEPT: Final = {"cache-control": "public, max-age=31536000, immutable"}
 
+R = TypeVar("R")
+
 
 class Tiled(Protocol):
     """What is needed of the board."""
 
-    log: Board
     seen: Seen
-    lock: threading.Lock
-    store: BoardStore
     leadership: Leadership
+
+    async def read(self, call: Callable[[Board], R]) -> R:
+        """Look at the board."""
 
 
 async def tile(service: Tiled, level: Level, place: Place) -> Reply:
@@ -46,10 +46,9 @@ async def tile(service: Tiled, level: Level, place: Place) -> Reply:
     if not name.is_in(service.seen.size):
         raise Problem("not-found", f"the log has {service.seen.size} places: no such tile yet")
     if name.level is None:
-        rows = await asyncio.to_thread(service.store.between, name.start, name.end)
-        return Reply(write_entries(service.log.leaf(*row) for row in rows), _KEPT)
-    with service.lock:
-        return Reply(service.log.hashes(name), _KEPT)
+        leaves = await service.read(lambda log: log.leaves(name.start, name.end))
+        return Reply(write_entries(leaves), _KEPT)
+    return Reply(await service.read(lambda log: log.hashes(name)), _KEPT)
 
 
 TILES: Final = (

@@ -5,8 +5,8 @@ nobody but the people who demand its word. SPEC section 18.
 """
 
 import asyncio
-import threading
-from typing import Final, Protocol
+from collections.abc import Callable
+from typing import Final, Protocol, TypeVar
 
 from coatcheck.protocol.board import Board
 from coatcheck.protocol.notes import LogCheckpoint, Note, Submission, read_lines
@@ -20,14 +20,17 @@ from coatcheck.services.keyring import Keyring
 from coatcheck.services.leadership import Leadership
 from coatcheck.services.settings import BoardSettings
 
+R = TypeVar("R")
+
 
 class Shows(Protocol):
     """What is needed of the board."""
 
-    log: Board
     seen: Seen
-    lock: threading.Lock
     keyring: Keyring
+
+    async def read(self, call: Callable[[Board], R]) -> R:
+        """Look at the board."""
 
 
 class Watched:
@@ -69,14 +72,18 @@ class Watched:
         if done:
             self._note, self._size, self._done = note, seen.size, done
 
+    async def _path(self, old: int, new: int) -> list[bytes]:
+        if not 0 < old < new:
+            return []
+        return await self._board.read(lambda log: log.consistency(old, new=new))
+
     async def _ask(
         self, url: str, note: Note, size: int, peers: HttpClient
     ) -> tuple[tuple[str, bytes, bytes], ...]:
         """Hand a checkpoint to a witness, from the size on that the witness has."""
         for _ in range(2):
             old = self._sizes[url]
-            with self._board.lock:
-                path = self._board.log.consistency(old, new=size) if 0 < old < size else []
+            path = await self._path(old, size)
             body = Submission(old, tuple(path), note).write()
             where = self._settings.value(url)
             answer = await peers.exchange("POST", f"{where}/add-checkpoint", body)

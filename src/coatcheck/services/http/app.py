@@ -27,12 +27,13 @@ from coatcheck.services.http.connections import (
     header,
     read_body,
     respond,
+    respond_long,
     respond_problem,
 )
 from coatcheck.services.http.doors import Doors
 from coatcheck.services.http.openapi import describe
 from coatcheck.services.http.problems import Problem, told
-from coatcheck.services.http.routes import JSON, Reply, Route
+from coatcheck.services.http.routes import JSON, Long, Reply, Route
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.leadership import Leadership
 from coatcheck.services.log import log, place_of
@@ -195,6 +196,9 @@ class App(Generic[P]):
             asked["body"] = route.read_body(await read_body(scope, receive, limit=_CONTROL_LIMIT))
         found = await route.handler(self, **asked)
         media = route.media
+        if isinstance(found, Long):
+            await respond_long(scope, send, route.status, found, media=media.encode())
+            return
         if not isinstance(found, Reply):
             found, media = Reply(msgspec.json.encode(found)), JSON
         await respond(send, route.status, found.body, media=media.encode(), headers=found.headers)

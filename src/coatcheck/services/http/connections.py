@@ -6,14 +6,15 @@ The cap on bodies is where they are read, the rest in the protocol class.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, ClassVar, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as _Plain
 
 from coatcheck.services.http.doors import Doors
 from coatcheck.services.http.problems import MEDIA, Problem
-from coatcheck.services.http.routes import OCTETS
+from coatcheck.services.http.routes import OCTETS, Long
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -29,8 +30,28 @@ _NO_HEAD: Final = -1
 _LINGER: Final = 1.0
 """Seconds for which what is still coming is thrown away, so that a refusal can be read."""
 _PATIENCE: Final = "coatcheck.patience"
+_PROGRESS: Final = "coatcheck.progress"
+MOST: Final = "coatcheck.most"
+"""How many bytes of an answer whoever asks can take, in the scope of a request."""
+_PIECE: Final = 1 << 18
+"""Bytes of a long answer that are held at once."""
+RANGE: Final = re.compile(rb"bytes=([0-9]{1,12})-([0-9]{1,12})")
 _SLOWEST: Final = 1 << 16
 """Bytes a second that a large body or answer has to make at least."""
+
+
+async def pieces(receive: Receive, *, limit: int) -> AsyncIterator[bytes]:
+    """Read a body of at most `limit` bytes as it comes."""
+    size, more = 0, True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Problem("too-slow", "the connection ended before the body did")
+        body, more = message.get("body", b""), message.get("more_body", False)
+        size += len(body)
+        if size > limit:
+            raise _too_large(limit)
+        yield body
 
 
 async def read_body(scope: Scope, receive: Receive, *, limit: int) -> bytes:
@@ -69,6 +90,34 @@ async def respond(
     lines += [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
     await send({"type": "http.response.start", "status": status, "headers": lines})
     await send({"type": "http.response.body", "body": body})
+
+
+async def respond_long(scope: Scope, send: Send, status: int, found: Long, *, media: bytes) -> None:
+    """Send an answer piece by piece, or the range of it that is asked for (RFC 9110, 14)."""
+    start, end, lines = 0, found.size, dict(found.headers)
+    asked = RANGE.fullmatch(header(scope, b"range"))
+    if asked:
+        start = int(asked[1])
+        end = min(int(asked[2]) + 1, found.size, start + scope.get(MOST, found.size))
+        if not start < end:
+            raise Problem("unprocessable", f"there are {found.size} bytes: ask for some of them")
+        status, lines["content-range"] = 206, f"bytes {start}-{end - 1}/{found.size}"
+    elif found.size > scope.get(MOST, found.size):
+        raise Problem("too-large", f"there are {found.size} bytes: ask for ranges of them")
+    lines["content-length"] = str(end - start)
+    head = [(b"content-type", media), *((key.encode(), of.encode()) for key, of in lines.items())]
+    at, piece = start, await found.read(start, min(start + _PIECE, end))
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    while at + len(piece) < end:
+        await send({"type": "http.response.body", "body": piece, "more_body": True})
+        scope.get("extensions", {}).get(_PROGRESS, _nothing)()
+        at += len(piece)
+        piece = await found.read(at, min(at + _PIECE, end))
+    await send({"type": "http.response.body", "body": piece})
+
+
+def _nothing() -> None:
+    """Nobody waits for progress."""
 
 
 async def respond_problem(send: Send, problem: Problem) -> None:
@@ -124,7 +173,7 @@ class _Careful(_Plain):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._extensions = {_PATIENCE: self._grant}
+        self._extensions = {_PATIENCE: self._grant, _PROGRESS: self._progress}
         self._since = self.loop.time()
         self._timer = self.loop.call_later(self.deadline, self._look)
         self.doors.enter(self, self.client[0] if self.client else "")
@@ -198,6 +247,10 @@ class _Careful(_Plain):
 
     def _grant(self, seconds: float) -> None:
         self._longer = seconds
+
+    def _progress(self) -> None:
+        """Note that the reader of a long answer has read more of it."""
+        self._due = None
 
     def _look(self) -> None:
         """Look now and then, instead of setting a timer for each request: that costs more."""

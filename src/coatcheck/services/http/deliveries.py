@@ -6,14 +6,23 @@ carries its own signature, which is what counts.
 
 import hashlib
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import BinaryIO, Final
 
 from coatcheck.errors import BadSignature
 from coatcheck.protocol.keys import SigningKey, VerifyingKey
-from coatcheck.services.http.connections import Receive, Scope, grant_time, header, read_body
+from coatcheck.services.http.connections import (
+    Receive,
+    Scope,
+    Wire,
+    grant_time,
+    header,
+    pieces,
+    read_body,
+)
 from coatcheck.services.http.routes import OCTETS, Header, Nothing, Route
 
 _LABEL: Final = b"coatcheck/v1/delivery\0"
+_OTHER: Final = "the body is not the one that was announced"
 _HEADERS: Final = (
     Header("coatcheck-content", "The SHA-256 hash of the body.", "^[0-9a-f]{64}$"),
     Header("coatcheck-signature", "The sender's signature over it.", "^[0-9a-f]{128}$"),
@@ -39,14 +48,35 @@ async def read_delivery(
     scope: Scope, receive: Receive, *, digest: bytes, sender: str, limit: int
 ) -> bytes:
     """Check who sends, then read the body and check that it is the one announced."""
+    content = _announced(scope, digest=digest, sender=sender)
+    grant_time(scope, limit=limit)
+    raw = await read_body(scope, receive, limit=limit)
+    if hashlib.sha256(raw).digest() != content:
+        raise BadSignature(_OTHER)
+    return raw
+
+
+async def spool_delivery(
+    wire: Wire, *, digest: bytes, sender: str, limit: int, into: BinaryIO
+) -> None:
+    """Do the same with a body that may be too large to hold: it goes into a file."""
+    scope, receive, _ = wire
+    content, found = _announced(scope, digest=digest, sender=sender), hashlib.sha256()
+    grant_time(scope, limit=limit)
+    async for piece in pieces(receive, limit=limit):
+        found.update(piece)
+        into.write(piece)
+    if found.digest() != content:
+        raise BadSignature(_OTHER)
+    into.seek(0)
+
+
+def _announced(scope: Scope, *, digest: bytes, sender: str) -> bytes:
+    """Read the hash that a delivery announces, if the sender signed it."""
     try:
         content = bytes.fromhex(header(scope, b"coatcheck-content").decode())
         signature = bytes.fromhex(header(scope, b"coatcheck-signature").decode())
     except ValueError:
         raise BadSignature("a delivery announces its hash and a signature, in hex") from None
     VerifyingKey(bytes.fromhex(sender)).check(signature, _LABEL + digest + content)
-    grant_time(scope, limit=limit)
-    raw = await read_body(scope, receive, limit=limit)
-    if hashlib.sha256(raw).digest() != content:
-        raise BadSignature("the body is not the one that was announced")
-    return raw
+    return content

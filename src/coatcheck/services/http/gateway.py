@@ -4,7 +4,6 @@ Knows what is asked, never who asks: it sees the relay's address. Its keys are i
 each opens for two periods. Only routes that say `relayed` are served. SPEC section 17.
 """
 
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,7 +26,16 @@ from coatcheck.protocol.oblivious import (
     write_keys,
 )
 from coatcheck.services.clock import Clock
-from coatcheck.services.http.connections import Message, Scope, Wire, header, read_body, respond
+from coatcheck.services.http.connections import (
+    MOST,
+    RANGE,
+    Message,
+    Scope,
+    Wire,
+    header,
+    read_body,
+    respond,
+)
 from coatcheck.services.http.problems import MEDIA, Problem
 from coatcheck.services.http.routes import Header, Reply, Route
 from coatcheck.services.keyring import Keyring
@@ -41,7 +49,6 @@ _REQUEST_MEDIA: Final = REQUEST_MEDIA.encode()
 _RESPONSE_MEDIA: Final = RESPONSE_MEDIA.encode()
 _RUNGS: Final = {b"%d" % rung: rung for rung in SIZES}
 _LABEL: Final = b"coatcheck/v1/gateway\0"
-_RANGE: Final = re.compile(rb"bytes=([0-9]{1,12})-([0-9]{1,12})")
 SENDS: Final = (
     Header(UNTIL, "When the keys end, in seconds since 1970.", "^[0-9]+$"),
     Header(SIGNATURES, "The role's signatures over the keys and their end, in hex."),
@@ -198,6 +205,7 @@ def _scope(service: Gated, request: Request, asked: Mapping[bytes, bytes]) -> Sc
         "path": path,
         "query_string": query,
         "headers": request.headers,
+        MOST: SIZES[-1],
     }
 
 
@@ -220,7 +228,7 @@ async def _asked(service: Gated, scope: Scope, body: bytes) -> Response:
 
 def _part(answer: Response, asked: bytes) -> Response:
     """Cut the range out of an answer that was asked for (RFC 9110, section 14)."""
-    found = _RANGE.fullmatch(asked)
+    found = RANGE.fullmatch(asked)
     if answer.status != 200 or not found:
         return answer
     start, end, size = int(found[1]), int(found[2]) + 1, len(answer.content)

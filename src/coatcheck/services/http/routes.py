@@ -6,7 +6,7 @@ signature, what it does from the handler's docstring.
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Annotated, Any, Final
@@ -47,6 +47,20 @@ class Reply:
 
     body: bytes
     headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Long(Reply):
+    """An answer that is too long to hold: it is read and sent piece by piece.
+
+    Attributes:
+        size: how many bytes it has.
+        read: gives those from one place to before another.
+    """
+
+    body: bytes = b""
+    size: int
+    read: Callable[[int, int], Awaitable[bytes]]
 
 
 @dataclass(frozen=True)

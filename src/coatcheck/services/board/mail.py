@@ -1,0 +1,92 @@
+"""The board's letters: posted by partners, and given page by page, all or those to one address."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final, Literal, Protocol, TypeVar
+
+from coatcheck.protocol.board import Board
+from coatcheck.protocol.notices import posting_size
+from coatcheck.protocol.terms import Round
+from coatcheck.services.board.documents import (
+    AT_ONCE,
+    OWN_PAGE,
+    PAGE,
+    Address,
+    Number,
+    Posted,
+)
+from coatcheck.services.board.partners import letters_in, stamped_size
+from coatcheck.services.clock import Clock
+from coatcheck.services.http.connections import Wire, read_body
+from coatcheck.services.http.problems import Problem
+from coatcheck.services.http.routes import ROUND, Digest, Header, Reply, Route
+from coatcheck.services.settings import BoardSettings
+
+Kind = Literal["terms", "bulletin", "letter"]
+_NEXT: Final = Header("coatcheck-next", "The place to ask for next.", "^[0-9]+$")
+R = TypeVar("R")
+
+
+class Mailed(Protocol):
+    """What is needed of the board."""
+
+    clock: Clock
+    settings: BoardSettings
+
+    async def found(self, digest: str) -> Round:
+        """Find a round."""
+
+    async def read(self, call: Callable[[Board], R]) -> R:
+        """Look at the board."""
+
+    async def show(self, round_: Round, kind: Kind, raw: bytes = b"") -> int:
+        """Have something shown."""
+
+
+async def post(service: Mailed, digest: Digest, wire: Wire) -> Posted:
+    """Show a sealed letter, or several one after the other; again, nothing changes."""
+    round_ = await service.found(digest)
+    scope, receive, _ = wire
+    raw = await read_body(scope, receive, limit=AT_ONCE * stamped_size(round_))
+    if service.clock.now() >= round_.terms.expires + service.settings.letters_for:
+        raise Problem("closed", "the time for letters of this round is over")
+    letters = letters_in(raw, round_)
+    shown = (service.show(round_, "letter", letter) for letter in letters)
+    return Posted((await asyncio.gather(*shown))[0])
+
+
+async def letters(service: Mailed, digest: Digest, since: Number = 0) -> Reply:
+    """Give a page of the letters from a place on, one after the other; they have one size.
+
+    An empty page is the last.
+    """
+    round_ = await service.found(digest)
+    most = max(1, PAGE // posting_size(round_))
+    found = await service.read(lambda log: log.letters(round_.digest, since=since, most=most))
+    return Reply(b"".join(found), {"coatcheck-next": str(since + len(found))})
+
+
+async def own_letters(
+    service: Mailed, digest: Digest, address: Address, since: Number = 0
+) -> Reply:
+    """Give a page of the letters to one address; ask through a relay.
+
+    An empty page is the last.
+    """
+    round_, to = await service.found(digest), bytes.fromhex(address)
+    most = max(1, OWN_PAGE // posting_size(round_))
+    page = lambda log: log.letters_to(to, round_.digest, since=since, most=most)  # noqa: E731
+    return Reply(b"".join(await service.read(page)))
+
+
+MAIL: Final = (
+    Route("GET", f"{ROUND}/letters/{{address}}", own_letters, relayed=True),
+    Route("GET", f"{ROUND}/letters", letters, sends=(_NEXT,), relayed=True),
+    Route(
+        *("POST", f"{ROUND}/letters", post),
+        status=201,
+        problems=(403, 409, 429, 507),
+        relayed=True,
+    ),
+)
+"""What the board serves of it."""
