@@ -32,7 +32,8 @@ def settled(live: PageRun) -> Page:
     page.locator("#words").fill("by the blue door")
     live.pace.play(speed=1000.0)
     watching = live.page("/")
-    watching.wait_for_selector("body[data-phase=settled], body[data-phase=done]")
+    # Not later: whoever has the browser among their candidates waits for it at every step.
+    watching.wait_for_selector("body[data-phase=collected], body[data-phase=settled]")
     page.locator("#settle").click()
     expect(page.locator("#settled")).to_contain_text(re.compile("You meet|Nobody was left"))
     watching.wait_for_selector("body[data-phase=done]")
