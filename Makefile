@@ -12,6 +12,8 @@ $(VENV)/.user: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "coatcheck needs Python 3.11 or newer: make PYTHON=python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[charts,serve]'
+	@ln -sf $(BIN)/coatcheck coatcheck
+	@echo 'coatcheck is ready: ./coatcheck --help, or coatcheck after . $(BIN)/activate'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.user
@@ -68,7 +70,7 @@ wheel: $(VENV)/.dev
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) coatcheck dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 study: $(VENV)/.dev  ## every table and figure of the paper, with ours beside it
 	$(BIN)/python -m study all --jobs $(JOBS)

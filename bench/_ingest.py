@@ -8,7 +8,7 @@ import gc
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,9 +32,11 @@ class Nowhere(ShufflerStore):
     def __init__(self) -> None:
         super().__init__("memory:")
 
-    def put(self, uploads: Sequence[Upload], *, fence: int) -> list[Verdict]:
+    def put(
+        self, uploads: Sequence[Upload], *, rooms: Mapping[bytes, int] | None = None
+    ) -> list[Verdict]:
         """Keep nothing."""
-        del fence
+        del rooms
         return [Verdict.NEW] * len(uploads)
 
 

@@ -17,8 +17,8 @@ from coatcheck.services.http.connections import Message
 from coatcheck.services.server.jobs import draft as drafted
 from coatcheck.services.settings import ServerSettings, ShufflerSettings, read_settings
 from coatcheck.services.shuffler.admission import Admission
-from coatcheck.services.shuffler.rounds import ShufflerLiveRound
-from coatcheck.services.shuffler.service import Abandonment, ShufflerService
+from coatcheck.services.shuffler.rounds import Abandonment, ShufflerLiveRound
+from coatcheck.services.shuffler.service import ShufflerService
 from service_rounds import LIMIT, draft
 
 

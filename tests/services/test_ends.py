@@ -25,7 +25,7 @@ from coatcheck.protocol.ends import (
 )
 from coatcheck.protocol.keyfiles import read_keys
 from coatcheck.protocol.notices import SERVER
-from coatcheck.services.shuffler.service import Abandonment
+from coatcheck.services.shuffler.rounds import Abandonment
 
 FINAL = {"delivered", "ended", "published", "overtaken", "lapsed"}
 

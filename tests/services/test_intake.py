@@ -5,6 +5,7 @@ import hashlib
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -41,8 +42,8 @@ def test_a_commit_whose_answer_is_lost_is_counted(tmp_path: Path) -> None:
             upload = lone.invitations[0].join((0.5, 0.5), ledger=None).upload
             real = lone.service.store.put
 
-            def put(uploads: Sequence[Upload], *, fence: int) -> list[Verdict]:
-                real(uploads, fence=fence)
+            def put(uploads: Sequence[Upload], **rest: Any) -> list[Verdict]:
+                real(uploads, **rest)
                 raise Unavailable("the connection broke at the commit")
 
             lone.service.store.put = put  # type: ignore[method-assign]
@@ -242,7 +243,6 @@ def test_a_receipt_is_signed_for_these_very_bytes(tmp_path: Path) -> None:
             assert (count(lone, "new"), count(lone, "known")) == (1, 1)
             assert await lone.post(raw[:-1] + bytes([raw[-1] ^ 1])) == 409
             assert count(lone, "conflict") == 1
-            assert sum(lone.live.coming.values()) == 0
 
     asyncio.run(whole())
 
@@ -265,15 +265,19 @@ def test_what_is_no_upload_of_the_round_is_told_so(tmp_path: Path) -> None:
     asyncio.run(whole())
 
 
-def test_a_process_that_stands_by_reads_no_upload(tmp_path: Path) -> None:
-    """Before the body is read it says that it cannot take it."""
+def test_a_process_that_stands_by_takes_uploads(tmp_path: Path) -> None:
+    """It needs no lease for them, learns of new rounds by itself, and makes no moves."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
-            intake, live = lone.service.intake, lone.live
             await lone.service.leadership.end()
+            lone.service.rounds.clear()
+            assert await lone.post(ticket(lone)) == 503
+            await lone.service.follow()
+            assert await lone.post(ticket(lone)) == 201
+            assert lone.live.crowd == {0: 1}
             with pytest.raises(Unavailable, match="stands by"):
-                await intake.upload(live, ({"headers": []}, unused, unused))  # type: ignore[arg-type]
+                await lone.service._move(lone.live, "close")
 
     asyncio.run(whole())
 
@@ -295,45 +299,6 @@ def test_a_one_use_token_is_listed_and_serves_once(tmp_path: Path) -> None:
             assert await lone.post(second, token=b"one") == 403
             assert await lone.post(second, token=b"two") == 201
             assert lone.live.crowd == {0: 2}
-
-    asyncio.run(whole())
-
-
-def test_what_waits_for_the_disk_counts_until_it_is_there(tmp_path: Path) -> None:
-    """An upload on its way takes room in the batch; one that failed gives it back."""
-
-    async def whole() -> None:
-        async with lone_shuffler(tmp_path) as lone:
-            real, seen = lone.service.store.put, []
-
-            def put(uploads: Sequence[Upload], *, fence: int) -> list[Verdict]:
-                seen.append(dict(lone.live.coming))
-                raise Unavailable(f"no disk for {len(uploads)} under {fence}")
-
-            lone.service.store.put = put  # type: ignore[method-assign]
-            assert await lone.post(ticket(lone)) == 503
-            assert seen == [{0: 1}]
-            assert lone.live.coming == {0: 0}
-            lone.service.store.put = real  # type: ignore[method-assign]
-            assert lone.live.crowd == {}
-            assert lone.service.intake._doubtful == {lone.round.digest}
-            await lone.service.refresh()
-            assert lone.service.intake._doubtful == set()
-
-    asyncio.run(whole())
-
-
-def test_a_recount_is_for_rounds_that_hold_uploads(tmp_path: Path) -> None:
-    """What a released round had is still told, and a round that is gone is no matter."""
-
-    async def whole() -> None:
-        async with lone_shuffler(tmp_path) as lone:
-            assert await lone.upload(3) == [201] * 6
-            assert await lone.wait(100) == "released"
-            intake = lone.service.intake
-            intake._doubtful |= {lone.round.digest, bytes(32)}
-            await intake.recount()
-            assert (lone.live.crowd, intake._doubtful) == ({0: 3, 1: 3}, set())
 
     asyncio.run(whole())
 

@@ -67,11 +67,11 @@ def test_a_search_finds_what_is_there(store: ShufflerStore, disk: Disk) -> None:
 def test_nothing_is_in_the_clear_while_a_round_is_open(store: ShufflerStore, disk: Disk) -> None:
     """Whoever copies the database without the folder of keys learns ids and bodies at no time."""
     given = uploads()
-    assert store.put(given, fence=1) == [Verdict.NEW] * 40
+    assert store.put(given) == [Verdict.NEW] * 40
     # Refused ones leave their bytes in the log of some databases too.
-    assert store.put([given[0], *uploads(1)], fence=1) == [Verdict.KNOWN, Verdict.NEW]
+    assert store.put([given[0], *uploads(1)]) == [Verdict.KNOWN, Verdict.NEW]
     conflict = Upload(given[1].group, DIGEST, given[1].id, secrets.token_bytes(220))
-    assert store.put([conflict], fence=1) == [Verdict.CONFLICT]
+    assert store.put([conflict]) == [Verdict.CONFLICT]
     key = (disk.keys / f"{DIGEST.hex()}.round").read_bytes()
     assert disk.found(*parts([*given, conflict]), store.secret(DIGEST), key) == []
     assert store.held(DIGEST).items() >= {one.id: (one.group, one.body) for one in given}.items()
@@ -81,7 +81,7 @@ def test_nothing_is_in_the_clear_while_a_round_is_open(store: ShufflerStore, dis
 def test_a_round_that_is_over_is_forgotten(store: ShufflerStore, disk: Disk, move: str) -> None:
     """Afterwards nothing is found, and whoever had copied the database cannot read the copy."""
     given = uploads()
-    store.put(given, fence=1)
+    store.put(given)
     secret, batch = store.secret(DIGEST), secrets.token_bytes(4000)
     key = (disk.keys / f"{DIGEST.hex()}.round").read_bytes()
     store.move(DIGEST, "close", fence=1)
@@ -143,7 +143,7 @@ store.move(b"d" * 32, "release", fence=fence, batch=b"batch")
 def test_a_crash_in_the_middle_of_a_release(store: ShufflerStore, disk: Disk, place: str) -> None:
     """Before the commit the round goes on; after it, the next start destroys the key."""
     given = uploads()
-    store.put(given, fence=1)
+    store.put(given)
     secret = store.secret(DIGEST)
     store.move(DIGEST, "close", fence=1)
     store.resign("me")
@@ -172,8 +172,7 @@ def test_a_start_destroys_what_no_round_needs(store: ShufflerStore, disk: Disk) 
     assert disk.key_files() == [".round"]
     (disk.keys / f"{DIGEST.hex()}.round").unlink()
     assert store.sweep(fence=1) == {DIGEST}
-    assert store.put(uploads(2), fence=1) == [Verdict.CLOSED] * 2
-    assert not store.knows(uploads(1)[0])
+    assert store.put(uploads(2)) == [Verdict.CLOSED] * 2
 
 
 def test_a_restored_backup_cannot_be_read(tmp_path: Path) -> None:
@@ -182,7 +181,7 @@ def test_a_restored_backup_cannot_be_read(tmp_path: Path) -> None:
     store = ShufflerStore(f"sqlite:{file}", keys)
     store.lead("me", seconds=60)
     store.begin(ShufflerRound(DIGEST, "example", SIGNED), fence=1)
-    store.put(uploads(), fence=1)
+    store.put(uploads())
     with sqlite3.connect(file) as source, sqlite3.connect(copy) as target:
         source.backup(target)
     source.close()
@@ -203,13 +202,13 @@ def test_a_restored_backup_cannot_be_read(tmp_path: Path) -> None:
 
 
 def test_a_row_that_was_changed_counts_as_one_that_does_not_open(store: ShufflerStore) -> None:
-    """Two bodies that changed places in the database are no bodies any more."""
-    given = [one for one in uploads(4) if one.group == 0]
-    store.put(given, fence=1)
+    """Two bundles that changed places in the database are no bundles any more."""
+    for one in uploads(4):
+        store.put([one] if one.group == 0 else [])
     with store.database.transaction() as session:
-        rows = session.rows("SELECT id, body FROM shuffler_parcels")
-        for (name, _), (_, body) in zip(rows, reversed(rows), strict=True):
-            session.rows("UPDATE shuffler_parcels SET body = ? WHERE id = ?", (body, name))
+        rows = session.rows("SELECT place, body FROM shuffler_bundles")
+        for (place, _), (_, body) in zip(rows, reversed(rows), strict=True):
+            session.rows("UPDATE shuffler_bundles SET body = ? WHERE place = ?", (body, place))
     assert sorted(store.held(DIGEST).values()) == [(0, b""), (0, b"")]
 
 

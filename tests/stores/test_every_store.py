@@ -89,9 +89,9 @@ def held(store: ShufflerStore, digest: bytes) -> dict[bytes, tuple[int, bytes]] 
 
 def test_uploads_are_kept_once(shuffler: ShufflerStore) -> None:
     """The same bytes again are known, others under the id are not; all in one transaction."""
-    first = shuffler.put([parcel(1), parcel(2), parcel(1), parcel(1, body=b"x")], fence=1)
+    first = shuffler.put([parcel(1), parcel(2), parcel(1), parcel(1, body=b"x")])
     assert first == [Verdict.NEW, Verdict.NEW, Verdict.KNOWN, Verdict.CONFLICT]
-    again = shuffler.put([parcel(2), parcel(2, body=b"x"), parcel(3)], fence=1)
+    again = shuffler.put([parcel(2), parcel(2, body=b"x"), parcel(3)])
     assert again == [Verdict.KNOWN, Verdict.CONFLICT, Verdict.NEW]
     assert shuffler.crowd(DIGEST) == {0: 1, 1: 2}
     assert sorted(name[-1] for name in shuffler.held(DIGEST)) == [1, 2, 3]
@@ -99,34 +99,34 @@ def test_uploads_are_kept_once(shuffler: ShufflerStore) -> None:
 
 def test_many_uploads_at_once(shuffler: ShufflerStore) -> None:
     """A transaction may hold more uploads than a statement has places for."""
-    assert shuffler.put([parcel(n) for n in range(1500)], fence=1) == [Verdict.NEW] * 1500
-    assert shuffler.put([parcel(n) for n in range(1500)], fence=1) == [Verdict.KNOWN] * 1500
-    assert shuffler.put([], fence=1) == []
+    assert shuffler.put([parcel(n) for n in range(1500)]) == [Verdict.NEW] * 1500
+    assert shuffler.put([parcel(n) for n in range(1500)]) == [Verdict.KNOWN] * 1500
+    assert shuffler.put([]) == []
 
 
 def test_a_closed_round_takes_nothing_new(shuffler: ShufflerStore) -> None:
     """After closing, known uploads are known and new ones refused; reopening takes them again."""
-    shuffler.put([parcel(1)], fence=1)
+    shuffler.put([parcel(1)])
     shuffler.move(DIGEST, "close", fence=1)
-    assert shuffler.put([parcel(1), parcel(2)], fence=1) == [Verdict.KNOWN, Verdict.CLOSED]
+    assert shuffler.put([parcel(1), parcel(2)]) == [Verdict.KNOWN, Verdict.CLOSED]
     shuffler.move(DIGEST, "reopen", fence=1)
-    assert shuffler.put([parcel(2)], fence=1) == [Verdict.NEW]
+    assert shuffler.put([parcel(2)]) == [Verdict.NEW]
     unknown = Upload(0, OTHER, bytes(16), b"body")
-    assert shuffler.put([unknown, parcel(3)], fence=1) == [Verdict.CLOSED, Verdict.NEW]
+    assert shuffler.put([unknown, parcel(3)]) == [Verdict.CLOSED, Verdict.NEW]
 
 
 def test_a_token_serves_one_upload(shuffler: ShufflerStore) -> None:
     """A one-use token is spent by one upload, and a retry of that one is no second use."""
     token = b"t" * 32
     first = [parcel(1, token=token), parcel(2, token=token)]
-    assert shuffler.put(first, fence=1) == [Verdict.NEW, Verdict.SPENT]
-    assert shuffler.put(first, fence=1) == [Verdict.KNOWN, Verdict.SPENT]
-    assert shuffler.put([parcel(3, token=b"u" * 32)], fence=1) == [Verdict.NEW]
+    assert {*shuffler.put(first)} == {Verdict.NEW, Verdict.SPENT}
+    assert {*shuffler.put(first)} == {Verdict.KNOWN, Verdict.SPENT}
+    assert shuffler.put([parcel(3, token=b"u" * 32)]) == [Verdict.NEW]
 
 
 def test_release_forgets_what_it_was_made_of(shuffler: ShufflerStore) -> None:
     """With the batch kept, secret and uploads are gone; once it is delivered, the batch is too."""
-    shuffler.put([parcel(1)], fence=1)
+    shuffler.put([parcel(1)])
     shuffler.move(DIGEST, "close", fence=1)
     shuffler.move(DIGEST, "release", batch=b"batch", fence=1)
     assert shuffler.kept(DIGEST, "batch") == b"batch"
@@ -139,11 +139,11 @@ def test_release_forgets_what_it_was_made_of(shuffler: ShufflerStore) -> None:
 @pytest.mark.parametrize("move", ["abandon", "expire"])
 def test_giving_up_forgets_everything(shuffler: ShufflerStore, move: str) -> None:
     """An abandoned round keeps its name only, whatever it was given up for."""
-    shuffler.put([parcel(1)], fence=1)
+    shuffler.put([parcel(1)])
     shuffler.move(DIGEST, move, fence=1)
     assert shuffler.round(DIGEST).phase is of_shuffler.Phase.ABANDONED
     assert is_forgotten(shuffler, DIGEST)
-    assert shuffler.put([parcel(1)], fence=1) == [Verdict.CLOSED]
+    assert shuffler.put([parcel(1)]) == [Verdict.CLOSED]
 
 
 SHUFFLER_PATHS: dict[of_shuffler.Phase, tuple[str, ...]] = {
@@ -170,7 +170,7 @@ SERVER_PATHS: dict[of_server.Phase, tuple[str, ...]] = {
 def shuffler_move(store: ShufflerStore, digest: bytes, move: str) -> None:
     """Make a move at a shuffler's store with what it needs."""
     if move == "receive":
-        if store.put([parcel(7, digest=digest)], fence=1) == [Verdict.CLOSED]:
+        if store.put([parcel(7, digest=digest)]) == [Verdict.CLOSED]:
             raise Refused("the verdict is how a store refuses an upload")
     elif move == "accept":
         store.accept(digest, b"incoming", fence=1)
@@ -209,7 +209,7 @@ def test_a_shufflers_store_asks_the_table(shuffler: ShufflerStore) -> None:
     for number, (phase, move) in enumerate(itertools.product(of_shuffler.Phase, names)):
         digest = number.to_bytes(32, "big")
         shuffler.begin(ShufflerRound(digest, f"round {number}", b"signed"), fence=1)
-        shuffler.put([parcel(1, digest=digest)], fence=1)
+        shuffler.put([parcel(1, digest=digest)])
         for step in SHUFFLER_PATHS[phase]:
             shuffler_move(shuffler, digest, step)
         before = (shuffler.round(digest), held(shuffler, digest), blobs(shuffler))
@@ -330,20 +330,30 @@ def test_the_lease_has_one_holder(shuffler: ShufflerStore) -> None:
     until(lambda: shuffler.lead("you", seconds=60) == 2)
     assert shuffler.lead("me", seconds=60) is None
     with pytest.raises(Fenced):
-        shuffler.put([parcel(1)], fence=1)
-    with pytest.raises(Fenced):
         shuffler.move(DIGEST, "close", fence=1)
     shuffler.resign("me")
     assert shuffler.lead("me", seconds=60) is None
     shuffler.resign("you")
     assert shuffler.lead("me", seconds=60) == 3
-    assert shuffler.put([parcel(1)], fence=3) == [Verdict.NEW]
+    assert shuffler.put([parcel(1)]) == [Verdict.NEW]
 
 
-def test_a_known_upload_is_known(shuffler: ShufflerStore) -> None:
-    """The very bytes under the id, in the group; nothing else."""
-    shuffler.put([parcel(1)], fence=1)
-    assert shuffler.knows(parcel(1))
-    assert not shuffler.knows(parcel(2))
-    assert not shuffler.knows(parcel(1, body=b"other"))
-    assert not shuffler.knows(Upload(0, OTHER, parcel(1).id, parcel(1).body))
+def test_a_round_takes_as_many_uploads_as_it_has_room_for(shuffler: ShufflerStore) -> None:
+    """Beyond that a new one is told so, a known one is known, and the count is exact."""
+    rooms = {DIGEST: 3}
+    two, more = [parcel(1), parcel(2)], [parcel(3), parcel(4), parcel(1), parcel(2, body=b"other")]
+    assert shuffler.put(two, rooms=rooms) == [Verdict.NEW] * 2
+    found = shuffler.put(more, rooms=rooms)
+    assert sorted(one.value for one in found[:2]) == ["full", "new"]
+    assert found[2:] == [Verdict.KNOWN, Verdict.CONFLICT]
+    assert sum(shuffler.crowd(DIGEST).values()) == len(shuffler.held(DIGEST)) == 3
+    assert shuffler.put([parcel(5)], rooms=rooms) == [Verdict.FULL]
+    assert shuffler.put([parcel(5)], rooms={DIGEST: 2**40}) == [Verdict.NEW]
+
+
+def test_uploads_come_in_whoever_leads(shuffler: ShufflerStore) -> None:
+    """The lease is for moves: an upload needs a round that takes it."""
+    assert shuffler.lead("you", seconds=60) is None or shuffler.lead("me", seconds=60)
+    assert shuffler.put([parcel(1)]) == [Verdict.NEW]
+    shuffler.move(DIGEST, "close", fence=1)
+    assert shuffler.put([parcel(1), parcel(2)]) == [Verdict.KNOWN, Verdict.CLOSED]

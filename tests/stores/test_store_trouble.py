@@ -89,10 +89,10 @@ def test_a_full_disk_is_told_and_goes_on(tmp_path: Path) -> None:
     assert connection is not None
     connection.execute("PRAGMA max_page_count = 20")
     with pytest.raises(Unavailable):
-        store.put([parcel(n, body=b"b" * 300) for n in range(1000)], fence=1)
+        store.put([parcel(n, body=b"b" * 300) for n in range(1000)])
     assert store.crowd(DIGEST) == {}
     connection.execute("PRAGMA max_page_count = 100000")
-    assert store.put([parcel(1)], fence=1) == [Verdict.NEW]
+    assert store.put([parcel(1)]) == [Verdict.NEW]
     store.close()
 
 
@@ -101,20 +101,20 @@ def test_a_database_that_goes_comes_back(postgres: Postgres, tmp_path: Path) -> 
     store = ShufflerStore(postgres.database(), tmp_path / "keys")
     store.lead("me", seconds=60)
     store.begin(ShufflerRound(DIGEST, "example", b"signed"), fence=1)
-    store.put([parcel(1)], fence=1)
+    store.put([parcel(1)])
     postgres.stop(crash=True)
     try:
         for _ in range(3):
             begun = time.monotonic()
             with pytest.raises(Unavailable):
-                store.put([parcel(2)], fence=1)
+                store.put([parcel(2)])
             assert time.monotonic() - begun < 20
     finally:
         postgres.start()
 
     def put() -> bool:
         with contextlib.suppress(Unavailable):
-            verdicts = store.put([parcel(1), parcel(2)], fence=1)
+            verdicts = store.put([parcel(1), parcel(2)])
             assert verdicts == [Verdict.KNOWN, Verdict.NEW]
             return True
         return False

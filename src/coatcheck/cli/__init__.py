@@ -38,6 +38,7 @@ GROUPS = {
         "round": "coatcheck.cli.round",
         "keygen": "coatcheck.cli.terms",
         "terms": "coatcheck.cli.terms",
+        "operator": "coatcheck.cli.operator",
         "tokens": "coatcheck.cli.tokens",
     },
     "A round over files, step by step": {

@@ -111,7 +111,6 @@ class RoundService(Service[S, T], Generic[S, T, L]):
 
     async def load(self) -> None:
         """Read the rounds when this process begins to lead."""
-        self.rounds.clear()
         self.faulty.clear()
         self.untidy = True
         await self.refresh()

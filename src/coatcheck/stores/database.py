@@ -5,11 +5,18 @@ SQL is written once, with `?` for values. A transaction is durable when its bloc
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 Row = tuple[Any, ...]
+COUNT: Final = (
+    "INSERT INTO shuffler_counts (round, holder, kind, uploads)"
+    " SELECT number, ?, ?, ? FROM shuffler_rounds WHERE digest = ?"
+    " ON CONFLICT (round, holder, kind)"
+    " DO UPDATE SET uploads = shuffler_counts.uploads + excluded.uploads"
+)
+"""Count uploads of a group of a round, under the name of who counts."""
 
 
 class Session(Protocol):
@@ -22,6 +29,37 @@ class Session(Protocol):
         """Run a statement once for each of several values, and give the rows of each run."""
 
 
+class Put(NamedTuple):
+    """Uploads of one round to insert, and on which conditions.
+
+    Attributes:
+        phase: the phase in which the round takes them.
+        names: the names of each: columns of `shuffler_parcels` after the round.
+        bundles: their bodies: columns of `shuffler_bundles` but the round.
+        counts: how many of each group.
+        room: how many uploads the round may have with them.
+        holder: who counts them.
+    """
+
+    digest: bytes
+    phase: str
+    names: Sequence[Row]
+    bundles: Sequence[Row]
+    counts: Mapping[int, int]
+    room: int
+    holder: str
+
+    @property
+    def gate(self) -> int:
+        """The number of the round's gate."""
+        return gate_of(self.digest)
+
+
+def gate_of(digest: bytes) -> int:
+    """Number the gate of a round."""
+    return int.from_bytes(digest[:8], "big", signed=True)
+
+
 class Database(ABC):
     """A connection that comes back by itself when the database does, for one thread at a time."""
 
@@ -31,6 +69,9 @@ class Database(ABC):
     """SQL that keeps a row from being changed until the transaction ends."""
     alone: ClassVar[str]
     """The same, and nobody else may keep it from that meanwhile."""
+    shut: ClassVar[str]
+    """SQL that waits until nobody is within a round's gate, and lets nobody in meanwhile; empty if
+    a write transaction is alone anyway."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -41,11 +82,15 @@ class Database(ABC):
         """Begin; commit at the end of the block, or undo all of it."""
 
     @abstractmethod
-    def quick_put(self, digest: bytes, rows: Sequence[Row], *, phase: str, fence: int) -> bool:
-        """Insert uploads (id, group, body, token) of a round in this phase, in few steps.
+    def reading(self) -> AbstractContextManager[Session]:
+        """Begin to read; nobody who writes waits for it."""
 
-        False, with nothing done, unless all of them are new and the writer leads: then the long
-        way finds out why.
+    @abstractmethod
+    def quick_put(self, put: "Put") -> bool:
+        """Insert uploads of a round in few steps.
+
+        False, with nothing done, unless all of them are new and there is plenty of room: then the
+        long way finds out why.
         """
 
     @abstractmethod

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any, Final
 
 import psycopg
@@ -10,32 +10,49 @@ from psycopg import sql as written
 from psycopg.errors import DataCorrupted, DiskFull, DivisionByZero, IndexCorrupted
 
 from coatcheck.errors import Damaged, Full, Unavailable
-from coatcheck.stores.database import Database, Row, Session
+from coatcheck.stores.database import Database, Put, Row, Session
 from coatcheck.stores.schema import migrate
 
 _WORDS: Final = {
     "bytes": "BYTEA",
     "number": "INTEGER GENERATED ALWAYS AS IDENTITY PRIMARY KEY",
+    "wide": "BIGINT",
     "clustered": "",
 }
 _PAUSE: Final = 0.3
 _MIGRATION_LOCK: Final = 0x636F6174  # any number, the same for all that start at once
 
 
-# The division fails, and with it the whole statement, unless every row went in.
+# The division fails, and with it the whole statement, unless every row went in and there is room.
+# The row's lock makes sure that the round takes uploads until the commit. The gate is a lock with a
+# queue: whoever closes the round would else wait for ever, while others come and go.
 _QUICK: Final = """
-WITH lease AS (
-  SELECT 1 FROM coatcheck_leases WHERE role = 'shuffler' AND fence = %b FOR SHARE
+WITH gate AS MATERIALIZED (
+  SELECT pg_advisory_xact_lock_shared(%b::int8)
 ), round AS (
   SELECT number FROM shuffler_rounds
-  WHERE digest = %b AND phase = %b AND EXISTS (SELECT 1 FROM lease) FOR SHARE
+  WHERE digest = %b AND phase = %b AND EXISTS (SELECT 1 FROM gate) FOR SHARE
 ), kept AS (
-  INSERT INTO shuffler_parcels (round, id, kind, body, token)
-  SELECT round.number, u.id, u.kind, u.body, u.token
-  FROM round, unnest(%b::bytea[], %b::int4[], %b::bytea[], %b::bytea[]) AS u (id, kind, body, token)
+  INSERT INTO shuffler_parcels (round, id, content, token)
+  SELECT round.number, substring(u.names FROM 32 * i + 1 FOR 16),
+    substring(u.names FROM 32 * i + 17 FOR 16), substring(u.tokens FROM 16 * i + 1 FOR 16)
+  FROM round, (SELECT %b::bytea AS names, %b::bytea AS tokens) AS u,
+    generate_series(0, %b::int4 - 1) AS i
   ON CONFLICT DO NOTHING RETURNING 1
+), bundled AS (
+  INSERT INTO shuffler_bundles (place, round, kind, size, body)
+  SELECT b.place, round.number, b.kind, b.size, b.body
+  FROM round, unnest(%b::int8[], %b::int4[], %b::int4[], %b::bytea[]) AS b (place, kind, size, body)
+), counted AS (
+  INSERT INTO shuffler_counts (round, holder, kind, uploads)
+  SELECT round.number, %b, c.kind, c.uploads
+  FROM round, unnest(%b::int4[], %b::int8[]) AS c (kind, uploads)
+  ON CONFLICT (round, holder, kind)
+  DO UPDATE SET uploads = shuffler_counts.uploads + excluded.uploads
 )
-SELECT 1 / (CASE WHEN (SELECT COUNT(*) FROM kept) = %b THEN 1 ELSE 0 END)
+SELECT 1 / (CASE WHEN (SELECT COUNT(*) FROM kept) = %b AND (
+  SELECT COALESCE(SUM(c.uploads), 0) FROM shuffler_counts c, round WHERE c.round = round.number
+) <= %b THEN 1 ELSE 0 END)
 """
 
 
@@ -71,6 +88,7 @@ class Postgres(Database):
     now = "extract(epoch FROM clock_timestamp())::float8"
     share = " FOR SHARE"
     alone = " FOR UPDATE"
+    shut = "SELECT pg_advisory_xact_lock(?)"
 
     def __init__(self, url: str, *, role: str) -> None:
         super().__init__()
@@ -86,12 +104,26 @@ class Postgres(Database):
         with self._connected() as connection, connection.transaction():
             yield _Statements(connection)
 
-    def quick_put(self, digest: bytes, rows: Sequence[Row], *, phase: str, fence: int) -> bool:
+    def reading(self) -> AbstractContextManager[Session]:
+        """Begin; a reader is in nobody's way."""
+        return self.transaction()
+
+    def quick_put(self, put: Put) -> bool:
         """Insert in one statement, which is one way there and back and one commit."""
-        columns = [list(column) for column in zip(*rows, strict=True)]
+        # All names as one value: a list would cost more than the rest of the statement.
+        names, many = b"".join(name + content for name, content, _ in put.names), len(put.names)
+        spent = [token for _, _, token in put.names if token]
+        if spent and len(spent) < many:
+            return False  # a round takes tokens from all or from none
+        bundles, counts = (
+            [list(column) for column in zip(*rows, strict=True)]
+            for rows in (put.bundles, put.counts.items())
+        )
+        given = (names, b"".join(spent) or None, many)
+        put_in = (put.gate, put.digest, put.phase, *given, *bundles, put.holder, *counts)
         with self._connected() as connection:
             try:
-                connection.execute(_QUICK, (fence, digest, phase, *columns, len(rows)))
+                connection.execute(_QUICK, (*put_in, many, put.room - many))
             except DivisionByZero:
                 return False
         return True

@@ -27,15 +27,24 @@ _SHUFFLER: Final = (
     _LEASES,
     "CREATE TABLE shuffler_pledges (name TEXT PRIMARY KEY, digest {bytes} NOT NULL)",
     f"CREATE TABLE shuffler_rounds{_ROUNDS})",
-    # Keyed by a hash of the upload's random id, under the round's key; the body is sealed by it.
+    # Keyed by a hash of the upload's random id, under the round's key.
     (
         "CREATE TABLE shuffler_parcels (round INTEGER NOT NULL, id {bytes} NOT NULL,"
-        " kind INTEGER NOT NULL, body {bytes} NOT NULL, token {bytes},"
-        " PRIMARY KEY (round, id)) {clustered}"
+        " content {bytes} NOT NULL, token {bytes}, PRIMARY KEY (round, id)) {clustered}"
     ),
     (
         "CREATE UNIQUE INDEX shuffler_tokens ON shuffler_parcels (round, token)"
         " WHERE token IS NOT NULL"
+    ),
+    (
+        "CREATE TABLE shuffler_bundles (place {wide} PRIMARY KEY, round INTEGER NOT NULL,"
+        " kind INTEGER NOT NULL, size INTEGER NOT NULL, body {bytes} NOT NULL)"
+    ),
+    "CREATE INDEX shuffler_bundles_of ON shuffler_bundles (round)",
+    # One row per process and group, so that two processes never wait for each other.
+    (
+        "CREATE TABLE shuffler_counts (round INTEGER NOT NULL, holder TEXT NOT NULL,"
+        " kind INTEGER NOT NULL, uploads {wide} NOT NULL, PRIMARY KEY (round, holder, kind))"
     ),
     f"CREATE TABLE shuffler_blobs{_BLOBS}",
 )

@@ -2,24 +2,34 @@
 
 # ruff: noqa: S608 - what is put into SQL here is a query of this file, never a value
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
+from pathlib import Path
 from typing import ClassVar, Final
 
-from coatcheck.errors import Forgotten, Unsealable
-from coatcheck.protocol.parcels import ID_SIZE, Upload
+from coatcheck.entropy import system
+from coatcheck.errors import Forgotten
+from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.shuffler_moves import HOLDING, MOVES, Phase
-from coatcheck.stores.database import Session
+from coatcheck.stores.bundles import Bundle, Named, bundled, named, unbundled
+from coatcheck.stores.database import COUNT, Put, Row, Session, gate_of
 from coatcheck.stores.store import RoundStore, StoredRound
 from coatcheck.stores.vault import RoundKey
 
 _NUMBER: Final = "(SELECT number FROM shuffler_rounds WHERE digest = ?)"
-_KNOWN: Final = f"SELECT kind, body FROM shuffler_parcels WHERE round = {_NUMBER} AND id = ?"
 # The one phase that takes uploads, for the statements that insert them without a look before.
 (_PHASE,) = (phase.value for phase, move, _ in MOVES if move == "receive")
 _TAKING: Final = " FROM shuffler_rounds WHERE digest = ? AND phase = ?"
+_ENDLESS: Final = 2**62
+_CROSSING: Final = 65_536
+"""How many uploads other processes may be about to keep: so near to the end they wait in line."""
+_NOBODY: Final[Named] = (b"", b"", None)
+_NOTHING: Final = Upload(0, b"", b"", b"")
+Given = tuple[Named, Upload]
+Keys = dict[bytes, RoundKey]
 
 
 class Verdict(Enum):
@@ -30,6 +40,7 @@ class Verdict(Enum):
     CONFLICT = "conflict"  # other bytes under this id
     SPENT = "spent"  # the token was used for another upload
     CLOSED = "closed"  # the round takes no uploads
+    FULL = "full"  # the round has all the uploads that it has room for
 
 
 @dataclass(frozen=True)
@@ -47,6 +58,10 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
     record = ShufflerRound
     needs: ClassVar = {**dict.fromkeys(HOLDING, "round"), Phase.RELEASED: "batch"}
 
+    def __init__(self, url: str, keys: Path | None = None) -> None:
+        super().__init__(url, keys)
+        self.holder = system().token(8).hex()
+
     def pledge(self, name: str, digest: bytes, *, fence: int) -> bytes:
         """Remember the one digest signed under a name; the digest that came first."""
         with self.writing(fence) as session:
@@ -56,65 +71,75 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
             first: bytes = found[0][0]
             return first
 
-    def put(self, uploads: Sequence[Upload], *, fence: int) -> list[Verdict]:
-        """Keep uploads in one transaction; one verdict each, in the order given."""
-        uploads = self._sealed(uploads)
-        if self._put_quickly(uploads, fence):
+    def put(
+        self, uploads: Sequence[Upload], *, rooms: Mapping[bytes, int] | None = None
+    ) -> list[Verdict]:
+        """Keep uploads in one transaction, whoever leads; one verdict each, in the order given.
+
+        `rooms` says how many uploads a round may have.
+        """
+        keys = self._keys(uploads)
+        given = [
+            (named(keys[one.digest], one), one) if one.digest in keys else (_NOBODY, _NOTHING)
+            for one in uploads
+        ]
+        if self._put_quickly(given, keys, rooms or {}):
             return [Verdict.NEW] * len(uploads)
-        sql = (
-            "INSERT INTO shuffler_parcels (round, id, kind, body, token)"
-            f" SELECT number, ?, ?, ?, ?{_TAKING}{self.database.share}"
-            " ON CONFLICT DO NOTHING RETURNING kind"
-        )
-        rows = [(one.id, one.group, one.body, one.token, one.digest, _PHASE) for one in uploads]
-        with self.writing(fence) as session:
-            put = session.each(sql, rows)
-            return [
-                Verdict.NEW if new else _why_not(session, upload)
-                for new, upload in zip(put, uploads, strict=True)
-            ]
+        with self.database.transaction() as session:
+            return _Slowly(session, self, rooms or {}).put(given, keys)
 
-    def _put_quickly(self, uploads: Sequence[Upload], fence: int) -> bool:
-        """Try the usual case, in which everything is new, in one statement."""
-        if len({upload.digest for upload in uploads}) != 1:
+    def _put_quickly(self, given: Sequence[Given], keys: Keys, rooms: Mapping[bytes, int]) -> bool:
+        """Try the usual case, in which everything is new, in one step."""
+        if len({one.digest for _, one in given}) != 1:
             return False
-        rows = [(one.id, one.group, one.body, one.token) for one in uploads]
-        return self.database.quick_put(uploads[0].digest, rows, phase=_PHASE, fence=fence)
+        # In order of name, so that two processes never wait for each other's rows in a circle.
+        rows = sorted(names for names, _ in given)
+        digest = given[0][1].digest
+        if digest not in keys:
+            return False
+        return self.database.quick_put(
+            Put(
+                digest=digest,
+                phase=_PHASE,
+                names=rows,
+                bundles=_bundles(given, keys),
+                counts=Counter(one.group for _, one in given),
+                room=rooms.get(digest, _ENDLESS) - _CROSSING,
+                holder=self.holder,
+            )
+        )
 
-    def _sealed(self, uploads: Sequence[Upload]) -> list[Upload]:
-        """Write uploads as they are stored: hashed ids and tokens, sealed bodies."""
-        keys: dict[bytes, RoundKey] = {}
+    def _keys(self, uploads: Sequence[Upload]) -> Keys:
+        """Read the keys of the rounds that uploads are of."""
+        keys: Keys = {}
         for digest in {upload.digest for upload in uploads}:
             # Without its key a round takes nothing: its uploads name no round then.
             with suppress(Forgotten):
                 keys[digest] = self.vault.key(digest)
-        none = Upload(0, b"", b"", b"")
-        return [_under(keys[one.digest], one) if one.digest in keys else none for one in uploads]
-
-    def knows(self, upload: Upload) -> bool:
-        """Tell whether this very upload is kept."""
-        (same,) = self._sealed([upload])
-        return self.run(_KNOWN, same.digest, same.id) == [(same.group, same.body)]
+        return keys
 
     def crowd(self, digest: bytes) -> dict[int, int]:
         """Count the uploads of each group."""
-        sql = f"SELECT kind, COUNT(*) FROM shuffler_parcels WHERE round = {_NUMBER} GROUP BY kind"
-        return dict(self.run(sql, digest))
+        return self.crowds().get(digest, {})
+
+    def crowds(self) -> dict[bytes, dict[int, int]]:
+        """Count the uploads of each group of every round, as all processes took them."""
+        sql = (
+            "SELECT digest, kind, CAST(SUM(uploads) AS BIGINT) FROM shuffler_counts"
+            " JOIN shuffler_rounds ON number = round GROUP BY digest, kind"
+        )
+        found: dict[bytes, dict[int, int]] = {}
+        for digest, group, uploads in self.read(sql):
+            found.setdefault(digest, {})[group] = uploads
+        return found
 
     def held(self, digest: bytes) -> dict[bytes, tuple[int, bytes]]:
-        """Give group and body of all uploads of a round by their random ids.
-
-        A row that is not as it was put has no body: it is counted as a layer that does not open.
-        """
+        """Give group and body of all uploads of a round by their random ids."""
         key = self.vault.key(digest)
-        sql = f"SELECT id, kind, body FROM shuffler_parcels WHERE round = {_NUMBER}"
+        sql = f"SELECT place, kind, size, body FROM shuffler_bundles WHERE round = {_NUMBER}"
         held: dict[bytes, tuple[int, bytes]] = {}
-        for name, group, body in self.run(sql, digest):
-            try:
-                raw = key.open(body, digest, name, bytes((group,)))
-            except Unsealable:
-                raw = name
-            held[raw[:ID_SIZE]] = (group, raw[ID_SIZE:])
+        for place, group, size, body in self.read(sql, digest):
+            held.update(unbundled(key, digest, (place, group, size, body)))
         return held
 
     def secret(self, digest: bytes) -> bytes:
@@ -130,10 +155,13 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
         read by anybody once its key is destroyed.
         """
         with self.writing(fence) as session:
+            if self.database.shut:
+                session.rows(self.database.shut, (gate_of(digest),))
             phase = self.moved(session, digest, move)
             if phase in HOLDING:
                 return
-            session.rows(f"DELETE FROM shuffler_parcels WHERE round = {_NUMBER}", (digest,))
+            for table in ("parcels", "bundles", "counts"):
+                session.rows(f"DELETE FROM shuffler_{table} WHERE round = {_NUMBER}", (digest,))
             self.drop(session, digest)
             if batch:
                 self.keep(session, digest, "batch", batch)
@@ -142,19 +170,87 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
         self.destroy_keys(digest, phase)
 
 
-def _under(key: RoundKey, upload: Upload) -> Upload:
-    """Write an upload as it is stored under its round's key."""
-    name = key.name(upload.id, kind="upload")
-    body = key.seal(upload.id + upload.body, upload.digest, name, bytes((upload.group,)))
-    token = upload.token and key.name(upload.token, kind="token")
-    return Upload(upload.group, upload.digest, name, body, token)
+def _bundles(given: Sequence[Given], keys: Keys) -> list[Bundle]:
+    """Seal the bodies of uploads, round by round."""
+    rounds: dict[bytes, list[tuple[bytes, Upload]]] = {}
+    for (name, _, _), one in given:
+        rounds.setdefault(one.digest, []).append((name, one))
+    return [bundle for digest, of in rounds.items() for bundle in bundled(keys[digest], of)]
 
 
-def _why_not(session: Session, upload: Upload) -> Verdict:
-    """Find out why an upload was not put."""
-    known = session.rows(_KNOWN, (upload.digest, upload.id))
-    if known:
-        return Verdict.KNOWN if known == [(upload.group, upload.body)] else Verdict.CONFLICT
-    # Nothing is there under its id: another upload has its token, or the round takes none.
-    takes = session.rows(f"SELECT number{_TAKING}", (upload.digest, _PHASE))
-    return Verdict.SPENT if takes else Verdict.CLOSED
+class _Slowly:
+    """Keeps uploads one by one, within a transaction, and finds out what is wrong with each."""
+
+    def __init__(self, session: Session, store: ShufflerStore, rooms: Mapping[bytes, int]) -> None:
+        self._session = session
+        self._store = store
+        self._rooms = rooms
+        self._insert = (
+            "INSERT INTO shuffler_parcels (round, id, content, token)"
+            f" SELECT number, ?, ?, ?{_TAKING}{store.database.share}"
+            " ON CONFLICT DO NOTHING RETURNING id"
+        )
+
+    def put(self, given: Sequence[Given], keys: Keys) -> list[Verdict]:
+        """Keep what is new and has room; one verdict each."""
+        left = {digest: self._left(digest, len(given)) for digest in sorted(keys)}
+        order = sorted(range(len(given)), key=lambda at: given[at][0][0])
+        rows = [(*given[at][0], given[at][1].digest, _PHASE) for at in order]
+        if all(room >= len(given) for room in left.values()):
+            put = [bool(found) for found in self._session.each(self._insert, rows)]
+        else:
+            put = [self._put_one(row, left) for row in rows]
+        verdicts = [Verdict.NEW] * len(given)
+        for at, is_new in zip(order, put, strict=True):
+            if not is_new:
+                verdicts[at] = self._why_not(*given[at], left=left)
+        new = [one for one, verdict in zip(given, verdicts, strict=True) if verdict is Verdict.NEW]
+        self._keep(new, keys)
+        return verdicts
+
+    def _left(self, digest: bytes, many: int) -> int:
+        """Count how many a round has room for; near the end alone, so that the count is exact."""
+        room = self._rooms.get(digest, _ENDLESS)
+        left = room - self._crowd(digest)
+        if left >= many + _CROSSING:
+            return left
+        sql = f"SELECT number FROM shuffler_rounds WHERE digest = ?{self._store.database.alone}"
+        self._session.rows(sql, (digest,))
+        return room - self._crowd(digest)
+
+    def _crowd(self, digest: bytes) -> int:
+        sql = f"SELECT SUM(uploads) FROM shuffler_counts WHERE round = {_NUMBER}"
+        return int(self._session.rows(sql, (digest,))[0][0] or 0)
+
+    def _put_one(self, row: Row, left: dict[bytes, int]) -> bool:
+        """Put one name if there is room, and count the room down."""
+        digest = row[3]
+        if left.get(digest, 0) <= 0 or not self._session.rows(self._insert, row):
+            return False
+        left[digest] -= 1
+        return True
+
+    def _keep(self, new: Sequence[Given], keys: Keys) -> None:
+        """Keep the bodies of what is new, and count it."""
+        for digest in {one.digest for _, one in new}:
+            own = [one for one in new if one[1].digest == digest]
+            sql = (
+                "INSERT INTO shuffler_bundles (place, round, kind, size, body)"
+                f" SELECT ?, {_NUMBER}, ?, ?, ?"
+            )
+            for place, group, size, body in _bundles(own, keys):
+                self._session.rows(sql, (place, digest, group, size, body))
+            for group, many in Counter(one.group for _, one in own).items():
+                self._session.rows(COUNT, (self._store.holder, group, many, digest))
+
+    def _why_not(self, names: Named, upload: Upload, *, left: Mapping[bytes, int]) -> Verdict:
+        """Find out why an upload was not put."""
+        name, content, _ = names
+        sql = f"SELECT content FROM shuffler_parcels WHERE round = {_NUMBER} AND id = ?"
+        known = self._session.rows(sql, (upload.digest, name))
+        if known:
+            return Verdict.KNOWN if known == [(content,)] else Verdict.CONFLICT
+        # Nothing is there under its id: another upload has its token, or the round takes none.
+        if not self._session.rows(f"SELECT number{_TAKING}", (upload.digest, _PHASE)):
+            return Verdict.CLOSED
+        return Verdict.FULL if left.get(upload.digest, 0) <= 0 else Verdict.SPENT

@@ -4,6 +4,7 @@ Without a file it is in memory and forgets with the process, for tests and simul
 """
 
 import sqlite3
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -11,21 +12,29 @@ from pathlib import Path
 from typing import Any, Final
 
 from coatcheck.errors import Damaged, Full, Unavailable
-from coatcheck.stores.database import Database, Row, Session
+from coatcheck.stores.database import COUNT, Database, Put, Row, Session
 from coatcheck.stores.schema import migrate
 
-_WORDS: Final = {"bytes": "BLOB", "number": "INTEGER PRIMARY KEY", "clustered": "WITHOUT ROWID"}
+_WORDS: Final = {
+    "bytes": "BLOB",
+    "number": "INTEGER PRIMARY KEY",
+    "wide": "INTEGER",
+    "clustered": "WITHOUT ROWID",
+}
 _SETTINGS: Final = (
+    # Small, because names are random: each upload writes a page of its own, twice.
+    "PRAGMA page_size = 1024",
     "PRAGMA journal_mode = WAL",
     # FULL, not NORMAL: in WAL mode NORMAL may lose the last commits when the power goes.
     "PRAGMA synchronous = FULL",
     # Fewer, larger moves of the log into the file: each one makes those who wait wait longer.
-    "PRAGMA wal_autocheckpoint = 16000",
+    "PRAGMA wal_autocheckpoint = 64000",
 )
 _FULL: Final = frozenset({sqlite3.SQLITE_FULL})
 _MEND: Final = "put a backup in its place, and keep this one to look into"
 _DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _PATIENCE: Final = 5.0
+_GLANCE: Final = 0.01
 _SIZES: Final = (256, 64, 16, 4, 1)
 
 
@@ -44,21 +53,43 @@ class _Statements:
 
 @cache
 def _quick(size: int) -> str:
-    """Write the statement that inserts so many uploads of an open round for its leader."""
-    values = ", ".join(["(?, ?, ?, ?)"] * size)
+    """Write the statement that inserts so many names of uploads of a round."""
+    values = ", ".join(["(?, ?, ?)"] * size)
     return (
-        "INSERT INTO shuffler_parcels (round, id, kind, body, token)"  # noqa: S608 - no value in it
-        f" SELECT r.number, v.column1, v.column2, v.column3, v.column4 FROM (VALUES {values}) v,"
-        " shuffler_rounds r WHERE r.digest = ? AND r.phase = ? AND EXISTS (SELECT 1 FROM"
-        " coatcheck_leases WHERE role = 'shuffler' AND fence = ?) ON CONFLICT DO NOTHING"
+        "INSERT INTO shuffler_parcels (round, id, content, token)"  # noqa: S608 - no value in it
+        f" SELECT ?, v.column1, v.column2, v.column3 FROM (VALUES {values}) v WHERE TRUE"
+        " ON CONFLICT DO NOTHING"
     )
+
+
+def _insert(connection: sqlite3.Connection, put: Put) -> bool:
+    """Insert uploads; False if the round takes none, or not these."""
+    sql = "SELECT number FROM shuffler_rounds WHERE digest = ? AND phase = ?"
+    found = connection.execute(sql, (put.digest, put.phase)).fetchone()
+    if not found:
+        return False
+    number, done, at = found[0], 0, 0
+    while at < len(put.names):
+        size = next(size for size in _SIZES if size <= len(put.names) - at)
+        flat = [value for row in put.names[at : at + size] for value in row]
+        done += connection.execute(_quick(size), (number, *flat)).rowcount
+        at += size
+    if done < len(put.names):
+        return False
+    for place, group, count, body in put.bundles:
+        sql = "INSERT INTO shuffler_bundles (place, round, kind, size, body) VALUES (?, ?, ?, ?, ?)"
+        connection.execute(sql, (place, number, group, count, body))
+    for group, count in put.counts.items():
+        connection.execute(COUNT, (put.holder, group, count, put.digest))
+    sql = "SELECT SUM(uploads) FROM shuffler_counts WHERE round = ?"
+    return bool(connection.execute(sql, (number,)).fetchone()[0] <= put.room)
 
 
 class SQLite(Database):
     """A database in one file (with its log beside it) for one host, or in memory."""
 
     now = "(julianday('now') - 2440587.5) * 86400.0"
-    share = alone = ""  # a write transaction is alone from its beginning
+    share = alone = shut = ""  # a write transaction is alone from its beginning
 
     def __init__(self, path: Path | None, *, role: str) -> None:
         super().__init__()
@@ -74,24 +105,26 @@ class SQLite(Database):
             yield _Statements(connection)
             connection.execute("COMMIT")
 
-    def quick_put(self, digest: bytes, rows: Sequence[Row], *, phase: str, fence: int) -> bool:
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """Begin without the lock of a writer: in WAL mode nobody waits for a reader."""
+        with self._begun("BEGIN") as connection:
+            yield _Statements(connection)
+            connection.execute("COMMIT")
+
+    def quick_put(self, put: Put) -> bool:
         """Insert in statements of many rows: each step of a statement gives up the interpreter."""
         with self._begun() as connection:
-            done, at = 0, 0
-            while at < len(rows):
-                size = next(size for size in _SIZES if size <= len(rows) - at)
-                flat = [value for row in rows[at : at + size] for value in row]
-                done += connection.execute(_quick(size), (*flat, digest, phase, fence)).rowcount
-                at += size
-            connection.execute("COMMIT" if done == len(rows) else "ROLLBACK")
-        return done == len(rows)
+            is_done = _insert(connection, put)
+            connection.execute("COMMIT" if is_done else "ROLLBACK")
+        return is_done
 
     @contextmanager
-    def _begun(self) -> Iterator[sqlite3.Connection]:
+    def _begun(self, how: str = "BEGIN IMMEDIATE") -> Iterator[sqlite3.Connection]:
         """Begin a transaction, which the block ends; undo it if the block fails."""
         with self._lock, _told():
             connection = self._connection or self._connect()
-            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(how)
             try:
                 yield connection
             except BaseException:
@@ -118,7 +151,7 @@ class SQLite(Database):
         if self._path is not None:
             self._path.chmod(0o600)
         for setting in _SETTINGS:
-            connection.execute(setting).fetchall()
+            _set(connection, setting)
         connection.execute("BEGIN IMMEDIATE")
         try:
             migrate(_Statements(connection), role=self._role, words=_WORDS)
@@ -128,6 +161,20 @@ class SQLite(Database):
             raise
         self._connection = connection
         return connection
+
+
+def _set(connection: sqlite3.Connection, setting: str) -> None:
+    """Change a setting, and wait for who starts at the same time: SQLite does not do it here."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            connection.execute(setting).fetchall()
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+                raise
+            time.sleep(_GLANCE)
+        else:
+            return
 
 
 @contextmanager

@@ -87,6 +87,11 @@ class Store:
         with self.database.transaction() as session:
             return session.rows(sql, values)
 
+    def read(self, sql: str, *values: Any) -> list[Row]:
+        """Run one query, whoever leads; nobody who writes waits for it."""
+        with self.database.reading() as session:
+            return session.rows(sql, values)
+
     @contextmanager
     def writing(self, fence: int, *, alone: bool = False) -> Iterator[Session]:
         """Begin a transaction of the leader, and hold the lease till its end; `alone`: no other."""
@@ -151,7 +156,7 @@ class RoundStore(Store, Generic[P, R]):
     def rounds(self, where: str = "ORDER BY name", *values: Any) -> list[R]:
         """List all rounds, or those that are asked for."""
         names = [one.name for one in fields(self.record)]
-        rows = self.run(f"SELECT {', '.join(names)} FROM {self.role}_rounds {where}", *values)
+        rows = self.read(f"SELECT {', '.join(names)} FROM {self.role}_rounds {where}", *values)
         plain = [dict(zip(names, row, strict=True)) for row in rows]
         return msgspec.convert(plain, list[self.record])  # type: ignore[name-defined]
 

@@ -4,7 +4,6 @@ Knows who uploads and what is sealed to this shuffler; writes neither address no
 SPEC section 10.
 """
 
-import asyncio
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Final
@@ -36,6 +35,7 @@ _RECEIPT: Final = {
 _TOLD: Final = {
     Verdict.CONFLICT: Problem("conflict", "other bytes came under this id: re-send your ticket's"),
     Verdict.SPENT: Problem("forbidden", "this token was used for another upload"),
+    Verdict.FULL: Problem("full", "the round has all the reports that one batch can carry"),
     Verdict.CLOSED: Problem("closed", "the round takes no more uploads"),
 }
 _Item = tuple[Shuffler, Upload, bytes]
@@ -45,19 +45,17 @@ _Item = tuple[Shuffler, Upload, bytes]
 class Intake:
     """Where uploads come in.
 
-    *Guarantee:* a receipt leaves after the upload is on the disk. Every upload on the disk is
-    counted, also one whose commit was reported as failed.
+    *Guarantee:* a receipt leaves after the upload is on the disk, and was counted there. Also a
+    process that stands by takes uploads: the store knows whether the round does.
     """
 
     def __init__(self, service: "ShufflerService") -> None:
         self._service = service
-        self._doubtful: set[bytes] = set()
         self.commits = GroupCommit(self._commit, queue=service.settings.queue)
 
     async def upload(self, live: ShufflerLiveRound, wire: Wire) -> None:
         """Take an upload: check it, have it written, then acknowledge it with a receipt."""
         scope, receive, send = wire
-        self._service.leadership.check()
         raw = await read_body(scope, receive, limit=live.largest)
         role = live.role
         if role is None or not live.holds:
@@ -80,15 +78,7 @@ class Intake:
 
     async def _keep(self, live: ShufflerLiveRound, item: _Item) -> bytes:
         """Have an upload written and signed for, or say why not."""
-        _, upload, _ = item
-        fits = live.fits(upload.group, limit=self._service.settings.batch_limit)
-        if not fits and not await asyncio.to_thread(self._service.store.knows, upload):
-            raise Problem("full", "the round has all the reports that one batch can carry")
-        live.coming[upload.group] += 1
-        try:
-            verdict, receipt = await self.commits.add(item)
-        finally:
-            live.coming[upload.group] -= 1
+        verdict, receipt = await self.commits.add(item)
         if receipt:
             return receipt
         if verdict is Verdict.CLOSED and live.holds:
@@ -96,12 +86,7 @@ class Intake:
             raise Problem("releasing", "the round is being released: send the same bytes again")
         raise _TOLD[verdict]
 
-    async def recount(self) -> None:
-        """Count again where a commit may have been done although it was reported as failed."""
-        if self._doubtful:
-            await self.commits.apart(self._recount)
-
-    # -- in the writer's thread, so that nothing is counted twice or left out
+    # -- in the writer's thread
 
     def _commit(self, group: list[_Item]) -> list[tuple[Verdict, bytes]]:
         verdicts = self._written([upload for _, upload, _ in group])
@@ -110,11 +95,10 @@ class Intake:
     def _written(self, uploads: list[Upload]) -> list[Verdict]:
         begun = time.perf_counter()
         faults.reach("shuffler.upload")
-        try:
-            verdicts = self._service.store.put(uploads, fence=self._service.leadership.fence)
-        except BaseException:
-            self._doubtful |= {upload.digest for upload in uploads}
-            raise
+        rounds, limit = self._service.rounds, self._service.settings.batch_limit
+        named = {upload.digest for upload in uploads} & rounds.keys()
+        rooms = {digest: rounds[digest].room(limit) for digest in named}
+        verdicts = self._service.store.put(uploads, rooms=rooms)
         faults.reach("shuffler.uploaded")
         metrics = self._service.metrics
         metrics.commit.observe(time.perf_counter() - begun)
@@ -122,16 +106,9 @@ class Intake:
         for verdict, count in Counter(verdicts).items():
             metrics.taken.labels(verdict.value).inc(count)
         for upload, verdict in zip(uploads, verdicts, strict=True):
-            if verdict is Verdict.NEW and upload.digest in self._service.rounds:
-                self._service.rounds[upload.digest].crowd[upload.group] += 1
+            if verdict is Verdict.NEW and upload.digest in rounds:
+                rounds[upload.digest].crowd[upload.group] += 1  # until all are counted again
         return verdicts
-
-    def _recount(self) -> None:
-        for digest in tuple(self._doubtful):
-            live = self._service.rounds.get(digest)
-            if live is not None and live.holds:
-                live.crowd = Counter(self._service.store.crowd(digest))
-            self._doubtful.discard(digest)
 
 
 def _receipts(group: list[_Item], verdicts: list[Verdict]) -> list[bytes]:

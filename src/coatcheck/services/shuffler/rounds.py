@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Self
+from typing import Final, Self
 
 from msgspec import Struct
 
@@ -15,6 +15,18 @@ from coatcheck.protocol.terms import Round
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.rounds import LiveRound
 from coatcheck.stores.shuffler import ShufflerRound
+
+STEPS: Final = {
+    "close": ("closed", ""),
+    "release": ("released", ""),
+    "reopen": ("reopened", ""),
+    "forget": ("delivered", ""),
+    "abandon": ("abandoned", ""),
+    "expire": ("abandoned", ", because its time is over"),
+    "hear": ("abandoned", ", because a shuffler before gave it up"),
+    "tell": ("ended", ""),
+}
+"""How each move is counted and logged."""
 
 
 class GroupCount(Struct, frozen=True):
@@ -49,6 +61,12 @@ class RoundStatus(Struct, frozen=True):
     groups: list[GroupCount]
 
 
+class Abandonment(Struct, frozen=True, forbid_unknown_fields=True):
+    """Whether the operator is sure."""
+
+    sure: bool
+
+
 @dataclass(kw_only=True)
 class ShufflerLiveRound(LiveRound[ShufflerRound]):
     """A round as this process holds it.
@@ -59,14 +77,12 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
         hop: the place in the cascade; None if the round is over and its key was taken away.
         crowd: how many uploads of each group, or registrations of a later shuffler, are on the
             disk.
-        coming: how many wait for it.
         short: the crowd with which the round last fell below its minimum.
         rest: when it may be released again after that, by the steady clock.
     """
 
     keys: Keyring
     crowd: Counter[int] = field(default_factory=Counter)
-    coming: Counter[int] = field(default_factory=Counter)
     short: Counter[int] | None = None
     rest: float = 0.0
 
@@ -140,12 +156,9 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
         last = max(found, key=lambda live: (live.round.terms.opens, live.round.terms.round))
         return last.status(now=now)
 
-    def fits(self, group: int, *, limit: int) -> bool:
-        """Tell whether a batch and a bulletin of so many bytes carry one more report of a group."""
-        whole = heading_size(len(self._sizes), self._hops) + self._sizes[group]
-        for number, size in enumerate(self._sizes):
-            whole += size * (self.crowd[number] + self.coming[number])
-        return whole <= limit
+    def room(self, limit: int) -> int:
+        """Count the reports that a batch and a bulletin of so many bytes carry for sure."""
+        return (limit - heading_size(len(self._sizes), self._hops)) // max(self._sizes)
 
 
 def _coarse(count: GroupCount) -> GroupCount:

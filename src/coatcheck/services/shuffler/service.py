@@ -37,24 +37,20 @@ from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler.admission import CHALLENGE, TOKEN, admission_of
 from coatcheck.services.shuffler.intake import Intake
 from coatcheck.services.shuffler.jobs import release
-from coatcheck.services.shuffler.rounds import CrowdCount, RoundStatus, ShufflerLiveRound, role_of
+from coatcheck.services.shuffler.rounds import (
+    STEPS,
+    Abandonment,
+    CrowdCount,
+    RoundStatus,
+    ShufflerLiveRound,
+    role_of,
+)
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
 
 _REST = 9.0
 """How many times as long as a release took nothing is released again, if it fell short."""
 _QUICK = 0.5
 """Seconds that a release may take without a rest after it."""
-_STEPS = {
-    "close": ("closed", ""),
-    "release": ("released", ""),
-    "reopen": ("reopened", ""),
-    "forget": ("delivered", ""),
-    "abandon": ("abandoned", ""),
-    "expire": ("abandoned", ", because its time is over"),
-    "hear": ("abandoned", ", because a shuffler before gave it up"),
-    "tell": ("ended", ""),
-}
-"""How each move is counted and logged."""
 
 
 class Offer(Struct, frozen=True):
@@ -62,12 +58,6 @@ class Offer(Struct, frozen=True):
 
     signed: SignedTerms
     status: RoundStatus
-
-
-class Abandonment(Struct, frozen=True, forbid_unknown_fields=True):
-    """Whether the operator is sure."""
-
-    sure: bool
 
 
 class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLiveRound]):
@@ -182,7 +172,9 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
 
     async def crowd(self, digest: Digest) -> CrowdCount:
         """Count the uploads of each group that are on the disk."""
-        return CrowdCount(self.found(digest).counts())
+        live = self.found(digest)
+        await self.refresh()
+        return CrowdCount(live.counts())
 
     async def abandon(self, digest: Digest, body: Abandonment) -> RoundStatus:
         """Give a round up: nothing of it leaves, and everything of it is forgotten."""
@@ -207,15 +199,20 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
     # -- what happens by itself
 
     async def refresh(self) -> None:
-        """Read the rounds again; those that are new are counted."""
+        """Read the rounds again, and count their crowds as all processes took them."""
         await super().refresh()
-        await self.intake.recount()
+        for digest, crowd in (await asyncio.to_thread(self.store.crowds)).items():
+            if digest in self.rounds and self.rounds[digest].holds:
+                self.rounds[digest].crowd = Counter(crowd)
+
+    async def follow(self) -> None:
+        """Know the rounds also while another process leads: uploads come in here too."""
+        await self.refresh()
 
     def hold(self, stored: ShufflerRound) -> ShufflerLiveRound:
-        """Make a live round of its record, and count its crowd."""
-        round_, crowd = settle(read_signed(stored.signed)), self.store.crowd(stored.digest)
+        """Make a live round of its record."""
         return ShufflerLiveRound(
-            round=round_, stored=stored, keys=self.keyring, crowd=Counter(crowd)
+            round=settle(read_signed(stored.signed)), stored=stored, keys=self.keyring
         )
 
     async def step(self) -> None:
@@ -255,7 +252,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
             return
         begun = time.monotonic()
         if await self.within(due(live.round, (live.hop or 0) + 1), self.work(release, live)):
-            await self.done(live, *_STEPS["release"])
+            await self.done(live, *STEPS["release"])
         elif not await self._expired(live):
             live.short = Counter(live.crowd)
             took = time.monotonic() - begun
@@ -321,7 +318,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         self.untidy = True  # until the key is known to be gone too
         call = partial(self.store.move, end=end)
         await self.write(call, live.round.digest, move)
-        await self.done(live, *_STEPS[move])
+        await self.done(live, *STEPS[move])
 
     table = (
         Route(
