@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: demo page pictures docs test lint audit lock bench slow soak mutants study study-quick wheel clean
+.PHONY: demo page pictures docs test lint audit sbom lock bench slow soak mutants study study-quick wheel clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.user: pyproject.toml
@@ -55,6 +55,9 @@ lint: $(VENV)/.dev  ## style, types, layers, spelling
 
 audit: $(VENV)/.dev  ## known weaknesses of what the image holds; says so if nobody can be asked
 	$(BIN)/python .ci/audit.py requirements/image.lock requirements/build.lock
+
+sbom: $(VENV)/.user  ## a bill of materials (CycloneDX) of what the image holds, in dist/sbom.json
+	@mkdir -p dist; $(BIN)/python .ci/sbom.py requirements/image.lock requirements/build.lock > dist/sbom.json
 
 UV = uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet $(UPGRADE)
 lock:  ## write the lock files again with uv; UPGRADE=--upgrade takes the newest of everything
