@@ -5,13 +5,15 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: demo page docs test lint audit lock bench slow soak mutants study study-quick wheel clean
+.PHONY: demo page docs test lint audit sbom lock bench slow soak mutants study study-quick wheel clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.user: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "coatcheck needs Python 3.11 or newer: make PYTHON=python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[charts,serve]'
+	@ln -sf $(BIN)/coatcheck coatcheck
+	@echo 'coatcheck is ready: ./coatcheck --help, or coatcheck after . $(BIN)/activate'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.user
@@ -51,6 +53,9 @@ lint: $(VENV)/.dev  ## style, types, layers, spelling
 audit: $(VENV)/.dev  ## known weaknesses of what the image holds; says so if nobody can be asked
 	$(BIN)/python .ci/audit.py requirements/image.lock requirements/build.lock
 
+sbom: $(VENV)/.user  ## a bill of materials (CycloneDX) of what the image holds, in dist/sbom.json
+	@mkdir -p dist; $(BIN)/python .ci/sbom.py requirements/image.lock requirements/build.lock > dist/sbom.json
+
 UV = uv pip compile --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --quiet $(UPGRADE)
 lock:  ## write the lock files again with uv; UPGRADE=--upgrade takes the newest of everything
 	$(UV) pyproject.toml --extra serve --extra fast --output-file requirements/image.lock
@@ -65,7 +70,7 @@ wheel: $(VENV)/.dev
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
 
 clean:
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) coatcheck dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 study: $(VENV)/.dev  ## every table and figure of the paper, with ours beside it
 	$(BIN)/python -m study all --jobs $(JOBS)

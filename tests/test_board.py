@@ -253,6 +253,10 @@ def test_a_board_comes_back_from_its_shelf_at_any_time() -> None:
         assert board.root(size) == tree.root(size)
     assert board.letters(SMALL.round.digest, since=290, most=3) == texts[290:293]
     address = CROWD[1].keys.address
-    assert board.letters_to(address, SMALL.round.digest, since=2, most=2) == texts[2:4]
+    assert board.letters_to(address, SMALL.round.digest, since=2, most=2) == [
+        (2, texts[2]),
+        (3, texts[3]),
+    ]
+    assert board.letters_to(address, SMALL.round.digest, since=9, until=10) == [(9, texts[9])]
     assert board.leaves(0, 2) == [TERMS_LEAF + SMALL.round.digest, board.leaves(1, 2)[0]]
     assert board.leaves(300, 999) == [LETTER_LEAF + raw for raw in texts[298:]]

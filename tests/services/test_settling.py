@@ -17,7 +17,7 @@ from coatcheck.protocol.candidates import Candidates, begin
 from coatcheck.protocol.letters import read_notice
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.board import LettersFeed
+from coatcheck.services.person.feeds import LettersFeed
 from coatcheck.services.person.settling import settle
 from coatcheck.services.person.visit import Visit
 from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
@@ -112,12 +112,13 @@ def test_people_settle_and_a_crash_sends_the_same_letters(local: Cluster) -> Non
             for side in paired:
                 (partner,) = side.machine.partners
                 assert list(side.words.values()) == [f"I am {partner.hex()}".encode()]
-            await visits[1].feed.update()
-            assert len(visits[1].feed.postings) == sum(letters_of(side) for side in sides)
-            assert len({len(posting) for posting in visits[1].feed.postings}) == 1
+            feed = visits[1].all_letters()
+            await feed.update()
+            assert len(feed.postings) == sum(letters_of(side) for side in sides)
+            assert len({len(posting) for posting in feed.postings}) == 1
             # Settling's letters are not shown among those that people write.
             assert (await visits[1].read()).letters == ()
-            stranger(visits[1], sides[1])
+            stranger(visits[1], sides[1], feed.postings)
 
     asyncio.run(whole())
 
@@ -128,9 +129,8 @@ def letters_of(side: Candidates) -> int:
     return (1 + 2) * first + (1 + 1) * second + 4 + first + second
 
 
-def stranger(visit: Visit, side: Candidates) -> None:
+def stranger(visit: Visit, side: Candidates, postings: list[bytes]) -> None:
     """What others put on the board is no notice of mine, and a torn letter is counted."""
-    postings = visit.feed.postings
     mine = [raw for raw in postings if read_notice(raw, visit.round)]
     assert len(mine) == 4 * 8
     forged = mine[0][:-60] + bytes(60)

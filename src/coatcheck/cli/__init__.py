@@ -38,6 +38,7 @@ GROUPS = {
         "round": "coatcheck.cli.round",
         "keygen": "coatcheck.cli.terms",
         "terms": "coatcheck.cli.terms",
+        "operator": "coatcheck.cli.operator",
         "tokens": "coatcheck.cli.tokens",
     },
     "A round over files, step by step": {
@@ -51,6 +52,9 @@ GROUPS = {
     },
 }
 """The commands as `--help` groups them, and where each is."""
+
+_PROFILED = {"trust", "epsilon", "delta", "ledger"}
+"""What a person's profile says, if there is one."""
 
 COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()}
 
@@ -99,6 +103,15 @@ class _Lazy(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
+        except click.MissingParameter as missing:
+            if missing.param is None or missing.param.name not in _PROFILED:
+                raise
+            cure = (
+                "say it once for all your rounds: coatcheck me begin --epsilon 3, then coatcheck"
+                " me trust server=FILE shuffler=FILE board=FILE"
+            )
+            said = missing.format_message().rstrip(".")
+            raise click.UsageError(f"{said}; or {cure}", missing.ctx) from None
         except (Error, ModuleNotFoundError) as caught:
             error = _needs(caught) if isinstance(caught, ModuleNotFoundError) else caught
             click.echo(f"coatcheck: {error}", err=True)

@@ -14,6 +14,8 @@ import click
 from coatcheck.cli.options import POSITIVE, Json, command
 from coatcheck.cli.output import hint, show
 from coatcheck.cli.sides import told
+from coatcheck.cli.simulate import describe_trial, trial_text
+from coatcheck.demo.in_memory import INSTALL, missing, rehearse
 from coatcheck.demo.scenarios import Scenario, make_scenario, next_lesson, with_places
 from coatcheck.domains import Floats
 from coatcheck.domains.places import read_places
@@ -24,14 +26,12 @@ if TYPE_CHECKING:
     from coatcheck.demo.run import Run
 
 T = TypeVar("T")
-_NAME = {"metavar": "[nearby|taxi|friends|learning]", "default": "nearby"}
+_SEED = 7
 
 
 @command()
 def demo(
-    name: Annotated[
-        str, {"metavar": "[nearby|taxi|friends|learning]", "default": "nearby"}
-    ] = "nearby",
+    name: Annotated[str, {"metavar": "[nearby|taxi|friends|learning]"}] = "nearby",
     *,
     people: Annotated[int, "How many take part."] = 400,
     epsilon: Annotated[float, POSITIVE, "The ε promised to everybody."] = 1.0,
@@ -49,6 +49,7 @@ def demo(
 
     Starts a shuffler, a server, a board, a relay and a witness on loopback with their own stores
     in a temporary folder; a crowd takes part through the relay. Nothing is left unless --keep.
+    Without the services' packages the round runs in memory, and says so.
 
     \b
     coatcheck demo                       who is near, and what a trilaterator gets
@@ -58,7 +59,9 @@ def demo(
     coatcheck demo friends --people 300  who seems near, from noisy places alone
     coatcheck demo learning --json       a crowd teaches a model and is rewarded
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
-    begun = time.perf_counter()
+    begun, absent = time.perf_counter(), missing()
+    if absent and (page or keep):
+        raise Misuse(f"--page and --keep need the services' packages: {INSTALL}")
     scenario = make_scenario(
         name,
         people=people,
@@ -67,6 +70,13 @@ def demo(
         candidates=candidates,
         settle=settle,
     )
+    if absent:
+        hint(f"no {', '.join(absent)} here, so this round runs in memory, in one process")
+        hint(f"for real processes, and for --page: {INSTALL}")
+        trial = describe_trial(rehearse(scenario, seed=_SEED))
+        document = {"demo": name, **trial, "seconds": time.perf_counter() - begun}
+        show(document, as_json=as_json, text=lambda: trial_text(document, stated=True))
+        return
     if page:
         scenario = with_places(scenario)
     prefix = "coatcheck-demo-"

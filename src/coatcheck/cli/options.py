@@ -83,6 +83,7 @@ def _parameter(of: Parameter) -> click.Parameter:
         settings |= one if isinstance(one, dict) else {}
     settings["required"] = of.default is of.empty
     if of.kind is not of.KEYWORD_ONLY:
+        settings |= {} if of.default is of.empty else {"default": of.default}
         return click.Argument([of.name], nargs=-1 if many else 1, **settings)
     if of.default is not of.empty:
         settings |= {"default": of.default, "show_default": bool(of.default)}

@@ -1,7 +1,7 @@
 """What commands print: a document as JSON, as lines or as tables; hints go to standard error."""
 
-import json
 import math
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _WIDTH = 100  # columns that the widest table needs
+_TIMES = ("opens", "closes", "expires")
+_KEY = re.compile(r"[0-9a-f]{32,}")
 
 
 def show(
@@ -30,7 +32,7 @@ def show(
     elif isinstance(text, str):
         wide = max(map(len, found), default=0)
         for name, field in found.items():
-            told = json.dumps(field) if isinstance(field, dict | list) else field
+            told = field if isinstance(field, str) else plain(name, field)
             click.echo(f"{name.replace('_', ' '):<{wide}}  {told}")
     else:
         from rich.console import Console  # noqa: PLC0415 - only where a table is printed
@@ -40,6 +42,23 @@ def show(
         console.width = max(console.width, _WIDTH)
         for part in text():
             console.print(part)
+
+
+def plain(name: str, field: Any) -> str:
+    """Tell a field to a person: times by the clock, no brackets, long keys by their ends."""
+    if name in _TIMES and isinstance(field, int):
+        return told_time(field)
+    if isinstance(field, bool) or field is None:
+        return {True: "yes", False: "no", None: "-"}[field]
+    if isinstance(field, Mapping):
+        return ", ".join(f"{key.replace('_', ' ')} {plain(key, one)}" for key, one in field.items())
+    if isinstance(field, list | tuple):
+        inner = "; " if any(isinstance(one, Mapping) for one in field) else ", "
+        return inner.join(plain(name, one) for one in field) or "none"
+    if isinstance(field, float):
+        return f"{field:.6g}"
+    text = str(field)
+    return f"{text[:8]}…{text[-4:]}" if _KEY.fullmatch(text) else text
 
 
 def told_time(seconds: float) -> str:

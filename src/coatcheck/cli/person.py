@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 from coatcheck.accounting.amplification import Guarantee
 from coatcheck.accounting.ledger import Ledger
+from coatcheck.cli.answers import answer_text
 from coatcheck.cli.files import now, read_terms_file, read_trust
 from coatcheck.cli.files import read as read_file
 from coatcheck.cli.files import write as write_file
@@ -107,7 +108,8 @@ def collect(
         store.update(mine)
     book = None if ledger is None else Ledger.open(ledger)
     answer = client.collect(mine, verify_bulletin(read_file(bulletin), round_), ledger=book)
-    show(told(answer, round_), as_json=as_json)
+    found = told(answer, round_)
+    show(found, as_json=as_json, text="\n".join(answer_text(found)))
 
 
 def told(answer: Answer, round_: Round) -> dict[str, Any]:

@@ -90,8 +90,8 @@ def simulate(
         )
     except OutsideDomain as error:
         raise Misuse(str(error).replace("ask for clamp=True", "give --clamp")) from None
-    document = {**_document(found), "seed": seed, "seconds": time.perf_counter() - started}
-    show(document, as_json=as_json, text=lambda: _text(document, stated=bool(box)))
+    document = {**describe_trial(found), "seed": seed, "seconds": time.perf_counter() - started}
+    show(document, as_json=as_json, text=lambda: trial_text(document, stated=bool(box)))
 
 
 def _groups(
@@ -121,7 +121,8 @@ def _prior(path: Path | None, *, columns: Sequence[str]) -> Prior | None:
     return Prior.from_file(path, columns=columns if path.suffix.lower() == ".csv" else ())
 
 
-def _document(found: trial.Trial) -> dict[str, Any]:
+def describe_trial(found: trial.Trial) -> dict[str, Any]:
+    """Write a simulated round as plain data."""
     task, outcome = found.outcome.round.terms.task, found.outcome
     groups = []
     for made, promise, errors in zip(outcome.groups, outcome.guarantees, found.errors, strict=True):
@@ -164,7 +165,8 @@ def _warnings(found: trial.Trial) -> list[str]:
     return told
 
 
-def _text(document: dict[str, Any], *, stated: bool) -> "Iterator[str | Table]":
+def trial_text(document: dict[str, Any], *, stated: bool) -> "Iterator[str | Table]":
+    """Tell a simulated round to a reader; `stated` if its box was decided before."""
     unit, groups = document["unit"], document["groups"]
     yield f"[bold]{STAMP}[/]\n"
     rows = [

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 import click
 
 from coatcheck.accounting.ledger import Ledger
+from coatcheck.cli.answers import answer_text, contact_of, keep_contacts
 from coatcheck.cli.files import read_trust
 from coatcheck.cli.options import (
     Ca,
     Json,
     Relay,
     TakingPart,
-    To,
     Trust,
     Witnesses,
     command,
@@ -105,7 +105,8 @@ def take_part(
         forget(service, place)
         raise
     forget(service, place)
-    show(found, as_json=as_json)
+    keep_contacts(ticket, found)
+    show(found, as_json=as_json, text="\n".join(answer_text(found, round_url)))
 
 
 def _round_of(
@@ -139,7 +140,7 @@ def write(
     round_url: str,
     *,
     trust: Trust,
-    to: To,
+    to: Annotated[str, "A partner: 1 for the first that `take-part` named, or a contact in hex."],
     message: Annotated[str, "The text."],
     place: _Ticket = None,
     witnesses: Witnesses = 0,
@@ -148,13 +149,14 @@ def write(
 ) -> None:
     """Write a sealed letter to a partner and post it on the board."""
     ticket, kept = ticket_of(round_url, place), boards()
+    contact = contact_of(ticket, to)
 
     async def whole() -> None:
         trusted = read_trust(trust, witnesses=witnesses)
         async with Visit(
             round_url, path=ticket, boards=kept, trusted=trusted, relay=relay, ca=ca
         ) as visit:
-            await visit.write(message.encode(), to=to)
+            await visit.write(message.encode(), to=contact)
 
     asyncio.run(whole())
     hint("the letter is on the board: only your partner can open it")

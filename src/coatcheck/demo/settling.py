@@ -16,7 +16,7 @@ _LOOK: Final = 0.2
 async def settle_all(run: "Run") -> None:
     """Let everybody settle at the same time; the letters are fetched once for all of them."""
     people = list(run.tickets)
-    feed = run.visits[people[0]].feed
+    feed = run.visits[people[0]].all_letters()
     for who in people:
         run.visits[who].feed = feed
     try:

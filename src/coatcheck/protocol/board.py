@@ -251,13 +251,23 @@ class Board:
         return self._shelf.span(start + _name(since), start + b"\xff" * 8, most)
 
     def letters_to(
-        self, address: bytes, digest: bytes, *, since: int = 0, most: int = 2**31
-    ) -> list[bytes]:
-        """Return the letters to one address, the first `since` left out."""
+        self,
+        address: bytes,
+        digest: bytes,
+        *,
+        since: int = 0,
+        until: int = _NONE,
+        most: int = 2**31,
+    ) -> list[tuple[int, bytes]]:
+        """Return the letters to one address, each after its number among those of the round.
+
+        The first `since` of them are left out, and those whose number is not below `until`.
+        """
         self._shown(digest)
         start = _TO + digest + address
-        numbers = self._shelf.span(start + _name(since), start + b"\xff" * 8, most)
-        return [self._shelf.get(_LETTER + digest + number) or b"" for number in numbers]
+        names = self._shelf.span(start + _name(since), start + b"\xff" * 8, most)
+        found = [(_number(name), name) for name in names if _number(name) < until]
+        return [(number, self._shelf.get(_LETTER + digest + name) or b"") for number, name in found]
 
     def heading(self, digest: bytes) -> bytes:
         """Return the signed head of a round's bulletin."""

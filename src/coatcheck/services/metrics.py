@@ -1,5 +1,7 @@
 """Counts for operators: how many, how often, how long a commit took; never which or whose."""
 
+from collections.abc import Iterator
+
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -37,6 +39,13 @@ class Metrics:
 
     def _counter(self, name: str, text: str, label: str) -> Counter:
         return Counter(f"coatcheck_{name}", text, [label], registry=self.registry)
+
+    def counts(self) -> Iterator[tuple[str, str, float]]:
+        """Give the counts so far: of what, which, how many."""
+        for one in (self.taken, self.steps, self.failures, self.problems):
+            for found in one.collect():
+                for name, labels, value, *_ in found.samples:
+                    yield name.removesuffix("_total"), " ".join(labels.values()), value
 
     def page(self) -> bytes:
         """Write the counts as Prometheus reads them."""

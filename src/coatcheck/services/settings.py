@@ -27,7 +27,7 @@ class ProcessSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         address_file: where the address is written once the service answers.
         url: how others reach the service; what it listens on by default. The terms of rounds name
             it, as https://HOST[:PORT] or http:// on this machine.
-        admin_token: a file with the operator's token; without it nobody is the operator.
+        admin_token: a file with a token per line, one for each operator; without it nobody is one.
         connections: how many connections are held at once.
         connections_each: how many of one source address (an IPv6 network of 64 bits is one). The
             oldest on which nothing was asked gives way to a new one.
@@ -40,6 +40,7 @@ class ProcessSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         deadline: seconds for a request to arrive in full and for an answer to be read; large
             deliveries and answers get more time, by their length.
         peer_timeout: seconds after which another role counts as away.
+        traces: the address of an OpenTelemetry collector (OTLP over HTTP), if there is one.
         ca: a file with the certificates to trust for the other roles, if not the system's.
     """
 
@@ -58,6 +59,7 @@ class ProcessSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     source_header: str = ""
     deadline: Seconds = 15.0
     peer_timeout: Seconds = 30.0
+    traces: str = ""
     folder: str = "."
 
     def path(self, name: str) -> Path:

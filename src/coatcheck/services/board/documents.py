@@ -9,6 +9,8 @@ PAGE: Final = 1 << 18
 """The most bytes of a page of letters: a copy is held for each reader."""
 OWN_PAGE: Final = 3800
 """The same for letters to one address, so that sealed by the gateway it has its least size."""
+NUMBERS: Final = "coatcheck-numbers"
+MORE: Final = "coatcheck-more"
 AT_ONCE: Final = 64
 """How many letters one request may bring."""
 Group = Annotated[int, Meta(ge=0, lt=16)]

@@ -9,6 +9,8 @@ from coatcheck.protocol.notices import posting_size
 from coatcheck.protocol.terms import Round
 from coatcheck.services.board.documents import (
     AT_ONCE,
+    MORE,
+    NUMBERS,
     OWN_PAGE,
     PAGE,
     Address,
@@ -67,20 +69,36 @@ async def letters(service: Mailed, digest: Digest, since: Number = 0) -> Reply:
 
 
 async def own_letters(
-    service: Mailed, digest: Digest, address: Address, since: Number = 0
+    service: Mailed, digest: Digest, address: Address, since: Number = 0, until: Number = 2**40
 ) -> Reply:
     """Give a page of the letters to one address; ask through a relay.
 
-    An empty page is the last.
+    Only those of the first `until` letters of the round. An empty page is the last.
     """
     round_, to = await service.found(digest), bytes.fromhex(address)
     most = max(1, OWN_PAGE // posting_size(round_))
-    page = lambda log: log.letters_to(to, round_.digest, since=since, most=most)  # noqa: E731
-    return Reply(b"".join(await service.read(page)))
+
+    def page(log: Board) -> list[tuple[int, bytes]]:
+        asked = {"since": since, "until": until, "most": most + 1}
+        return log.letters_to(to, round_.digest, **asked)
+
+    found = await service.read(page)
+    told = {
+        NUMBERS: ",".join(str(number) for number, _ in found[:most]),
+        MORE: "yes" if len(found) > most else "no",
+    }
+    return Reply(b"".join(raw for _, raw in found[:most]), told)
 
 
 MAIL: Final = (
-    Route("GET", f"{ROUND}/letters/{{address}}", own_letters, relayed=True),
+    Route(
+        *("GET", f"{ROUND}/letters/{{address}}", own_letters),
+        sends=(
+            Header(NUMBERS, "The number of each letter among those of the round.", "^[0-9,]*$"),
+            Header(MORE, "Whether there are more.", "^(yes|no)$"),
+        ),
+        relayed=True,
+    ),
     Route("GET", f"{ROUND}/letters", letters, sends=(_NEXT,), relayed=True),
     Route(
         *("POST", f"{ROUND}/letters", post),

@@ -298,7 +298,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
 
     table = (
         Route("GET", "/rounds", list_rounds),
-        Route("GET", ROUND, round_status),
+        Route("GET", ROUND, round_status, relayed=True),
         Route("PUT", ROUND, admit, problems=(403, 409, 429, 507)),
         Route("GET", f"{ROUND}/bulletin", bulletin, sends=(_KEPT,), relayed=True),
         delivery(f"{ROUND}/bulletin", publish),

@@ -5,8 +5,8 @@ the router, msgspec reads and writes the documents (docs/decisions/0009-one-sche
 """
 
 import asyncio
-import hmac
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import lru_cache, partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
 
@@ -19,12 +19,12 @@ from coatcheck.protocol.keyfiles import PublicKeys
 from coatcheck.protocol.terms import Url
 from coatcheck.services import faults
 from coatcheck.services.clock import Clock
+from coatcheck.services.http.admin import ADMIN
 from coatcheck.services.http.connections import (
     Receive,
     Scope,
     Send,
     Wire,
-    header,
     read_body,
     respond,
     respond_long,
@@ -32,6 +32,7 @@ from coatcheck.services.http.connections import (
 )
 from coatcheck.services.http.doors import Doors
 from coatcheck.services.http.openapi import describe
+from coatcheck.services.http.operators import Operators
 from coatcheck.services.http.problems import Problem, told
 from coatcheck.services.http.routes import JSON, Long, Reply, Route
 from coatcheck.services.keyring import Keyring
@@ -40,6 +41,7 @@ from coatcheck.services.log import log, place_of
 from coatcheck.services.metrics import MEDIA as METRICS
 from coatcheck.services.metrics import Metrics
 from coatcheck.services.settings import ProcessSettings, Settings
+from coatcheck.services.tracing import traces
 from coatcheck.stores.store import Store
 
 _CONTROL_LIMIT: Final = 1 << 18
@@ -82,7 +84,8 @@ class App(Generic[P]):
         self.failure = ""
         self.stop: Callable[[], None] = lambda: None
         self.doors = Doors(settings)
-        self._token = settings.token()
+        self.operators = Operators(settings.token())
+        self.traces = traces(settings.traces, role=self.role)
         self._tasks: set[asyncio.Task[bool]] = set()
         self.routes = [*self.table, *self.common]
         self.route = lru_cache(maxsize=256)(self._route)
@@ -125,6 +128,7 @@ class App(Generic[P]):
             await asyncio.gather(*running, return_exceptions=True)
             await self.leave()
             await self.end()
+            await asyncio.to_thread(self.traces.close)
         await send({"type": "lifespan.shutdown.complete"})
 
     def spawn(self, step: Step) -> None:
@@ -136,7 +140,8 @@ class App(Generic[P]):
     async def attempt(self, name: str, step: Step) -> bool:
         """Do a step; what fails is counted and tried again at the next look."""
         try:
-            await step()
+            with nullcontext() if name == "look" else self.traces.span(name):
+                await step()
         except Error as error:
             log.warning("%s: %s", name, error)
         except Exception as error:  # noqa: BLE001 - the loop must outlive whatever it is
@@ -188,13 +193,14 @@ class App(Generic[P]):
     async def _reply(self, route: Route, path: dict[str, str], wire: Wire) -> None:
         scope, receive, send = wire
         if route.operator:
-            self._check_operator(scope)
+            self.operators.check(route, scope)
         asked = route.read(path, scope["query_string"])
         if route.takes_bytes:
             asked["wire"] = wire
         if route.body is not None:
             asked["body"] = route.read_body(await read_body(scope, receive, limit=_CONTROL_LIMIT))
-        found = await route.handler(self, **asked)
+        with self._traced(route):
+            found = await route.handler(self, **asked)
         media = route.media
         if isinstance(found, Long):
             await respond_long(scope, send, route.status, found, media=media.encode())
@@ -203,10 +209,12 @@ class App(Generic[P]):
             found, media = Reply(msgspec.json.encode(found)), JSON
         await respond(send, route.status, found.body, media=media.encode(), headers=found.headers)
 
-    def _check_operator(self, scope: Scope) -> None:
-        given = header(scope, b"authorization").removeprefix(b"Bearer ")
-        if not self._token or not hmac.compare_digest(given, self._token):
-            raise Problem("forbidden", "this needs the operator's token as a Bearer credential")
+    def _traced(self, route: Route) -> AbstractContextManager[None]:
+        """Time what another role or an operator asks for; never what people do."""
+        if route.method == "GET" or route.relayed:
+            return nullcontext()
+        facts = {"http_route": route.path, "http_request_method": route.method}
+        return self.traces.span(f"{route.method} {route.path}", **facts)
 
     async def refuse(self, send: Send, problem: Problem) -> None:
         """Tell a problem and count it."""
@@ -250,6 +258,7 @@ COMMON: Final = (
     Route("GET", "/healthz", healthz, problems=(503,)),
     Route("GET", "/metrics", metrics, media=METRICS, operator=True),
     Route("GET", "/openapi.json", openapi),
+    ADMIN,
 )
 """What every role with a store serves."""
 
@@ -284,6 +293,10 @@ class Service(App[S], Generic[S, T]):
                 f"terms cannot say that the {self.role} is at {url}: set `url` to the address at"
                 " which people reach it, https://HOST[:PORT], or http:// on this machine alone"
             ) from None
+
+    async def list_rounds(self) -> Sequence[Struct]:
+        """List the rounds."""
+        raise NotImplementedError
 
     async def load(self) -> None:
         """Read the store when this process begins to lead."""

@@ -194,9 +194,16 @@ def trusted(ca: str) -> ssl.SSLContext:
 
 
 async def patiently(
-    ask: Callable[[], Awaitable[_T]], patience: float, *, growth: float = 2.0
+    ask: Callable[[], Awaitable[_T]],
+    patience: float,
+    *,
+    growth: float = 2.0,
+    draw: Callable[[float], float] = float,
 ) -> _T:
-    """Ask again, ever more rarely, for so many seconds, while the other side is away."""
+    """Ask again, ever more rarely, for so many seconds, while the other side is away.
+
+    `draw` makes a pause of the one that is due.
+    """
     end, pause = time.monotonic() + patience, _PAUSE
     while True:
         try:
@@ -204,7 +211,7 @@ async def patiently(
         except Unavailable:
             if time.monotonic() + pause > end:
                 raise
-        await asyncio.sleep(pause)
+        await asyncio.sleep(draw(pause))
         pause = min(pause * growth, _LONGEST)
 
 

@@ -65,7 +65,7 @@ def _operation(route: Route, schemas: dict[Any, Part]) -> Part:
         made["requestBody"] = {"required": True, "content": content}
     if route.operator:
         made["security"] = [{"operator": []}]
-    if route.demands:
+    if route.demands and not route.operator:
         made["security"] = [{}, {"admission": []}]
     return made
 

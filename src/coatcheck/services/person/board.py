@@ -5,8 +5,7 @@ forked is refused, and both signed checkpoints stay on the disk as the proof. SP
 """
 
 import asyncio
-from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -16,7 +15,7 @@ from coatcheck.protocol.agreement import SettledTerms
 from coatcheck.protocol.keyfiles import write_bytes
 from coatcheck.protocol.merkle import HASH_SIZE, check_inclusion
 from coatcheck.protocol.notes import LogCheckpoint, Note
-from coatcheck.protocol.notices import LETTER_LEAF, RECIPIENT, Checkpoint, Heading
+from coatcheck.protocol.notices import LETTER_LEAF, Checkpoint, Heading
 from coatcheck.protocol.records import read_document
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import (
@@ -227,43 +226,3 @@ def _kept_note(path: Path) -> LogCheckpoint | None:
 
 def _steps(raw: bytes) -> list[bytes]:
     return [raw[at : at + HASH_SIZE] for at in range(0, len(raw), HASH_SIZE)]
-
-
-class LettersFeed:
-    """The letters of a round as the board shows them, each fetched once.
-
-    Everybody fetches all of them, so that nobody tells whose are theirs. Several people on one
-    machine may share a feed.
-    """
-
-    def __init__(self, url: str, *, size: int, peers: Peers) -> None:
-        self.url, self.size = url, size
-        self.postings: list[bytes] = []
-        self._to: dict[bytes, list[int]] = {}
-        self._peers = peers
-        self._busy = asyncio.Lock()
-        self._begun = self._fetched = 0  # fetches are numbered as they begin
-
-    async def update(self) -> None:
-        """Fetch what is new, page by page; an empty page is the last."""
-        asked = self._begun
-        async with self._busy:
-            if self._fetched > asked:
-                return  # begun by somebody else since, so it has what this one asks for
-            self._begun = number = self._begun + 1
-            while raw := await self._peers.get(f"{self.url}?since={len(self.postings)}"):
-                for at in range(0, len(raw), self.size):
-                    posting = raw[at : at + self.size]
-                    self._to.setdefault(posting[RECIPIENT], []).append(len(self.postings))
-                    self.postings.append(posting)
-                if len(self.postings) * self.size > BULK:
-                    raise Refused(
-                        f"{self.url} does not end: more letters than {BULK} bytes are not read"
-                    )
-            self._fetched = number
-
-    def to(self, addresses: Iterable[bytes], *, since: int) -> list[bytes]:
-        """Give the letters to these addresses from a place on, in the order of the board."""
-        places = (self._to.get(address, []) for address in addresses)
-        found = (at for those in places for at in those[bisect_left(those, since) :])
-        return [self.postings[at] for at in sorted(found)]

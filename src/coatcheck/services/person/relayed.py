@@ -93,6 +93,12 @@ class RelayedClient:
             return self._taken(url, await self._exchange("GET", url))
         return await self._whole(url, most)
 
+    async def page(self, url: str) -> tuple[bytes, dict[str, str]]:
+        """Fetch a page with its headers."""
+        answer = await self._exchange("GET", url)
+        lines = {name.decode(): value.decode() for name, value in answer.headers}
+        return self._taken(url, answer), lines
+
     async def send(
         self,
         url: str,

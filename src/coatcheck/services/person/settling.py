@@ -59,7 +59,7 @@ async def settle(
             await _post(visit, side, patience)
     end = progress.begun + (len(side.machine.steps) + 1) * pause
     while len(side.words) < len(side.partners) and time.time() < end:
-        await asyncio.sleep(look)
+        await asyncio.sleep(min(visit.pause(look), pause))
         await _hear(visit, side)
     await asyncio.to_thread(visit.keep, side.ticket)
     return side
@@ -80,13 +80,13 @@ async def _wait(
                 raise
         if side.machine.ready(late=time.time() >= end):
             return
-        await asyncio.sleep(look)
+        await asyncio.sleep(min(visit.pause(look), pause))
 
 
 async def _hear(visit: "Visit", side: Candidates) -> None:
-    await visit.feed.update()
-    since = side.machine.progress.read
-    side.hear(visit.feed.to(side.addresses, since=since), read=len(visit.feed.postings))
+    feed = visit.feed
+    await feed.update(side.addresses)
+    side.hear(feed.to(side.addresses, since=side.machine.progress.read), read=feed.read)
 
 
 async def _post(visit: "Visit", side: Candidates, patience: float) -> None:

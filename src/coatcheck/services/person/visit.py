@@ -32,13 +32,14 @@ from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedBulletin
 from coatcheck.services.board.documents import Posted
 from coatcheck.services.http.client import Absent, HttpClient, patiently
-from coatcheck.services.person.board import BoardView, LettersFeed, Peers
+from coatcheck.services.person.board import BoardView, Peers
+from coatcheck.services.person.feeds import Feed, LettersFeed, OwnFeed
 from coatcheck.services.person.handing_in import BYTES, HandingIn, headers_for
 from coatcheck.services.person.offer import Offer, check_place, stored_offer
 from coatcheck.services.person.relayed import RelayedClient, kept_relay
 from coatcheck.services.person.retrieval import Retrieval, by_size
 from coatcheck.services.person.tickets import TicketFile
-from coatcheck.services.person.windows import linger, window_of
+from coatcheck.services.person.windows import drawn, linger, window_of
 
 _T = TypeVar("_T")
 
@@ -185,7 +186,7 @@ class Visit:
         """Wait for the bulletin, and check that the board shows the same to everybody."""
         await self._know_terms()
         view = self._view()
-        return await patiently(lambda: self._shown(view.bulletin), patience, growth=1.3)
+        return await self._until(view.bulletin, patience)
 
     async def collect(
         self,
@@ -202,11 +203,9 @@ class Visit:
         await self._know_terms()
         view, ticket = self._view(), self.ticket
         if self.window:
-            await patiently(lambda: self._shown(view.heading), patience, growth=1.3)
+            await self._until(view.heading, patience)
             await linger(self.window)
-        shown = await patiently(
-            lambda: self._shown(lambda: retrieval(view, ticket)), patience, growth=1.3
-        )
+        shown = await self._until(lambda: retrieval(view, ticket), patience)
         if isinstance(shown, VerifiedBulletin):
             answer, heading = client.collect(ticket, shown, ledger=ledger), shown.heading
         else:
@@ -254,18 +253,27 @@ class Visit:
         await self._know_terms()
         await linger(self.window)
         await self._view().follow()
-        feed = self.feed
-        if isinstance(self._peers, RelayedClient):  # it hides whose letters are asked for
-            feed = self._letters_at(f"/letters/{self.ticket.keys.address.hex()}")
-        await feed.update()
-        inbox = client.read(self.ticket, feed.postings[self._letters :], self.round)
+        mine = [self.ticket.keys.address]
+        await self.feed.update(mine)
+        fresh = self.feed.to(mine, since=self._letters)
+        inbox = client.read(self.ticket, fresh, self.round)
         self.keep(inbox.ticket)
-        self._letters = len(feed.postings)
+        self._letters = self.feed.read
         return inbox
 
     @cached_property
-    def feed(self) -> LettersFeed:
-        """The letters of the round; give several visits the same one to fetch them once."""
+    def feed(self) -> Feed:
+        """The letters of the round, or through a relay those to the addresses one asks for.
+
+        Several visits may be given the same one.
+        """
+        if isinstance(self._peers, RelayedClient):
+            size = posting_size(self.round)
+            return OwnFeed(self._at_board, size=size, peers=self._peers)
+        return self.all_letters()
+
+    def all_letters(self) -> LettersFeed:
+        """Give the letters of the round, whoever they are for."""
         return self._letters_at("/letters")
 
     def _letters_at(self, path: str) -> LettersFeed:
@@ -297,6 +305,11 @@ class Visit:
         """Within how many seconds the times of requests are drawn; 0 without a relay."""
         return window_of(self.round, self._peers)
 
+    def pause(self, due: float) -> float:
+        """Say for how long to wait before looking again; through a relay it is drawn at random."""
+        relayed = isinstance(self._peers, RelayedClient)
+        return drawn(max(2 * due, self.window)) if relayed else due
+
     @property
     def _at_board(self) -> str:
         return f"{self.round.terms.board.url}/rounds/{self.round.digest.hex()}"
@@ -319,6 +332,10 @@ class Visit:
         trusted, boards = self._trusted, self._boards
         path = boards / self.round.terms.board.verifying if boards else self.path
         return BoardView(self.round, path=path, peers=self._peers, trusted=trusted)
+
+    async def _until(self, fetch: Callable[[], Awaitable[_T]], patience: float) -> _T:
+        """Look for the end of the round again and again; through a relay at random times."""
+        return await patiently(lambda: self._shown(fetch), patience, growth=1.3, draw=self.pause)
 
     async def _shown(self, fetch: Callable[[], Awaitable[_T]]) -> _T:
         """Fetch what the board has once the round has ended, or say who owes its end."""

@@ -24,7 +24,12 @@ def window_of(round_: Round, peers: HttpClient | RelayedClient) -> int:
     return 0 if window is UNSET or not isinstance(peers, RelayedClient) else window
 
 
+def drawn(seconds: float) -> float:
+    """Draw a time evenly between nothing and so many seconds."""
+    return system().integer(int(1000 * seconds) + 1) / 1000
+
+
 async def linger(seconds: float) -> None:
     """Wait for a time drawn evenly between nothing and so many seconds."""
     if seconds:
-        await asyncio.sleep(system().integer(int(1000 * seconds) + 1) / 1000)
+        await asyncio.sleep(drawn(seconds))
