@@ -38,13 +38,17 @@ def main() -> int:
 
 
 def _held(seed: int) -> bool | None:
-    from coatcheck.accounting.amplification import amplify  # noqa: PLC0415 - in each process
-    from coatcheck.accounting.certificate import delta_interval  # noqa: PLC0415 - as above
+    from coatcheck.accounting.amplification import (  # noqa: PLC0415 - in each process
+        amplify,
+        bounding_laws,
+    )
+    from coatcheck.accounting.certificate import replayed  # noqa: PLC0415 - as above
     from crowds import any_promise  # noqa: PLC0415 - of the tests
 
     law, crowd, delta = any_promise(seed)
     told = amplify(law, crowd=crowd, delta=delta)
-    low, high = delta_interval(law, size=crowd, epsilon=told.epsilon, decide=delta, both=False)
+    laws = bounding_laws(law)
+    _, low, high = replayed(*laws, size=crowd, epsilon=told.epsilon, decide=delta, both=False)
     if high <= delta:
         return True
     return False if low > delta else None

@@ -165,7 +165,7 @@ def delta_curve(
     With `lower` give a δ that some data set reaches instead.
     """
     size = anonymous(crowd=crowd)
-    close, coarse = map(pair, _laws(law, "mechanism")[:2])
+    close, coarse = map(pair, bounding_laws(law, "mechanism")[:2])
     bounds = {close, coarse} if size <= _FEW or _alike(close, coarse) else {close}
     epsilons = list(epsilons)
     for x in epsilons:
@@ -188,15 +188,15 @@ def _certified(law: Law, size: int, epsilon: float, delta: float, method: str) -
         raise Misuse("the printed equation is no sum to replay; choose another method to certify")
     from coatcheck.accounting import certificate  # noqa: PLC0415 - needs an extra
 
-    law = _laws(law, method)[0]
-    return certificate.certify(law, size=size, epsilon=epsilon, delta=delta)
+    laws = bounding_laws(law, method)
+    return certificate.certify(*laws, size=size, epsilon=epsilon, delta=delta)
 
 
 def _coarser(law: Law, instead: AnyLdp | Clones) -> Law:
     return OwnCoin(law=instead, rate=law.rate) if isinstance(law, OwnCoin) else instead
 
 
-def _laws(law: Law, method: str) -> list[Law]:
+def bounding_laws(law: Law, method: str = "mechanism") -> list[Law]:
     """List the laws that bound this one, the closest first. Each is enough on its own."""
     found = [
         law,
@@ -220,7 +220,7 @@ def central(law: Law, *, size: int, delta: float, method: str = "mechanism") -> 
     best = law.epsilon
     if best <= 0 or size == 1:
         return best
-    first, *others = dict.fromkeys(map(pair, _laws(law, method)))
+    first, *others = dict.fromkeys(map(pair, bounding_laws(law, method)))
     for one in (first, *others):
 
         def excess(x: float, *, fine: bool, one: Pair | Atoms = one) -> float:
@@ -239,13 +239,13 @@ def _local(
     best = epsilon
     most = min(EPSILON, epsilon + math.log(size) + 4)
     start = epsilon + math.log1p(size * epsilon**2 / (5 * math.log(1 / delta)))
-    for turn in range(len(_laws(make(epsilon), method))):
+    for turn in range(len(bounding_laws(make(epsilon), method))):
 
         def excess(x: float, *, fine: bool, turn: int = turn) -> float:
-            one = pair(_laws(make(x), method)[turn])
+            one = pair(bounding_laws(make(x), method)[turn])
             return _log_excess(one, size, delta, epsilon=epsilon, fine=fine)
 
-        bounds = [pair(bound) for bound in _laws(make(best), method)]
+        bounds = [pair(bound) for bound in bounding_laws(make(best), method)]
         rival = size <= _FEW or best < 1.01 * epsilon or _alike(bounds[0], bounds[turn])
         if turn == 0 or (rival and bounds[turn] != bounds[0] and _wins(excess, best)):
             best = max(best, root(excess, good=epsilon, bad=most, start=min(start, most - 1)))

@@ -39,17 +39,38 @@ Ball: TypeAlias = Any  # a real ball of Arb
 Atom: TypeAlias = tuple[Ball, Ball, Ball]
 
 
-def certify(law: Law, *, size: int, epsilon: float, delta: float) -> Certificate:
-    """Replay a promise of (ε, δ) among `size` people, and enclose what it should have been."""
-    pair(law)  # refuses a law that is none
+def certify(*laws: Law, size: int, epsilon: float, delta: float) -> Certificate:
+    """Replay a promise of (ε, δ) among `size` people, and enclose what it should have been.
+
+    `laws` bound what a report tells, the closest first. Each is enough on its own.
+    """
+    pair(laws[0])  # refuses a law that is none
     if not _HERE:
         raise Misuse("certifying needs python-flint: pip install 'coatcheck[certify]'")
-    law = _least(law)
-    least, most = delta_interval(law, size=size, epsilon=epsilon, decide=delta)
+    law, least, most = replayed(*laws, size=size, epsilon=epsilon, decide=delta)
     high = epsilon if most <= delta else law.epsilon
     return Certificate(
         low=_below(law, size, epsilon, delta), high=high, delta_low=least, delta_high=most
     )
+
+
+def replayed(
+    *laws: Law, size: int, epsilon: float, decide: float, both: bool = True
+) -> tuple[Law, float, float]:
+    """Find the first law that keeps δ at most at `decide`, with its interval; else the first one.
+
+    Near the local ε, any mechanism's law can be the one that a promise rests on, because the
+    floats of a closer law are rounded up.
+    """
+    first: tuple[Law, float, float] | None = None
+    for law in dict.fromkeys(map(_least, laws)):
+        low, high = delta_interval(law, size=size, epsilon=epsilon, decide=decide, both=both)
+        if high <= decide:
+            return law, low, high
+        first = first or (law, low, high)
+    if first is None:
+        raise Misuse("a promise is replayed by at least one law")
+    return first
 
 
 def _least(law: Law) -> Law:
