@@ -60,6 +60,9 @@ def test_a_round_by_commands(local: Cluster, tmp_path: Path) -> None:
     rounds = json.loads(call("round", "list", local.url("server"), "--json").stdout)
     assert [one["opened"] for one in rounds if one["url"] == url] == [True]
     assert "by hand" in call("round", "list", local.url("server")).stdout
+    for role in ("server", "shuffler-1"):  # the whole address, folded where the terminal is narrow
+        lines = call("round", "list", local.url(role)).stdout.splitlines()
+        assert url in "".join(word for line in lines for word in line.split()[-1:])
     ledger, ticket = tmp_path / "ledger", tmp_path / "ticket"
     Ledger.open(ledger, epsilon=20.0, delta=1e-2)
     crowd = Crowd(local, url)

@@ -75,7 +75,8 @@ def table(
 
     made = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, **look)
     for heading in headings:
-        made.add_column(heading, justify="right" if heading in right else "left")
+        # Folded, never cut: an address that is cut short cannot be typed.
+        made.add_column(heading, justify="right" if heading in right else "left", overflow="fold")
     for row in rows:
         made.add_row(*row)
     return made

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
@@ -66,11 +66,12 @@ def status(
 @command(round)
 def list_(role: str, *, ca: Ca = "", as_json: Json = False) -> None:
     """List the rounds at the address of a server or shuffler, with their phases and times."""
-    found = ask("GET", f"{role.rstrip('/')}/rounds", ca=ca)
+    at = f"{role.rstrip('/')}/rounds"
+    found = ask("GET", at, ca=ca)
 
     def lines() -> Iterable["Table"]:
         rows = [
-            (one["round"], one["phase"], told_time(one["closes"]), one.get("url") or one["digest"])
+            (one["round"], one["phase"], told_time(one["closes"]), _address(one, at))
             for one in found
         ]
         yield table(("round", "phase", "closes", "address"), rows, right=())
@@ -93,6 +94,11 @@ def close(
     show(found, as_json=as_json)
     if abandon:
         hint("people are told that the round was abandoned; their values never left them")
+
+
+def _address(one: dict[str, Any], at: str) -> str:
+    """Give the address for people, which a server knows, or the round's at this shuffler."""
+    return str(one.get("url") or f"{at}/{one['digest']}")
 
 
 def _secret(token: Path) -> str:

@@ -172,10 +172,12 @@ class Run:
 
     async def again(self, scenario: "Scenario") -> None:
         """Open the next round of the same people on the same services."""
-        self.scenario, self.bulletin = scenario, None
+        self.scenario, self.bulletin, self.watched = scenario, None, None
+        self.seen, self.posted = (), 0
         for kept in (self.visits, self.guarantees, self.tickets, self.reports, self.answers):
             kept.clear()
-        self._whose.clear()
+        for more in (self.settled, self.letters, self.noted, self._whose):
+            more.clear()
         self._tell_server()
         await self._open_round()
 
