@@ -5,7 +5,7 @@ VENV   ?= .venv
 BIN     = $(VENV)/bin
 JOBS   ?= 2
 
-.PHONY: demo page docs test lint audit sbom lock bench slow soak mutants study study-quick wheel clean
+.PHONY: demo page pictures docs test lint audit sbom lock bench slow soak mutants study study-quick wheel clean
 .DEFAULT_GOAL := demo
 
 $(VENV)/.user: pyproject.toml
@@ -26,6 +26,9 @@ demo: $(VENV)/.user  ## who is near: a whole round of real processes, and a tril
 
 page: $(VENV)/.user  ## the same round live on a page: what a person sees, what the server sees
 	$(BIN)/coatcheck demo --page
+
+pictures: $(VENV)/.dev  ## the pictures in docs/images again, from the page; needs Chromium
+	$(BIN)/python tests/web/pictures.py
 
 docs: $(VENV)/.user  ## the manual as a site in build/docs; warnings are errors
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'

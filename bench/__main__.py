@@ -2,6 +2,7 @@
 
 import sys
 from importlib import import_module
+from itertools import takewhile
 from pathlib import Path
 
 NAMES = sorted(
@@ -12,9 +13,9 @@ NAMES = sorted(
 def main(names: list[str]) -> int:
     """Run each bench and return 1 if one of them missed a target, 2 if one is unknown.
 
-    `--json` is for the benches that can print rows instead of lines.
+    What follows the first option is for the benches, which read it by themselves.
     """
-    names = [name for name in names if name != "--json"]
+    names = list(takewhile(lambda name: not name.startswith("--"), names))
     unknown = [name for name in names if name not in NAMES]
     if unknown:
         print(f"bench: there is no {', '.join(unknown)}; there are {', '.join(NAMES)}")
@@ -28,4 +29,4 @@ def main(names: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main([name for name in sys.argv[1:] if name != "--json"]))
+    sys.exit(main(sys.argv[1:]))

@@ -9,6 +9,7 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import numpy as np
@@ -22,8 +23,9 @@ from coatcheck.protocol.client import Invitation, Limit, examine
 from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
 from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.manifest import Batch
 from coatcheck.protocol.notices import ANSWERED, Bulletin
-from coatcheck.protocol.parcels import Batch, Upload
+from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.server import Server
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
 from coatcheck.protocol.suites import CLASSICAL
@@ -157,17 +159,17 @@ class _Round:
         sealed = seal(text, to=to, bound=bound)
         names = [Upload.decode(raw, self.round) for raw in self.uploads]
         held = [{u.id: u.body for u in names if u.group == group} for group in (0, 1)]
-        shuffler, opening = self._shuffler(), self.cast.shufflers[0].opening
+        peeler, opening = self._shuffler().peeler, self.cast.shufflers[0].opening
         entries = [list(reversed(group)) for group in self.bulletin.entries]
         tallies = Batch.decode(self.batch, self.round).tallies
 
         def order() -> None:
             for group in (0, 1):
-                sorted(held[group], key=lambda name: shuffler._rank(group, name))  # noqa: SLF001 - the step itself
+                sorted(held[group], key=partial(peeler.rank, group))
 
         def peel() -> None:
             for upload in names:
-                bound = shuffler._bound(upload.group, upload.id)  # noqa: SLF001 - the step itself
+                bound = peeler.bound(upload.group, upload.id)
                 unseal(upload.body, key=opening, bound=bound)
 
         def board() -> None:

@@ -1,13 +1,11 @@
 """The manual as a site: Sphinx over the pages of this folder, with the reference made from code.
 
 `make docs` builds it with warnings as errors. The parts of the reference that repeat the code
-(names, commands, routes) are written anew for each build into build/docs-parts.
+(commands, routes) are written anew for each build into build/docs-parts.
 """
 
-import inspect
 import os
 import sys
-from importlib import import_module
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -31,7 +29,10 @@ from coatcheck.services.witness.service import WitnessService  # noqa: E402 - af
 project = "coatcheck"
 author = "The coatcheck authors"
 release = version = coatcheck.__version__
-extensions = ["myst_parser"]
+extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+autodoc_typehints = "description"
+autodoc_typehints_format = "short"
+napoleon_use_ivar = True
 html_theme = "furo"
 html_title = "coatcheck"
 html_favicon = str(ROOT / "src/coatcheck/demo/page/static/icon.svg")
@@ -40,43 +41,6 @@ myst_heading_anchors = 3
 # Pages point to files of the repository that are no pages, and included ones to each other.
 suppress_warnings = ["myst.xref_missing"]
 pygments_style = "friendly"
-
-
-def _sentence(thing: object) -> str:
-    told = (inspect.getdoc(thing) or "").split("\n\n")[0]
-    return " ".join(told.split()).replace("|", "\\|")
-
-
-def _signature(name: str, thing: object) -> str:
-    """Spell a call by its parameters and their defaults; types are in `help(name)`."""
-    if not callable(thing) or (inspect.isclass(thing) and issubclass(thing, Exception)):
-        return name
-    spelled, starred = [], False
-    for parameter in inspect.signature(thing).parameters.values():
-        if parameter.kind is parameter.KEYWORD_ONLY and not starred:
-            spelled.append("*")
-            starred = True
-        spelled.append(parameter.name + _default(parameter.default))
-    return f"{name}({', '.join(spelled)})"
-
-
-def _default(value: object) -> str:
-    if value is inspect.Parameter.empty:
-        return ""
-    plain = value is None or isinstance(value, bool | int | float | str | bytes | tuple)
-    return f"={value!r}" if plain else "=..."
-
-
-def _api() -> str:
-    """List the public names by module, with a call and the first sentence."""
-    lines = []
-    for short, names in coatcheck._CONTENTS.items():  # noqa: SLF001 - the table is the contents
-        module = f"coatcheck.{short}"
-        lines += [f"## {module}", "", _sentence(import_module(module)), ""]
-        for name in sorted(names):
-            thing = getattr(coatcheck, name)
-            lines += ["```python", _signature(name, thing), "```", "", _sentence(thing), ""]
-    return "\n".join(lines)
 
 
 def _commands() -> str:
@@ -138,5 +102,5 @@ def _asked(route: Route) -> str:
 
 
 PARTS.mkdir(parents=True, exist_ok=True)
-for part, make in (("api", _api), ("commands", _commands), ("http", _http)):
+for part, make in (("commands", _commands), ("http", _http)):
     (PARTS / f"{part}.md").write_text(make(), encoding="utf-8")

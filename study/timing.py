@@ -31,7 +31,7 @@ from coatcheck.protocol.agreement import SettledTerms, settle
 from coatcheck.protocol.board import Board
 from coatcheck.protocol.client import collect, examine, read, write
 from coatcheck.protocol.keys import VerifyingKey
-from coatcheck.protocol.parcels import Batch
+from coatcheck.protocol.manifest import Batch
 from coatcheck.protocol.server import Server
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
 from coatcheck.protocol.suites import suite_named

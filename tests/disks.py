@@ -26,7 +26,8 @@ class Disk:
         begins = np.zeros(1 << 16, dtype=bool)
         begins[[form[0] << 8 | form[1] for form in wanted]] = True
         found: set[bytes] = set()
-        for path in self.folder.rglob(self.pattern):
+        depot = self.keys / "depot"
+        for path in (*self.folder.rglob(self.pattern), *depot.rglob("*")):
             if path.is_file():
                 raw = path.read_bytes()
                 each = np.frombuffer(raw, dtype=np.uint8).astype(np.uint16)
@@ -39,6 +40,12 @@ class Disk:
         if self.url.startswith("postgresql"):
             with psycopg.connect(self.url, autocommit=True) as connection:
                 connection.execute("CHECKPOINT")
+
+    def depot_files(self) -> list[str]:
+        """List the files of rounds in the depot, beside the database or among the keys."""
+        found = {path for place in (self.folder, self.keys) for path in place.rglob("*.depot/**/*")}
+        found |= set(self.keys.rglob("depot/**/*"))
+        return sorted(path.name for path in found if path.is_file())
 
     def key_files(self) -> list[str]:
         """List the files in the folder of keys."""

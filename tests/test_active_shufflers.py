@@ -19,8 +19,9 @@ from coatcheck.protocol.agreement import countersign, propose
 from coatcheck.protocol.client import Limit, examine, keep_receipt, keep_registered
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
 from coatcheck.protocol.keys import KeyPairs, SealingKey
+from coatcheck.protocol.manifest import Batch
 from coatcheck.protocol.messages import PayloadFormat, encode_report
-from coatcheck.protocol.parcels import Batch, Tally, Upload
+from coatcheck.protocol.parcels import Tally, Upload
 from coatcheck.protocol.shuffler import Shuffler
 from coatcheck.protocol.shuffler_moves import Phase
 from coatcheck.protocol.terms import read_terms, write_terms
@@ -79,7 +80,7 @@ def handed(small: SmallRound, items: Sequence[Sequence[bytes]], *, hop: int) -> 
     """Sign a batch of any items as the shuffler before a hop."""
     earlier = [system().token(32) for _ in range(hop - 1)]
     batch = Batch.compose(
-        [tuple(group) for group in items],
+        [[group] for group in items],
         [Tally(len(group)) for group in items],
         digest=small.round.digest,
         earlier=earlier,
@@ -248,10 +249,10 @@ def test_roots_of_every_hop_stand_on_the_board() -> None:
     assert [list(batch.roots) for batch in raws] == [roots[:1], roots[:2], roots]
     heading = small.server().answer(raw)[40 + 2 * 36 :][: 3 * 32]
     assert heading == b"".join(roots)
-    changed = replace(raws[0], roots=(bytes(32),))
-    second = honest(small, tickets, hop=1)
+    changed = replace(raws[1], manifest=replace(raws[1].manifest, earlier=(bytes(32),)))
+    third = honest(small, tickets, hop=2)
     with pytest.raises(BadSignature):
-        second.accept(changed.encode())
+        third.accept(changed.encode())
 
 
 def test_receipts_of_registrations_are_checked_and_kept() -> None:

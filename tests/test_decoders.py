@@ -10,9 +10,10 @@ from coatcheck.errors import Refused
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import read_signed, write_signed
 from coatcheck.protocol.keys import Contact
+from coatcheck.protocol.manifest import Batch, Manifest
 from coatcheck.protocol.messages import Answer, decode_answer, decode_letter
 from coatcheck.protocol.notices import Bulletin, Checkpoint, Heading, Posting, heading_size
-from coatcheck.protocol.parcels import Batch, Upload
+from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.receipts import Receipt
 from coatcheck.protocol.terms import read_terms
 from coatcheck.protocol.ticket import read_ticket, write_ticket
@@ -23,6 +24,7 @@ SMALL = SmallRound()
 ROUND = SMALL.round
 CROWD = SMALL.crowd(3)
 BATCH = SMALL.batch(CROWD)
+MANIFEST = Batch.decode(BATCH, ROUND).manifest.encode()
 BULLETIN = SMALL.server().answer(BATCH)
 BOARD = SMALL.board()
 BOARD.publish(BULLETIN, ROUND)
@@ -38,6 +40,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "upload": (lambda raw: Upload.decode(raw, ROUND), CROWD[0].upload),
     "receipt": (Receipt.decode, RECEIPT),
     "batch": (lambda raw: Batch.decode(raw, ROUND), BATCH),
+    "manifest": (lambda raw: Manifest.decode(raw, ROUND), MANIFEST),
     "heading": (Heading.decode, BULLETIN[: heading_size(2, 1)]),
     "bulletin": (lambda raw: Bulletin.decode(raw, ROUND), BULLETIN),
     "posting": (lambda raw: Posting.decode(raw, ROUND), POSTING),

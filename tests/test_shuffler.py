@@ -11,7 +11,8 @@ from scipy import stats
 
 from coatcheck.entropy import seeded, system
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused
-from coatcheck.protocol.parcels import Batch, Upload
+from coatcheck.protocol.manifest import Batch
+from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.receipts import Receipt
 from coatcheck.protocol.shuffler import Shuffler, ShufflerState, fresh_state
 from coatcheck.protocol.shuffler_moves import Phase
@@ -191,7 +192,7 @@ def test_the_rank_is_the_specs() -> None:
     for group in (0, 1):
         data = bytes([group]) + SMALL.round.digest + name
         by_hand = hashlib.blake2b(data, key=secret, digest_size=16, person=b"coatcheck order\0")
-        assert shuffler._rank(group, name) == by_hand.digest()
+        assert shuffler.peeler.rank(group, name) == by_hand.digest()
     assert len(secret) == 32
 
 
@@ -211,7 +212,7 @@ def test_the_order_is_uniform() -> None:
             keys=small.roles.shufflers[0],
             state=fresh_state(small.entropy, simulated=True),
         )
-        ranks = [shuffler._rank(0, name) for name in names]
+        ranks = [shuffler.peeler.rank(0, name) for name in names]
         counts[tuple(sorted(range(4), key=ranks.__getitem__))] += 1
     assert stats.chisquare(list(counts.values())).pvalue > 1e-4
 

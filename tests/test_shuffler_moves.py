@@ -9,7 +9,8 @@ import pytest
 from coatcheck.entropy import system
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused
 from coatcheck.protocol.ends import due
-from coatcheck.protocol.parcels import REASONS, Batch
+from coatcheck.protocol.manifest import Batch
+from coatcheck.protocol.parcels import REASONS
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
 from coatcheck.protocol.shuffler_moves import MOVES, Phase
 from coatcheck.protocol.ticket import Ticket
@@ -148,8 +149,8 @@ def test_equal_items_of_a_batch_are_one() -> None:
     raw = _first_batch(CASCADE, FIRST)
     batch = Batch.decode(raw, CASCADE.round)
     tallies = (replace(batch.tallies[0], received=7), batch.tallies[1])
-    items = ((*batch.items[0], batch.items[0][0]), batch.items[1])
-    double = Batch.compose(items, tallies, digest=batch.digest)
+    items = ([[*batch.items[0], batch.items[0][0]]], [batch.items[1]])
+    double = Batch.compose(items, tallies, digest=CASCADE.round.digest)
     second = CASCADE.shuffler(1)
     CASCADE.hand_in(FIRST, second)
     signing = CASCADE.roles.shufflers[0].signing
@@ -170,8 +171,8 @@ def test_a_cascade_takes_batches_of_its_neighbor_only() -> None:
     with pytest.raises(Refused, match="has not come"):
         second.close(now=CLOSES)
     with pytest.raises(BadSignature):
-        second.accept(flipped(raw, at=36 + 2 * 36 + 32))
-    with pytest.raises(Malformed, match="root"):
+        second.accept(flipped(raw, at=36 + 4 * 36))
+    with pytest.raises(Malformed, match="hash"):
         second.accept(flipped(raw, at=len(raw) - 1))
     second.accept(raw)
     second.accept(raw)

@@ -14,8 +14,8 @@ from coatcheck.planning import Group, plan
 from coatcheck.protocol import client
 from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.envelope import Purpose, binding, unseal
+from coatcheck.protocol.manifest import Batch
 from coatcheck.protocol.notices import Bulletin
-from coatcheck.protocol.parcels import Batch
 from coatcheck.protocol.verification import VerifiedEntry
 from coatcheck.randomizers import FieldwiseResponse, GridResponse
 from coatcheck.simulation.round import Outcome, simulate, view
@@ -174,7 +174,7 @@ def test_cascades_and_the_hybrid_suite_answer_everyone(suite: str, shufflers: in
     assert sum(len(partners) for partners in outcome.partners(0)) == 21
     assert {len(raw) for raw in outcome.uploads} == {outcome.round.upload_sizes[0]}
     batch = Batch.decode(outcome.batch, outcome.round)
-    assert batch.hop == shufflers - 1
+    assert batch.manifest.hop == shufflers - 1
 
 
 @pytest.mark.parametrize(

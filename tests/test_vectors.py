@@ -38,6 +38,16 @@ def test_every_kind_has_both_outcomes_where_it_can_fail() -> None:
         outcomes.setdefault(case["kind"], set()).add(case["expect"])  # type: ignore[index] # a dict
     for kind, found in outcomes.items():
         assert "success" in found
-        alone = {"keys", "binding", "order", "root", "commitment", "slack", "cell", "conversation"}
+        alone = {
+            "keys",
+            "binding",
+            "order",
+            "root",
+            "commitment",
+            "slack",
+            "cell",
+            "conversation",
+            "partitions",
+        }
         if kind not in alone:
             assert len(found) > 1, kind

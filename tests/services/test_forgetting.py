@@ -17,7 +17,8 @@ from storm import nursed
 
 DEATHS = (
     *("shuffler.uploaded", "shuffler.closed", "shuffler.release", "shuffler.released"),
-    *("shuffler.delivered", "batch.received", "server.answered"),
+    *("shuffler.deliver", "shuffler.delivered", "part.received"),
+    *("batch.received", "server.answered"),
 )
 
 
@@ -42,6 +43,11 @@ def test_nothing_is_left_of_a_round(kind: str, postgres: Postgres, tmp_path: Pat
                 folders = [tmp_path / f"{name}.rounds" for name in ("shuffler-1", "server")]
                 # The keys are the last to go: the board has the answers before.
                 await asyncio.to_thread(until, lambda: not any(map(_files, folders)))
+                depots = [
+                    tmp_path / (f"{name}.depot" if kind == "sqlite" else f"{name}.rounds/depot")
+                    for name in ("shuffler-1", "server")
+                ]
+                await asyncio.to_thread(until, lambda: not any(map(_files, depots)))
         given = [Upload.decode(visit.ticket.upload, round_) for visit in crowd.visits]
         needles = [piece for one in given for piece in (one.id, one.body[:24], one.body[-24:])]
         files = Disk("", postgres.folder) if kind == "postgresql" else Disk("", tmp_path, "*.db*")

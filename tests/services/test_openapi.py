@@ -23,6 +23,7 @@ EXPECTED = {
         "GET /admission",
         "POST /rounds/{digest}/uploads",
         "POST /rounds/{digest}/batch",
+        "PUT /rounds/{digest}/batch/{part}",
         "POST /rounds/{digest}/end",
         "GET /rounds/{digest}/crowd",
         "POST /rounds/{digest}/closing",
@@ -38,6 +39,7 @@ EXPECTED = {
         "GET /rounds/{digest}",
         "GET /rounds/{digest}/terms",
         "POST /rounds/{digest}/batch",
+        "PUT /rounds/{digest}/batch/{part}",
         "POST /rounds/{digest}/end",
     },
     "board": {
@@ -71,7 +73,9 @@ COMMON = {"GET /healthz", "GET /metrics", "GET /openapi.json"}
 PARTS = {
     "shuffler POST /rounds/{digest}/uploads": {"coatcheck-token"},
     "shuffler POST /rounds/{digest}/batch": {"coatcheck-content", "coatcheck-signature"},
+    "shuffler PUT /rounds/{digest}/batch/{part}": {"coatcheck-content", "coatcheck-signature"},
     "server POST /rounds/{digest}/batch": {"coatcheck-content", "coatcheck-signature"},
+    "server PUT /rounds/{digest}/batch/{part}": {"coatcheck-content", "coatcheck-signature"},
     "board POST /rounds/{digest}/bulletin": {"coatcheck-content", "coatcheck-signature"},
 }
 

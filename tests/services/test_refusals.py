@@ -8,9 +8,11 @@ import pytest
 from coatcheck.errors import Error, Misuse, Refused
 from coatcheck.protocol.agreement import write_signed
 from coatcheck.protocol.ends import OPERATOR, TASK, flaw
+from coatcheck.protocol.manifest import Batch
 from coatcheck.protocol.notices import ABANDONED, REFUSED, SERVER
 from coatcheck.protocol.server_moves import Phase
 from coatcheck.protocol.verification import verify_bulletin
+from coatcheck.services.batches import IN, part_name
 from coatcheck.services.keyring import Keyring
 from coatcheck.services.server import jobs as server_jobs
 from coatcheck.services.settings import ServerSettings
@@ -23,14 +25,16 @@ class Scene:
 
     def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
         self.small = SmallRound()
-        self.batch = self.small.batch(self.small.crowd(2))
+        self.batch = Batch.decode(self.small.batch(self.small.crowd(2)), self.small.round)
         self.store = ServerStore("memory:")
         self.digest = self.small.round.digest
         self.store.lead("me", seconds=60)
         signed = write_signed(self.small.signed)
         self.store.begin(ServerRound(self.digest, "example", signed), fence=1)
         self.store.agree(self.digest, signed, fence=1)
-        self.store.accept(self.digest, self.batch, fence=1)
+        self.store.accept(self.digest, self.batch.manifest.encode(), fence=1)
+        for number, part in enumerate(self.batch.parts):
+            self.store.crate(self.digest).put(part_name(IN, number), part)
         self.settings = ServerSettings(
             name="server",
             store="memory:",

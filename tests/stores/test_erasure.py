@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck.errors import Fenced, Forgotten, Misuse, Unavailable, Unsealable
+from coatcheck.errors import Fenced, Forgotten, Misuse, Refused, Unavailable, Unsealable
 from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.shuffler_moves import Phase
 from coatcheck.stores.server import ServerRound, ServerStore
@@ -100,11 +100,49 @@ def test_a_round_that_is_over_is_forgotten(store: ShufflerStore, disk: Disk, mov
 def test_a_batch_that_came_is_forgotten_with_its_round(store: ShufflerStore, disk: Disk) -> None:
     """A later shuffler keeps the batch of the one before under the round's key."""
     batch = secrets.token_bytes(4000)
+    part, mixed = secrets.token_bytes(4000), secrets.token_bytes(4000)
+    assert store.accept(DIGEST, batch, fence=1, whole=False)
+    store.crate(DIGEST).put("in-0", part)
     assert store.accept(DIGEST, batch, fence=1)
     assert store.kept(DIGEST, "incoming") == batch
-    assert disk.found(batch[:24], batch[-24:]) == []
+    store.prepare(DIGEST, fence=1)
+    store.crate(DIGEST).put("out-0", mixed, use="batch")
+    assert disk.depot_files() == ["in-0", "out-0"]
+    assert disk.found(*(one[at : at + 24] for one in (batch, part, mixed) for at in (0, 99))) == []
+    assert store.sweep(fence=1) == set()
     store.move(DIGEST, "release", fence=1, batch=b"mixed")
     assert disk.key_files() == [".batch"]
+    assert disk.depot_files() == ["out-0"]
+    store.move(DIGEST, "forget", fence=1)
+    assert (disk.key_files(), disk.depot_files()) == ([], [])
+
+
+def test_files_without_a_key_are_cleared(store: ShufflerStore, disk: Disk) -> None:
+    """A crash between key and files, a lost key, a late writer: what nobody can open goes."""
+    store.crate(DIGEST).put("in-0", b"bytes")
+    store.clear()
+    assert disk.depot_files() == ["in-0"]
+    store.vault.destroy(DIGEST, "round")
+    with pytest.raises(Forgotten):
+        store.crate(DIGEST).put("in-1", b"bytes")
+    assert store.sweep(fence=1) == {DIGEST}
+    store.clear()
+    assert disk.depot_files() == []
+
+
+def test_a_batch_in_the_making_goes_when_the_round_reopens(
+    store: ShufflerStore, disk: Disk
+) -> None:
+    """Its key may be there while the round is closed, and at no other time before the release."""
+    with pytest.raises(Refused):
+        store.prepare(DIGEST, fence=1)
+    store.move(DIGEST, "close", fence=1)
+    store.prepare(DIGEST, fence=1)
+    assert store.sweep(fence=1) == set()
+    assert disk.key_files() == [".batch", ".round"]
+    store.move(DIGEST, "reopen", fence=1)
+    assert store.sweep(fence=1) == set()
+    assert disk.key_files() == [".round"]
 
 
 def test_a_server_forgets_the_batch_when_it_has_answered(disk: Disk) -> None:
@@ -114,11 +152,15 @@ def test_a_server_forgets_the_batch_when_it_has_answered(disk: Disk) -> None:
     store.begin(ServerRound(DIGEST, "example", SIGNED), fence=1)
     store.agree(DIGEST, SIGNED, fence=1)
     batch = secrets.token_bytes(4000)
+    store.accept(DIGEST, batch, fence=1, whole=False)
+    part = secrets.token_bytes(4000)
+    store.crate(DIGEST).put("in-0", part)
+    assert store.sweep(fence=1) == set()
     store.accept(DIGEST, batch, fence=1)
-    assert disk.found(batch[:24], batch[-24:]) == []
-    assert disk.key_files() == [".round"]
+    assert disk.found(batch[:24], batch[-24:], part[:24], part[-24:]) == []
+    assert (disk.key_files(), disk.depot_files()) == ([".round"], ["in-0"])
     store.answer(DIGEST, "answer", b"the bulletin, for everybody", fence=1)
-    assert disk.key_files() == []
+    assert (disk.key_files(), disk.depot_files()) == ([], [])
     assert disk.found(batch[:24], b"the bulletin, for everybody") == [
         b"the bulletin, for everybody"
     ]

@@ -24,10 +24,11 @@ from coatcheck.protocol.agreement import SettledTerms, SignedTerms, settle
 from coatcheck.protocol.ends import flaw, speaker
 from coatcheck.protocol.envelope import Purpose, binding, unseal
 from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey, check_signed
+from coatcheck.protocol.manifest import Batch, Manifest, bits_of
 from coatcheck.protocol.merkle import Tree, check_consistency, check_inclusion
 from coatcheck.protocol.messages import PayloadFormat, decode_answer, decode_letter
 from coatcheck.protocol.notices import Bulletin, Checkpoint, Posting
-from coatcheck.protocol.parcels import Batch, Registration, Upload
+from coatcheck.protocol.parcels import Registration, Upload
 from coatcheck.protocol.receipts import Receipt
 from coatcheck.protocol.shuffler import Shuffler, ShufflerState
 from coatcheck.protocol.suites import CLASSICAL, SUITES
@@ -140,15 +141,30 @@ def _receipt(case: Case) -> Case:
 
 def _batch(case: Case) -> Case:
     batch = Batch.decode(bytes.fromhex(case["input"]), the_round())
-    pairs(SHUFFLER).signing.public.check(batch.signature, batch.signed_part())
-    batch.check_items()
+    manifest = batch.manifest
+    pairs(SHUFFLER).signing.public.check(manifest.signature, manifest.signed_part())
     return {
-        "hop": batch.hop,
+        "hop": manifest.hop,
         "received": [tally.received for tally in batch.tallies],
         "dropped": [list(tally.dropped) for tally in batch.tallies],
         "root": batch.roots[-1].hex(),
         "items": [[item.hex() for item in group] for group in batch.items],
     }
+
+
+def _manifest(case: Case) -> Case:
+    manifest = Manifest.decode(bytes.fromhex(case["input"]), the_round())
+    pairs(SHUFFLER).signing.public.check(manifest.signature, manifest.signed_part())
+    return {
+        "received": [tally.received for tally in manifest.tallies],
+        "partitions": [[part.items for part in group] for group in manifest.parts],
+        "hashes": [[part.content.hex() for part in group] for group in manifest.parts],
+        "root": manifest.root.hex(),
+    }
+
+
+def _partitions(case: Case) -> Case:
+    return {"partitions": [1 << bits_of(count) for count in case["input"]]}
 
 
 def _commitment(case: Case) -> Case:
@@ -172,7 +188,7 @@ def _order(case: Case) -> Case:
     state = ShufflerState(bytearray(bytes.fromhex(case["secret"])))
     shuffler = Shuffler(the_round(), keys=pairs(SHUFFLER), state=state)
     ids = [bytes.fromhex(text) for text in case["input"]]
-    ranks = {name: shuffler._rank(case["group"], name) for name in ids}
+    ranks = {name: shuffler.peeler.rank(case["group"], name) for name in ids}
     return {
         "ranks": [ranks[name].hex() for name in ids],
         "order": [name.hex() for name in sorted(ids, key=ranks.__getitem__)],
@@ -368,6 +384,8 @@ KINDS: dict[str, Callable[[Case], Case]] = {
     "upload": _upload,
     "receipt": _receipt,
     "batch": _batch,
+    "manifest": _manifest,
+    "partitions": _partitions,
     "order": _order,
     "commitment": _commitment,
     "registration": _registration,

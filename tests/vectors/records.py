@@ -7,6 +7,7 @@ from dataclasses import replace
 from coatcheck.entropy import seeded
 from coatcheck.protocol.ends import FEW_REPORTS, FEW_TRAPS, LATE, TASK, abandoned
 from coatcheck.protocol.envelope import Purpose, binding
+from coatcheck.protocol.manifest import MOST, PART, Batch, Manifest, Part
 from coatcheck.protocol.merkle import Tree
 from coatcheck.protocol.messages import Answer, Partner, encode_letter, encode_report
 from coatcheck.protocol.notices import (
@@ -18,8 +19,9 @@ from coatcheck.protocol.notices import (
     Checkpoint,
     Posting,
 )
-from coatcheck.protocol.parcels import Batch, Tally, Upload
+from coatcheck.protocol.parcels import Tally, Upload
 from coatcheck.protocol.receipts import Receipt, issue
+from coatcheck.protocol.terms import Round
 from plain_server import encode_answer
 from vectors import kinds
 from vectors.kinds import ALICE, BOARD, BOB, SERVER, SHUFFLER, Case, pairs
@@ -110,7 +112,7 @@ def batches() -> list[Case]:
     people = ((ALICE, 12), (BOB, 13, 14))
     listed = tuple(tuple(item(n, group) for n in row) for group, row in enumerate(people))
     tallies = (Tally(3).drop("unpeeled"), Tally(3))
-    batch = Batch.compose(listed, tallies, digest=round_.digest)
+    batch = Batch.compose([[group] for group in listed], tallies, digest=round_.digest)
     raw = batch.sign(pairs(SHUFFLER).signing.sign)
     fields = {
         "hop": 0,
@@ -125,8 +127,9 @@ def batches() -> list[Case]:
         ("another count", raw[:39] + b"\4" + raw[40:], "malformed"),
         ("drops more than came in", raw[:36] + struct.pack(">II", 1, 3) + raw[44:], "malformed"),
         ("a hop that is not there", raw[:1] + b"\1" + raw[2:], "malformed"),
-        ("an altered root", flip(raw, 36 + 2 * 36), "bad-signature"),
-        ("an altered signature", flip(raw, 36 + 2 * 36 + 32), "bad-signature"),
+        ("an altered count of a partition", flip(raw, 36 + 2 * 36 + 3), "malformed"),
+        ("an altered hash", flip(raw, 36 + 2 * 36 + 4), "malformed"),
+        ("an altered signature", flip(raw, 36 + 4 * 36), "bad-signature"),
         ("an altered item", flip(raw, len(raw) - 1), "malformed"),
     ]
     ids = [bytes([n]) * 16 for n in (1, 2, 3)]
@@ -145,7 +148,40 @@ def batches() -> list[Case]:
     return [
         case("two groups", "batch", raw.hex(), fields=fields),
         *wrong("batch", "batch", *changes),
+        *manifests(round_),
         case("three ids", "order", given, secret=secret.hex(), group=1, fields=order),
+    ]
+
+
+def manifests(round_: Round) -> list[Case]:
+    """A manifest of five partitions: four of group 0, one of group 1; and how many there are."""
+    sizes = ((PART, 5, 0, PART - 9), (3,))
+    tallies = (Tally(2 * PART + 1).drop("unpeeled", 5), Tally(3))
+    parts = [[Part(n, hashlib.sha256(bytes([n % 256])).digest()) for n in row] for row in sizes]
+    manifest = Manifest.compose(parts, tallies, digest=round_.digest)
+    sign = pairs(SHUFFLER).signing.sign
+    raw = manifest.sign(sign)
+    fields = {
+        "received": [2 * PART + 1, 3],
+        "partitions": [list(row) for row in sizes],
+        "hashes": [[part.content.hex() for part in row] for row in parts],
+        "root": manifest.root.hex(),
+    }
+    crowded = [[Part(n, bytes(32)) for n in row] for row in ((MOST + 1, 1, 1, 1), (3,))]
+    large = Manifest.compose(crowded, (Tally(MOST + 4), Tally(3)), digest=round_.digest)
+    changes = [
+        ("a byte short", raw[:-1], "malformed"),
+        ("a byte more", raw + b"\0", "malformed"),
+        ("an altered hash", flip(raw, 36 + 2 * 36 + 4), "bad-signature"),
+        ("a partition with an item more", flip(raw, 36 + 3 * 36 + 3), "malformed"),
+        ("a partition of too many", large.sign(sign), "malformed"),
+    ]
+    counts = [0, 1, PART, PART + 1, 2 * PART, 2 * PART + 1, 10**6, 10**7, 2**32 - 1]
+    shares = {"partitions": [1, 1, 1, 2, 2, 4, 64, 1024, 2**18]}
+    return [
+        case("five partitions", "manifest", raw.hex(), fields=fields),
+        *wrong("manifest", "manifest", *changes),
+        case("of so many items", "partitions", counts, fields=shares),
     ]
 
 

@@ -101,18 +101,27 @@ class PageRun:
 
 @contextmanager
 def page_run(
-    folder: Path, *, people: int, epsilon: float, candidates: int | None = None
+    folder: Path,
+    *,
+    people: int,
+    epsilon: float,
+    name: str = "taxi",
+    candidates: int | None = None,
+    tiles: str = "",
 ) -> Iterator[PageRun]:
     """Start shuffler, server and board as processes, a run on them, the page and a browser.
 
-    The run is paused before anybody has joined, so that no browser comes too late.
+    The round waits for its viewer, so that no browser comes too late.
     """
     chromium = needed("chromium")
-    made = make_scenario("taxi", people=people, epsilon=epsilon, candidates=candidates)
+    made = make_scenario(name, people=people, epsilon=epsilon, candidates=candidates)
     scenario = with_places(made)
     cluster = demo_cluster(folder)
     with (
-        _served(partial(serve_page, scenario, cluster, served=service_of)) as (address, run),
+        _served(partial(serve_page, scenario, cluster, served=service_of, tiles=tiles)) as (
+            address,
+            run,
+        ),
         sync_playwright() as playwright,
     ):
         browser = playwright.chromium.launch(executable_path=chromium, args=list(_FLAGS))
@@ -130,8 +139,6 @@ def _served(serve: Any) -> Iterator[tuple[str, Run]]:
     loop = asyncio.new_event_loop()
 
     def announce(address: str, run: Run) -> None:
-        assert run.pace is not None
-        run.pace.pause()
         told.put((address, run))
 
     task = loop.create_task(serve(announce=announce))

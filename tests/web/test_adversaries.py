@@ -41,8 +41,9 @@ def test_corrupted_people_expose_those_they_were_told_of() -> None:
 
 
 def test_who_cannot_open_reports_learns_nothing_of_values() -> None:
-    """Onlooker and shuffler face ε = 0; the shuffler's sentence warns of the local one."""
-    assert against("onlooker", GROUPS, task=TASK, group=0)["epsilon"] == 0
+    """ε = 0 for four seats; the shuffler's sentence warns of the local one."""
+    for seat in ("onlooker", "relay", "witness"):
+        assert against(seat, GROUPS, task=TASK, group=0)["epsilon"] == 0
     found = against("shuffler", GROUPS, task=TASK, group=0)
     assert found["epsilon"] == 0
     assert found["colluding"] == MECHANISM.epsilon_spent

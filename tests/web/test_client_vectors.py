@@ -7,7 +7,7 @@ from typing import Any
 from web.browser import ROOT, ask
 
 VECTORS = ROOT / "tests/vectors"
-NOT_THE_BROWSERS = {"batch", "order", "registration", "slack", "token"}
+NOT_THE_BROWSERS = {"batch", "manifest", "partitions", "order", "registration", "slack", "token"}
 """What passes between the roles only, and tokens, whose signatures the shuffler checks."""
 
 

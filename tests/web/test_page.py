@@ -42,8 +42,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageRun]:
 def paced(live: PageRun) -> list[int]:
     """How many had joined when the round was paused, a while later, and after a step."""
     page, run = live.page("/"), live.run
-    page.locator("#play").click()
-    expect(page.locator("#play")).to_have_text("Play")
+    expect(page.locator("#play")).to_have_text("Start the round")
     page.locator("#step").click()
     live.wait_until_paused(people=1)
     page.wait_for_selector("body[data-phase=joined]")
@@ -77,6 +76,7 @@ def shown(live: PageRun, person: Page) -> Page:
     assert person
     page = live.page("/")
     page.locator("#speed").select_option("20")
+    page.locator("#play").click()
     page.wait_for_selector("body[data-phase=done]")
     return page
 

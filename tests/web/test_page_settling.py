@@ -32,7 +32,8 @@ def settled(live: PageRun) -> Page:
     page.locator("#words").fill("by the blue door")
     live.pace.play(speed=1000.0)
     watching = live.page("/")
-    watching.wait_for_selector("body[data-phase=settled], body[data-phase=done]")
+    # Not later: whoever has the browser among their candidates waits for it at every step.
+    watching.wait_for_selector("body[data-phase=collected], body[data-phase=settled]")
     page.locator("#settle").click()
     expect(page.locator("#settled")).to_contain_text(re.compile("You meet|Nobody was left"))
     watching.wait_for_selector("body[data-phase=done]")
@@ -54,20 +55,20 @@ def test_both_sides_believe_the_same(live: PageRun, settled: Page) -> None:
 
 
 def test_the_page_shows_how_people_were_served(live: PageRun, settled: Page) -> None:
-    """The server alone, settled, true places and chance stand beside each other, in this order."""
+    """Settled, the server alone, true places and chance stand beside each other, in this order."""
     page = live.page("/")
     page.wait_for_selector("body[data-phase=done]")
     expect(page.locator("#service")).to_be_visible()
     rows = page.locator("#served tr")
     assert [rows.nth(n).get_attribute("data-served") for n in range(rows.count())] == [
-        "private",
         "settled",
+        "private",
         "without_noise",
         "at_random",
     ]
     paired = [who for who, found in live.run.settled.items() if found not in ([], [None])]
     riders = sum(group == 0 for group, _ in paired)
-    shown = page.locator('tr[data-served="settled"] td').nth(1)
+    shown = page.locator('tr[data-served="settled"] td').nth(2)
     assert int(shown.text_content() or "-1") == riders
     assert len(paired) == 2 * riders
     assert "candidates" in shown_text(page, "#fact-answer")

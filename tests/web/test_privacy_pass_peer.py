@@ -1,7 +1,9 @@
 """Tokens of an independent issuer (@cloudflare/privacypass-ts) admit people to a whole round."""
 
 import asyncio
+import json
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable
@@ -16,7 +18,16 @@ from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient
 from coatcheck.services.person.visit import Visit
 from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft, post
-from web.browser import HERE, Refusal, ask, needed
+from web.browser import HERE, ROOT, Refusal, ask, needed
+
+CLIENT = (ROOT / "src/coatcheck/demo/page/static/client.js").as_uri()
+PAGE = """
+import * as coatcheck from "{client}";
+import {{ readFileSync }} from "node:fs";
+const round = coatcheck.readTerms(readFileSync(0, "utf-8"));
+{block}
+console.log(coatcheck.hex(request.serialize()));
+"""
 
 
 @pytest.fixture(scope="module")
@@ -31,14 +42,31 @@ def issue(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., list[str]]:
         pytest.skip("npm cannot fetch the packages that the issuer is made of")
     assert done.returncode == 0, done.stderr
 
-    def run(*given: str, told: str = "") -> list[str]:
-        command = [node, "issue.mjs", *given]
+    def run(*given: str, told: str = "", script: str = "issue.mjs") -> list[str]:
+        command = [node, script, *given]
         made = subprocess.run(  # noqa: S603 - our own script
             command, cwd=peer, check=True, input=told, capture_output=True, text=True, timeout=300
         )
         return made.stdout.split("\n")[:-1]
 
+    (peer / "page.mjs").write_text(PAGE.format(client=CLIENT, block=_block()), encoding="utf-8")
     return run
+
+
+def _block() -> str:
+    page = (ROOT / "docs/how-to/admit-people.md").read_text(encoding="utf-8")
+    found = re.search(r"^```js\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert found is not None
+    return found[1]
+
+
+def test_the_block_of_the_manual_asks_the_issuer(issue: Callable[..., list[str]]) -> None:
+    """It reads the challenge of a round, and makes a request of the type and size of the RFC."""
+    cases = json.loads((ROOT / "tests/vectors/admission.json").read_text())["cases"]
+    given = next(one for one in cases if one["kind"] == "challenge" and one["input"]["hop"] == 0)
+    (sent,) = issue(script="page.mjs", told=given["input"]["document"])
+    assert sent.startswith("0002")
+    assert len(sent) == 2 * (2 + 1 + 256)
 
 
 def test_a_round_of_people_with_blind_tokens(

@@ -25,7 +25,10 @@ function binomial(n, p) {
   return { low: mode - down.length, mass: mass.map((one) => one / sum), cut: 4 * TAIL * n };
 }
 
-/** An upper bound on delta at a central epsilon for n honest, anonymous people. */
+/**
+ * An upper bound on delta at a central epsilon for n honest, anonymous people.
+ * @param {import("./types.js").Law} law @param {number} n @param {number} epsilon @returns {number}
+ */
 export function deltaAbove(law, n, epsilon) {
   if (epsilon >= law.epsilon) return 0;
   const p = Math.exp(law.epsilon);
@@ -76,7 +79,10 @@ function excess(gain, step, { low, mass }, { chance, mean }) {
   return gain * chance[count] - step * mean[count];
 }
 
-/** The central epsilon that the crowd gives at this delta, rounded up; never above the local one. */
+/**
+ * The central epsilon that the crowd gives at this delta, rounded up; never above the local one.
+ * @param {import("./types.js").Law} law @param {{ crowd: number, delta: number, corrupted?: number, exposed?: number }} options @returns {number}
+ */
 export function amplify(law, { crowd, delta, corrupted = 0, exposed = 0 }) {
   const n = Math.max(1, crowd - corrupted - exposed);
   if (n > 50_000) throw new Refused("this page counts crowds of up to 50,000 people");

@@ -15,7 +15,10 @@ const sized = (text) => concat(unsigned(text.length, 2), text);
 const spelled = (raw) => base64(raw).replaceAll("+", "-").replaceAll("/", "_");
 const unspelled = (text) => unbase64(text.replaceAll("-", "+").replaceAll("_", "/"));
 
-/** What a token for a shuffler of the round must answer (RFC 9577, section 2.1). */
+/**
+ * What a token for a shuffler of the round must answer (RFC 9577, section 2.1).
+ * @param {import("./types.js").Round} round @param {number} [hop] @returns {Uint8Array}
+ */
 export function challenge(round, hop = 0) {
   const { admission, url } = round.terms.shufflers[hop];
   if (admission.kind !== "privacy-pass") throw new Refused("this shuffler does not admit people by Privacy Pass");
@@ -23,13 +26,19 @@ export function challenge(round, hop = 0) {
   return concat(TYPE, sized(utf8(admission.issuer)), byte(context.length), context, sized(utf8(url.split("://")[1])));
 }
 
-/** The challenge as `WWW-Authenticate` has it, for libraries that get tokens. */
+/**
+ * The challenge as `WWW-Authenticate` has it, for libraries that get tokens.
+ * @param {import("./types.js").Round} round @param {number} [hop] @returns {string}
+ */
 export function demand(round, hop = 0) {
   const key = unhex(round.terms.shufflers[hop].admission.key ?? "");
   return `PrivateToken challenge="${spelled(challenge(round, hop))}", token-key="${spelled(key)}"`;
 }
 
-/** The headers by which a shuffler admits the owner of a token; ask for them before you spend. */
+/**
+ * The headers by which a shuffler admits the owner of a token; ask for them before you spend.
+ * @param {import("./types.js").Round} round @param {string} [token] @param {number} [hop] @returns {[string, string][]}
+ */
 export function credential(round, token = "", hop = 0) {
   const { admission, name } = round.terms.shufflers[hop];
   if (admission.kind === "open") return [];

@@ -70,8 +70,8 @@ export function latticeBall(p, d) {
   return { boxes, counts, countsAbove, lens, sample, shrink, project };
 }
 
-/** Two integers' ratio as a float. */
-export function ratio(top, bottom) {
+/** Two integers' ratio as a float. @param {[any, any]} integers */
+export function ratio([top, bottom]) {
   const bits = (value) => value.toString(2).length;
   const shift = BigInt(Math.max(0, bits(bottom) - bits(top) + 64));
   return Number((top << shift) / bottom) * 2 ** -Number(shift);

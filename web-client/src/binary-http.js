@@ -10,7 +10,7 @@ const NOTHING = new Uint8Array();
 const latin = (bytes) => String.fromCharCode(...bytes);
 
 function varint(number) {
-  const power = [0, 1, 2, 3].find((one) => number < 2 ** ((8 << one) - 2));
+  const power = [0, 1, 2, 3].find((one) => number < 2 ** ((8 << one) - 2)) ?? 3;
   return unsigned(BigInt(number) | (BigInt(power) << BigInt((8 << power) - 2)), 1 << power);
 }
 
@@ -20,7 +20,10 @@ function section(fields) {
   return sized(concat(...fields.flat().map((words) => sized(utf8(words)))));
 }
 
-/** Write a request, with zeros after it up to a size. */
+/**
+ * Write a request, with zeros after it up to a size.
+ * @param {{ method: string, scheme: string, authority: string, path: string, headers?: [string, string][], content?: Uint8Array }} request
+ */
 export function encodeRequest({ method, scheme, authority, path, headers = [], content = NOTHING }, size = 0) {
   const control = [method, scheme, authority, path].map((words) => sized(utf8(words)));
   const raw = concat(byte(REQUEST), ...control, section(headers), sized(content), section([]));

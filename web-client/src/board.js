@@ -5,7 +5,7 @@
 
 import { concat, text, unbase64, unhex } from "./bytes.js";
 import { Refused, Unavailable } from "./errors.js";
-import { checkLogged, checkPlaced, checkTerms, follow } from "./log.js";
+import { UNSEEN, checkLogged, checkPlaced, checkTerms, follow } from "./log.js";
 import * as messages from "./messages.js";
 import { windowOf } from "./windows.js";
 
@@ -13,8 +13,18 @@ const UNLOGGED = "the board has not logged the terms of this round, so others ma
 const json = (raw) => JSON.parse(text(raw));
 
 export class BoardView {
+  /**
+   * @param {import("./types.js").Round} round
+   * @param {object} options
+   * @param {import("./types.js").Peer} options.peer
+   * @param {import("./types.js").Checkpoint | null} [options.before] the last checkpoint, as `remember` was given it
+   * @param {(point: import("./types.js").Checkpoint) => unknown} [options.remember]
+   */
   constructor(round, { peer, before = null, remember = () => {} }) {
-    Object.assign(this, { round, peer, before, remember });
+    this.round = round;
+    this.peer = peer;
+    this.before = before;
+    this.remember = remember;
     this.url = round.terms.board.url;
     this.at = `${round.atBoard}/letters`;
   }
@@ -24,7 +34,10 @@ export class BoardView {
     return windowOf(this.round, this.peer);
   }
 
-  /** Every posting from a place on, page by page, or those to one address; an empty page is the last. */
+  /**
+   * Every posting from a place on, page by page, or those to one address; an empty page is the last.
+   * @param {number} since @param {string} [address] @returns {Promise<Uint8Array[]>}
+   */
   async letters(since, address = "") {
     const size = messages.postingSize(this.round);
     const at = address ? `${this.at}/${address}` : this.at;
@@ -37,7 +50,10 @@ export class BoardView {
     }
   }
 
-  /** Post letters in one request, each after its recipient's contact; the place of the first in the log. */
+  /**
+   * Post letters in one request, each after its recipient's contact; the place of the first in the log.
+   * @param {Uint8Array[]} stamped @returns {Promise<number>}
+   */
   async post(stamped) {
     const { place } = json(await this.peer.send(this.at, concat(...stamped)));
     if (!Number.isSafeInteger(place)) throw new Refused("the board does not say where your letter is: it may be lost");
@@ -52,7 +68,7 @@ export class BoardView {
   /** Check that the log has the terms, before anything is spent or sent: else others may be shown other ones. */
   async terms() {
     const proof = await this.grown();
-    if (!proof.size) throw new Refused(UNLOGGED);
+    if (!proof.size) throw this.round.watched.demanded ? new Unavailable(UNSEEN) : new Refused(UNLOGGED);
     const raw = await this.peer.get(`${this.round.atBoard}/logged?size=${proof.size}`).catch((error) => {
       throw error.status === 404 ? new Refused(UNLOGGED) : error;
     });
@@ -62,7 +78,10 @@ export class BoardView {
     return this.keep(checkTerms(this.round, { ...proof, place, path: hashes }, this.before));
   }
 
-  /** Check that the log shows this bulletin to everybody, and only grew; the checkpoint that is kept. */
+  /**
+   * Check that the log shows this bulletin to everybody, and only grew; the checkpoint that is kept.
+   * @param {Uint8Array} bulletin
+   */
   async check(bulletin) {
     const proof = await this.grown();
     const place = json(await this.peer.get(`${this.round.atBoard}/place`));
@@ -70,7 +89,7 @@ export class BoardView {
     return this.keep(follow(bulletin, this.round, { ...proof, place, path }, this.before));
   }
 
-  /** Check that the log has one's own postings, each `[place, posting]`, and only grew. */
+  /** Check that the log has one's own postings, each `[place, posting]`, and only grew. @param {[number, Uint8Array][]} placed */
   async prove(placed) {
     const proof = await this.grown();
     const paths = [];

@@ -5,10 +5,13 @@ import { Refused } from "./errors.js";
 const encoder = new TextEncoder();
 const decoder = new TextDecoder("utf-8", { fatal: true });
 
+/** @param {string} text @returns {Uint8Array<ArrayBuffer>} */
 export const utf8 = (text) => encoder.encode(text);
+/** @param {Uint8Array} bytes @returns {string} */
 export const text = (bytes) => decoder.decode(bytes);
 export const byte = (...values) => Uint8Array.from(values);
 
+/** @param {...Uint8Array} parts @returns {Uint8Array<ArrayBuffer>} */
 export function concat(...parts) {
   const whole = new Uint8Array(parts.reduce((sum, part) => sum + part.length, 0));
   let at = 0;
@@ -32,10 +35,12 @@ export function compare(a, b) {
   return a.length - b.length;
 }
 
+/** @param {Uint8Array} bytes @returns {string} */
 export function hex(bytes) {
   return Array.from(bytes, (value) => value.toString(16).padStart(2, "0")).join("");
 }
 
+/** @param {string} digits @returns {Uint8Array<ArrayBuffer>} */
 export function unhex(digits) {
   if (typeof digits !== "string" || !/^([0-9a-f]{2})*$/.test(digits)) {
     throw new Refused("these are not hexadecimal digits");
@@ -43,12 +48,14 @@ export function unhex(digits) {
   return Uint8Array.from(digits.match(/../g) ?? [], (pair) => parseInt(pair, 16));
 }
 
+/** @param {Uint8Array} bytes @returns {string} */
 export function base64(bytes) {
   let binary = "";
   for (const value of bytes) binary += String.fromCharCode(value);
   return btoa(binary);
 }
 
+/** @param {string} spelled @returns {Uint8Array<ArrayBuffer>} */
 export function unbase64(spelled) {
   try {
     return Uint8Array.from(atob(spelled), (letter) => letter.charCodeAt(0));

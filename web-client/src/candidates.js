@@ -40,12 +40,22 @@ export function beginSettling(ticket, place, round, now) {
 
 /** One person's side of settling, with the ticket as it stands. */
 export class Candidates {
+  constructor(ticket, { round, keys }) {
+    this.ticket = ticket;
+    this.round = round;
+    this.keys = keys;
+    /** @type {Map<string, Uint8Array>} */
+    this.contacts = new Map();
+    this.refused = 0;
+    /** @type {any} */
+    this.machine = null; // Settling or Nearness, as the terms say
+  }
+
   /** `sizes` says how many entries each group has on the bulletin. */
   static async from(ticket, answer, { round, sizes }) {
     if (!ticket.settling) throw new Misuse("settling has not begun: say where you are");
-    const side = new Candidates();
     const keys = await keyPairs(round.suite, ticket.seed);
-    Object.assign(side, { ticket, round, keys, contacts: new Map(), refused: 0 });
+    const side = new Candidates(ticket, { round, keys });
     const { asks } = settleTerms(round);
     const { address } = keys;
     const secret = prf(ticket.seed, "secret", round.digest);
@@ -95,7 +105,7 @@ export class Candidates {
       const options = { round: this.round, keys: this.keys };
       const made = equal(to, address)
         ? writeNotice(this.ticket, body, options)
-        : await write(this.ticket, body, this.contacts.get(hex(to)), this.round, this.keys);
+        : await write(this.ticket, body, this.contacts.get(hex(to)) ?? new Uint8Array(), this.round, this.keys);
       this.ticket = made.ticket;
       outbox.push(made.posting);
     }
@@ -141,9 +151,21 @@ function readable(round, contact) {
  * Settle with the candidates of one's answer, or go on after a crash. `board` is a BoardView;
  * `keep(ticket)` stores the ticket, before anything of a step is posted. A board that is away is asked again
  * for `patience` seconds.
+ * @param {import("./types.js").Ticket} ticket @param {number[]} place @param {import("./types.js").Answer} answer
+ * @param {object} options
+ * @param {import("./types.js").Round} options.round
+ * @param {number[]} options.sizes
+ * @param {Uint8Array} options.words what the partner is told at the end
+ * @param {import("./board.js").BoardView} options.board
+ * @param {(ticket: import("./types.js").Ticket) => unknown} options.keep
+ * @param {number} [options.look] seconds after which to look for letters again
+ * @param {number} [options.patience]
+ * @returns {Promise<Candidates>}
  */
 export async function settleByLetter(ticket, place, answer, { round, sizes, words, board, keep, look = 1, patience = 600 }) {
   const { pause } = settleTerms(round);
+  const room = round.terms.letter_size - 2;
+  if (words.length > room) throw new Misuse(`words of this round have at most ${room} bytes, these have ${words.length}`);
   const begun = beginSettling(ticket, place, round, seconds());
   await keep(begun);
   const side = await Candidates.from(begun, answer, { round, sizes });

@@ -7,7 +7,7 @@ import { amplify } from "./accountant.js";
 import { compare, concat, equal, hex, padded, unhex } from "./bytes.js";
 import { Entropy } from "./entropy.js";
 import { binding, seal, unseal } from "./envelope.js";
-import { Refused } from "./errors.js";
+import { Misuse, Refused } from "./errors.js";
 import { checkExposure } from "./exposure.js";
 import { addressOf, keyPairs, sealingKey } from "./keys.js";
 import { sameRound } from "./letters.js";
@@ -21,7 +21,12 @@ const ROUNDING = 1e-9; // the last digits of two sides' arithmetic
 // below it. What the person spends is this bound, and the person's own limit knows no such slack.
 const COARSE = 0.01;
 
-/** Check the terms and refuse what promises less than asked; nothing private is touched. */
+/**
+ * Check the terms and refuse what promises less than asked; nothing private is touched. `now` in seconds since 1970.
+ * @param {import("./types.js").SignedTerms} signed
+ * @param {{ group: string, trusted: import("./types.js").Trusted, limit: import("./types.js").Limit, now: number }} options
+ * @returns {import("./types.js").Invitation}
+ */
 export function examine(signed, { group, trusted, limit, now }) {
   const round = settle(signed, trusted);
   const number = round.group(group);
@@ -63,9 +68,14 @@ export function examine(signed, { group, trusted, limit, now }) {
  * Randomize a value once, seal the report in layers, and return the ticket that holds the bytes.
  * Whoever calls stores the ticket, hands each of `ticket.registrations` to the later shufflers in order,
  * then sends `ticket.upload`; after a failure the same bytes again: fresh noise would be a second report.
+ * @param {import("./types.js").Invitation} invitation
+ * @param {import("./types.js").Value} value
+ * @param {{ entropy?: Entropy, note?: Uint8Array }} [options]
+ * @returns {Promise<{ ticket: import("./types.js").Ticket, report: number[] }>}
  */
 export async function join(invitation, value, { entropy = new Entropy(), note = new Uint8Array() } = {}) {
   const { round, group, of, randomizer } = invitation;
+  if (note.length > of.note_size) throw new Misuse(`a note of this round has at most ${of.note_size} bytes, this one has ${note.length}`);
   const report = randomizer.respond(randomizer.snap(value), entropy);
   const seed = entropy.token(32);
   const keys = await keyPairs(round.suite, seed);
@@ -114,14 +124,20 @@ async function layered(text, round, { group, id, last }) {
   return body;
 }
 
-/** Check the first shuffler's receipt and put it into the ticket. */
+/**
+ * Check the first shuffler's receipt and put it into the ticket.
+ * @param {import("./types.js").Ticket} ticket @param {Uint8Array} receipt @param {import("./types.js").Round} round @returns {import("./types.js").Ticket}
+ */
 export function keepReceipt(ticket, receipt, round) {
   sameRound(ticket, round);
   messages.checkReceipt(receipt, ticket.upload, round);
   return { ...ticket, receipt };
 }
 
-/** Check a later shuffler's receipt, the next that the ticket lacks, and put it in. */
+/**
+ * Check a later shuffler's receipt, the next that the ticket lacks, and put it in.
+ * @param {import("./types.js").Ticket} ticket @param {Uint8Array} receipt @param {import("./types.js").Round} round @returns {import("./types.js").Ticket}
+ */
 export function keepRegistered(ticket, receipt, round) {
   sameRound(ticket, round);
   const hop = ticket.registered.length + 1;
@@ -129,6 +145,7 @@ export function keepRegistered(ticket, receipt, round) {
   return { ...ticket, registered: [...ticket.registered, receipt] };
 }
 
+/** Your one-time address, in hex. @param {import("./types.js").Ticket} ticket @param {import("./types.js").Round} round @returns {Promise<string>} */
 export async function addressOfTicket(ticket, round) {
   return hex((await keyPairs(round.suite, ticket.seed)).address);
 }
@@ -136,6 +153,7 @@ export async function addressOfTicket(ticket, round) {
 /**
  * Say how a round ended: whether it was answered with its crowd, and in words. The ledger is told
  * first (`settleRound`), whatever is done then.
+ * @param {import("./types.js").Ticket} ticket @param {Uint8Array} raw @param {import("./types.js").Round} round @returns {import("./types.js").Ended}
  */
 export function ended(ticket, raw, round) {
   sameRound(ticket, round);
@@ -146,7 +164,10 @@ export function ended(ticket, raw, round) {
   return { answered: outcome === messages.ANSWERED, words };
 }
 
-/** Find and open one's own answer in the bytes of a bulletin, which are checked first. */
+/**
+ * Find and open one's own answer in the bytes of a bulletin, which are checked first.
+ * @param {import("./types.js").Ticket} ticket @param {Uint8Array} raw @param {import("./types.js").Round} round @returns {Promise<import("./types.js").Answer>}
+ */
 export async function collect(ticket, raw, round) {
   const end = ended(ticket, raw, round);
   if (!end.answered) throw new Refused(`${end.words}; nobody gets an answer`);

@@ -1,4 +1,4 @@
-// coatcheck in the browser. Built by `npm run build` in web-client/; do not edit the bundle.
+// coatcheck in the browser and in Node. Built by `npm run build` in web-client/; do not edit the bundle.
 
 export * as admission from "./admission.js";
 export { amplify, deltaAbove } from "./accountant.js";
@@ -8,6 +8,7 @@ export { Blind, hashToPoint } from "./blinding.js";
 export { BoardView } from "./board.js";
 export { Candidates, beginSettling, settleByLetter, settleTerms } from "./candidates.js";
 export { addressOfTicket, collect, ended, examine, join, keepReceipt, keepRegistered } from "./client.js";
+export { Direct } from "./direct.js";
 export { Entropy } from "./entropy.js";
 export { binding, seal, unseal } from "./envelope.js";
 export { Misuse, Refused, Unavailable } from "./errors.js";
@@ -25,8 +26,17 @@ export { randomizerOf } from "./randomizers.js";
 export { Relay } from "./relay.js";
 export { Settling } from "./settling.js";
 export { cellOf, progressFrom, schedule } from "./steps.js";
+export { memoryStore } from "./store.js";
 export { suiteNamed } from "./suites.js";
 export { readTerms, settle } from "./terms.js";
 export { linger, windowOf } from "./windows.js";
 export { patiently } from "./patience.js";
 export { readTicket, writeTicket } from "./ticket.js";
+export { Visit } from "./visit.js";
+/** @typedef {import("./types.js").Trusted} Trusted */
+/** @typedef {import("./types.js").Limit} Limit */
+/** @typedef {import("./types.js").Answer} Answer */
+/** @typedef {import("./types.js").Partner} Partner */
+/** @typedef {import("./types.js").Ticket} Ticket */
+/** @typedef {import("./types.js").Invitation} Invitation */
+/** @typedef {import("./store.js").Store} Store */

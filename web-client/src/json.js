@@ -10,7 +10,7 @@ export function parse(document) {
   try {
     parsed = JSON.parse(document);
   } catch (error) {
-    throw new Refused(`the document does not decode: ${error.message}`);
+    throw new Refused(`the document does not decode: ${/** @type {Error} */ (error).message}`);
   }
   refuseDoubles(document);
   return parsed;

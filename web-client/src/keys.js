@@ -5,7 +5,7 @@
 
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { hkdf } from "@noble/hashes/hkdf.js";
-import { sha256 } from "@noble/hashes/sha2.js";
+import { sha256 as hash } from "@noble/hashes/sha2.js";
 import { big, byte, concat, unhex, utf8 } from "./bytes.js";
 import { Refused } from "./errors.js";
 import { ADDRESS, CLASSICAL, SIGNATURE, VERIFYING } from "./suites.js";
@@ -32,7 +32,8 @@ const SMALL_ORDER_Y = new Set([
   point("c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a"),
 ]);
 
-export { sha256 };
+/** @param {Uint8Array} bytes @returns {Uint8Array<ArrayBuffer>} */
+export const sha256 = (bytes) => hash(bytes);
 
 /** Return the bytes of a public sealing key, or refuse them. */
 export function sealingKey(suite, raw) {
@@ -83,7 +84,7 @@ export function contactOf(suite, raw) {
   return { raw, sealing, verifying, address: addressOf(suite, raw) };
 }
 
-const derive = (seed, label) => hkdf(sha256, seed, undefined, utf8(label), 32);
+const derive = (seed, label) => hkdf(hash, seed, undefined, utf8(label), 32);
 
 /** Both pairs that one seed gives. */
 export async function keyPairs(suite, seed) {

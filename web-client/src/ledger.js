@@ -9,6 +9,7 @@ import { Refused } from "./errors.js";
 import { parse } from "./json.js";
 import { sha256 } from "./keys.js";
 
+/** Begin a ledger with the most that all rounds may cost. @param {import("./types.js").Limit} limit @returns {import("./types.js").Ledger} */
 export function beginLedger({ epsilon, delta }) {
   if (!(epsilon > 0 && Number.isFinite(epsilon) && delta > 0 && delta < 1)) {
     throw new Refused("a limit needs an ε above 0 and a δ between 0 and 1");
@@ -16,6 +17,7 @@ export function beginLedger({ epsilon, delta }) {
   return { coatcheck: "browser-ledger/1", epsilon, delta, entries: [] };
 }
 
+/** @param {string} spelled @returns {import("./types.js").Ledger} */
 export function readLedger(spelled) {
   const ledger = parse(spelled);
   const good = ledger?.coatcheck === "browser-ledger/1" && Array.isArray(ledger.entries)
@@ -29,6 +31,7 @@ const seconds = () => Date.now() / 1000;
 /**
  * The (ε, δ) of all rounds so far. A round that did not end as promised costs its local ε, and so does
  * one whose end should be known and is not.
+ * @param {{ entries: any[] }} ledger @param {number} [now] @returns {import("./types.js").Limit}
  */
 export function spent(ledger, now = seconds()) {
   const lost = (entry) => entry.end === "lost" || (entry.end !== "answered" && now >= entry.until);
@@ -37,7 +40,10 @@ export function spent(ledger, now = seconds()) {
   return { epsilon: sum("epsilon"), delta: sum("delta") };
 }
 
-/** Enter how a round ended, as `ended` of the client says it, and return the ledger to store. */
+/**
+ * Enter how a round ended, as `ended` of the client says it, and return the ledger to store.
+ * @param {import("./types.js").Ledger} ledger @param {import("./types.js").Ticket} ticket @param {import("./types.js").Ended} end @returns {import("./types.js").Ledger}
+ */
 export function settleRound(ledger, ticket, { answered }) {
   const round = hex(ticket.digest);
   const told = (entry) => ({ ...entry, end: answered && entry.end !== "lost" ? "answered" : "lost" });
@@ -47,6 +53,8 @@ export function settleRound(ledger, ticket, { answered }) {
 /**
  * Enter a ticket and return the ledger after it, or refuse with nothing changed.
  * The same bytes again cost nothing; other bytes for the same round would be a second draw.
+ * @param {import("./types.js").Ledger} ledger @param {import("./types.js").Ticket} ticket @param {import("./types.js").Invitation} invitation @param {number} [now]
+ * @returns {import("./types.js").Ledger}
  */
 export function spend(ledger, ticket, invitation, now = seconds()) {
   const { epsilon, delta, local } = invitation;

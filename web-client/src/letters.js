@@ -17,6 +17,9 @@ export function sameRound(ticket, round) {
 /**
  * Write a letter to a partner's contact: the posting, what is handed in (the contact before it, which only
  * partners know), and the ticket after it.
+ * @param {import("./types.js").Ticket} ticket @param {Uint8Array} body @param {Uint8Array} to @param {import("./types.js").Round} round
+ * @param {any} [known] the keys of the ticket's seed, if they are at hand
+ * @returns {Promise<{ posting: Uint8Array, stamped: Uint8Array, ticket: import("./types.js").Ticket }>}
  */
 export async function write(ticket, body, to, round, known = null) {
   sameRound(ticket, round);
@@ -51,7 +54,11 @@ export function readNotice(raw, round) {
   }
 }
 
-/** Read the letters to one's own address; forged, altered and repeated ones are counted, not read. */
+/**
+ * Read the letters to one's own address; forged, altered and repeated ones are counted, not read.
+ * @param {import("./types.js").Ticket} ticket @param {Uint8Array[]} postings @param {import("./types.js").Round} round
+ * @returns {Promise<{ letters: import("./types.js").Letter[], ticket: import("./types.js").Ticket, refused: number }>}
+ */
 export const read = (ticket, postings, round) => gathered(ticket, postings, round, false);
 
 /** Read only those of settling. */
@@ -62,6 +69,7 @@ async function gathered(ticket, postings, round, settling, known = null) {
   const keys = known ?? await keyPairs(round.suite, ticket.seed);
   const bound = binding("letter", { digest: round.digest, group: 0 });
   const seen = new Set(ticket.seen.map(([sender, counter]) => `${hex(sender)}/${counter}`));
+  /** @type {{ letters: import("./types.js").Letter[], ticket: import("./types.js").Ticket, refused: number }} */
   const inbox = { letters: [], ticket, refused: 0 };
   for (const raw of postings) {
     const posting = messages.decodePosting(raw, round);

@@ -5,6 +5,7 @@ import { Unavailable } from "./errors.js";
 import { checkConsistency, checkInclusion } from "./merkle.js";
 import * as messages from "./messages.js";
 
+export const UNSEEN = "the witnesses have not seen this on the board yet: try later";
 export const ROUND_LEAF = Uint8Array.of(1);
 export const LETTER_LEAF = Uint8Array.of(2);
 const TERMS_LEAF = Uint8Array.of(3);
@@ -13,6 +14,11 @@ const TERMS_LEAF = Uint8Array.of(3);
  * Check leaves of the log, each `{ place, leaf, path }`, under a checkpoint of the board that continues the one
  * kept from `before`; `since` is the path from that one. Where `settle` was told to demand witnesses, the
  * checkpoint is the note that they cosigned. Returns the checkpoint to keep.
+ * @param {{ place: number, leaf: Uint8Array, path: Uint8Array[] }[]} leaves
+ * @param {import("./types.js").Round} round
+ * @param {{ checkpoint: Uint8Array, since?: Uint8Array[] }} proof
+ * @param {import("./types.js").Checkpoint | null} [before]
+ * @returns {import("./types.js").Checkpoint}
  */
 export function checkLogged(leaves, round, { checkpoint, since = [] }, before = null) {
   const point = messages.readCheckpoint(checkpoint, round);
@@ -20,7 +26,7 @@ export function checkLogged(leaves, round, { checkpoint, since = [] }, before = 
   if (before) checkConsistency({ old: before.size, oldRoot: before.root, size, root, path: since });
   for (const { place, leaf, path } of leaves) {
     if (round.watched.demanded && place >= size) {
-      throw new Unavailable("the witnesses have not seen this on the board yet: try later");
+      throw new Unavailable(UNSEEN);
     }
     checkInclusion(leaf, { place, size, root, path });
   }
@@ -31,6 +37,11 @@ export function checkLogged(leaves, round, { checkpoint, since = [] }, before = 
  * Check that the board's signed log shows this bulletin to everybody, and only grew since `before`.
  * `proof` holds the board's checkpoint, the bulletin's place with its path, and, where a checkpoint
  * was kept from before, the path from that one. Returns the checkpoint to keep.
+ * @param {Uint8Array} raw
+ * @param {import("./types.js").Round} round
+ * @param {{ checkpoint: Uint8Array, place: number, path: Uint8Array[], since?: Uint8Array[] }} proof
+ * @param {import("./types.js").Checkpoint | null} [before]
+ * @returns {import("./types.js").Checkpoint}
  */
 export function follow(raw, round, proof, before = null) {
   const { heading } = messages.readBulletin(raw, round);
@@ -38,13 +49,26 @@ export function follow(raw, round, proof, before = null) {
   return checkLogged([{ place, path, leaf: concat(ROUND_LEAF, heading) }], round, proof, before);
 }
 
-/** Check that the log has the terms, with `proof.place` and `proof.path`; else as `follow`. */
+/**
+ * Check that the log has the terms, with `proof.place` and `proof.path`; else as `follow`.
+ * @param {import("./types.js").Round} round
+ * @param {{ checkpoint: Uint8Array, place: number, path: Uint8Array[], since?: Uint8Array[] }} proof
+ * @param {import("./types.js").Checkpoint | null} [before]
+ * @returns {import("./types.js").Checkpoint}
+ */
 export function checkTerms(round, proof, before = null) {
   const { place, path } = proof;
   return checkLogged([{ place, path, leaf: concat(TERMS_LEAF, round.digest) }], round, proof, before);
 }
 
-/** Check that the log has postings, each `[place, posting]`, with `proof.paths`; else as `follow`. */
+/**
+ * Check that the log has postings, each `[place, posting]`, with `proof.paths`; else as `follow`.
+ * @param {[number, Uint8Array][]} placed
+ * @param {import("./types.js").Round} round
+ * @param {{ checkpoint: Uint8Array, paths: Uint8Array[][], since?: Uint8Array[] }} proof
+ * @param {import("./types.js").Checkpoint | null} [before]
+ * @returns {import("./types.js").Checkpoint}
+ */
 export function checkPlaced(placed, round, proof, before = null) {
   const leaves = placed.map(([place, posting], at) => ({ place, leaf: concat(LETTER_LEAF, posting), path: proof.paths[at] }));
   return checkLogged(leaves, round, proof, before);

@@ -9,11 +9,12 @@ export const nodeHash = (left, right) => sha256(concat(byte(1), left, right));
 
 /** The root over all leaves: complete subtrees are folded as they fill, as in a binary counter. */
 export function rootOf(leaves) {
+  /** @type {{ hash: Uint8Array, size: number }[]} */
   const open = [];
   for (const leaf of leaves) {
     let node = { hash: leafHash(leaf), size: 1 };
-    while (open.length && open.at(-1).size === node.size) {
-      const left = open.pop();
+    for (let left = open.at(-1); left?.size === node.size; left = open.at(-1)) {
+      open.pop();
       node = { hash: nodeHash(left.hash, node.hash), size: 2 * node.size };
     }
     open.push(node);

@@ -18,6 +18,7 @@ export function offsets(radius, side, axes) {
   if (radius > MOST_CELLS * side) throw new Misuse(`a radius has at most ${MOST_CELLS} cells, this one has ${radius / side}`);
   const reach = Math.trunc((SHARE * radius) / side);
   const line = Array.from({ length: 2 * reach + 1 }, (_, at) => at - reach);
+  /** @type {number[][]} */
   let around = [[]];
   for (let axis = 0; axis < axes; axis += 1) around = around.flatMap((one) => line.map((at) => [...one, at]));
   const square = (one) => one.reduce((sum, at) => sum + at * at, 0);
@@ -30,7 +31,13 @@ export const replySize = (cells) => 2 + content(cells);
 export class Nearness {
   constructor(progress, { address, candidates, secret, around, digest }) {
     if (!around.length) throw new Misuse("no cell counts as near: make cells smaller than the radius");
-    Object.assign(this, { progress, address, secret, around, digest, steps: STEPS, lists: [candidates] });
+    this.progress = progress;
+    this.address = address;
+    this.secret = secret;
+    this.around = around;
+    this.digest = digest;
+    this.steps = STEPS;
+    this.lists = [candidates];
     this.first = new Blind(prf(secret, "first"));
     this.second = new Blind(prf(secret, "second"));
   }
@@ -49,7 +56,7 @@ export class Nearness {
     const index = this.progress.step;
     this.progress.step += 1;
     const near = index === 2 ? this.partners.map(hex) : [];
-    const blinded = index === 0 ? this.first.put(this.hashed(this.progress.cell)) : null;
+    const blinded = index === 0 ? this.first.put(this.hashed(this.progress.cell)) : new Uint8Array();
     const cells = index === 1 ? this.blindedCells() : [];
     const body = (who) => {
       if (index === 0) return blinded;

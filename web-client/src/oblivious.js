@@ -6,9 +6,10 @@ import { Chacha20Poly1305 } from "@hpke/chacha20poly1305";
 import { Aes128Gcm, CipherSuite, HkdfSha256 } from "@hpke/core";
 import { DhkemX25519HkdfSha256 } from "@hpke/dhkem-x25519";
 import { hmac } from "@noble/hashes/hmac.js";
+import { sha256 } from "@noble/hashes/sha2.js";
 import { big, byte, concat, equal, utf8 } from "./bytes.js";
 import { Misuse, Refused } from "./errors.js";
-import { sealingKey, sha256 } from "./keys.js";
+import { sealingKey } from "./keys.js";
 import { CLASSICAL } from "./suites.js";
 
 const KEM = byte(0, 0x20);
@@ -65,7 +66,7 @@ function readConfig(raw) {
  * with given bytes.
  */
 export async function sealRequest(text, { number, key, aead }, ekm) {
-  const { size, made } = AEADS.find(({ id }) => id === aead);
+  const { size, made } = AEADS.find(({ id }) => id === aead) ?? AEADS[0];
   const suite = new CipherSuite({ kem: new DhkemX25519HkdfSha256(), kdf: new HkdfSha256(), aead: made() });
   const header = concat(byte(number), KEM, KDF, byte(0, aead));
   const recipientPublicKey = await suite.kem.deserializePublicKey(key.slice().buffer);

@@ -23,6 +23,7 @@ function caps(params, domain, { bounded }) {
     throw new Refused("the terms give no radius above 0 for the cap, or no inset from 0 to below 1");
   }
   if (d > MAX_NUMBERS) throw new Refused(`a report has at most ${MAX_NUMBERS} numbers, this one has ${d}`);
+  /** @type {any} */
   const ball = latticeBall(domain.p, d);
   const reach = Math.max(1, Math.min(roundEven(radius * half), bounded ? half : MAX_REACH - half));
   const whole = bounded ? half : half + reach;
@@ -50,13 +51,16 @@ function caps(params, domain, { bounded }) {
   };
 }
 
-/** A cap no smaller and a kernel no larger than the truth: so rounded, the law is private. */
+/**
+ * A cap no smaller and a kernel no larger than the truth: so rounded, the law is private.
+ * @param {any} given
+ */
 function capLaw({ ball, reach, whole, heads, apart, counts: [near, all] }) {
-  const cap = ratio(TOSSES - heads, TOSSES) * ratio(...ball.countsAbove(reach, whole));
+  const cap = ratio([TOSSES - heads, TOSSES]) * ratio(ball.countsAbove(reach, whole));
   const deep = reach - apart;
-  const core = deep >= 0 ? ratio(...ball.counts(deep, reach)) : 0;
+  const core = deep >= 0 ? ratio(ball.counts(deep, reach)) : 0;
   const shared = Math.max(core, ball.lens(reach, apart));
-  const epsilon = near === all || !heads ? 0 : Math.log1p(ratio(heads * all, (TOSSES - heads) * near));
+  const epsilon = near === all || !heads ? 0 : Math.log1p(ratio([heads * all, (TOSSES - heads) * near]));
   return { epsilon, cap, apart: cap * (1 - shared), kernel: cap * core };
 }
 
@@ -106,11 +110,14 @@ function coin(params) {
       return speaks ? [1, ...made] : silence;
     },
     law: () => ({ ...part.law(), rate }),
-    place: ([speaks, ...report]) => (speaks ? part.place(report) : null),
+    place: (report) => (report[0] ? part.place(report.slice(1)) : null),
   };
 }
 
-/** Make the mechanism that terms describe, or say why this page cannot. */
+/**
+ * Make the mechanism that terms describe, or say why this client cannot.
+ * @param {any} params @returns {import("./types.js").Randomizer}
+ */
 export function randomizerOf(params) {
   if (params?.name === "coin") return coin(params);
   if (!Object.hasOwn(KINDS, params?.name ?? "")) {

@@ -32,8 +32,12 @@ export class Relay {
   #known = new Map();
   #least = SIZES[0];
 
-  constructor(url, { first, trusted, ask }) {
-    this.#url = new URL(url).origin;
+  /**
+   * @param {string} url
+   * @param {{ first: string, trusted: import("./types.js").Trusted, ask?: typeof globalThis.fetch }} options
+   */
+  constructor(url, { first, trusted, ask = globalThis.fetch }) {
+    this.#url = originOf(url);
     if (url.replace(/\/$/, "") !== this.#url) throw new Misuse(`${url} is no relay: give https://HOST[:PORT] without a path`);
     this.#shufflers = new Set([new URL(first).origin]);
     this.#trusted = trusted;
@@ -50,12 +54,12 @@ export class Relay {
     this.#least = SIZES.slice(0, LEVELS).find((rung) => size + AROUND <= rung) ?? SIZES[LEVELS - 1];
   }
 
-  /** Fetch a document. */
+  /** Fetch a document. @param {string} url @returns {Promise<Uint8Array>} */
   async get(url) {
     return taken(await this.#exchange("GET", url)).content;
   }
 
-  /** Fetch a long document, in pieces of one size. */
+  /** Fetch a long document, in pieces of one size. @param {string} url @returns {Promise<Uint8Array>} */
   async whole(url) {
     const pieces = [];
     for (let size = 0; ;) {
@@ -69,15 +73,23 @@ export class Relay {
     }
   }
 
-  /** Send bytes and return the answer. */
+  /**
+   * Send bytes and return the answer.
+   * @param {string} url @param {Uint8Array} content @param {[string, string][]} [headers] @returns {Promise<Uint8Array>}
+   */
   async send(url, content, headers = []) {
+    /** @type {[string, string][]} */
     const lines = [["content-type", "application/octet-stream"], ...headers];
     return taken(await this.#exchange("POST", url, { headers: lines, content })).content;
   }
 
-  /** Ask once; if the gateway has other keys by now, once more with those. */
+  /**
+   * Ask once; if the gateway has other keys by now, once more with those.
+   * @param {string} method @param {string} url @param {{ headers?: [string, string][], content?: Uint8Array }} [options]
+   */
   async #exchange(method, url, { headers = [], content } = {}) {
     const { origin, protocol, host, pathname, search } = new URL(url);
+    /** @type {[string, string][]} */
     const lines = [...headers, ["coatcheck-padding", `${this.#least}`]];
     const asked = { method, scheme: protocol.slice(0, -1), authority: host, path: pathname + search, headers: lines, content };
     const size = messageSize(Math.max(encodeRequest(asked).length, this.#least - OVERHEAD), OVERHEAD);
@@ -128,13 +140,24 @@ export class Relay {
     }
   }
 
+  /** @param {string} host @param {{ method?: string, headers: Record<string, string>, body?: Uint8Array<ArrayBuffer> }} request */
   async #at(host, { method = "GET", headers, body }) {
+    const ask = this.#ask; // the platform's function is nobody's method
+    /** @type {RequestInit} */
     const plain = { cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer" };
     try {
-      return await this.#ask(`${this.#url}/gateways/${host}`, { method, headers, body, ...plain });
+      return await ask(`${this.#url}/gateways/${host}`, { method, headers, body, ...plain });
     } catch {
       throw new Unavailable(`the relay ${this.#url} does not answer: try later; nothing is sent around it`);
     }
+  }
+}
+
+function originOf(url) {
+  try {
+    return new URL(url).origin;
+  } catch {
+    return "";
   }
 }
 

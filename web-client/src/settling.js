@@ -13,7 +13,12 @@ const SILENCES = 2; // as many letters missing in a row, and the candidate is go
 export class Settling {
   /** `lists` has for each pass the addresses of the candidates; nobody is in two of them. */
   constructor(progress, { address, asks, lists, secret, steps }) {
-    Object.assign(this, { progress, address, asks, lists, secret, steps });
+    this.progress = progress;
+    this.address = address;
+    this.asks = asks;
+    this.lists = lists;
+    this.secret = secret;
+    this.steps = steps;
     this.keys = new Map();
     this.turns = new Map(lists.flatMap((names, turn) => names.map((who) => [hex(who), turn])));
     this.order = new Map(progress.notices.map((one, at) => [`${hex(one.sender)}/${one.step}`, at]));

@@ -3,7 +3,7 @@
 import { hmac } from "@noble/hashes/hmac.js";
 import { sha256 } from "@noble/hashes/sha2.js";
 import { base64, byte, concat, unbase64, utf8 } from "./bytes.js";
-import { Refused } from "./errors.js";
+import { Misuse, Refused } from "./errors.js";
 
 /** The first byte of the body of every letter of settling; no text begins with it. */
 export const MARK = 0;
@@ -39,6 +39,9 @@ function floorDivide(value, side) {
 
 /** Round a place to its cell: the number of the cell on each axis. */
 export function cellOf(place, scale, side) {
+  if (!Array.isArray(place) || !place.length || !place.every(Number.isFinite)) {
+    throw new Misuse("say where you are, as a list of numbers, one per coordinate");
+  }
   const cell = place.map((x, axis) => floorDivide(x * (scale[axis] ?? 1), side));
   if (!cell.every((number) => number >= -AXIS && number < AXIS)) throw new Refused("this place is in no cell");
   return cell;

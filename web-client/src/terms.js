@@ -104,6 +104,7 @@ function check(value, fields) {
 
 /** Terms together with the exact bytes they were read from. */
 export class Round {
+  /** @param {any} terms @param {Uint8Array} document */
   constructor(terms, document) {
     this.terms = { letter_size: 256, grace: 3600, trap_delta: 0, ...terms };
     this.terms.groups = terms.groups.map((group) => ({
@@ -114,6 +115,7 @@ export class Round {
     this.document = document;
     this.digest = sha256(document);
     this.suite = suiteNamed(this.terms.suite);
+    /** @type {{ witnesses: string[][], demanded: number }} */
     this.watched = { witnesses: [], demanded: 0 }; // who must have cosigned the board's log, as `settle` is told
   }
 
@@ -173,7 +175,10 @@ export class Round {
   }
 }
 
-/** Read a document strictly: sizes, ranges, unknown and doubled fields are refused. */
+/**
+ * Read a document strictly: sizes, ranges, unknown and doubled fields are refused.
+ * @param {string} document @returns {Round}
+ */
 export function readTerms(document) {
   const bytes = utf8(document);
   if (bytes.length > LIMIT) throw new Refused(`the terms have more than ${LIMIT} bytes`);
@@ -213,6 +218,7 @@ function contradictions(round) {
 /**
  * Check every signature and key of signed terms and return the round they describe.
  * `trusted` holds the verifying keys that the person knows from elsewhere, by role: see trust.js.
+ * @param {import("./types.js").SignedTerms} signed @param {import("./types.js").Trusted} trusted @returns {Round}
  */
 export function settle(signed, trusted) {
   check(signed, {

@@ -5,6 +5,7 @@ import { Refused } from "./errors.js";
 import { parse } from "./json.js";
 import { readProgress, writeProgress } from "./steps.js";
 
+/** @param {import("./types.js").Ticket} ticket @returns {string} */
 export function writeTicket(ticket) {
   const seen = ticket.seen.map(([sender, counter]) => [base64(sender), counter]);
   const bytes = Object.fromEntries(
@@ -15,6 +16,7 @@ export function writeTicket(ticket) {
   return JSON.stringify({ coatcheck: "ticket/1", ...ticket, ...bytes, registrations, registered, seen, ...settling }, null, 1);
 }
 
+/** @param {string} spelled @returns {import("./types.js").Ticket} */
 export function readTicket(spelled) {
   const raw = parse(spelled);
   if (raw.coatcheck !== "ticket/1") throw new Refused("this is no ticket");

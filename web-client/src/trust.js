@@ -21,7 +21,10 @@ function checkShape(trusted) {
   }
 }
 
-/** The witnesses that must have cosigned the board's log: all that are named, or as many as `demanded` says. */
+/**
+ * The witnesses that must have cosigned the board's log: all that are named, or as many as `demanded` says.
+ * @param {import("./types.js").Trusted} trusted
+ */
 export function watchedBy({ witnesses = [], demanded = witnesses.length }) {
   if (!(Number.isInteger(demanded) && demanded >= 0 && demanded <= witnesses.length)) {
     throw new Misuse(`you name ${witnesses.length} witnesses: of these, ${demanded} cannot be demanded`);
@@ -34,6 +37,7 @@ export function watchedBy({ witnesses = [], demanded = witnesses.length }) {
  * `trusted` is { server: [hex], shufflers: [[hex], ...], board: [hex] }, with one list for each
  * shuffler: its keys, more than one while they change. `anywhere: [hex]` holds for any role, and is
  * weaker for it. `witnesses: [[hex], ...]` is read by `watchedBy`.
+ * @param {{ server: any, shufflers: any[], board: any }} terms @param {import("./types.js").Trusted} trusted
  */
 export function checkTrust({ server, shufflers, board }, trusted) {
   checkShape(trusted);

@@ -10,10 +10,16 @@ import { Relay } from "./relay.js";
 /** The share of a pause of settling within which the letters of a step are posted. */
 export const STEP = 0.25;
 
-/** The seconds within which the times of a person's requests are drawn; 0 for at once. */
+/**
+ * The seconds within which the times of a person's requests are drawn; 0 for at once.
+ * @param {{ terms: any }} round @param {unknown} peer @returns {number}
+ */
 export const windowOf = ({ terms }, peer) => (peer instanceof Relay ? terms.window ?? 0 : 0);
 
-/** Wait for a time drawn evenly between nothing and so many seconds. */
+/**
+ * Wait for a time drawn evenly between nothing and so many seconds.
+ * @param {number} seconds @param {{ entropy?: Entropy, sleep?: (seconds: number) => Promise<void> }} [options] @returns {Promise<void>}
+ */
 export async function linger(seconds, { entropy = new Entropy(), sleep = rest } = {}) {
   if (seconds) await sleep(Number(entropy.integer(BigInt(Math.trunc(1000 * seconds)) + 1n)) / 1000);
 }

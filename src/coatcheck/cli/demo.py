@@ -43,6 +43,7 @@ def demo(
     page: Annotated[bool, "Show the round live on a page, until Ctrl-C."] = False,
     port: Annotated[int, "Of the page; any free one by default."] = 0,
     speed: Annotated[float, POSITIVE, "How fast people come on the page."] = 1.0,
+    tiles: Annotated[str, "Map tiles for the page: an address with {z}, {x} and {y}."] = "",
     keep: Annotated[bool, "Leave keys, stores and logs, and say where."] = False,
 ) -> None:
     """Run a round of real processes on this machine and show it from both sides.
@@ -86,7 +87,7 @@ def demo(
         else tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
     ) as folder:
         if page:
-            _to_the_end(_page(scenario, Path(folder), port=port, speed=speed))
+            _to_the_end(_page(scenario, Path(folder), port=port, speed=speed, tiles=tiles))
             return
         document = _to_the_end(_run(scenario, Path(folder)))
     document["seconds"] = time.perf_counter() - begun
@@ -112,19 +113,17 @@ async def _run(scenario: Scenario, folder: Path) -> dict[str, Any]:
             return summarize(live, lessons)
 
 
-async def _page(scenario: Scenario, folder: Path, *, port: int, speed: float) -> None:
+async def _page(scenario: Scenario, folder: Path, **shown: Any) -> None:
     from coatcheck.demo.page.app import serve_page  # noqa: PLC0415 - needs an extra
     from coatcheck.demo.run import demo_cluster  # noqa: PLC0415 - needs an extra
     from coatcheck.demo.summary import service_of  # noqa: PLC0415 - needs an extra
 
     def announce(address: str, _: "Run") -> None:
         click.echo(address)
-        hint("the page is at this address until Ctrl-C")
+        hint("open this address in a browser: the round waits there for you, until Ctrl-C")
 
     cluster = demo_cluster(folder)
-    await serve_page(
-        scenario, cluster, announce=announce, served=service_of, port=port, speed=speed
-    )
+    await serve_page(scenario, cluster, announce=announce, served=service_of, **shown)
 
 
 def _to_the_end(whole: Coroutine[Any, Any, T]) -> T:

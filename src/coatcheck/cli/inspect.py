@@ -13,8 +13,9 @@ from coatcheck.cli.shuffle_and_answer import count
 from coatcheck.cli.terms import describe
 from coatcheck.errors import Error, Misuse
 from coatcheck.protocol.agreement import SettledTerms, read_signed, settle
+from coatcheck.protocol.manifest import Batch
 from coatcheck.protocol.notices import Checkpoint, Posting
-from coatcheck.protocol.parcels import Batch, Upload
+from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.receipts import Receipt
 from coatcheck.protocol.ticket import read_ticket
 from coatcheck.protocol.verification import verify_bulletin
@@ -71,7 +72,7 @@ def _upload(raw: bytes, round_: SettledTerms) -> dict[str, Any]:
 
 def _batch(raw: bytes, round_: SettledTerms) -> dict[str, Any]:
     batch = Batch.decode(raw, round_)
-    return {"hop": batch.hop, "reports": [len(group) for group in batch.items]}
+    return {"hop": batch.manifest.hop, "reports": [len(group) for group in batch.items]}
 
 
 def _bulletin(raw: bytes, round_: SettledTerms) -> dict[str, Any]:

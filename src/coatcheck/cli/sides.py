@@ -1,12 +1,12 @@
 """The summary of a demo as text: what each side saw, how well people were served, the attack."""
 
-import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from coatcheck.accounting.guarantee import rounded_up
 from coatcheck.cli.output import length, service_table
+from coatcheck.demo.words import plain_promise
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,9 +27,9 @@ def told(document: dict[str, Any]) -> Iterator["str | Table"]:
     yield from _server(document)
     yield from _board(document["board"])
     yield "\n[bold]The promise[/]" + _season(document)
-    letters = document.get("service", {}).get("settled") is not None
     for one in document["groups"]:
-        yield f"  to {one['name']}: {_plainly(one, letters=letters)}"
+        said = plain_promise(epsilon=one["epsilon"], delta=one["delta"], also=document["besides"])
+        yield f"  to {one['name']}: {said}"
     yield "  (--json has it in full, with its assumptions)"
     yield "\n[bold]Time[/]"
     for step in document["steps"]:
@@ -38,16 +38,6 @@ def told(document: dict[str, Any]) -> Iterator["str | Table"]:
     yield f"  {document['seconds']:7.2f} s  all of it"
     if "kept" in document:
         yield f"\nkept in {document['kept']}"
-
-
-def _plainly(group: dict[str, Any], *, letters: bool) -> str:
-    """Say a promise in one line."""
-    factor, epsilon = rounded_up(math.exp(group["epsilon"])), rounded_up(group["epsilon"])
-    also = "; candidates also learn near or not near" if letters else ""
-    return (
-        f"what others see of your report is at most {factor} times as likely as if your"
-        f" value were another (ε = {epsilon}, δ = {group['delta']:g}){also}"
-    )
 
 
 def _trilateration(found: dict[str, Any]) -> Iterator[str]:

@@ -40,6 +40,11 @@ def places(people: int, *, seed: int) -> Floats:
     return np.asarray(low + np.clip(share, 0.0, 1.0) * (high - low))
 
 
+def quarters() -> list[tuple[str, tuple[float, float], float]]:
+    """Return the quarters: name, center as a share (right, up) of the box, and spread."""
+    return [(name, (right, up), wide) for name, up, right, wide, _ in _QUARTERS[:-1]]
+
+
 def place_of(name: str) -> Floats:
     """Return the center of a quarter, as everybody knows it."""
     (share,) = (one[1:3] for one in _QUARTERS if one[0] == name)

@@ -28,9 +28,10 @@ from coatcheck.protocol import client
 from coatcheck.protocol.agreement import accept
 from coatcheck.protocol.client import Limit
 from coatcheck.protocol.keyfiles import read_keys, write_bytes
+from coatcheck.protocol.manifest import Batch
 from coatcheck.protocol.notes import LogCheckpoint, Note
 from coatcheck.protocol.opened import Opened
-from coatcheck.protocol.parcels import Batch, Upload
+from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.server import Server
 from coatcheck.protocol.verification import board_note_key
 from coatcheck.services.cluster import PATIENCE, Cluster
@@ -171,10 +172,12 @@ class Run:
 
     async def again(self, scenario: "Scenario") -> None:
         """Open the next round of the same people on the same services."""
-        self.scenario, self.bulletin = scenario, None
+        self.scenario, self.bulletin, self.watched = scenario, None, None
+        self.seen, self.posted = (), 0
         for kept in (self.visits, self.guarantees, self.tickets, self.reports, self.answers):
             kept.clear()
-        self._whose.clear()
+        for more in (self.settled, self.letters, self.noted, self._whose):
+            more.clear()
         self._tell_server()
         await self._open_round()
 

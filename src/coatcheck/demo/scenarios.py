@@ -54,6 +54,7 @@ class Scenario:
         alone: the task without settling, to compare with.
         trilaterator: who takes part from a false place, if somebody does.
         insight: what only the server knows and the terms do not say, for learning.
+        turn: the number of the round, if people take part in several.
     """
 
     name: str
@@ -67,6 +68,7 @@ class Scenario:
     alone: tasks.Task | None = None
     trilaterator: tuple[int, int] | None = None
     insight: gradients.Lesson | None = field(default=None, repr=False)
+    turn: int = 1
 
     @property
     def people(self) -> int:
@@ -75,7 +77,20 @@ class Scenario:
 
     @property
     def _number(self) -> str:
-        return "" if self.insight is None else f" {self.insight.model.done + 1}"
+        turn = self.turn if self.insight is None else self.insight.model.done + 1
+        return f" {turn}" if turn > 1 else ""
+
+    @property
+    def besides(self) -> str:
+        """What settling tells others beside the reports, in words."""
+        if self.settle is None:
+            return ""
+        told = "the square you are in" if self.settle["settle"]["asks"] else "near or not near"
+        return f"candidates also learn {told}"
+
+    def next_round(self) -> "Scenario":
+        """Return the same people's next round."""
+        return replace(self, turn=self.turn + 1)
 
     def draft(self) -> dict[str, Any]:
         """Write the draft that the organizer hands to the server."""

@@ -38,6 +38,7 @@ def summarize(run: "Run", lessons: Sequence[dict[str, Any]] = ()) -> dict[str, A
         "demo": run.scenario.name,
         "people": run.scenario.people,
         "epsilon_asked": run.scenario.epsilon,
+        "besides": run.scenario.besides,
         "groups": [
             describe_group(draft, run.guarantees[group, 0])
             for group, draft in enumerate(run.scenario.drafts)

@@ -26,16 +26,22 @@ def _point(x: bytes) -> ec.EllipticCurvePublicKey:
         raise BadKey("these bytes are no point of P-256") from None
 
 
+def is_point(x: bytes) -> bool:
+    """Whether these bytes are the x of a point."""
+    try:
+        _point(x)
+    except BadKey:
+        return False
+    return True
+
+
 @lru_cache(maxsize=4096)
 def hash_to_point(text: bytes) -> bytes:
     """Hash a text to a point whose logarithm nobody knows: the first digest that is an x."""
     for attempt in count():
         x = hashlib.sha256(_LABEL + attempt.to_bytes(4, "big") + text).digest()
-        try:
-            _point(x)
-        except BadKey:
-            continue
-        return x
+        if is_point(x):
+            return x
     raise AssertionError
 
 

@@ -12,8 +12,8 @@ from functools import cached_property
 from itertools import product
 from typing import Final
 
-from coatcheck.errors import BadKey, Misuse
-from coatcheck.protocol.blinding import POINT_SIZE, Blind, hash_to_point
+from coatcheck.errors import Misuse
+from coatcheck.protocol.blinding import POINT_SIZE, Blind, hash_to_point, is_point
 from coatcheck.protocol.steps import MARK, Cell, Kind, Progress, Step, prf
 
 STEPS: Final = (Step(Kind.BLIND, 0), Step(Kind.REPLY, 0), Step(Kind.WORDS, 0))
@@ -74,6 +74,7 @@ class Nearness:
         self._secret, self._around, self._digest = secret, around, digest
         self._first = Blind(prf(secret, b"first"))
         self._second = Blind(prf(secret, b"second"))
+        self._tested: dict[bytes, bool] = {}
 
     @property
     def done(self) -> bool:
@@ -149,14 +150,7 @@ class Nearness:
             return "size"
         if self.progress.step > index + 1:
             return "late"
-        return "" if self._on_curve(content[:POINT_SIZE]) else "point"
-
-    def _on_curve(self, x: bytes) -> bool:
-        try:
-            self._first.put(x)
-        except BadKey:
-            return False
-        return True
+        return "" if is_point(content[:POINT_SIZE]) else "point"
 
     def notice(self, sender: bytes, body: bytes) -> bool:  # noqa: ARG002 - there are none here
         """Drop a public notice: nothing is settled by them here."""
@@ -171,13 +165,15 @@ class Nearness:
     @property
     def near(self) -> tuple[bytes, ...]:
         """The candidates among whose cells the person's own is."""
-        found = []
-        for who in self.lists[0]:
-            reply = self.progress.replies.get(who.hex(), b"")
-            if not reply:
-                continue
+        return tuple(who for who in self.lists[0] if self._lists_me(who))
+
+    def _lists_me(self, who: bytes) -> bool:
+        """Whether a candidate's reply names the person's cell; a reply counts once and stays."""
+        reply = self.progress.replies.get(who.hex(), b"")
+        if not reply:
+            return False
+        if who not in self._tested:
             mine = self._name(self.address, who, self._first.take_off(reply[:POINT_SIZE]))
             names = (reply[at : at + NAME_SIZE] for at in range(POINT_SIZE, len(reply), NAME_SIZE))
-            if mine in names:
-                found.append(who)
-        return tuple(found)
+            self._tested[who] = mine in names
+        return self._tested[who]

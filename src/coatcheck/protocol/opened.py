@@ -6,19 +6,17 @@ whether two carry the same keys is seen over all partitions of all groups. SPEC 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coatcheck.protocol.contacts import addresses, first_seen, usable
+from coatcheck.protocol.manifest import PART
 from coatcheck.protocol.messages import PayloadFormat, ReportTable
 from coatcheck.protocol.parcels import Tally
 from coatcheck.protocol.terms import Round
 from coatcheck.randomizers.contract import Randomizer
 
-PART: Final = 16_384
-"""How many reports a server opens or seals at a time."""
 _Mask = NDArray[np.bool_]
 
 

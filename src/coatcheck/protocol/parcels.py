@@ -1,29 +1,27 @@
 """Parcels: what travels sealed, and the few bytes outside the seals.
 
-Uploads and registrations between a person and a shuffler, batches between shufflers and to
-the server. Everything here can be read without a key, and says nothing about what is inside:
-the shuffler works with this file and cannot import what decodes reports. SPEC section 7.
+Uploads and registrations between a person and a shuffler, and the tallies that go with a batch.
+Everything here can be read without a key, and says nothing about what is inside: the shuffler
+works with this file and cannot import what decodes reports. SPEC section 7.
 """
 
 import hashlib
 import struct
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from itertools import chain
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec import Struct
 
 from coatcheck.errors import Malformed
-from coatcheck.protocol.merkle import HASH_SIZE, Tree
-from coatcheck.protocol.records import Layout, Signed, cut
-from coatcheck.protocol.suites import DIGEST_SIZE, SIGNATURE_SIZE
+from coatcheck.protocol.merkle import Tree
+from coatcheck.protocol.records import Layout
+from coatcheck.protocol.suites import DIGEST_SIZE
 from coatcheck.protocol.terms import UPLOAD_HEAD, Round
 
 ID_SIZE: Final = 16
 _UPLOAD: Final = Layout("upload", ">BBBx32s16s")
 _REGISTRATION: Final = Layout("registration", ">BBBx32s32s")
-_BATCH: Final = Layout("batch", ">BBBx32s")
 
 REASONS: Final = (
     "unpeeled",  # a shuffler could not open its layer
@@ -165,75 +163,6 @@ class Registration(Struct, frozen=True):
                 "this registration is for another shuffler or a group that is not there"
             )
         return found
-
-
-@dataclass(frozen=True)
-class Batch(Signed):
-    """What a shuffler passes on: per group the items in their new order, and the tallies.
-
-    No ids, no times, no lengths: the order and the number are all that it says.
-
-    Attributes:
-        roots: the root of the items of each batch of the cascade so far, this one's last. The
-            signature covers the roots, and so all items.
-    """
-
-    label = b"coatcheck/v1/batch\0"
-    digest: bytes
-    hop: int
-    tallies: tuple[Tally, ...]
-    roots: tuple[bytes, ...]
-    items: tuple[tuple[bytes, ...], ...]
-
-    @classmethod
-    def compose(
-        cls,
-        items: Sequence[tuple[bytes, ...]],
-        tallies: Sequence[Tally],
-        *,
-        digest: bytes,
-        earlier: Sequence[bytes] = (),
-    ) -> "Batch":
-        """Make the batch that follows those with the earlier roots, still to be signed."""
-        roots = (*earlier, tree_of(items).root())
-        return cls(digest, len(earlier), tuple(tallies), roots, tuple(items))
-
-    def body(self) -> bytes:
-        """Write what is signed: everything but the signature and the items."""
-        head = _BATCH.pack(self.hop, len(self.items), self.digest)
-        return head + encode_tallies(self.tallies) + b"".join(self.roots)
-
-    def encode(self) -> bytes:
-        """Write the batch."""
-        return self.body() + self.signature + b"".join(chain.from_iterable(self.items))
-
-    def sign(self, sign: Callable[[bytes], bytes]) -> bytes:
-        """Sign the batch and write it."""
-        return replace(self, signature=sign(self.signed_part())).encode()
-
-    def check_items(self) -> None:
-        """Check that the items are those that the last root stands for."""
-        if tree_of(self.items).root() != self.roots[-1]:
-            raise Malformed("the items of this batch are not the ones its root stands for")
-
-    @classmethod
-    def decode(cls, raw: bytes, round_: Round) -> "Batch":
-        """Read a batch of this round; neither its signature nor its root is checked yet."""
-        hop, count, digest = _BATCH.unpack(raw)
-        groups = len(round_.terms.groups)
-        if digest != round_.digest:
-            raise Malformed("this batch is for other terms than this round's")
-        if count != groups or hop >= len(round_.terms.shufflers):
-            raise Malformed("this batch names groups or a shuffler that the round does not have")
-        roots = _BATCH.size + groups * TALLY_SIZE
-        tallies = decode_tallies(raw[_BATCH.size : roots], groups)
-        end = roots + (hop + 1) * HASH_SIZE
-        start = end + SIGNATURE_SIZE
-        counts = [(tally.kept, round_.item_size(n, hop + 1)) for n, tally in enumerate(tallies)]
-        if len(raw) != start + sum(count * size for count, size in counts):
-            raise Malformed("this batch is not as long as its counts say")
-        found = tuple(raw[at : at + HASH_SIZE] for at in range(roots, end, HASH_SIZE))
-        return cls(digest, hop, tallies, found, cut(raw, start, counts), signature=raw[end:start])
 
 
 def tree_of(groups: Iterable[Iterable[bytes]]) -> Tree:

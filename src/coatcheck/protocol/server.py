@@ -4,7 +4,6 @@ It learns noisy values and one-time keys in an order that says nothing, never wh
 The task behind it sees estimates only. SPEC section 11, paper section "A Concrete Protocol".
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -17,6 +16,7 @@ from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.ends import FEW_REPORTS, LATE, NO_REASON, TASK, abandoned, due, is_short
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
 from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.manifest import Batch, Manifest
 from coatcheck.protocol.messages import least_sizes
 from coatcheck.protocol.notices import ANSWERED, REFUSED, SERVER, Bulletin
 from coatcheck.protocol.opened import (
@@ -27,7 +27,6 @@ from coatcheck.protocol.opened import (
     read_part,
     without_repetitions,
 )
-from coatcheck.protocol.parcels import Batch
 from coatcheck.protocol.replies import encode_answers
 from coatcheck.protocol.server_moves import MOVES, Phase, ServerState
 from coatcheck.protocol.terms import Round
@@ -88,14 +87,13 @@ class Server:
 
     def accept(self, raw: bytes) -> None:
         """Take the last shuffler's batch; the same batch twice is one batch."""
-        content = hashlib.sha256(raw).digest()
-        if self.state.accepted == content:
-            return
         if self.state.accepted:
-            raise Refused("this round is answered for another batch: one batch, one bulletin")
-        after = MOVES.after(self.phase, "accept")
-        verify_batch(raw, self.round, hop=len(self.round.terms.shufflers) - 1)
-        self.state.phase, self.state.accepted = after, content
+            if Batch.decode(raw, self.round).manifest.content != self.state.accepted:
+                raise Refused("this round is answered for another batch: one batch, one bulletin")
+            return
+        after, last = MOVES.after(self.phase, "accept"), len(self.round.terms.shufflers) - 1
+        self.state.accepted = verify_batch(raw, self.round, hop=last).manifest.content
+        self.state.phase = after
 
     def answer(self, raw: bytes) -> bytes:
         """Take the batch and turn it into the bulletin; the same batch gives the same bulletin.
@@ -223,11 +221,14 @@ class Server:
 
 
 def refusal(raw: bytes, *, round_: Round, keys: KeyPairs) -> bytes:
-    """Make the bulletin of a batch that its task cannot answer, so that people are told."""
-    batch = Batch.decode(raw, round_)
-    none: list[list[bytes]] = [[] for _ in batch.tallies]
-    reason = FEW_REPORTS if is_short(batch.tallies, round_) else TASK
-    counts = (batch.tallies, batch.roots)
+    """Make the bulletin of a batch that its task cannot answer, so that people are told.
+
+    Its manifest is enough.
+    """
+    manifest, _ = Manifest.begin(raw, round_)
+    none: list[list[bytes]] = [[] for _ in manifest.tallies]
+    reason = FEW_REPORTS if is_short(manifest.tallies, round_) else TASK
+    counts = (manifest.tallies, manifest.roots)
     draft = Bulletin.compose(none, REFUSED, round_.digest, *counts, reason=reason)
     return draft.signed(keys.signing.sign).encode()
 

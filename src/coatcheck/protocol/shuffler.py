@@ -6,10 +6,8 @@ several times in a row; a later one holds registrations instead of uploads, and 
 SPEC section 10, paper section "A Concrete Protocol" (the shuffle functionality).
 """
 
-import hashlib
 from collections import Counter
 from collections.abc import Sequence
-from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct, field
@@ -25,21 +23,22 @@ from coatcheck.protocol.ends import (
     abandoned,
     due,
 )
-from coatcheck.protocol.envelope import Bulk, Purpose, binding
+from coatcheck.protocol.envelope import Bulk
 from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.manifest import Batch, Manifest, Part, bits_of
 from coatcheck.protocol.parcels import (
     ID_SIZE,
-    Batch,
     Registration,
     Tally,
     Upload,
     content_id,
     items_of,
 )
+from coatcheck.protocol.peeling import Bytes, Peeler, gather, rows, sift
 from coatcheck.protocol.receipts import Receipt, issue
 from coatcheck.protocol.shuffler_moves import MOVES, Phase
 from coatcheck.protocol.terms import Round
-from coatcheck.protocol.traps import commitment, people, slack
+from coatcheck.protocol.traps import people, slack
 from coatcheck.protocol.verification import verify_batch, verify_end
 
 SECRET_SIZE: Final = 32
@@ -53,7 +52,7 @@ class ShufflerState(Struct):
         held: group and body of each upload by its id at the first shuffler; at a later one group
             and commitment of each registration.
         incoming: the batch of the shuffler before, at a later one.
-        accepted: the hash of that batch, which stays when the batch is wiped.
+        accepted: the hash of its manifest, which stays when the batch is wiped.
         batch: what was released, until it is delivered.
         end: the signed end of a round that was given up.
     """
@@ -152,14 +151,13 @@ class Shuffler:
 
     def accept(self, raw: bytes) -> None:
         """Take the batch of the shuffler before this one; the same batch twice is one batch."""
-        content = hashlib.sha256(raw).digest()
-        if self.state.accepted == content:
-            return
         if self.state.accepted:
-            raise Refused("another batch came in for this round before: keep the first")
+            if Batch.decode(raw, self.round).manifest.content != self.state.accepted:
+                raise Refused("another batch came in for this round before: keep the first")
+            return
         after = MOVES.after(self.phase, "accept")
-        verify_batch(raw, self.round, hop=self.hop - 1)
-        self.state.accepted, self.state.incoming, self.state.phase = content, raw, after
+        self.state.accepted = verify_batch(raw, self.round, hop=self.hop - 1).manifest.content
+        self.state.incoming, self.state.phase = raw, after
 
     def close(self, *, now: int) -> None:
         """Take no more uploads, once it is time and every group is large enough."""
@@ -218,15 +216,49 @@ class Shuffler:
             return self.state.batch
         after = MOVES.after(self.phase, "release")
         earlier, given = self._given()
-        peeled = [self._peel(number, *group) for number, group in enumerate(given)]
-        tallies, items = zip(*peeled, strict=True)
-        shortage = self._shortage(self._people(tallies, [tally for tally, _ in given]))
-        if shortage:
-            raise Refused(shortage)
-        batch = Batch.compose(items, tallies, digest=self.round.digest, earlier=earlier)
-        self.state.batch = batch.sign(self._keys.signing.sign)
+        peeler = self.peeler
+        groups, listed = [], []
+        for number, (tally, parts) in enumerate(given):
+            peeled = [peeler.peel(number, part) for part in parts]
+            sifted = sift(tally, (part.told for part in peeled), traps=self._traps(number))
+            bits = bits_of(tally.received)
+            dealt = zip(*(part.dealt(bits) for part in peeled), strict=True)
+            groups.append(sifted.tally)
+            listed.append([gather(*pair) for pair in zip(dealt, sifted.dealt(bits), strict=True)])
+        self.check_people(groups, [tally for tally, _ in given], self.crowd)
+        found = [
+            [Part.of(raw, size=self.round.item_size(number, self.hop + 1)) for raw in group]
+            for number, group in enumerate(listed)
+        ]
+        manifest = self.manifest(groups, found, earlier=earlier)
+        self.state.batch = manifest + b"".join(raw for group in listed for raw in group)
         self._wipe(after)
         return self.state.batch
+
+    @property
+    def peeler(self) -> Peeler:
+        """What peels parts, with this shuffler's key and the round's secret."""
+        key, secret = self._keys.opening, bytes(self.state.secret)
+        return Peeler(self.round, hop=self.hop, key=key, secret=secret, bulk=self._bulk)
+
+    def check_people(
+        self, tallies: Sequence[Tally], before: Sequence[Tally], registered: Sequence[int]
+    ) -> None:
+        """Refuse a release that leaves too few people to hide among, by what was counted."""
+        shortage = self._shortage(self._people(tallies, before, registered))
+        if shortage:
+            raise Refused(shortage)
+
+    def manifest(
+        self,
+        tallies: Sequence[Tally],
+        parts: Sequence[Sequence[Part]],
+        *,
+        earlier: Sequence[bytes] = (),
+    ) -> bytes:
+        """Sign for the partitions of a batch whose people were counted."""
+        draft = Manifest.compose(parts, tallies, digest=self.round.digest, earlier=earlier)
+        return draft.sign(self._keys.signing.sign)
 
     def abandon(self) -> bytes:
         """Give up the round: forget every parcel, release nothing, ever; return the signed end."""
@@ -264,14 +296,21 @@ class Shuffler:
         self.state.phase = MOVES.after(self.phase, "forget")
         self.state.batch = b""
 
-    def _people(self, tallies: Sequence[Tally], before: Sequence[Tally]) -> list[int]:
+    def _traps(self, group: int) -> Bytes:
+        """Give the names of the traps of a group that are registered here."""
+        held = self.state.held.items() if self.hop else ()
+        return rows(b"".join(name for name, (number, _) in held if number == group), ID_SIZE)
+
+    def _people(
+        self, tallies: Sequence[Tally], before: Sequence[Tally], crowd: Sequence[int]
+    ) -> list[int]:
         """Count the people of each group: at a later shuffler, as many as traps show for sure."""
         if not self.hop:
             return [tally.kept // len(self.round.terms.shufflers) for tally in tallies]
         delta = self.round.terms.trap_delta
         return [
             people(counted=after.traps - earlier.traps, registered=registered, delta=delta)
-            for after, earlier, registered in zip(tallies, before, self.crowd, strict=True)
+            for after, earlier, registered in zip(tallies, before, crowd, strict=True)
         ]
 
     def _shortage(self, sizes: Sequence[int]) -> str:
@@ -287,58 +326,18 @@ class Shuffler:
                 )
         return ""
 
-    def _rank(self, group: int, upload: bytes) -> bytes:
-        # A keyed hash, not a drawn permutation: a retry after a crash gives the same order, and
-        # without the secret the order says nothing. Ids are unique, so ties do not occur.
-        keyed = hashlib.blake2b(key=self.state.secret, digest_size=16, person=b"coatcheck order")
-        keyed.update(bytes((group,)) + self.round.digest + upload)
-        return keyed.digest()
-
-    def _given(self) -> tuple[tuple[bytes, ...], list[tuple[Tally, dict[bytes, bytes]]]]:
+    def _given(self) -> tuple[Sequence[bytes], list[tuple[Tally, list[dict[bytes, bytes]]]]]:
         """Give the earlier roots, and for each group earlier counts and the sealed items by id."""
+        groups: list[list[dict[bytes, bytes]]] = [[] for _ in self.round.terms.groups]
         if self.hop:
             batch = Batch.decode(self.state.incoming, self.round)
-            groups = [{content_id(item): item for item in group} for group in batch.items]
-            counted = zip(batch.tallies, groups, strict=True)
-            given = [(t.drop("repeated", t.kept - len(items)), items) for t, items in counted]
-            return batch.roots, given
-        groups = [{} for _ in self.round.terms.groups]
-        for upload, (group, body) in self.state.held.items():
-            groups[group] |= items_of(upload, body, self.round)
-        return (), [(Tally(len(items)), items) for items in groups]
-
-    def _peel(
-        self, group: int, tally: Tally, sealed: dict[bytes, bytes]
-    ) -> tuple[Tally, tuple[bytes, ...]]:
-        """Open this shuffler's layer of a group in the new order; drop what fails, with a count.
-
-        Registered traps are taken out, each once: the same bytes a second time are a repetition.
-        """
-        order = sorted(sealed, key=lambda upload: self._rank(group, upload))
-        items: dict[bytes, None] = {}
-        for item in self._bulk.unseal_each(
-            [sealed[upload] for upload in order],
-            key=self._keys.opening,
-            bounds=[self._bound(group, upload) for upload in order],
-        ):
-            if item is None:
-                tally = tally.drop("unpeeled")
-            elif item in items:
-                tally = tally.drop("repeated")
-            else:
-                items[item] = None
-        if not self.hop:
-            return tally, tuple(items)
-        told = {body for number, body in self.state.held.values() if number == group}
-        known = partial(commitment, digest=self.round.digest, group=group, hop=self.hop)
-        # Every item is hashed, so that a trap takes no other time than a report.
-        kept = tuple(item for item in items if known(item) not in told)
-        return tally.drop("trap", len(items) - len(kept)), kept
-
-    def _bound(self, group: int, upload: bytes) -> bytes:
-        named = bytes(ID_SIZE) if self.hop else upload[:ID_SIZE]
-        digest = self.round.digest
-        return binding(Purpose.LAYER, digest=digest, group=group, hop=self.hop, upload=named)
+            for number, items in batch.listed():
+                groups[number].append({content_id(item): item for item in items})
+            return batch.roots, list(zip(batch.tallies, groups, strict=True))
+        sealed: list[dict[bytes, bytes]] = [{} for _ in groups]
+        for upload, (number, body) in self.state.held.items():
+            sealed[number] |= items_of(upload, body, self.round)
+        return (), [(Tally(len(items)), [items]) for items in sealed]
 
     def _wipe(self, phase: Phase) -> None:
         self.state.secret[:] = bytes(len(self.state.secret))

@@ -12,6 +12,7 @@ from coatcheck.errors import BadSignature, Malformed, TwoFaces, Unavailable
 from coatcheck.protocol.agreement import SettledTerms
 from coatcheck.protocol.ends import check_flawless, is_end, speaker
 from coatcheck.protocol.keys import check_signed
+from coatcheck.protocol.manifest import Batch, Manifest
 from coatcheck.protocol.merkle import check_consistency, check_inclusion
 from coatcheck.protocol.notes import COSIGNATURE, LogCheckpoint, Note, NoteKey
 from coatcheck.protocol.notices import (
@@ -22,7 +23,6 @@ from coatcheck.protocol.notices import (
     Checkpoint,
     Heading,
 )
-from coatcheck.protocol.parcels import Batch
 from coatcheck.protocol.terms import Round
 
 
@@ -184,11 +184,21 @@ def verify_entry(
     return VerifiedEntry(heading.round, group, raw)
 
 
+def verify_manifest(raw: bytes, round_: Round, *, hop: int) -> Manifest:
+    """Read a manifest, and check that the shuffler at this place of the cascade signed it."""
+    manifest = Manifest.decode(raw, round_)
+    _check_maker(manifest, round_, hop)
+    return manifest
+
+
 def verify_batch(raw: bytes, round_: Round, *, hop: int) -> Batch:
     """Read a batch, and check that the shuffler at this place of the cascade made it."""
     batch = Batch.decode(raw, round_)
-    if batch.hop != hop:
-        raise Malformed("this batch is of another shuffler of the cascade: send on what it made")
-    check_signed(batch, round_.terms.shufflers[hop].verifying)
-    batch.check_items()
+    _check_maker(batch.manifest, round_, hop)
     return batch
+
+
+def _check_maker(manifest: Manifest, round_: Round, hop: int) -> None:
+    if manifest.hop != hop:
+        raise Malformed("this batch is of another shuffler of the cascade: send on what it made")
+    check_signed(manifest, round_.terms.shufflers[hop].verifying)

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, ClassVar, Final, Self
 
 from coatcheck.entropy import system
 from coatcheck.errors import Error, Refused, Unavailable
@@ -47,6 +47,9 @@ class Cluster:
         extra: settings that overrule the usual ones, for every role.
         role_extra: the same for one role, by the role's name.
     """
+
+    module: ClassVar[str] = "coatcheck.services.run"
+    """What each process runs."""
 
     def __init__(
         self,
@@ -178,7 +181,7 @@ class Cluster:
         with suppress(Unavailable):
             self._places[name] = self.url(name).rpartition("//")[2]
         (self.folder / f"{name}.address").unlink(missing_ok=True)
-        command = [sys.executable, "-m", "coatcheck.services.run", self.role(name)]
+        command = [sys.executable, "-m", self.module, self.role(name)]
         command += [str(self.folder / f"{name}.toml"), self._places.get(name, "")]
         faults = self.folder / "faults"
         marked = {"COATCHECK_FAULT": str(faults)} if faults.exists() else {}

@@ -24,8 +24,10 @@ def wall() -> float:
     return time.time() + off
 
 
-def reach(place: str) -> None:
+def reach(place: str, *, alone: bool = False) -> None:
     """End this process (and the service, if this is its worker) if a test asked for it here.
+
+    `alone`: the service stays.
 
     The variable names a folder; a file in it with the name of a place ends whoever comes there
     first, and is gone.
@@ -37,6 +39,6 @@ def reach(place: str) -> None:
     except FileNotFoundError:
         return
     parent = multiprocessing.parent_process()
-    if parent is not None and parent.pid is not None:
+    if parent is not None and parent.pid is not None and not alone:
         os.kill(parent.pid, signal.SIGKILL)
     os.kill(os.getpid(), signal.SIGKILL)

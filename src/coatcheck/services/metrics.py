@@ -28,6 +28,9 @@ class Metrics:
         self.steps = self._counter("steps", "Steps of rounds done, by step", "step")
         self.failures = self._counter("failures", "Steps that have to be tried again", "step")
         self.rounds = Gauge("coatcheck_rounds", "Rounds by phase", ["phase"], registry=book)
+        self.parts = Gauge(
+            "coatcheck_parts", "Parts of stages under way", ["stage", "state"], registry=book
+        )
         self.leads = Gauge("coatcheck_leads", "1 if this process leads its store", registry=book)
         self.waiting = Gauge("coatcheck_waiting", "How many wait for the disk", registry=book)
         self.commit = Histogram("coatcheck_commit_seconds", "Time of a group commit", registry=book)

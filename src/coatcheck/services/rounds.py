@@ -8,6 +8,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -21,14 +22,13 @@ from coatcheck.protocol.moves import Moves
 from coatcheck.protocol.notices import heading_size
 from coatcheck.protocol.records import read_document
 from coatcheck.protocol.terms import Round
-from coatcheck.protocol.verification import verify_batch, verify_end
+from coatcheck.protocol.verification import verify_end
 from coatcheck.services import faults
 from coatcheck.services.http.app import S, Service
 from coatcheck.services.http.client import Absent, HttpClient
 from coatcheck.services.http.connections import Wire, read_body
-from coatcheck.services.http.deliveries import delivery_headers, read_delivery
+from coatcheck.services.http.deliveries import delivery_headers
 from coatcheck.services.http.problems import Problem
-from coatcheck.services.http.routes import Nothing
 from coatcheck.services.log import log, place_of
 from coatcheck.services.workers import Workers, with_store
 from coatcheck.stores.store import R, RoundStore, StoredRound
@@ -38,6 +38,8 @@ GAP: Final = 60
 COMPARING: Final = 60.0
 """Seconds for which the other roles' clocks are asked for."""
 _SOON: Final = 5.0
+_WATCH: Final = 1.0
+"""Seconds at least between two looks at how far a job is."""
 _R = TypeVar("_R")
 
 
@@ -56,6 +58,7 @@ class LiveRound(Generic[R]):
         again: when a step that failed is tried again, by the steady clock.
         failed: how often it failed in a row.
         turn: held while the round is advanced: one step at a time.
+        progress: how many parts of each stage of a long step are done, and how many there are.
     """
 
     round: Round
@@ -63,6 +66,7 @@ class LiveRound(Generic[R]):
     again: float = 0.0
     failed: int = 0
     turn: asyncio.Lock = field(default_factory=asyncio.Lock)
+    progress: dict[str, tuple[int, int]] = field(default_factory=dict)
 
     def update(self, stored: R) -> None:
         """Take over where the round stands now."""
@@ -102,6 +106,7 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         self.rounds: dict[bytes, L] = {}
         self.faulty: set[bytes] = set()
         self.untidy = True
+        self._shown: set[str] = set()
         self.peers = HttpClient(ca=settings.ca_file, timeout=settings.peer_timeout)
         self.workers = Workers()
 
@@ -206,6 +211,8 @@ class RoundService(Service[S, T], Generic[S, T, L]):
                     text = "round %s is given up: its key in the folder of round keys is gone"
                     log.error(text, live.round.terms.round)
                     await self.lose(live)
+            if not await self.attempt("clear", partial(asyncio.to_thread, self.store.clear)):
+                self.untidy = True
         except BaseException:
             self.untidy = True
             raise
@@ -231,23 +238,9 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         log.info("round %s: %s%s", live.round.terms.round, step, why)
         await self.refresh()
 
-    async def receive_batch(self, live: L, wire: Wire, *, hop: int) -> Nothing:
-        """Take the batch of the shuffler at this place of the cascade; the same one twice is one.
-
-        It is checked before it is stored: the first batch stays, so a bad one would be the end of
-        the round.
-        """
-        digest, limit = live.round.digest, self.settings.batch_limit
-        sender = live.round.terms.shufflers[hop].verifying
-        scope, receive, _ = wire
-        raw = await read_delivery(scope, receive, digest=digest, sender=sender, limit=limit)
-        await asyncio.to_thread(verify_batch, raw, live.round, hop=hop)
-        faults.reach("batch.receive")
-        if not await self.write(self.store.accept, digest, raw):
-            raise Problem("conflict", "another batch of this round came first, and stays")
-        faults.reach("batch.received")
-        await self.refresh()
-        return Nothing()
+    def batched(self, digest: str) -> tuple[L, int]:
+        """Find a round that takes a batch, and the place of the shuffler that makes it."""
+        raise NotImplementedError
 
     async def receive_end(self, live: L, wire: Wire, *, before: int) -> bytes:
         """Read the word of a shuffler before this role that it gave the round up."""
@@ -281,14 +274,14 @@ class RoundService(Service[S, T], Generic[S, T, L]):
             raise Unavailable("this took longer than the round has time") from None
 
     async def deliver(self, live: L, kind: str, *, to: str, signer: str) -> None:
-        """Send a batch or a bulletin of a round to the role after this one."""
+        """Send a bulletin of a round to the board."""
         digest = live.round.digest
         raw = await asyncio.to_thread(self.store.kept, digest, kind)
         headers = delivery_headers(raw, digest=digest, signing=self.keyring.of(signer).signing)
         url = f"{to}/rounds/{digest.hex()}/{kind}"
-        faults.reach(f"{self.role}.deliver")
+        faults.reach("server.deliver")
         await self.peers.send(url, raw, headers=headers)
-        faults.reach(f"{self.role}.delivered")
+        faults.reach("server.delivered")
 
     async def work(self, job: Callable[..., _R], live: L, *given: Any) -> _R:
         """Run a job on the store in a worker, which opens the store by itself.
@@ -298,7 +291,33 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         rest = (self.settings, live.round.digest, self.leadership.fence, *given)
         if self.settings.store == "memory:":
             return await asyncio.to_thread(job, self.store, *rest)
-        return await self.workers.run(with_store, job, self.store_type, *rest)
+        watching = asyncio.create_task(self._watch(live))
+        try:
+            return await self.workers.run(with_store, job, self.store_type, *rest)
+        finally:
+            watching.cancel()
+            self._show(live, {})
+
+    async def _watch(self, live: L) -> None:
+        """Tell how far a long job is, by what it writes down."""
+        while True:
+            await asyncio.sleep(max(_WATCH, self.settings.tick))
+            with suppress(Error):
+                found = await asyncio.to_thread(self.store.progress, live.round.digest)
+                self._show(live, found)
+
+    def _show(self, live: L, progress: dict[str, tuple[int, int]]) -> None:
+        """Show how far the stages of a round are, and log each that moved."""
+        for stage, (done, parts) in progress.items():
+            if (done, parts) != live.progress.get(stage, (0, parts)):
+                log.info("round %s: %s %d of %d", live.round.terms.round, stage, done, parts)
+        live.progress = progress
+        under_way = [one.progress for one in self.rounds.values()]
+        for stage in {stage for one in under_way for stage in one} | self._shown:
+            found = [one.get(stage, (0, 0)) for one in under_way]
+            for state, numbers in zip(("done", "all"), zip(*found, strict=True), strict=True):
+                self.metrics.parts.labels(stage, state).set(sum(numbers))
+            self._shown.add(stage)
 
     async def end(self) -> None:
         """Let go of what the service holds."""

@@ -96,6 +96,9 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
         round_keys: a folder for the keys of rounds, by default `NAME.rounds` beside the first key
             file; all processes of one database share it. Whoever has neither folder nor database
             of the time before a release learns nothing of it afterwards: do not back it up.
+        depot: a folder for partitions of batches and for what a release is made of, sealed under
+            the keys of rounds; by default beside the file of the store, or with PostgreSQL in the
+            folder of round keys. All processes of one database share it.
         trusted: files with the public keys of the other roles.
         queue: how many uploads or letters may wait for the disk; more are told to come later.
         lease: seconds after which another process may take over from one that died.
@@ -109,6 +112,7 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
     store: str
     keys: Annotated[tuple[str, ...], Meta(min_length=1)]
     round_keys: str = ""
+    depot: str = ""
     trusted: tuple[str, ...] = ()
     queue: Some = 4096
     lease: Seconds = 5.0
@@ -135,6 +139,12 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
         if self.round_keys:
             return self.path(self.round_keys)
         return self.key_files[0].parent / f"{self.name}.rounds"
+
+    @property
+    def places(self) -> tuple[str, Path, Path | None]:
+        """Where a store is opened: its address, its keys of rounds, its depot if it has a place."""
+        depot = self.path(self.depot) if self.depot else None
+        return self.store_url, self.round_key_folder, depot
 
     def trusted_keys(self) -> frozenset[bytes]:
         """Read the verifying keys that this service knows."""

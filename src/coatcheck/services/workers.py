@@ -104,28 +104,31 @@ class Lanes(Bulk):
     ) -> list[_R]:
         starts = range(0, len(first), _CHUNK)
         columns = ([list(of[at : at + _CHUNK]) for at in starts] for of in (first, second))
-        chunks = _shared_pool(self._count).map(work, *columns)
+        chunks = shared_pool(self._count).map(work, *columns)
         return [item for chunk in chunks for item in chunk]
 
 
 @cache
-def _shared_pool(count: int) -> ProcessPoolExecutor:
+def shared_pool(count: int) -> ProcessPoolExecutor:
+    """Give the processes that all jobs of this process share."""
     return _pool(count)
 
 
 @cache
-def _opened(open_store: Callable[[str, Path], Store], url: str, keys: Path) -> Store:
-    return open_store(url, keys)
+def _opened(
+    open_store: Callable[[str, Path, Path | None], Store], url: str, keys: Path, depot: Path | None
+) -> Store:
+    return open_store(url, keys, depot)
 
 
 def with_store(
     job: Callable[..., _R],
-    open_store: Callable[[str, Path], Store],
+    open_store: Callable[[str, Path, Path | None], Store],
     settings: Settings,
     *given: Any,
 ) -> _R:
     """Run a job whose first arguments are the store, opened once per process, and the settings."""
-    store = _opened(open_store, settings.store_url, settings.round_key_folder)
+    store = _opened(open_store, *settings.places)
     return job(store, settings, *given)
 
 

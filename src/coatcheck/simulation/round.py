@@ -1,8 +1,7 @@
 """A whole round in memory: the same objects that ship, driven with arrays in and arrays out.
 
-Knows everybody's values and secrets, which is why nothing here serves people: randomness may be
-seeded, and the clients are told that it is a simulation. Also shows what an adversary in each
-role sees. SPEC section 1, paper section "A Concrete Protocol".
+Knows everybody's values and secrets, so nothing here serves people: randomness may be seeded, and
+clients are told. Also shows what an adversary in each role sees. SPEC section 1.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,9 +25,10 @@ from coatcheck.protocol.client import Limit, examine
 from coatcheck.protocol.drafting import Draft, GroupPlan
 from coatcheck.protocol.keyfiles import PublicKeys
 from coatcheck.protocol.keys import KeyPairs, VerifyingKey
+from coatcheck.protocol.manifest import Batch
 from coatcheck.protocol.messages import Answer
 from coatcheck.protocol.opened import one_by_one
-from coatcheck.protocol.parcels import Batch, Tally
+from coatcheck.protocol.parcels import Tally
 from coatcheck.protocol.server import Server
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
 from coatcheck.protocol.suites import Suite, suite_named
@@ -293,8 +293,7 @@ def shuffle_uploads(
     told: Iterable[Sequence[bytes]] = (),
 ) -> bytes:
     """Pass uploads, and what is `told` of traps, through shufflers; return the last one's batch."""
-    batch = b""
-    handed = [list(uploads), *zip(*told, strict=True)]
+    batch, handed = b"", [list(uploads), *zip(*told, strict=True)]
     for hop, own in enumerate(keys):
         shuffler = Shuffler(round_, keys=own, state=fresh_state(entropy, simulated=True))
         for raw in handed[hop]:

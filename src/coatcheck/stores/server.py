@@ -22,6 +22,8 @@ class ServerStore(RoundStore[Phase, ServerRound]):
     moves = MOVES
     record = ServerRound
     needs: ClassVar = {Phase.BATCHED: "round"}
+    noting = frozenset({Phase.BATCHED})
+    may: ClassVar = {Phase.AWAITING: "round"}  # some partitions of its batch are here
 
     def agree(self, digest: bytes, signed: bytes, *, fence: int) -> None:
         """Keep the terms with all signatures: the round awaits its batch."""

@@ -57,9 +57,11 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
     moves = MOVES
     record = ShufflerRound
     needs: ClassVar = {**dict.fromkeys(HOLDING, "round"), Phase.RELEASED: "batch"}
+    noting = frozenset({Phase.CLOSED})
+    may: ClassVar = {Phase.CLOSED: "batch"}  # some of its partitions are made
 
-    def __init__(self, url: str, keys: Path | None = None) -> None:
-        super().__init__(url, keys)
+    def __init__(self, url: str, keys: Path | None = None, depot: Path | None = None) -> None:
+        super().__init__(url, keys, depot)
         self.holder = system().token(8).hex()
 
     def pledge(self, name: str, digest: bytes, *, fence: int) -> bytes:
@@ -146,6 +148,47 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
         """Give the secret of a round's order."""
         return self.vault.key(digest).secret
 
+    def pages(self, digest: bytes, group: int, size: int) -> list[list[int]]:
+        """Cut the bundles of a group into pages of about so many uploads; the places of each.
+
+        In the order of their places, which look random, so that a page is the same whenever asked.
+        """
+        sql = (
+            f"SELECT place, size FROM shuffler_bundles WHERE round = {_NUMBER} AND kind = ?"
+            " ORDER BY place"
+        )
+        pages: list[list[int]] = []
+        room = 0
+        for place, count in self.read(sql, digest, group):
+            if room <= 0:
+                pages.append([])
+                room = size
+            pages[-1].append(place)
+            room -= count
+        return pages
+
+    def page(self, digest: bytes, group: int, places: Sequence[int]) -> list[Bundle]:
+        """Give the bundles of a page as they are stored."""
+        sql = (
+            f"SELECT place, kind, size, body FROM shuffler_bundles WHERE round = {_NUMBER}"
+            " AND kind = ? AND place >= ? AND place <= ? ORDER BY place"
+        )
+        found = self.read(sql, digest, group, places[0], places[-1])
+        return [(place, kind, size, body) for place, kind, size, body in found]
+
+    def registered(self, digest: bytes, group: int) -> bytes:
+        """Give the ids of all registrations of a group, one after the other."""
+        return b"".join(name for name, (of, _) in self.held(digest).items() if of == group)
+
+    def prepare(self, digest: bytes, *, fence: int) -> None:
+        """Make the key of the batch, before its first partition; a round that is not closed none.
+
+        Within a transaction of the leader, so that the key is not taken for one that is left over.
+        """
+        with self.writing(fence) as session:
+            self.moves.after(self.at(session, digest), "release")
+            self.vault.make(digest, "batch")
+
     def move(
         self, digest: bytes, move: str, *, fence: int, batch: bytes = b"", end: bytes = b""
     ) -> None:
@@ -158,16 +201,19 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
             if self.database.shut:
                 session.rows(self.database.shut, (gate_of(digest),))
             phase = self.moved(session, digest, move)
-            if phase in HOLDING:
+            if phase in HOLDING and move != "reopen":
                 return
-            for table in ("parcels", "bundles", "counts"):
-                session.rows(f"DELETE FROM shuffler_{table} WHERE round = {_NUMBER}", (digest,))
+            if phase not in HOLDING:
+                for table in ("parcels", "bundles", "counts"):
+                    session.rows(f"DELETE FROM shuffler_{table} WHERE round = {_NUMBER}", (digest,))
             self.drop(session, digest)
             if batch:
                 self.keep(session, digest, "batch", batch)
             if end:
                 self.keep(session, digest, "end", end)
         self.destroy_keys(digest, phase)
+        if phase in HOLDING:  # the release begins anew, with the uploads that come
+            self.depot.drop((digest, "round"))
 
 
 def _bundles(given: Sequence[Given], keys: Keys) -> list[Bundle]:

@@ -3,6 +3,7 @@
 # ruff: noqa: S608 - what is put into SQL here is the name of a role or of a clock, never a value
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
@@ -11,12 +12,16 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import msgspec
 
-from coatcheck.errors import Fenced, Misuse, Unavailable
+from coatcheck.errors import Fenced, Forgotten, Misuse, Refused, Unavailable
 from coatcheck.protocol.moves import Moves, P
+from coatcheck.stores.crate import Crate
 from coatcheck.stores.database import Database, Row, Session
+from coatcheck.stores.depot import open_depot
 from coatcheck.stores.sqlite import SQLite
 from coatcheck.stores.vault import Vault
 
+_NOTE: Final = "note "
+_PLAN: Final = "plan"
 _LEASE: Final = "SELECT fence FROM coatcheck_leases WHERE role = ?"
 
 
@@ -38,14 +43,16 @@ class Store:
     """The store of one role: whoever holds its lease writes, with the lease's token.
 
     It is opened at `memory:`, `sqlite:FILE` or `postgresql://...`, with the folder in which the
-    keys of rounds are; in memory they are in memory too.
+    keys of rounds are, and perhaps with a folder for the depot; in memory they are in memory
+    too.
     """
 
     role: ClassVar[str]
 
-    def __init__(self, url: str, keys: Path | None = None) -> None:
+    def __init__(self, url: str, keys: Path | None = None, depot: Path | None = None) -> None:
         self.database = open_database(url, role=self.role)
         self.vault = Vault(None if url == "memory:" else keys)
+        self.depot = open_depot(depot, url=url, keys=keys)
 
     def lead(self, holder: str, *, seconds: float) -> int | None:
         """Take or renew the lease; the fencing token, or None while somebody else has it.
@@ -128,17 +135,21 @@ class RoundStore(Store, Generic[P, R]):
     Attributes:
         moves: the role's table.
         record: a round; its fields are the columns.
-        needs: which key a round needs in which phase; every other key is destroyed.
+        needs: which key a round needs in which phase; every other key is destroyed,
+        may: but for this one, which a round in this phase may have already.
+        noting: the phases in which notes are taken.
         sealed: which key each kind of blob is kept under; a bulletin is public, and under none.
     """
 
     moves: ClassVar[Moves[Any]]
     record: ClassVar[type[Any]]
     needs: ClassVar[Mapping[Any, str]]
+    may: ClassVar[Mapping[Any, str]]
+    noting: ClassVar[frozenset[Any]]
     sealed: ClassVar[Mapping[str, str]] = {"incoming": "round", "batch": "batch"}
 
-    def __init__(self, url: str, keys: Path | None = None) -> None:
-        super().__init__(url, keys)
+    def __init__(self, url: str, keys: Path | None = None, depot: Path | None = None) -> None:
+        super().__init__(url, keys, depot)
         if keys is None and url != "memory:":
             raise Misuse("say in which folder the keys of rounds are kept")
         self.vault.prepare()
@@ -164,32 +175,94 @@ class RoundStore(Store, Generic[P, R]):
         """Give one round."""
         return self.rounds("WHERE digest = ?", digest)[0]
 
-    def accept(self, digest: bytes, raw: bytes, *, fence: int) -> bool:
-        """Keep the batch of the shuffler before; False if another one came first."""
+    def accept(self, digest: bytes, raw: bytes, *, fence: int, whole: bool = True) -> bool:
+        """Keep the manifest of the shuffler before; False if another one came first.
+
+        The round has its batch once it is `whole`: all partitions are in the depot.
+        """
         content = hashlib.sha256(raw).digest()
         with self.writing(fence) as session:
             sql = f"SELECT accepted FROM {self.role}_rounds WHERE digest = ?"
             found = session.rows(sql, (digest,))
             if found and found[0][0]:
                 return bool(found[0][0] == content)
-            self.moved(session, digest, "accept")
-            sql = f"UPDATE {self.role}_rounds SET accepted = ? WHERE digest = ?"
-            session.rows(sql, (content, digest))
-            self.keep(session, digest, "incoming", raw)
+            self.moves.after(self.at(session, digest), "accept")  # refused, if it is too late
+            known = self._pending(session, digest)
+            if known is None:
+                self.keep(session, digest, "incoming", raw)
+            elif known != raw:
+                return False
+            if whole:
+                self.moved(session, digest, "accept")
+                sql = f"UPDATE {self.role}_rounds SET accepted = ? WHERE digest = ?"
+                session.rows(sql, (content, digest))
         return True
+
+    def _pending(self, session: Session, digest: bytes) -> bytes | None:
+        """Give the manifest whose partitions are awaited; one whose key is gone is no longer."""
+        try:
+            return self._blob(session, digest, "incoming")
+        except Forgotten:
+            self.drop(session, digest)
+            return None
+
+    def crate(self, digest: bytes) -> Crate:
+        """Give the files of a round in the depot."""
+        return Crate(self.vault, self.depot, digest)
+
+    def note(self, digest: bytes, name: str, raw: bytes, *, fence: int) -> None:
+        """Write down what came of a step between two moves, in place of an older note."""
+        sealed = self.vault.key(digest).seal(raw, digest, name.encode())
+        sql = (
+            f"INSERT INTO {self.role}_blobs (digest, kind, raw) VALUES (?, ?, ?)"
+            " ON CONFLICT (digest, kind) DO UPDATE SET raw = excluded.raw"
+        )
+        with self.writing(fence) as session:
+            if self.at(session, digest) not in self.noting:
+                raise Refused("the round has moved on: what came of this step is not kept")
+            session.rows(sql, (digest, _NOTE + name, sealed))
+
+    def noted(self, digest: bytes) -> dict[str, bytes]:
+        """Give all notes of a round."""
+        sql = f"SELECT kind, raw FROM {self.role}_blobs WHERE digest = ?"
+        found = [(kind, raw) for kind, raw in self.run(sql, digest) if kind.startswith(_NOTE)]
+        key = self.vault.key(digest)
+        named = ((kind.removeprefix(_NOTE), raw) for kind, raw in found)
+        return {name: key.open(raw, digest, name.encode()) for name, raw in named}
+
+    def progress(self, digest: bytes) -> dict[str, tuple[int, int]]:
+        """Count the parts of each stage of a round that are done, and all of them."""
+        sql = f"SELECT kind, CASE kind WHEN ? THEN raw END FROM {self.role}_blobs WHERE digest = ?"
+        found: dict[str, bytes | None] = dict(self.run(sql, _NOTE + _PLAN, digest))
+        sealed = found.get(_NOTE + _PLAN)
+        if sealed is None:
+            return {}
+        raw = self.vault.key(digest).open(sealed, digest, _PLAN.encode())
+        plan = msgspec.json.decode(raw, type=dict[str, int])
+        done = Counter(kind.removeprefix(_NOTE).partition(" ")[0] for kind in found)
+        return {stage: (done[stage], count) for stage, count in plan.items()}
+
+    def plan(self, digest: bytes, parts: Mapping[str, int], *, fence: int) -> None:
+        """Write down how many parts each stage of a round has; a part's note begins with it."""
+        self.note(digest, _PLAN, msgspec.json.encode(parts), fence=fence)
 
     def moved(self, session: Session, digest: bytes, move: str) -> P:
         """Ask the role for a move of a round and write down the phase that it leads to."""
         table = f"{self.role}_rounds"
-        found = session.rows(f"SELECT phase FROM {table} WHERE digest = ?", (digest,))
-        if not found:
-            raise Misuse(f"this {self.role} has no such round")
-        before: P = self.moves.phases(found[0][0])
+        before = self.at(session, digest)
         after: P = self.moves.after(before, move)
         sql = f"UPDATE {table} SET phase = ? WHERE digest = ? AND phase = ? RETURNING phase"
         if not session.rows(sql, (after.value, digest, before.value)):
             raise Unavailable("the round moved at this moment: it is looked at again")
         return after
+
+    def at(self, session: Session, digest: bytes) -> P:
+        """Give the phase of a round."""
+        found = session.rows(f"SELECT phase FROM {self.role}_rounds WHERE digest = ?", (digest,))
+        if not found:
+            raise Misuse(f"this {self.role} has no such round")
+        phase: P = self.moves.phases(found[0][0])
+        return phase
 
     def keep(self, session: Session, digest: bytes, kind: str, raw: bytes) -> None:
         """Keep a batch or a bulletin of a round, under its key."""
@@ -201,10 +274,17 @@ class RoundStore(Store, Generic[P, R]):
 
     def kept(self, digest: bytes, kind: str) -> bytes:
         """Give the `incoming` batch of a round, or the `batch` or `bulletin` made of it."""
-        sql = f"SELECT raw FROM {self.role}_blobs WHERE digest = ? AND kind = ?"
-        found = self.run(sql, digest, kind)
-        if not found:
+        with self.database.transaction() as session:
+            raw = self._blob(session, digest, kind)
+        if raw is None:
             raise Misuse(f"there is no {kind} of this round: it was forgotten, or never came")
+        return raw
+
+    def _blob(self, session: Session, digest: bytes, kind: str) -> bytes | None:
+        sql = f"SELECT raw FROM {self.role}_blobs WHERE digest = ? AND kind = ?"
+        found = session.rows(sql, (digest, kind))
+        if not found:
+            return None
         raw: bytes = found[0][0]
         if kind in self.sealed:
             return self.vault.key(digest, self.sealed[kind]).open(raw, digest, kind.encode())
@@ -219,12 +299,20 @@ class RoundStore(Store, Generic[P, R]):
             found = session.rows(f"SELECT digest, phase FROM {self.role}_rounds")
             phases = [(digest, self.moves.phases(phase)) for digest, phase in found]
             needed = {(digest, self.needs[at]) for digest, at in phases if at in self.needs}
-            return {digest for digest, _ in self.vault.keep_only(needed)}
+            allowed = needed | {(digest, self.may[at]) for digest, at in phases if at in self.may}
+            return {digest for digest, _ in self.vault.keep_only(allowed) & needed}
+
+    def clear(self) -> None:
+        """Remove from the depot what no key opens any more."""
+        self.depot.keep_only(self.vault.listed())
 
     def destroy_keys(self, digest: bytes, phase: P) -> None:
         """Destroy what a round in this phase does not need, after the move to it is durable."""
-        for use in {"round", "batch"} - {self.needs.get(phase)}:
+        gone = {"round", "batch"} - {self.needs.get(phase)}
+        for use in gone:
             self.vault.destroy(digest, use)
+        for use in gone:
+            self.depot.drop((digest, use))
 
     def drop(self, session: Session, digest: bytes) -> None:
         """Forget the batches and bulletins of a round."""

@@ -21,6 +21,8 @@ from coatcheck.errors import Forgotten, Misuse, Unavailable, Unsealable
 from coatcheck.files import replace_file, sync_folder
 
 _SIZE: Final = 32
+OVERHEAD: Final = 16
+"""How many bytes a seal adds."""
 _NAME: Final = re.compile(r"([0-9a-f]{64})\.([a-z]+)")
 _MARK: Final = "mark"
 _OTHERS: Final = 0o077
@@ -139,7 +141,7 @@ class Vault:
 
     def keep_only(self, needed: Iterable[KeyName]) -> set[KeyName]:
         """Destroy every key but these; those of them that are missing."""
-        wanted, there = set(needed), self._listed()
+        wanted, there = set(needed), self.listed()
         for digest, use in there - wanted:
             self.destroy(digest, use)
         return wanted - there
@@ -168,7 +170,8 @@ class Vault:
         except OSError:
             return ""
 
-    def _listed(self) -> set[KeyName]:
+    def listed(self) -> set[KeyName]:
+        """List the keys that are there."""
         if self._folder is None:
             return set(self._inside)
         try:

@@ -10,10 +10,11 @@ from typing import Any, Final
 from coatcheck import tasks
 from coatcheck.accounting.amplification import amplify
 from coatcheck.demo.events import Person
+from coatcheck.demo.words import plain_promise
 from coatcheck.errors import Misuse
 from coatcheck.protocol.drafting import GroupPlan
 
-ADVERSARIES: Final = ("server", "server-and-people", "onlooker", "shuffler")
+ADVERSARIES: Final = ("server", "server-and-people", "onlooker", "shuffler", "relay", "witness")
 
 
 def corrupted(sizes: Sequence[int], count: int) -> list[Person]:
@@ -43,12 +44,13 @@ def against(
         raise Misuse(
             f"the adversaries are {', '.join(ADVERSARIES)}, the groups 0 to {len(groups) - 1}"
         )
-    if name == "onlooker":
-        return _told(name, epsilon=0.0, sentence=_ONLOOKER)
+    if name in _BLIND:
+        return _told(name, epsilon=0.0, sentence=_BLIND[name], plain=_NOTHING)
     mine, sizes = groups[group], [one.minimum for one in groups]
     if name == "shuffler":
         local = mine.randomizer.epsilon_spent
-        return _told(name, epsilon=0.0, sentence=_SHUFFLER.format(local=local), colluding=local)
+        said = _SHUFFLER.format(local=local)
+        return _told(name, epsilon=0.0, sentence=said, plain=_NOTHING, colluding=local)
     bad = corrupted(sizes, people if name == "server-and-people" else 0)
     counts = [sum(1 for g, _ in bad if g == number) for number in range(len(sizes))]
     exposed = tasks.exposure(task, sizes=sizes, corrupted=counts)[group]
@@ -64,6 +66,7 @@ def against(
         name,
         epsilon=guarantee.epsilon,
         sentence=str(guarantee),
+        plain=plain_promise(epsilon=guarantee.epsilon, delta=guarantee.delta),
         delta=guarantee.delta,
         anonymous=guarantee.anonymous,
         corrupted=bad,
@@ -71,10 +74,23 @@ def against(
     )
 
 
-_ONLOOKER: Final = (
-    "Whoever only reads the board sees addresses, sealed answers of one size and sealed letters:"
-    " ε = 0 for every value, as long as the seals (HPKE) hold. The number of people is public."
-)
+_NOTHING: Final = "it learns nothing of any value (ε = 0), as long as the seals hold"
+_BLIND: Final = {
+    "onlooker": (
+        "Whoever only reads the board sees addresses, sealed answers of one size and sealed"
+        " letters: ε = 0 for every value, as long as the seals (HPKE) hold. The number of people"
+        " is public."
+    ),
+    "relay": (
+        "The relay sees who asks, which role is asked and when; every message is sealed to a role"
+        " and has one size: ε = 0 for every value. Together with the board it knows who wrote"
+        " which letter and who fetched which entry; it cannot open either."
+    ),
+    "witness": (
+        "The witness sees the size and the root of the board's log, 32 bytes, and cosigns them if"
+        " the log only grew: ε = 0 for every value. It never sees an entry."
+    ),
+}
 _SHUFFLER: Final = (
     "The shuffler knows who hands in a parcel, and all parcels look alike: ε = 0 for every value,"
     " as long as the seals (HPKE) hold and it does not work with the server. If it does, the"

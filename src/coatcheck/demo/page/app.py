@@ -2,7 +2,8 @@
 
 A border: web frameworks end here. It serves one run on loopback, with everybody's places in it,
 so it answers to loopback names only, and a strict policy lets the browser load nothing from
-elsewhere. People in browsers reach the services through the relay; the page gets a copy to show.
+elsewhere, unless a tile server is named. People in browsers reach the services through the relay;
+the page gets a copy to show. A round begins when its viewer says so, and another one when asked.
 """
 
 import asyncio
@@ -10,6 +11,7 @@ import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 import uvicorn
@@ -24,10 +26,13 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from coatcheck.demo.city import CITY
 from coatcheck.demo.events import Pace
 from coatcheck.demo.page import adversaries, explorer
-from coatcheck.demo.page.history import History
+from coatcheck.demo.page.history import History, on_map
 from coatcheck.demo.run import Run
+from coatcheck.demo.story import trilateration
+from coatcheck.demo.streets import streets
 from coatcheck.errors import Error, Misuse
 from coatcheck.protocol.notices import Posting
 from coatcheck.services.cluster import Cluster
@@ -41,9 +46,11 @@ if TYPE_CHECKING:
 Served = Callable[[Run], dict[str, Any]]
 STATIC: Final = Path(__file__).parent / "static"
 _BODY_LIMIT: Final = 1 << 16
+_HURRY: Final = 100.0
+_PARTS: Final = ("{z}", "{x}", "{y}")
 _HEADERS: Final = {
     "content-security-policy": (
-        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'TILES; "
         "connect-src 'self' RELAY; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
     ),
     "cross-origin-opener-policy": "same-origin",
@@ -52,7 +59,7 @@ _HEADERS: Final = {
     "x-content-type-options": "nosniff",
     "cache-control": "no-store",
 }
-"""Put on every answer; the page connects to itself and to the relay."""
+"""Put on every answer; the page connects to itself, to the relay, and to a tile server if named."""
 
 
 class Question(msgspec.Struct):
@@ -67,9 +74,9 @@ class Question(msgspec.Struct):
 
 
 class Order(msgspec.Struct):
-    """What the page orders: to play at a speed, to pause, or to take a step."""
+    """What the page orders: to play at a speed, to pause, to take a step, or another round."""
 
-    do: Literal["play", "pause", "step"]
+    do: Literal["play", "pause", "step", "again"]
     speed: Annotated[float, msgspec.Meta(ge=0.1, le=1000)] | None = None
 
 
@@ -87,11 +94,18 @@ class _OwnOrders:
 
 
 class Page:
-    """What the page can be asked; one instance per run."""
+    """What the page can be asked; one instance per run.
 
-    def __init__(self, run: Run, history: History, pace: Pace) -> None:
-        self.run, self.history, self.pace = run, history, pace
-        self._exact = asyncio.Lock()
+    Attributes:
+        wanted: set when somebody asks for another round.
+        tiles: the address of map tiles with {z}, {x} and {y} in it; empty for the city's streets.
+    """
+
+    def __init__(self, run: Run, history: History, pace: Pace, *, tiles: str = "") -> None:
+        self.run, self.history, self.pace, self.tiles = run, history, pace, tiles
+        self.wanted = asyncio.Event()
+        self._exact, self._attacked = asyncio.Lock(), asyncio.Lock()
+        self._attack: dict[str, Any] = {}
 
     async def events(self, request: Request) -> Response:
         """Stream everything that has been told and will be, as server-sent events."""
@@ -99,26 +113,71 @@ class Page:
 
     async def _stream(self, request: Request) -> AsyncIterator[bytes]:
         last = request.headers.get("last-event-id", "")
-        place = int(last) + 1 if last.isdecimal() else 0
+        place, pace = int(last) + 1 if last.isdecimal() else 0, dict[str, Any]()
         while not await request.is_disconnected():
+            if pace != (pace := self._paced()):
+                yield f"event: pace\ndata: {json.dumps(pace)}\n\n".encode()
             told = await self.history.wait(place, seconds=0.5)
-            for event in told:
+            for number, event in told:
                 data = json.dumps(event, separators=(",", ":"))
-                yield f"id: {place}\ndata: {data}\n\n".encode()
-                place += 1
+                yield f"id: {number}\ndata: {data}\n\n".encode()
+                place = number + 1
             if not told:
                 yield b": still here\n\n"
 
+    def _paced(self) -> dict[str, Any]:
+        return {"playing": self.pace.playing, "speed": self.pace.speed}
+
     async def control(self, request: Request) -> Response:
-        """Play, pause, or take a step of the run."""
+        """Play, pause, take a step of the run, or have another round after this one."""
         order, pace = msgspec.json.decode(await _body(request), type=Order), self.pace
         if order.do == "play":
             pace.play(speed=order.speed or pace.speed)
         elif order.do == "pause":
             pace.pause()
-        else:
+        elif order.do == "step":
             pace.step()
-        return JSONResponse({"playing": pace.playing, "speed": pace.speed})
+        else:
+            self.wanted.set()
+            pace.play(speed=_HURRY)  # whatever is left of this round
+        self.history.wake()
+        return JSONResponse(self._paced())
+
+    async def rounds(self, served: Served) -> None:
+        """Let one round after the other go to its end; a refusal becomes a sentence on the page."""
+        run, speed = self.run, self.pace.speed
+        while True:
+            self.pace.play(speed=speed)
+            self.pace.pause()
+            self.history.wake()
+            try:
+                await run.complete()
+                service = await asyncio.to_thread(served, run)
+                # By way of msgspec: what was not measured is null, for JSON has no NaN.
+                told = msgspec.json.decode(msgspec.json.encode(service))
+                self.history.add("served", service=told)
+                await self.wanted.wait()
+                self.wanted.clear()
+                self.history.begin()
+                await run.again(run.scenario.next_round())
+            except Error as error:
+                self.history.add("failed", sentence=str(error))
+                return
+
+    async def attack(self, _: Request) -> Response:
+        """Tell the trilaterator's story, with places as shares of the map."""
+        async with self._attacked:
+            if not self._attack:
+                found = await run_in_threadpool(trilateration, self.run.scenario)
+                self._attack = on_map(found, self.run.scenario.box)
+        return JSONResponse(self._attack)
+
+    async def city(self, _: Request) -> Response:
+        """Draw the ground: the streets of the demo's city, or tiles from elsewhere."""
+        box = self.run.scenario.box
+        drawn = streets() if box == CITY and not self.tiles else {}
+        corners = [] if box is None else [box.lo, box.hi]
+        return JSONResponse({**drawn, "tiles": self.tiles, "corners": corners})
 
     async def adversary(self, request: Request) -> Response:
         """Say what an adversary sees and which guarantee holds against it."""
@@ -162,9 +221,8 @@ class Page:
         return JSONResponse({})
 
 
-def create_app(run: Run, history: History, pace: Pace) -> ASGIApp:
+def create_app(page: Page) -> ASGIApp:
     """Make the application for one run."""
-    page = Page(run, history, pace)
     routes = [
         Route("/", _file("index.html")),
         Route("/join", _file("join.html")),
@@ -172,6 +230,8 @@ def create_app(run: Run, history: History, pace: Pace) -> ASGIApp:
         Route("/control", page.control, methods=["POST"]),
         Route("/adversary", page.adversary),
         Route("/explore", page.explore),
+        Route("/trilateration", page.attack),
+        Route("/city", page.city),
         Route("/round", page.terms),
         Route("/upload", page.upload, methods=["POST"]),
         Route("/letters", page.letters, methods=["POST"]),
@@ -193,26 +253,28 @@ async def serve_page(
     served: Served,
     port: int = 0,
     speed: float = 1.0,
+    tiles: str = "",
 ) -> None:
     """Run a scenario and serve its page until it is ended.
 
     `announce` is told the address, and `served` says at the end how well people were served.
     """
-    history, pace = History(), Pace(speed=speed)
+    history, pace, headers = History(), Pace(speed=speed), policy(tiles)
     with bind(f"127.0.0.1:{port}") as door:
         async with Run(scenario, cluster, observer=history, pace=pace) as run:
-            app = create_app(run, history, pace)
+            relay = cluster.url("relay")
+            page = Page(run, history, pace, tiles=tiles)
             config = uvicorn.Config(
-                app,
+                create_app(page),
                 log_level="warning",
                 timeout_graceful_shutdown=1,
                 lifespan="off",
                 ws="none",
-                headers=_headers(cluster.url("relay")),
+                headers=[(name, text.replace("RELAY", relay)) for name, text in headers.items()],
             )
             server = uvicorn.Server(config)
             live = [
-                asyncio.create_task(_completed(run, history, served)),
+                asyncio.create_task(page.rounds(served)),
                 asyncio.create_task(asyncio.to_thread(explorer.warm)),
             ]
             serving = asyncio.create_task(server.serve(sockets=[door]))
@@ -226,19 +288,13 @@ async def serve_page(
                 await asyncio.gather(serving, *live, return_exceptions=True)
 
 
-def _headers(relay: str) -> list[tuple[str, str]]:
-    return [(name, value.replace("RELAY", relay)) for name, value in _HEADERS.items()]
-
-
-async def _completed(run: Run, history: History, served: Served) -> None:
-    """Let the round go to its end; whatever is refused becomes a sentence on the page."""
-    try:
-        await run.complete()
-        service = await asyncio.to_thread(served, run)
-        # By way of msgspec: what was not measured is null, for JSON has no NaN.
-        history.add("served", service=msgspec.json.decode(msgspec.json.encode(service)))
-    except Error as error:
-        history.add("failed", sentence=str(error))
+def policy(tiles: str) -> dict[str, str]:
+    """Return the headers, which let the browser fetch tiles from their server, and only them."""
+    found = urlsplit(tiles)
+    if tiles and (found.scheme not in {"http", "https"} or not all(map(tiles.count, _PARTS))):
+        raise Misuse(f"tiles have an address such as https://HOST/{'/'.join(_PARTS)}.png")
+    allowed = f" {found.scheme}://{found.netloc}" if tiles else ""
+    return {name: text.replace("TILES", allowed) for name, text in _HEADERS.items()}
 
 
 def _file(name: str) -> Callable[[Request], Awaitable[Response]]:

@@ -5,22 +5,26 @@ beginning. Everybody's places are in it; what an adversary would not see is veil
 """
 
 import asyncio
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
 from coatcheck.demo.events import Event
+from coatcheck.demo.words import plain_promise
 from coatcheck.domains import Box
 from coatcheck.errors import Misuse
 from coatcheck.protocol import client
 from coatcheck.protocol.opened import one_by_one
 
 if TYPE_CHECKING:
+    from coatcheck.accounting.guarantee import Guarantee
     from coatcheck.demo.run import Run
     from coatcheck.randomizers import Decode
 
 Entry = dict[str, Any]
+_MOST, _DELTA = 64.0, 1e-2
 
 
 class History:
@@ -28,6 +32,7 @@ class History:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
+        self._first = 0  # entries of earlier rounds are gone, and their numbers with them
         self._changed = asyncio.Event()
 
     def __call__(self, run: "Run", event: Event) -> None:
@@ -39,15 +44,26 @@ class History:
     def add(self, kind: str, **fields: Any) -> None:
         """Add an entry and wake the listeners."""
         self.entries.append({"kind": kind, **fields})
+        self.wake()
+
+    def begin(self) -> None:
+        """Begin anew: whoever listens forgets the round before."""
+        self._first += len(self.entries)
+        self.entries.clear()
+        self.add("again")
+
+    def wake(self) -> None:
+        """Wake the listeners: something has changed."""
         self._changed.set()
         self._changed = asyncio.Event()
 
-    async def wait(self, start: int, *, seconds: float) -> list[Entry]:
-        """Return the entries from a place on, after waiting for one if there is none."""
-        if len(self.entries) <= start:
+    async def wait(self, start: int, *, seconds: float) -> list[tuple[int, Entry]]:
+        """Return the entries from a number on, after waiting for one if there is none."""
+        if self._first + len(self.entries) <= start:
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), seconds)
-        return self.entries[start:]
+        first = max(start - self._first, 0)
+        return list(enumerate(self.entries[first:], start=self._first + first))
 
 
 def unit(box: Box | None, places: Any) -> list[list[float]]:
@@ -58,6 +74,29 @@ def unit(box: Box | None, places: Any) -> list[list[float]]:
     shares = (np.asarray(places, dtype=np.float64) - low) / (high - low)
     found: list[list[float]] = np.round(shares[:, ::-1], 5).tolist()
     return found
+
+
+def on_map(found: dict[str, Any], box: Box | None) -> dict[str, Any]:
+    """Return the trilaterator's story with shares of the box for its places."""
+
+    def share(place: list[float]) -> list[float]:
+        return unit(box, [place])[0]
+
+    app, here = found["app"], found["coatcheck"]
+    return {
+        **found,
+        "app": {
+            **app,
+            "asked": [[share(one["claimed"]), one["told_m"]] for one in app["asked"]],
+            "circles": [[share(one["center"]), one["radius_m"]] for one in app["circles"]],
+            "guess": share(app["guess"]),
+        },
+        "coatcheck": {
+            **here,
+            "rounds": [{**one, "claimed": share(one["claimed"])} for one in here["rounds"]],
+            "guess": share(here["guess"]),
+        },
+    }
 
 
 def _places(run: "Run", group: int, reports: Any, how: str) -> list[list[float]]:
@@ -71,6 +110,9 @@ def _terms(run: "Run", _: Event) -> Entry:
     both = zip(terms.groups, scenario.drafts, scenario.values, strict=True)
     return {
         "round": terms.round,
+        "demo": scenario.name,
+        "trilaterator": scenario.trilaterator,
+        "radius": scenario.task.params().get("radius"),
         "digest": run.round.digest.hex(),
         "task": terms.task.name,
         "shufflers": len(terms.shufflers),
@@ -82,6 +124,10 @@ def _terms(run: "Run", _: Event) -> Entry:
                 "mechanism": group.randomizer["name"],
                 "local": draft.randomizer.epsilon,
                 "epsilon": group.promise.epsilon,
+                "full": str(_promised(run, group.name)),
+                "plain": plain_promise(
+                    epsilon=group.promise.epsilon, delta=group.promise.delta, also=scenario.besides
+                ),
                 "delta": group.promise.delta,
                 "upload_bytes": run.round.upload_sizes[number],
                 "entry_bytes": run.round.entry_size(number),
@@ -91,6 +137,13 @@ def _terms(run: "Run", _: Event) -> Entry:
         "metres": [] if scenario.box is None else (2 * scenario.box.scale[::-1]).tolist(),
         "places": [unit(scenario.box, values) for values in scenario.values],
     }
+
+
+def _promised(run: "Run", group: str) -> "Guarantee":
+    """Return the promise as a person's own client finds it."""
+    limit, now = client.Limit(_MOST, _DELTA), int(time.time())
+    trusted = run.cluster.trusted
+    return client.examine(run.signed, group=group, trusted=trusted, limit=limit, now=now).guarantee
 
 
 def _joined(run: "Run", event: Event) -> Entry:

@@ -275,7 +275,7 @@ class Service(App[S], Generic[S, T]):
 
     def __init__(self, settings: S, store: T | None = None) -> None:
         super().__init__(settings)
-        self.store: T = store or self.store_type(settings.store_url, settings.round_key_folder)
+        self.store: T = store or self.store_type(*settings.places)
         self.store.database.check()
         self.clock = Clock(wall=faults.wall)
         self.keyring = Keyring(settings.key_files)

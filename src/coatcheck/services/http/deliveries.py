@@ -6,7 +6,7 @@ carries its own signature, which is what counts.
 
 import hashlib
 from collections.abc import Awaitable, Callable
-from typing import BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 from coatcheck.errors import BadSignature
 from coatcheck.protocol.keys import SigningKey, VerifyingKey
@@ -19,7 +19,7 @@ from coatcheck.services.http.connections import (
     pieces,
     read_body,
 )
-from coatcheck.services.http.routes import OCTETS, Header, Nothing, Route
+from coatcheck.services.http.routes import OCTETS, Header, Route
 
 _LABEL: Final = b"coatcheck/v1/delivery\0"
 _OTHER: Final = "the body is not the one that was announced"
@@ -29,9 +29,9 @@ _HEADERS: Final = (
 )
 
 
-def delivery(path: str, handler: Callable[..., Awaitable[Nothing]]) -> Route:
+def delivery(path: str, handler: Callable[..., Awaitable[Any]], *, method: str = "POST") -> Route:
     """Make the row of a route that takes a delivery."""
-    return Route("POST", path, handler, reads=_HEADERS, problems=(403, 409, 429, 507))
+    return Route(method, path, handler, reads=_HEADERS, problems=(403, 409, 429, 507))
 
 
 def delivery_headers(raw: bytes, *, digest: bytes, signing: SigningKey) -> dict[str, str]:

@@ -26,6 +26,7 @@ _APART: Final = frozenset({"body", "wire"})
 Digest = Annotated[
     str, Meta(pattern=r"\A[0-9a-f]{64}\Z", description="The digest of the round's terms.")
 ]
+Number = Annotated[int, Meta(ge=0, lt=1 << 32, description="The number of a partition, from 0.")]
 
 
 class Header(Struct, frozen=True):

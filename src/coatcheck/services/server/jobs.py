@@ -18,6 +18,7 @@ from coatcheck.protocol.server_moves import MOVES, Phase, ServerState
 from coatcheck.protocol.suites import suite_named
 from coatcheck.protocol.terms import Notary, ShufflerParty, Terms, Work
 from coatcheck.services import faults
+from coatcheck.services.batches import joined
 from coatcheck.services.keyring import keyring_of
 from coatcheck.services.log import log, place_of
 from coatcheck.services.server.learned import learned, placed
@@ -75,7 +76,7 @@ def answer(store: ServerStore, settings: ServerSettings, digest: bytes, fence: i
     keys = keyring_of(settings.key_files).of(round_.terms.server.verifying)
     move = "refuse"
     try:
-        raw = store.kept(digest, "incoming")
+        raw = joined(store, round_, store.kept(digest, "incoming"))
     except Forgotten:
         bulletin = unheard(round_, keys=keys, reason=OPERATOR)
         return store.answer(digest, "abandon", bulletin, fence=fence)

@@ -20,8 +20,8 @@ from coatcheck.protocol.server import unheard
 from coatcheck.protocol.server_moves import MOVES, Phase
 from coatcheck.protocol.terms import AdmissionTerms, Second, ShufflerParty, read_terms
 from coatcheck.services import faults
+from coatcheck.services.batches import BATCHES
 from coatcheck.services.http.connections import Wire
-from coatcheck.services.http.deliveries import delivery
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.http.routes import ROUND, Digest, Nothing, Route
 from coatcheck.services.rounds import LiveRound, RoundService
@@ -110,12 +110,12 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         """Give the terms with the signatures there are so far."""
         return read_signed(self.found(digest).stored.signed)
 
-    async def batch(self, digest: Digest, wire: Wire) -> Nothing:
-        """Take the last shuffler's batch; the same one twice is one."""
+    def batched(self, digest: str) -> tuple[ServerLiveRound, int]:
+        """Find a round that takes a batch, and the place of the shuffler that makes it."""
         live = self.found(digest)
         if live.stored.phase is Phase.PROPOSED:
             raise self.absent("this server has no such round")
-        return await self.receive_batch(live, wire, hop=len(live.round.terms.shufflers) - 1)
+        return live, len(live.round.terms.shufflers) - 1
 
     async def hear(self, digest: Digest, wire: Wire) -> Nothing:
         """Take the word of a shuffler that it gave the round up; again, nothing changes."""
@@ -295,6 +295,6 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         Route("POST", "/rounds", propose, operator=True, problems=(409, 507)),
         Route("GET", ROUND, round_status),
         Route("GET", f"{ROUND}/terms", terms),
-        delivery(f"{ROUND}/batch", batch),
+        *BATCHES,
         Route("POST", f"{ROUND}/end", hear, problems=(403, 409, 507)),
     )

@@ -1,14 +1,9 @@
-"""What a shuffler computes, in its worker: peel, permute, and write the batch."""
+"""What a shuffler computes, in its worker: a release."""
 
-from coatcheck.errors import Refused
-from coatcheck.protocol.agreement import read_signed, settle
-from coatcheck.protocol.shuffler import ShufflerState
 from coatcheck.protocol.shuffler_moves import MOVES
 from coatcheck.services import faults
-from coatcheck.services.keyring import keyring_of
 from coatcheck.services.settings import ShufflerSettings
-from coatcheck.services.shuffler.rounds import role_of
-from coatcheck.services.workers import Lanes
+from coatcheck.services.shuffler.release import Release
 from coatcheck.stores.shuffler import ShufflerStore
 
 
@@ -21,22 +16,11 @@ def release(store: ShufflerStore, settings: ShufflerSettings, digest: bytes, fen
     stored = store.round(digest)
     if not MOVES.allows(stored.phase, "release"):
         return True  # a try before this one did it
-    state = ShufflerState(
-        bytearray(store.secret(digest)),
-        store.held(digest),
-        stored.phase,
-        store.kept(digest, "incoming") if stored.accepted else b"",
-        stored.accepted,
-    )
-    keys = keyring_of(settings.key_files)
-    role = role_of(settle(read_signed(stored.signed)), keys, state, Lanes(settings))
     faults.reach("shuffler.shuffle")
-    try:
-        batch = role.release()
-    except Refused:
-        role.abandon()  # this object only: what the store has stays
+    manifest = Release(store, settings, stored, fence).make()
+    if manifest is None:
         return False
     faults.reach("shuffler.release")
-    store.move(digest, "release", fence=fence, batch=batch)
+    store.move(digest, "release", fence=fence, batch=manifest)
     faults.reach("shuffler.released")
     return True

@@ -42,10 +42,19 @@ class GroupCount(Struct, frozen=True):
     enough: bool
 
 
+class StageCount(Struct, frozen=True):
+    """How many parts a stage of a release has, and how many of them are done."""
+
+    stage: str
+    parts: int
+    done: int
+
+
 class CrowdCount(Struct, frozen=True):
-    """How many are there, exactly: for the operator."""
+    """How many are there, exactly, and how far a release is: for the operator."""
 
     groups: list[GroupCount]
+    stages: list[StageCount]
 
 
 class RoundStatus(Struct, frozen=True):

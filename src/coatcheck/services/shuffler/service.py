@@ -27,8 +27,8 @@ from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.shuffler_moves import MOVES, Phase
 from coatcheck.protocol.terms import AdmissionTerms, read_terms
 from coatcheck.services import faults
+from coatcheck.services.batches import BATCHES, hand_on
 from coatcheck.services.http.connections import Wire
-from coatcheck.services.http.deliveries import delivery
 from coatcheck.services.http.gateway import GATEWAY, Gateway
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.http.routes import OCTETS, ROUND, Digest, Nothing, Reply, Route
@@ -43,6 +43,7 @@ from coatcheck.services.shuffler.rounds import (
     CrowdCount,
     RoundStatus,
     ShufflerLiveRound,
+    StageCount,
     role_of,
 )
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
@@ -109,14 +110,14 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
 
     # -- for the server and for the shuffler before
 
-    async def batch(self, digest: Digest, wire: Wire) -> Nothing:
-        """Take the batch of the shuffler before; the same one twice is one."""
+    def batched(self, digest: str) -> tuple[ShufflerLiveRound, int]:
+        """Find a round that takes a batch, and the place of the shuffler that makes it."""
         live = self.found(digest)
         if live.hop is None:
             raise Problem("closed", "the round is over, and its key was taken away")
         if not live.hop:
             raise Problem("refused", "the first shuffler takes uploads, not batches")
-        return await self.receive_batch(live, wire, hop=live.hop - 1)
+        return live, live.hop - 1
 
     async def hear(self, digest: Digest, wire: Wire) -> Nothing:
         """Take the word of a shuffler before that it gave the round up; again, nothing changes."""
@@ -171,10 +172,11 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
     # -- for the operator
 
     async def crowd(self, digest: Digest) -> CrowdCount:
-        """Count the uploads of each group that are on the disk."""
+        """Count the uploads of each group that are on the disk, and how far a release is."""
         live = self.found(digest)
         await self.refresh()
-        return CrowdCount(live.counts())
+        stages = [StageCount(name, parts, done) for name, (done, parts) in live.progress.items()]
+        return CrowdCount(live.counts(), stages)
 
     async def abandon(self, digest: Digest, body: Abandonment) -> RoundStatus:
         """Give a round up: nothing of it leaves, and everything of it is forgotten."""
@@ -263,7 +265,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         if await self._expired(live, late=True):
             return
         mine = live.round.terms.shufflers[live.hop or 0].verifying
-        await self.deliver(live, "batch", to=self._next(live), signer=mine)
+        await hand_on(self, live, to=self._next(live), signer=mine)
         await self._move(live, "forget")
 
     def _next(self, live: ShufflerLiveRound) -> str:
@@ -336,7 +338,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         Route("GET", "/rounds/current", current, relayed=True, problems=(404, 503)),
         Route("GET", ROUND, offer, relayed=True),
         Route("PUT", ROUND, open_round, problems=(403, 409, 507)),
-        delivery(f"{ROUND}/batch", batch),
+        *BATCHES,
         Route("POST", f"{ROUND}/end", hear, problems=(403, 409, 507)),
         Route("GET", f"{ROUND}/crowd", crowd, operator=True),
         Route("POST", f"{ROUND}/abandonment", abandon, operator=True, problems=(409, 507)),

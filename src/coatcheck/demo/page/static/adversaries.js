@@ -1,14 +1,25 @@
-// Choosing an adversary: veil what it cannot see, print what the library says holds against it.
+// Taking a seat: veil what cannot be seen from it, print what the library says holds against it.
+
+import { Trilaterator } from "./trilaterator.js";
 
 const $ = (id) => document.getElementById(id);
-const DEMO = "Every dot is visible to you because you run the demo. Choose an adversary: what that one cannot see is veiled, and the guarantee that holds against it is printed here.";
+const DEMO = "You run the demo, so you see every dot. Take a seat: what cannot be seen from there is veiled above.";
+const TRILATERATOR = "It takes part as a person does, from places where it is not, and looks for Ada. It is told one-time addresses, and of each whether it is near.";
 
 export class Adversaries {
   constructor(sides) {
     this.sides = sides;
     this.asked = 0;
-    $("adversaries").addEventListener("change", () => this.look());
-    $("bad").addEventListener("change", () => this.look());
+    this.trilaterator = new Trilaterator(sides.round);
+    $("adversaries").addEventListener("change", ({ target }) => {
+      this.look();
+      if (target.name === "adversary" && this.asks) $("phases").scrollIntoView({ block: "start" });
+    });
+    $("leave").addEventListener("click", () => {
+      document.querySelector('input[name="adversary"][value="all"]').checked = true;
+      this.look();
+      $("adversaries").scrollIntoView({ block: "center" });
+    });
     this.sides.adversary.name = "all";
   }
 
@@ -16,19 +27,29 @@ export class Adversaries {
     return document.querySelector('input[name="adversary"]:checked').value;
   }
 
+  /** Whether this seat is one that the library is asked about. */
+  get asks() {
+    return !["all", "trilaterator"].includes(this.name);
+  }
+
   /** Ask the library, veil, print. */
   async look() {
     const { name, sides } = this;
     $("bad-row").hidden = name !== "server-and-people";
     document.body.dataset.adversary = name;
+    const seat = document.querySelector('input[name="adversary"]:checked + span').textContent;
+    $("seat-name").textContent = `Seen by: ${seat.toLowerCase()}.`;
+    $("seated").hidden = !this.asks;
     for (const part of document.querySelectorAll("[data-sees]")) {
-      const veiled = name !== "all" && !part.dataset.sees.split(" ").includes(name);
+      const veiled = this.asks && !part.dataset.sees.split(" ").includes(name);
       part.classList.toggle("veiled", veiled);
       part.inert = veiled;
     }
     this.asked += 1;
-    if (name === "all") {
-      this.print({ name, corrupted: [], exposed: [] }, "", DEMO);
+    if (name === "trilaterator") await this.trilaterator.sit();
+    else this.trilaterator.leave();
+    if (!this.asks) {
+      this.print({ name: "all", corrupted: [], exposed: [] }, "", name === "all" ? DEMO : TRILATERATOR);
       return;
     }
     const turn = this.asked;
@@ -41,12 +62,15 @@ export class Adversaries {
       this.print({ name, corrupted: [], exposed: [] }, "", found.sentence);
       return;
     }
-    this.print({ ...found, name }, `ε = ${digits(found.epsilon)}`, found.sentence);
+    this.print({ ...found, name }, `ε = ${digits(found.epsilon)}`, `${found.plain[0].toUpperCase()}${found.plain.slice(1)}.`, found.sentence);
   }
 
-  print(adversary, epsilon, sentence) {
+  print(adversary, epsilon, line, sentence = "") {
     $("promise-epsilon").textContent = epsilon;
+    $("seat-epsilon").textContent = epsilon && `${epsilon}: ${line}`;
+    $("promise-line").textContent = line;
     $("promise").textContent = sentence;
+    $("promise-long").hidden = !sentence;
     this.sides.adversary = adversary;
     if (this.sides.round.terms) this.sides.people();
     this.sides.right.redraw();

@@ -63,6 +63,7 @@ export class Explorer {
     $("crowd").setAttribute("aria-valuetext", `${crowd} people`);
     $("epsilon").setAttribute("aria-valuetext", `epsilon ${epsilon}`);
     this.figures(this.look("errors", mechanism, people, epsilon), this.look("locals", mechanism, people, epsilon), "about, from the table");
+    stale(true);
     this.curves({ people, epsilon, mechanism });
   }
 
@@ -78,6 +79,7 @@ export class Explorer {
     const turn = this.asked;
     const { crowd, epsilon, share } = this.knobs;
     $("x-exact").textContent = "the library computes the exact figure …";
+    stale(true);
     const reply = await fetch(`/explore?${new URLSearchParams({ crowd, epsilon, share })}`);
     const found = await reply.json();
     if (turn !== this.asked) return;
@@ -93,6 +95,7 @@ export class Explorer {
     const { crowd, epsilon, share, mechanism } = this.knobs;
     const design = found.designs.find((one) => one.mechanism === mechanism) ?? found.designs[0];
     this.figures(design.error, design.local_epsilon, `exact, by the library: ${design.mechanism}, read by ${design.decode}`);
+    stale(false);
     $("plan").textContent = `${found.plan}\n\n${found.promise}`;
     $("command").textContent = found.command;
     $("python").textContent = found.python;
@@ -140,6 +143,12 @@ export class Explorer {
       ])),
     );
   }
+}
+
+/** Grey what belongs to the sliders as they were, until the library has answered. */
+function stale(is) {
+  $("exact-plan").classList.toggle("stale", is);
+  $("exact-plan").setAttribute("aria-busy", String(is));
 }
 
 /** Find the cell of a sorted list that holds a value, and how far along it lies. */

@@ -116,9 +116,11 @@ function promise() {
 async function join() {
   // Where the round stands now: one that is over costs nothing.
   const { phase } = json(await relay.get(here(state.round.terms.shufflers[0]))).status;
-  if (phase !== "open") throw new coatcheck.Refused(`the round takes no reports now, it is ${phase}: nothing was spent`);
+  $("over").hidden = phase === "open";
+  if (phase !== "open") throw new coatcheck.Refused(`the round takes no reports now, it is ${phase}: nothing was spent. Open a new round and take part in that one.`);
   const invitation = invite();
-  await view().terms();
+  const board = view();
+  await coatcheck.patiently(() => board.terms(), 30); // a witness may be a moment behind
   const value = [Number($("latitude").value), Number($("longitude").value)];
   const { ticket, report } = await coatcheck.join(invitation, value);
   const book = coatcheck.spend(ledger(), ticket, invitation);
@@ -126,7 +128,7 @@ async function join() {
   count();
   keep(ticket);
   await send();
-  say("joined", `Sent ${ticket.upload.length} sealed bytes with the lattice point (${report.join(", ")}); the shuffler's receipt holds. Your place itself was not sent and is not kept.`);
+  say("joined", `Sent ${ticket.upload.length} sealed bytes with the lattice point (${report.join(", ")}); the shuffler's receipt holds. Your place itself was not sent and is not kept. Now let the round go on, on its page.`);
 }
 
 async function send() {
@@ -226,6 +228,17 @@ function item(text, kind) {
   $("letters").append(one);
 }
 
+/** Have the demo begin another round, and wait for its terms. */
+async function fresh() {
+  const before = known.signed.document;
+  await tell("/control", JSON.stringify({ do: "again" }));
+  say("joined", "The round goes to its end, and a new one opens …");
+  while ((await (await ask("/round")).json()).signed.document === before) await new Promise((done) => { setTimeout(done, 300); });
+  $("over").hidden = true;
+  await begin();
+  say("joined", "A new round is open and waits for you.");
+}
+
 function forget() {
   localStorage.removeItem(name(coatcheck.hex(state.round.digest)));
   state = { ...state, ticket: null, answer: null };
@@ -237,6 +250,7 @@ $("join").addEventListener("submit", (event) => {
   attempt("joined", join);
 });
 for (const id of ["limit", "group"]) $(id).addEventListener("change", () => attempt("terms", async () => promise()));
+$("fresh").addEventListener("click", () => attempt("joined", fresh));
 $("collect").addEventListener("click", () => attempt("answer", collect));
 $("settle").addEventListener("click", () => attempt("settled", settle));
 $("mail").addEventListener("submit", (event) => attempt("mailed", () => post(event)));

@@ -13,6 +13,7 @@ export class DotMap {
     this.strength = strength;
     this.dots = [];
     this.marks = null;
+    this.ground = null;
     this.began = 0;
     this.frames = [];
     this.waiting = false;
@@ -58,7 +59,8 @@ export class DotMap {
     const style = getComputedStyle(document.documentElement);
     const color = (name) => style.getPropertyValue(name).trim();
     context.clearRect(0, 0, this.canvas.width, this.canvas.height);
-    this.lattice(context, color("--line"));
+    if (this.ground) context.drawImage(this.ground(), 0, 0);
+    else this.lattice(context, color("--line"));
     const share = Math.min(1, Math.max(0, (now - this.began) / FLIGHT));
     const eased = 1 - (1 - share) ** 3;
     for (const group of [0, 1]) this.dotsOf(context, group, color(group ? "--second" : "--first"), eased);

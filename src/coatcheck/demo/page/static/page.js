@@ -1,4 +1,4 @@
-// The page: wires the live round, the adversaries and the explorer together.
+// The page: wires the live round, its pace, the seats and the explorer together.
 
 import { Adversaries } from "./adversaries.js";
 import { Explorer } from "./explorer.js";
@@ -10,23 +10,37 @@ const $ = (id) => document.getElementById(id);
 const round = new Round();
 const sides = new Sides(round);
 const adversaries = new Adversaries(sides);
-const settled = [];
 
-sides.onchoose = () => { if (adversaries.name !== "all") adversaries.look(); };
+sides.onchoose = () => { if (adversaries.asks) adversaries.look(); };
 
+const ASKED = {
+  nearby: ["Who is near me? Find out, and tell nobody where you are.", "Apps that say who is near know where everybody is, and many give it away: whoever asks one of them from a few false places finds you to the metre. Here people find out who is near by a round of coatcheck, and no server learns where anybody is. One of them is such an attacker: take its seat below."],
+  friends: ["Who is near me? A first look from noisy places alone.", "Everybody hands in a noisy place and is told who seems near; nobody can tell whose place was whose."],
+  taxi: ["Which driver comes for me? Without a company that knows where I am.", "Riders and drivers hand in noisy places, are matched, and write to each other; nobody can tell whose place was whose."],
+};
 const SAID = {
-  terms: () => `Round ${round.terms.round}: terms signed by the server and ${round.terms.shufflers} shuffler${round.terms.shufflers > 1 ? "s" : ""}; people may join.`,
+  terms: () => `${round.people} people are ready, and nobody has sent anything yet. The round waits for you.`,
   joined: () => `${round.arrived} of ${round.people} people have handed in a sealed report${round.noted ? `, ${round.noted} of them from a browser` : ""}.`,
   closing: () => "The shuffler has its crowd: it peels its layer, permutes and passes on.",
   opened: () => "The server has opened the batch and computes on noisy places.",
   published: () => "The board shows one sealed answer per address.",
   collected: () => "Everybody has collected and opened their own answer.",
-  settled: () => `Candidates settle by letter who meets whom: ${Object.keys(round.settled).length} have ended.`,
+  settled: () => `Candidates find out by sealed letters who is there: ${Object.keys(round.settled).length} have ended.`,
   letters: () => "Partners exchange letters through the board.",
 };
 
+function ask() {
+  const [question, lead] = ASKED[round.terms.demo] ?? ASKED.taxi;
+  $("question").textContent = question;
+  $("lead").textContent = lead;
+  const [group] = round.groups;
+  $("plain").textContent = `The promise to everybody: ${group.plain}.`;
+  $("in-full").textContent = group.full;
+  $("seat-trilaterator").hidden = !round.terms.trilaterator;
+}
+
 function tell() {
-  const said = round.failed ?? (round.over ? "The round is over. Choose people, adversaries and sliders as you like." : SAID[round.phase]?.());
+  const said = round.failed ?? (round.over ? "The round is over. Choose people and seats, replay it, or begin a new one." : SAID[round.phase]?.());
   if (said && $("status").textContent !== said) $("status").textContent = said;
   const now = PHASES.indexOf(round.phase);
   for (const [at, step] of [...$("phases").children].entries()) {
@@ -34,35 +48,110 @@ function tell() {
     if (at === now && !round.over) step.setAttribute("aria-current", "step");
     else step.removeAttribute("aria-current");
   }
-  $("play").disabled = $("step").disabled = $("speed").disabled = round.over;
+  control();
+}
+
+// -- the pace: what the server says, and what is played again from what it said
+
+const pace = { playing: false, speed: 1 };
+let told = []; // every event of this round
+let replay = null;
+
+function control() {
+  const over = round.over && !replay;
+  const waits = ["terms", null].includes(round.phase) ? "Start the round" : "Play";
+  $("play").textContent = replay ? "Skip to the end" : over ? "Replay" : pace.playing ? "Pause" : waits;
+  $("play").disabled = !round.terms;
+  $("step").disabled = $("speed").disabled = over || Boolean(replay);
+  $("again").hidden = !over && !round.failed;
+}
+
+async function order(what) {
+  const body = JSON.stringify({ ...what, speed: Number($("speed").value) });
+  await fetch("/control", { method: "POST", body, headers: { "content-type": "application/json" } });
+}
+
+$("play").addEventListener("click", () => {
+  if (replay) end();
+  else if (round.over) again();
+  else order({ do: pace.playing ? "pause" : "play" });
+});
+$("step").addEventListener("click", () => order({ do: "step" }));
+$("speed").addEventListener("change", () => { if (pace.playing) order({ do: "play" }); });
+$("again").addEventListener("click", () => order({ do: "again" }));
+
+/** Play the round once more from what was told: crowds in three seconds, every other step in one. */
+function again() {
+  const events = told.filter(({ kind }) => kind !== "again");
+  const counts = {};
+  for (const { kind } of events) counts[kind] = (counts[kind] ?? 0) + 1;
+  clear();
+  replay = { events, at: 0, timer: 0, due: performance.now() };
+  const turn = () => {
+    while (replay && replay.at < replay.events.length && replay.due <= performance.now()) {
+      const event = replay.events[replay.at];
+      replay.at += 1;
+      replay.due += counts[event.kind] > 4 ? 3000 / counts[event.kind] : 900;
+      take(event);
+    }
+    if (!replay) return;
+    if (replay.at === replay.events.length) replay = null;
+    else replay.timer = setTimeout(turn, 30);
+  };
+  turn();
+}
+
+function end() {
+  const { events, at, timer } = replay;
+  clearTimeout(timer);
+  replay = null;
+  for (const event of events.slice(at)) take(event);
+}
+
+function clear() {
+  Object.assign(round, new Round());
+  sides.reset();
 }
 
 // Events may come by the hundred: draw once a frame.
-let waiting = false;
-listen(round, (event) => {
-  settled.push(event);
+const fresh = new Map();
+function take(event) {
+  if (event.kind === "again") clear();
+  else round.take(event);
+  const waiting = fresh.size > 0;
+  fresh.set(event.kind, event);
   if (waiting) return;
-  waiting = true;
   requestAnimationFrame(() => {
-    waiting = false;
-    const kinds = new Map(settled.splice(0).map((one) => [one.kind, one]));
-    for (const one of kinds.values()) sides.update(one);
+    const kinds = [...fresh.values()];
+    fresh.clear();
+    for (const one of kinds) {
+      if (one.kind === "terms") ask();
+      sides.update(one);
+    }
     tell();
     document.body.dataset.phase = round.over ? "done" : round.phase ?? "";
   });
-});
-
-let playing = true;
-async function order(what) {
-  const speed = Number($("speed").value);
-  const body = JSON.stringify({ ...what, speed });
-  const reply = await fetch("/control", { method: "POST", body, headers: { "content-type": "application/json" } });
-  ({ playing } = await reply.json());
-  $("play").textContent = playing ? "Pause" : "Play";
 }
-$("play").addEventListener("click", () => order({ do: playing ? "pause" : "play" }));
-$("step").addEventListener("click", () => order({ do: "step" }));
-$("speed").addEventListener("change", () => { if (playing) order({ do: "play" }); });
+
+listen({
+  event: (event) => {
+    if (event.kind === "again") {
+      if (replay) clearTimeout(replay.timer);
+      replay = null;
+      told = [];
+    }
+    told.push(event);
+    if (replay) replay.events.push(event);
+    else take(event);
+  },
+  pace: (now) => {
+    Object.assign(pace, now);
+    const same = [...$("speed").options].find(({ value }) => Number(value) === now.speed);
+    if (same) $("speed").value = same.value;
+    document.body.dataset.pace = now.playing ? "playing" : "paused";
+    control();
+  },
+});
 
 for (const button of document.querySelectorAll("[data-copy]")) {
   button.addEventListener("click", async () => {
@@ -77,6 +166,7 @@ themed(() => {
   sides.left.redraw();
   sides.right.redraw();
   sides.between();
+  adversaries.trilaterator.redraw();
 });
 
 const table = await fetch("/static/explorer.json");

@@ -5,6 +5,7 @@ export const PHASES = ["terms", "joined", "closing", "opened", "published", "col
 export class Round {
   constructor() {
     this.phase = null;
+    this.terms = null;
     this.groups = [];
     this.places = [];
     this.joined = {};
@@ -100,18 +101,16 @@ export class Round {
   /** A person of the demo in words. */
   named(who) {
     if (!who) return "somebody from a browser";
+    if (this.terms.trilaterator && `${who}` === "0,0") return "Ada";
+    if (`${who}` === `${this.terms.trilaterator}`) return "the trilaterator";
     return `${this.groups[who[0]].name.replace(/s$/, "")} ${who[1] + 1}`;
   }
 }
 
-/** Listen to the server's events; reconnects by itself where it left off. */
-export function listen(round, changed) {
+/** Listen to what the server tells of the round and of its pace; reconnects where it left off. */
+export function listen({ event, pace }) {
   const source = new EventSource("/events");
-  source.onmessage = ({ data }) => {
-    const event = JSON.parse(data);
-    round.take(event);
-    changed(event);
-    if (event.kind === "failed") source.close();
-  };
+  source.onmessage = ({ data }) => event(JSON.parse(data));
+  source.addEventListener("pace", ({ data }) => pace(JSON.parse(data)));
   return source;
 }

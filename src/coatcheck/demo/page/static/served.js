@@ -1,8 +1,8 @@
 // How well people were served: by the server alone, after settling, with true places, and by chance.
 
 const NAMES = {
-  private: "the server, from noisy reports",
-  settled: "candidates who settled by letter",
+  settled: "private, by sealed letters",
+  private: "private, the server alone",
   without_noise: "true places",
   at_random: "chance",
 };
@@ -12,10 +12,10 @@ const percent = (value) => (value === null ? "–" : `${(100 * value).toFixed(1)
 /** The rows of the table, in the order of the names; what was not measured has none. */
 export function served(service) {
   return Object.entries(NAMES).filter(([name]) => service[name]).map(([name, words]) => {
-    const { pairs, mean_distance: mean, median_distance: median, within } = service[name];
+    const { served: people, pairs, mean_distance: mean, median_distance: median, within } = service[name];
     const row = document.createElement("tr");
     row.dataset.served = name;
-    const cells = [words, pairs.toLocaleString("en"), metres(mean), metres(median), percent(within)];
+    const cells = [words, people.toLocaleString("en"), pairs.toLocaleString("en"), metres(mean), metres(median), percent(within)];
     row.append(...cells.map((text) => Object.assign(document.createElement("td"), { textContent: text })));
     return row;
   });

@@ -1,5 +1,6 @@
 // The two sides, a person and the server, and what lies between them, drawn from the state of the round.
 
+import { ground } from "./city.js";
 import { DotMap, diamond, disc, outlined, squares } from "./maps.js";
 import { digits } from "./adversaries.js";
 import { served } from "./served.js";
@@ -14,6 +15,7 @@ export class Sides {
     this.adversary = { name: "all", corrupted: [], exposed: [] };
     this.left = new DotMap($("person-map"), { strength: 0.6 });
     this.right = new DotMap($("server-map"));
+    for (const map of [this.left, this.right]) map.ground = () => ground(map, round.terms?.metres);
     this.left.marks = (context, map, color) => this.markPerson(context, map, color);
     this.right.marks = (context, map, color) => this.markKnown(context, map, color);
     $("person-map").addEventListener("click", (event) => {
@@ -40,6 +42,17 @@ export class Sides {
       this.between();
       this.person();
     }
+  }
+
+  /** Forget a round: another one begins. */
+  reset() {
+    this.left.show([]);
+    this.right.show([]);
+    $("service").hidden = true;
+    $("rows").replaceChildren();
+    $("server-note").textContent = "The server has opened nothing yet.";
+    $("board-note").textContent = "Nothing is on the board yet.";
+    $("witness-note").textContent = "It has seen nothing of this round yet.";
   }
 
   introduce() {
@@ -76,7 +89,7 @@ export class Sides {
     return [
       fact("Task", terms.task),
       fact("Mechanism", [...new Set(groups.map((group) => group.mechanism))].join(", ")),
-      ...groups.map((group) => fact(`Promise to ${group.name}`, `ε = ${digits(group.epsilon)}, δ = ${group.delta}`)),
+      ...groups.map((group) => fact(`Promise to ${group.name}`, `ε = ${digits(group.epsilon)}, δ = ${group.delta.toExponential()}`)),
       ...groups.map((group) => fact(`Local ε of ${group.name}`, group.local.toPrecision(4))),
       fact("Digest", `${terms.digest.slice(0, 12)}…`),
     ];
@@ -199,7 +212,7 @@ export class Sides {
     const place = round.places[me[0]][me[1]];
     const sent = round.joined[me];
     $("who").value = `${me}`;
-    $("person-title").lastChild.textContent = ` One person: ${round.named(me)}`;
+    $("person-name").textContent = `One person: ${round.named(me)}`;
     $("fact-true").textContent = round.spelled(place);
     const off = (to) => `${Math.round(round.metres(place, to)).toLocaleString("en")} m off`;
     $("fact-sent").textContent = sent
@@ -218,7 +231,7 @@ export class Sides {
     if (!found.partners.length) return ["no partner for this person this time"];
     const settled = round.settled[me];
     if (found.candidates && !settled) return [`${found.candidates} candidates, who settle by letter`];
-    if (settled && !settled.length) return [`nobody was left of ${found.candidates} candidates`];
+    if (settled && !settled.length) return [`nobody of ${found.candidates} candidates`];
     const here = round.places[me[0]][me[1]];
     const told = (settled ?? found.them).map((who, at) => {
       const apart = who ? `, really ${Math.round(round.metres(here, round.places[who[0]][who[1]])).toLocaleString("en")} m away` : "";

@@ -1,0 +1,104 @@
+"""Reports for `bench scale`, sealed in bulk by processes, and what the curves alone would take."""
+
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import chain, islice
+from typing import Final
+
+import numpy as np
+
+from bench._staged import OVERHEAD
+from coatcheck.entropy import system
+from coatcheck.protocol.agreement import SignedTerms, settle
+from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
+from coatcheck.protocol.keys import KeyPairs, SealingKey
+from coatcheck.protocol.messages import PayloadFormat
+from coatcheck.protocol.parcels import Upload
+from coatcheck.protocol.suites import CLASSICAL
+from coatcheck.randomizers import from_params
+
+CHUNK: Final = 2_000
+CORES: Final = os.cpu_count() or 1
+
+
+def pool() -> ProcessPoolExecutor:
+    """Start a process per core."""
+    return ProcessPoolExecutor(CORES, mp_context=multiprocessing.get_context("spawn"))
+
+
+def uploads(signed: SignedTerms, count: int, *, stand_in: bool) -> Iterator[list[Upload]]:
+    """Let so many people randomize and seal; in chunks, each of one group."""
+    groups = len(settle(signed).terms.groups)
+    with pool() as made:
+        each = count // groups
+        jobs = [
+            made.submit(_some, signed, group, min(CHUNK, each - at), stand_in)
+            for at in range(0, each, CHUNK)
+            for group in range(groups)
+        ]
+        for job in jobs:
+            yield job.result()
+
+
+def _some(signed: SignedTerms, group: int, count: int, stand_in: bool) -> list[Upload]:  # noqa: FBT001 - for a pool
+    round_ = settle(signed)
+    of, server = round_.terms.groups[group], round_.terms.server
+    randomizer = from_params(of.randomizer)
+    form = PayloadFormat.between(randomizer.low, randomizer.high)
+    places = np.random.default_rng().random((count, 2))
+    reports = randomizer.randomize(places, system()).tolist()
+    # One key to receive with for all: to draw one is the person's work, and no role's.
+    mine = KeyPairs(CLASSICAL, system().token(32)).opening.public_raw
+    to_server = SealingKey(CLASSICAL, bytes.fromhex(server.sealing))
+    to_shuffler = SealingKey(CLASSICAL, bytes.fromhex(round_.terms.shufflers[0].sealing))
+    inner = binding(Purpose.REPORT, digest=round_.digest, group=group)
+    found = []
+    for report in reports:
+        name = system().token(16)
+        contact = mine + system().token(31) + b"\1"
+        text = bytes((1, group)) + contact + form.encode(report) + bytes(of.note_size)
+        if stand_in:
+            body = text + bytes(2 * OVERHEAD)
+        else:
+            layer = binding(Purpose.LAYER, digest=round_.digest, group=group, upload=name)
+            body = seal(seal(text, to=to_server, bound=inner), to=to_shuffler, bound=layer)
+        found.append(Upload(group, round_.digest, name, body))
+    return found
+
+
+def limits(seconds: float = 2.0) -> dict[str, float]:
+    """Measure how many seconds one opening and one seal take if all cores do nothing else."""
+    with pool() as made:
+        found = {}
+        for kind in ("open", "seal"):
+            list(made.map(_curve, [kind] * CORES, [0.1] * CORES))  # warm
+            rates = list(made.map(_curve, [kind] * CORES, [seconds] * CORES))
+            found[kind] = 1 / sum(rates)
+        return found
+
+
+def _curve(kind: str, seconds: float) -> float:
+    """Open or seal for so long, with objects made per item as a role must; how many per second."""
+    keys = KeyPairs(CLASSICAL, bytes(32))
+    bound = binding(Purpose.ANSWER, digest=bytes(32), group=0)
+    public = keys.opening.public_raw
+    sealed = seal(bytes(128), to=keys.opening.public, bound=bound)
+    done, begun = 0, time.perf_counter()
+    while time.perf_counter() < begun + seconds:
+        for _ in range(100):
+            if kind == "open":
+                unseal(sealed, key=keys.opening, bound=bound)
+            else:
+                seal(bytes(128), to=SealingKey(CLASSICAL, public), bound=bound)
+        done += 100
+    return done / (time.perf_counter() - begun)
+
+
+def in_groups(chunks: Iterator[list[Upload]], size: int = 1000) -> Iterator[list[Upload]]:
+    """Give what comes in groups as large as a commit's."""
+    everybody = chain.from_iterable(chunks)
+    while group := list(islice(everybody, size)):
+        yield group

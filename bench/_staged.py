@@ -1,0 +1,103 @@
+"""A role's process for `bench scale`: the service as it is, and a note of what each stage took.
+
+`python -m bench._staged ROLE SETTINGS LISTEN` serves as `coatcheck.services.run` does. Every
+process that computes imports this file again, and so notes what it does: a line per call in the
+file that the environment names. With `STAND_IN` nothing is sealed: bytes of the same size stand
+for it.
+"""
+
+import json
+import os
+import resource
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+from typing import Any, Final
+
+from coatcheck import tasks
+from coatcheck.services import run, workers
+from coatcheck.services.workers import Lanes
+
+NOTES: Final = "BENCH_STAGES"
+STAND_IN: Final = "BENCH_STAND_IN"
+OVERHEAD: Final = 48
+_TICK: Final = os.sysconf("SC_CLK_TCK")
+
+
+def cpu_of(pid: int) -> float:
+    """Give the CPU seconds of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICK
+
+
+def peak_of(pid: int) -> int:
+    """Give the most bytes of memory that a process had."""
+    lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
+
+
+def children() -> list[int]:
+    """List the processes that this one started."""
+    listed = Path("/proc/self/task").glob("*/children")
+    return [int(pid) for one in listed for pid in one.read_text(encoding="ascii").split()]
+
+
+def noted(stage: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Write down what each call of something takes, here and in the processes it uses."""
+
+    @wraps(call)
+    def inside(*given: Any, **named: Any) -> Any:
+        wall, own = time.perf_counter(), time.process_time()
+        before = sum(map(cpu_of, children()))
+        found = call(*given, **named)
+        own = time.process_time() - own
+        helpers = children()
+        row = {
+            "stage": stage,
+            "role": sys.argv[1],
+            "seconds": time.perf_counter() - wall,
+            "own_seconds": own,
+            "cpu_seconds": own + sum(map(cpu_of, helpers)) - before,
+            "peak_bytes": max(
+                [resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024]
+                + [peak_of(pid) for pid in helpers]
+            ),
+        }
+        with Path(os.environ[NOTES]).open("a", encoding="ascii") as notes:
+            notes.write(json.dumps(row) + "\n")
+        return found
+
+    return inside
+
+
+def _uncovered(_: Lanes, sealed: Sequence[bytes], **named: Any) -> list[bytes | None]:
+    del named
+    return [one[:-OVERHEAD] for one in sealed]
+
+
+def _covered(_: Lanes, plain: Sequence[bytes], **named: Any) -> list[bytes]:
+    del named
+    return [one + bytes(OVERHEAD) for one in plain]
+
+
+def _job(job: Callable[..., Any], *given: Any) -> Any:
+    return noted(job.__name__, _with_store)(job, *given)
+
+
+if NOTES in os.environ:
+    if STAND_IN in os.environ:
+        Lanes.unseal_each = _uncovered  # type: ignore[assignment, method-assign]
+        Lanes.seal_each = _covered  # type: ignore[assignment, method-assign]
+    Lanes.unseal_each = noted("open", Lanes.unseal_each)  # type: ignore[method-assign]
+    Lanes.seal_each = noted("seal", Lanes.seal_each)  # type: ignore[method-assign]
+    tasks.answer = noted("task", tasks.answer)
+    _with_store = workers.with_store
+    wraps(_with_store)(_job)
+    workers.with_store = _job  # type: ignore[assignment]
+
+if __name__ == "__main__":
+    threading.Thread(target=run._end_with_the_starter, daemon=True).start()  # noqa: SLF001 - as it does
+    sys.exit(run.serve(sys.argv[1], Path(sys.argv[2]), listen=sys.argv[3] or None))

@@ -1,0 +1,265 @@
+"""A rehearsal of large rounds: what each stage takes per report, and what 1e8 per hour would take.
+
+`python -m bench scale --reports N [N ...] [--stand-in] [--runner pool|ray] [--json]`
+
+Reports are sealed in bulk by processes and put into the shuffler's store; from the close on the
+real services do everything. `--stand-in` leaves the curves out: bytes of the same size stand for
+seals. With several sizes, the exponent of growth between the first and the last is told as well.
+"""
+
+import argparse
+import json
+import math
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import httpx2
+
+from bench import Figure, show
+from bench._capacity import Measured, capacity
+from bench._reports import in_groups, limits, uploads
+from bench._staged import NOTES, STAND_IN
+from coatcheck.domains import Box
+from coatcheck.protocol.agreement import read_signed
+from coatcheck.services.cluster import Cluster
+from coatcheck.services.settings import ShufflerSettings, read_settings
+from coatcheck.stores.shuffler import ShufflerStore
+
+NAMES: Final = {
+    ("shuffler", "open"): "peel",
+    ("shuffler", "release"): "release",
+    ("server", "open"): "open",
+    ("server", "task"): "task",
+    ("server", "seal"): "seal",
+    ("server", "answer"): "answer",
+}
+"""The stages by role: `release` and `answer` are the jobs as a whole, but for the task."""
+CURVES: Final = {"peel": "open", "open": "open", "seal": "seal"}
+Row = dict[str, Any]
+
+
+class Staged(Cluster):
+    """A cluster whose processes note what their stages take."""
+
+    module: ClassVar[str] = "bench._staged"
+
+
+def main() -> int:
+    """Rehearse, print a row per stage, and what follows from them."""
+    asked = _asked()
+    rows: list[Row] = []
+    folder = Path(tempfile.mkdtemp(prefix="coatcheck-scale-"))
+    try:
+        for reports in asked.reports:
+            rows += rehearse(folder / str(reports), reports, asked)
+            for row in rows[-len(NAMES) - 5 :]:
+                _print(row, asked)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    figures = growth(rows) + capacity(_measured(rows))
+    return show(figures + _targets(rows, stand_in=asked.stand_in))
+
+
+def _asked() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench scale", description=__doc__)
+    parser.add_argument("--reports", type=int, nargs="+", default=[4_000])
+    parser.add_argument("--stand-in", action="store_true")
+    parser.add_argument("--runner", choices=["pool", "ray"], default="pool")
+    parser.add_argument("--json", action="store_true")
+    own = sys.argv[sys.argv.index("scale") + 1 :] if "scale" in sys.argv else []
+    asked = parser.parse_args(own)
+    if min(asked.reports) < 1000:
+        parser.error("a rehearsal has at least 1000 reports")
+    return asked
+
+
+def rehearse(folder: Path, reports: int, asked: argparse.Namespace) -> list[Row]:
+    """Run one round of so many reports through the services."""
+    folder.mkdir()
+    notes = folder / "notes"
+    os.environ[NOTES] = str(notes)
+    os.environ.pop(STAND_IN, None)
+    if asked.stand_in:
+        os.environ[STAND_IN] = "1"
+    curves = {} if asked.stand_in else limits()
+    large = {"batch_limit": 2**40, "peer_timeout": 3600.0}
+    extra = large if asked.runner == "pool" else {**large, "runner": asked.runner}
+    with Staged(folder, extra=extra) as local:
+        # Its minimum is the crowd, so that it closes when everybody is in.
+        url = local.open_round(_plan(reports // 2), closes=1, expires=86_000)
+        rows = [_store(local, url, reports, asked)]
+        rows += _wait(local, url, reports)
+        rows += [_row(line, reports, curves) for line in _summed(notes)]
+        rows.append({"stage": "disk", "reports": reports, **_bytes(local)})
+    return rows
+
+
+def _plan(minimum: int) -> dict[str, Any]:
+    square = Box(lo=(0.0, 0.0), hi=(1.0, 1.0)).params()
+    mechanism = {"name": "minkowski", "domain": square, "epsilon": 2.0, "radius": 0.5}
+    group = {"randomizer": mechanism, "minimum": minimum, "delta": 1e-3}
+    radius = math.sqrt(3 / math.pi / max(1, minimum))
+    return {
+        "round": "rehearsal",
+        "task": {"name": "maximum-matching", "radius": radius},
+        "groups": [{"name": name, **group} for name in ("riders", "drivers")],
+    }
+
+
+def _store(local: Cluster, url: str, reports: int, asked: argparse.Namespace) -> Row:
+    """Put everybody's uploads into the shuffler's store, as a process beside it does."""
+    config = local.folder / "shuffler-1.toml"
+    settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
+    store = ShufflerStore(settings.store_url, settings.round_key_folder)
+    signed = read_signed(store.round(bytes.fromhex(url.rpartition("/")[2])).signed)
+    begun, wall, own = time.perf_counter(), 0.0, 0.0
+    for group in in_groups(uploads(signed, reports, stand_in=asked.stand_in)):
+        start, cpu = time.perf_counter(), time.process_time()
+        store.put(group)
+        wall, own = wall + time.perf_counter() - start, own + time.process_time() - cpu
+    store.close()
+    return {
+        "stage": "store",
+        "reports": reports,
+        "seconds": wall,
+        "cpu_seconds": own,
+        "people_seconds": time.perf_counter() - begun - wall,
+        "serial_microseconds": 1e6 * own / reports,
+    }
+
+
+def _wait(local: Cluster, url: str, reports: int) -> list[Row]:
+    """Wait for the phases as the services tell them."""
+    board = f"{local.url('board')}/rounds/{url.rpartition('/')[2]}"
+
+    def until(is_so: Callable[[], bool]) -> float:
+        while not is_so():
+            local.check(*local.names)
+            time.sleep(0.05)
+        return time.perf_counter()
+
+    def ask(where: str) -> Any:
+        return httpx2.get(where, timeout=600).json()
+
+    closed = until(lambda: ask(url)["status"]["phase"] != "open")
+    handed = until(lambda: ask(url)["status"]["phase"] == "delivered")
+    shown = until(lambda: ask(board)["shown"])
+    return [
+        {"stage": "closed to delivered", "reports": reports, "seconds": handed - closed},
+        {"stage": "closed to published", "reports": reports, "seconds": shown - closed},
+    ]
+
+
+def _summed(notes: Path) -> list[Row]:
+    """Add up the calls of each stage."""
+    found: dict[str, Row] = {}
+    for line in notes.read_text(encoding="ascii").splitlines():
+        note = json.loads(line)
+        name = NAMES.get((note["role"], note["stage"]))
+        if name is None:
+            continue
+        row = found.setdefault(name, {"stage": name, "peak_bytes": 0})
+        row["peak_bytes"] = max(row["peak_bytes"], note["peak_bytes"])
+        for key in ("seconds", "cpu_seconds", "own_seconds"):
+            row[key] = row.get(key, 0.0) + note[key]
+    for key in ("seconds", "cpu_seconds", "own_seconds"):
+        found["answer"][key] -= found["task"][key]  # it has a row of its own
+    return [found[name] for name in NAMES.values()]
+
+
+def _row(row: Row, reports: int, curves: dict[str, float]) -> Row:
+    """Compare a stage with what the curves alone would take on all cores."""
+    name, own = row["stage"], row.pop("own_seconds")
+    limit = curves[CURVES[name]] * reports if curves and name in CURVES else None
+    return {
+        **row,
+        "reports": reports,
+        "limit_seconds": limit,
+        "share_of_limit": None if limit is None else limit / row["seconds"],
+        "serial_microseconds": 1e6 * own / reports,
+    }
+
+
+def _bytes(local: Cluster) -> Row:
+    """Add up what each role has on the disk at the end."""
+    sizes = {"shuffler": 0, "server": 0, "board": 0}
+    for path in local.folder.rglob("*"):
+        role = path.relative_to(local.folder).parts[0].partition("-")[0].partition(".")[0]
+        if role in sizes and path.is_file():
+            sizes[role] += path.stat().st_size
+    return {f"{role}_bytes": size for role, size in sizes.items()}
+
+
+def growth(rows: list[Row]) -> list[Figure]:
+    """Give the exponents between the smallest and the largest round."""
+    sizes = sorted({row["reports"] for row in rows})
+    figures = []
+    for stage in dict.fromkeys(row["stage"] for row in rows):
+        ends = [
+            row for size in sizes for row in rows if (row["stage"], row["reports"]) == (stage, size)
+        ]
+        for key in ("seconds", "peak_bytes"):
+            if len(sizes) > 1 and all(row.get(key) for row in ends):
+                apart = math.log(ends[-1][key] / ends[0][key]) / math.log(sizes[-1] / sizes[0])
+                target = 1.1 if key == "seconds" else None
+                what = f"growth of {stage}, {key}"
+                figures.append(Figure(what=what, value=apart, unit="", target=target))
+    return figures
+
+
+def _measured(rows: list[Row]) -> Measured:
+    """Take the largest round's figures per report."""
+    last = {row["stage"]: row for row in rows}
+    reports = last["release"]["reports"]
+    cpu = {name: last[name]["cpu_seconds"] / reports for name in ("store", "release", "answer")}
+    return Measured(cpu=cpu, disk={k: v / reports for k, v in last["disk"].items() if "bytes" in k})
+
+
+def _targets(rows: list[Row], *, stand_in: bool) -> list[Figure]:
+    """Compare the largest round with what was promised."""
+    last = {row["stage"]: row for row in rows}
+    figures = [
+        Figure(
+            what=f"serial in the parent, {name}",
+            value=last[name]["serial_microseconds"],
+            unit="µs",
+            target=5,
+        )
+        for name in ("release", "answer")
+    ]
+    if not stand_in:
+        figures += [
+            Figure(
+                what=f"{name}, time / limit",
+                value=1 / last[name]["share_of_limit"],
+                unit="x",
+                target=1 / 0.85,
+            )
+            for name in CURVES
+        ]
+        curves = sum(last[name]["limit_seconds"] for name in CURVES)
+        whole = last["closed to published"]["seconds"]
+        value = whole / (curves + last["task"]["seconds"])
+        figures.append(
+            Figure(what="closed to published / limits and task", value=value, unit="x", target=1.35)
+        )
+    peak = max(row.get("peak_bytes") or 0 for row in rows)
+    figures.append(Figure(what="largest process", value=peak / 1e9, unit="GB", target=1.2))
+    return figures
+
+
+def _print(row: Row, asked: argparse.Namespace) -> None:
+    if asked.json:
+        print(json.dumps(row), flush=True)
+        return
+    parts = [f"{row['stage']:<20} {row['reports']:>10,}"]
+    for key in ("seconds", "cpu_seconds", "share_of_limit", "serial_microseconds", "peak_bytes"):
+        value = row.get(key)
+        parts.append(f"{'' if value is None else format(value, '.3g'):>10}")
+    print(" ".join(parts), flush=True)

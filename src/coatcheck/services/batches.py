@@ -1,0 +1,148 @@
+"""Batches between roles: the manifest first, then each partition that the next one misses.
+
+Both sides may crash at any time: the receiver says what it misses whenever it is given the
+manifest, and has its batch once that is nothing. SPEC section 19.
+"""
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct
+
+from coatcheck.errors import Malformed, Misuse, Unavailable
+from coatcheck.protocol.manifest import Manifest, Place
+from coatcheck.protocol.records import read_document
+from coatcheck.protocol.terms import Round
+from coatcheck.protocol.verification import verify_manifest
+from coatcheck.services import faults
+from coatcheck.services.http.connections import Wire
+from coatcheck.services.http.deliveries import delivery, delivery_headers, read_delivery
+from coatcheck.services.http.problems import Problem
+from coatcheck.services.http.routes import ROUND, Digest, Nothing, Number
+
+if TYPE_CHECKING:
+    from coatcheck.services.rounds import LiveRound, RoundService
+
+    Service = RoundService[Any, Any, Any]
+    Live = LiveRound[Any]
+
+_SOME: Final = 1024
+IN: Final = "in"
+OUT: Final = "out"
+
+
+class Missing(Struct, frozen=True):
+    """Which partitions of a batch are missing, the first of them; none: the batch is taken."""
+
+    missing: list[int]
+
+
+def part_name(kind: str, number: int) -> str:
+    """Name a partition of the batch that came `in`, or goes `out`, in the depot."""
+    return f"{kind}-{number}"
+
+
+async def batch(service: "Service", digest: Digest, wire: Wire) -> Missing:
+    """Take the manifest of the shuffler before, and say which partitions are missing.
+
+    It is checked before it is stored: the first one stays, so a bad one would be the end of the
+    round.
+    """
+    live, hop = service.batched(digest)
+    limit = service.settings.batch_limit
+    raw = await _read(live, hop, wire, limit=limit)
+    manifest = await asyncio.to_thread(verify_manifest, raw, live.round, hop=hop)
+    places = list(manifest.places(live.round))
+    if sum(place.size for place in places) > limit:
+        raise Problem("too-large", f"this role takes batches of at most {limit} bytes")
+    faults.reach("batch.receive")
+    if live.stored.accepted:
+        missing = []
+    else:
+        await _accept(service, live, raw, whole=False)
+        missing = await asyncio.to_thread(_missing, service, live.round, places)
+    if not missing:
+        await _accept(service, live, raw, whole=True)
+        faults.reach("batch.received")
+        await service.refresh()
+    return Missing(missing[:_SOME])
+
+
+async def _accept(service: "Service", live: "Live", raw: bytes, *, whole: bool) -> None:
+    keep = partial(service.store.accept, whole=whole)
+    if not await service.write(keep, live.round.digest, raw):
+        raise Problem("conflict", "another batch of this round came first, and stays")
+
+
+def _missing(service: "Service", round_: Round, places: list[Place]) -> list[int]:
+    there = service.store.depot.names((round_.digest, "round"))
+    return [place.number for place in places if part_name(IN, place.number) not in there]
+
+
+async def partition(service: "Service", digest: Digest, part: Number, wire: Wire) -> Nothing:
+    """Take a partition of the batch whose manifest came; again, nothing changes."""
+    service.leadership.check()
+    live, hop = service.batched(digest)
+    name = live.round.digest
+    try:
+        raw = await asyncio.to_thread(service.store.kept, name, "incoming")
+    except Misuse:
+        raise Problem("closed", "no batch is awaited: send its manifest first") from None
+    manifest = Manifest.decode(raw, live.round)
+    place = next((one for one in manifest.places(live.round) if one.number == part), None)
+    if place is None:
+        raise Problem("unprocessable", "the manifest of this batch has no such partition")
+    raw = await _read(live, hop, wire, limit=max(1, place.size))
+    try:
+        place.part.check(raw)
+    except Malformed as error:
+        raise Problem("conflict", f"{error}: send partition {part} again") from None
+    faults.reach("part.receive")
+    await asyncio.to_thread(service.store.crate(name).put, part_name(IN, part), raw)
+    faults.reach("part.received")
+    return Nothing()
+
+
+async def _read(live: "Live", hop: int, wire: Wire, *, limit: int) -> bytes:
+    """Read what the shuffler at this place of the cascade sends."""
+    sender, (scope, receive, _) = live.round.terms.shufflers[hop].verifying, wire
+    digest = live.round.digest
+    return await read_delivery(scope, receive, digest=digest, sender=sender, limit=limit)
+
+
+BATCHES: Final = (
+    delivery(f"{ROUND}/batch", batch),
+    delivery(f"{ROUND}/batch/{{part}}", partition, method="PUT"),
+)
+
+
+async def hand_on(service: "Service", live: "Live", *, to: str, signer: str) -> None:
+    """Hand a batch to the role after this one: until that one misses nothing of it."""
+    digest, signing = live.round.digest, service.keyring.of(signer).signing
+    sign = partial(delivery_headers, digest=digest, signing=signing)
+    url = f"{to}/rounds/{digest.hex()}/batch"
+    manifest = await asyncio.to_thread(service.store.kept, digest, "batch")
+    while missing := await _asked(service, url, manifest, sign(manifest)):
+        for number in missing:
+            name = part_name(OUT, number)
+            raw = await asyncio.to_thread(service.store.crate(digest).get, name, use="batch")
+            faults.reach("shuffler.deliver")
+            await service.peers.send(f"{url}/{number}", raw, headers=sign(raw), method="PUT")
+    faults.reach("shuffler.delivered")
+
+
+async def _asked(
+    service: "Service", url: str, manifest: bytes, headers: dict[str, str]
+) -> list[int]:
+    """Announce a batch, and read which partitions are missing."""
+    raw = await service.peers.send(url, manifest, headers=headers)
+    wrong = f"{url} does not say what it misses"
+    return read_document(raw, Missing, wrong, error=Unavailable).missing
+
+
+def joined(store: Any, round_: Round, manifest: bytes) -> bytes:
+    """Put the batch that came in together again, as the roles' objects take it."""
+    count = sum(len(group) for group in Manifest.decode(manifest, round_).parts)
+    names = [part_name(IN, number) for number in range(count)]
+    return manifest + b"".join(map(store.crate(round_.digest).get, names))

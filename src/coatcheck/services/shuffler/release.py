@@ -1,0 +1,204 @@
+"""A release, stage by stage: what is done is written down, so that a crash costs one part.
+
+The leader of the database drives it, and hands parts to a runner. It touches counts, hashes and
+names; items are in the depot. SPEC section 10.
+"""
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from coatcheck.errors import Refused
+from coatcheck.protocol.agreement import read_signed, settle
+from coatcheck.protocol.manifest import PART, Manifest, Part, bits_of
+from coatcheck.protocol.parcels import ID_SIZE, Tally
+from coatcheck.protocol.peeling import RANK, rows, sift
+from coatcheck.services import faults
+from coatcheck.services.batches import IN, OUT, part_name
+from coatcheck.services.keyring import keyring_of
+from coatcheck.services.runners import runner_of
+from coatcheck.services.runners.contract import Runner
+from coatcheck.services.settings import ShufflerSettings
+from coatcheck.services.shuffler import stages
+from coatcheck.services.shuffler.rounds import role_of
+from coatcheck.services.shuffler.stages import Source, Target
+from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
+
+_TOLD: Final = RANK + ID_SIZE
+
+
+class Sifting(Struct, frozen=True):
+    """What was counted of each group, and how many ranks of each partition are left out."""
+
+    tallies: list[tuple[int, list[int]]]
+    left: list[list[int]]
+
+
+class Release:
+    """The release of one closed round.
+
+    *Guarantee:* the same uploads and secret give the same bytes, whoever does the parts, in
+    whichever order, and however often.
+    """
+
+    def __init__(
+        self, store: ShufflerStore, settings: ShufflerSettings, stored: ShufflerRound, fence: int
+    ) -> None:
+        self._store, self._settings, self._fence = store, settings, fence
+        self._digest, self._signed = stored.digest, stored.signed
+        self._crate = store.crate(stored.digest)
+        self._notes = store.noted(stored.digest)
+        self._round = settle(read_signed(stored.signed))
+        self._role = role_of(self._round, keyring_of(settings.key_files))
+        self._groups = range(len(self._round.terms.groups))
+        self._crowd = store.crowd(stored.digest)
+        self._before: Manifest | None = None
+        if self._role.hop:
+            self._before = Manifest.decode(store.kept(self._digest, "incoming"), self._round)
+        # About as many items as a partition has.
+        each = max(1, PART // len(self._round.terms.shufflers))
+        self._pages = (
+            []
+            if self._before
+            else [store.pages(self._digest, group, each) for group in self._groups]
+        )
+        self._tallies = self._counted()
+        self._bits = [bits_of(tally.received) for tally in self._tallies]
+        self._sources = list(self._listed())
+
+    def _counted(self) -> list[Tally]:
+        """Give the counts of each group before this shuffler's own."""
+        if self._before:
+            return list(self._before.tallies)
+        hops = len(self._round.terms.shufflers)
+        return [Tally(hops * self._crowd.get(group, 0)) for group in self._groups]
+
+    def _listed(self) -> Iterator[Source]:
+        """List the parts of what came in."""
+        if self._before:
+            for place in self._before.places(self._round):
+                yield Source(place.group, place.within, part_name(IN, place.number))
+            return
+        for group, pages in enumerate(self._pages):
+            for number in range(len(pages)):
+                yield Source(group, number, stages.exported(group, number))
+
+    def make(self) -> bytes | None:
+        """Do what is left to do; the signed manifest, or None if too few people are left."""
+        if stages.TERMS not in self._crate.names():
+            self._crate.put(stages.TERMS, self._signed)
+        plan = {"peel": len(self._sources), "gather": sum(1 << bits for bits in self._bits)}
+        self._store.plan(self._digest, plan, fence=self._fence)
+        items = sum(tally.received for tally in self._tallies)
+        runner = runner_of(self._settings, self._crate, little=items <= PART)
+        self._peel(runner)
+        sifting = self._sifted()
+        if sifting is None:
+            return None
+        self._store.prepare(self._digest, fence=self._fence)
+        self._gather(runner, sifting)
+        tallies = [Tally(received, tuple(dropped)) for received, dropped in sifting.tallies]
+        return self._role.manifest(
+            tallies, self._parts(), earlier=self._before.roots if self._before else ()
+        )
+
+    # -- peel
+
+    def _peel(self, runner: Runner) -> None:
+        def done(given: tuple[Any, ...], result: bytes) -> None:
+            self._note(_peeled(given[0]), result)
+
+        runner.run(stages.peel, self._unpeeled(), done)
+
+    def _unpeeled(self) -> Iterator[tuple[Source, int]]:
+        """Give the parts that are not peeled, as soon as their files are there."""
+        there = self._crate.names()
+        todo = [one for one in self._sources if not self._is_peeled(one, there)]
+        for source in todo:
+            if not self._before and source.name not in there:
+                self._export(source)
+            yield source, self._bits[source.group]
+
+    def _is_peeled(self, source: Source, there: set[str]) -> bool:
+        needed = {f(source.group, source.number) for f in (stages.told, stages.dealt)}
+        return _peeled(source) in self._notes and needed <= there
+
+    def _export(self, source: Source) -> None:
+        """Write stored uploads into a file, as they are: under the round's key."""
+        places = self._pages[source.group][source.number]
+        bundles = self._store.page(self._digest, source.group, places)
+        self._crate.put(source.name, msgspec.msgpack.encode(bundles))
+        faults.reach("stage.export")
+
+    # -- sift
+
+    def _sifted(self) -> Sifting | None:
+        if "sift" in self._notes:
+            return msgspec.json.decode(self._notes["sift"], type=Sifting)
+        tallies, remaining = [], []
+        for group in self._groups:
+            mine = [one for one in self._sources if one.group == group]
+            found = (rows(self._crate.get(stages.told(group, one.number)), _TOLD) for one in mine)
+            known = self._store.registered(self._digest, group) if self._role.hop else b""
+            sifted = sift(self._tallies[group], found, traps=rows(known, ID_SIZE))
+            pieces = sifted.dealt(self._bits[group])
+            self._crate.put_pieces(stages.left(group), [one.tobytes() for one in pieces])
+            tallies.append(sifted.tally)
+            remaining.append([len(one) for one in pieces])
+        registered = [self._crowd.get(group, 0) for group in self._groups]
+        try:
+            self._role.check_people(tallies, self._tallies, registered)
+        except Refused:
+            return None
+        plain = [(one.received, list(one.dropped)) for one in tallies]
+        sifting = Sifting(plain, remaining)
+        faults.reach("stage.sift")
+        self._note("sift", msgspec.json.encode(sifting))
+        return sifting
+
+    # -- gather
+
+    def _gather(self, runner: Runner, sifting: Sifting) -> None:
+        def done(given: tuple[Any, ...], result: bytes) -> None:
+            self._note(_gathered(given[0].number), result)
+
+        runner.run(stages.collect, self._ungathered(sifting), done)
+
+    def _ungathered(self, sifting: Sifting) -> Iterator[tuple[Any, ...]]:
+        there, number = self._crate.names("batch"), 0
+        for group in self._groups:
+            size = self._round.item_size(group, self._role.hop + 1)
+            mine = [one for one in self._sources if one.group == group]
+            counts = [stages.counts_of(self._notes[_peeled(one)]) for one in mine]
+            places = [stages.slots(one, RANK + size) for one in counts]
+            out = stages.slots(sifting.left[group], RANK)
+            for within in range(1 << self._bits[group]):
+                done = _gathered(number) in self._notes and part_name(OUT, number) in there
+                if not done:
+                    pairs = zip(mine, places, strict=True)
+                    pieces = [(one.number, at[within]) for one, at in pairs if at[within].length]
+                    yield Target(group, within, number, size), pieces, out[within]
+                number += 1
+
+    def _parts(self) -> list[list[Part]]:
+        """Give what the manifest says of each partition."""
+        number, groups = 0, []
+        for bits in self._bits:
+            notes = [self._notes[_gathered(number + n)] for n in range(1 << bits)]
+            groups.append([Part(int.from_bytes(raw[:4]), raw[4:]) for raw in notes])
+            number += 1 << bits
+        return groups
+
+    def _note(self, name: str, raw: bytes) -> None:
+        self._store.note(self._digest, name, raw, fence=self._fence)
+        self._notes[name] = raw
+
+
+def _peeled(source: Source) -> str:
+    return f"peel {source.group}-{source.number}"
+
+
+def _gathered(number: int) -> str:
+    return f"gather {number}"

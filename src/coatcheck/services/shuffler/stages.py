@@ -1,0 +1,144 @@
+"""The stages of a release: functions of files in the depot, done by any hand, as often as need be.
+
+*Peel* opens this shuffler's layer of a part of what came in, and deals the items by the leading
+bits of their ranks. *Gather* makes a partition of the batch from what was dealt to it. A stage
+loads the keys that it needs by itself, and its file is there in whole or not at all, so doing it
+twice changes nothing. The bytes between them are in the depot only, sealed. SPEC section 10.
+"""
+
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import Final, NamedTuple
+
+import msgspec
+import numpy as np
+
+from coatcheck.protocol.agreement import read_signed, settle
+from coatcheck.protocol.manifest import Part
+from coatcheck.protocol.parcels import content_id, items_of
+from coatcheck.protocol.peeling import RANK, Bytes, gather, rows
+from coatcheck.protocol.shuffler import Shuffler, ShufflerState
+from coatcheck.protocol.terms import Round
+from coatcheck.services import faults
+from coatcheck.services.batches import OUT, part_name
+from coatcheck.services.keyring import keyring_of
+from coatcheck.services.settings import ShufflerSettings
+from coatcheck.services.shuffler.rounds import role_of
+from coatcheck.stores.bundles import Bundle, unbundled
+from coatcheck.stores.crate import Crate, sealed_size
+
+TERMS: Final = "terms"
+_COUNT: Final = np.dtype(">u4")
+
+
+class Source(NamedTuple):
+    """A part of what came in: uploads that were exported, or a partition of the batch before."""
+
+    group: int
+    number: int
+    name: str
+
+
+class Slot(NamedTuple):
+    """Where in a file of pieces one is: at which byte it begins, and how many rows it has."""
+
+    at: int
+    length: int
+
+
+class Target(NamedTuple):
+    """A partition of the batch: its group and place there, its number, and an item's size."""
+
+    group: int
+    within: int
+    number: int
+    size: int
+
+
+def exported(group: int, number: int) -> str:
+    """Name a file of uploads."""
+    return f"up-{group}-{number}"
+
+
+def told(group: int, number: int) -> str:
+    """Name what a part tells of its items: ranks and names."""
+    return f"told-{group}-{number}"
+
+
+def dealt(group: int, number: int) -> str:
+    """Name what a part deals to the partitions."""
+    return f"dealt-{group}-{number}"
+
+
+def left(group: int) -> str:
+    """Name the ranks of a group that are left out."""
+    return f"left-{group}"
+
+
+def role_at(crate: Crate, settings: ShufflerSettings) -> Shuffler:
+    """Make the role of a round with its secret, for a stage."""
+    state = ShufflerState(bytearray(crate.key().secret))
+    round_ = settle(read_signed(crate.get(TERMS)))
+    return role_of(round_, keyring_of(settings.key_files), state)
+
+
+def peel(crate: Crate, settings: ShufflerSettings, source: Source, bits: int) -> bytes:
+    """Peel a part; how many items it has for each partition."""
+    role = role_at(crate, settings)
+    raw, group, number = crate.get(source.name), source.group, source.number
+    if role.hop:
+        size = role.round.item_size(group, role.hop)
+        items = (raw[at : at + size] for at in range(0, len(raw), size))
+        sealed = {content_id(item): item for item in items}
+    else:
+        sealed = dict(_uploaded(raw, crate, role.round))
+    peeled = role.peeler.peel(group, sealed)
+    pieces = peeled.dealt(bits)
+    faults.reach("stage.peel", alone=True)
+    crate.put_pieces(dealt(group, number), [piece.tobytes() for piece in pieces])
+    crate.put(told(group, number), peeled.told.tobytes())
+    faults.reach("stage.peeled", alone=True)
+    return np.array([len(piece) for piece in pieces], _COUNT).tobytes()
+
+
+def _uploaded(raw: bytes, crate: Crate, round_: Round) -> Iterator[tuple[bytes, bytes]]:
+    """Open bundles of uploads as they are stored, and cut them into items by their ids."""
+    key = crate.key()
+    for bundle in msgspec.msgpack.decode(raw, type=list[Bundle]):
+        for name, (_, body) in unbundled(key, crate.digest, bundle):
+            yield from items_of(name, body, round_).items()
+
+
+def collect(
+    crate: Crate,
+    settings: ShufflerSettings,
+    target: Target,
+    pieces: Sequence[tuple[int, Slot]],
+    out: Slot,
+) -> bytes:
+    """Gather a partition from the pieces that each part dealt to it; its count and hash."""
+    del settings
+
+    def piece(name: str, slot: Slot, width: int) -> Bytes:
+        size = slot.length * width
+        return rows(crate.piece(name, target.within, start=slot.at, size=size), width)
+
+    width = RANK + target.size
+    found = [piece(dealt(target.group, source), slot, width) for source, slot in pieces]
+    raw = gather([rows(b"", width), *found], piece(left(target.group), out, RANK))
+    faults.reach("stage.gather", alone=True)
+    crate.put(part_name(OUT, target.number), raw, use="batch")
+    faults.reach("stage.gathered", alone=True)
+    part = Part.of(raw, size=target.size)
+    return part.items.to_bytes(4) + part.content
+
+
+def counts_of(raw: bytes) -> list[int]:
+    """Read how many rows each piece of a file has."""
+    return [int(count) for count in np.frombuffer(raw, _COUNT)]
+
+
+def slots(counts: Sequence[int], width: int) -> list[Slot]:
+    """Find each piece of a file, of rows of a width."""
+    starts = accumulate((sealed_size(count * width) for count in counts), initial=0)
+    return [Slot(start, count) for start, count in zip(starts, counts, strict=False)]

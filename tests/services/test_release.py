@@ -1,0 +1,319 @@
+"""A release in parts gives the bytes of one in memory, whoever dies or fails in its middle."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coatcheck.errors import Full, Unavailable
+from coatcheck.protocol import manifest as manifests
+from coatcheck.protocol.agreement import write_signed
+from coatcheck.protocol.envelope import Purpose, binding, seal
+from coatcheck.protocol.keyfiles import read_keys
+from coatcheck.protocol.keys import SealingKey
+from coatcheck.protocol.manifest import PART, Batch
+from coatcheck.protocol.parcels import Upload
+from coatcheck.protocol.shuffler import Shuffler, ShufflerState
+from coatcheck.protocol.shuffler_moves import Phase
+from coatcheck.services import faults
+from coatcheck.services.batches import IN, OUT, part_name
+from coatcheck.services.keyring import Keyring
+from coatcheck.services.runners import runner_of
+from coatcheck.services.runners.hands import Inline, Pool
+from coatcheck.services.settings import ShufflerSettings
+from coatcheck.services.shuffler import release as releases
+from coatcheck.services.shuffler import stages
+from coatcheck.services.shuffler.release import Release
+from coatcheck.services.workers import shared_pool
+from coatcheck.stores.depot import FolderDepot
+from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
+from rounds import OPENS, SmallRound
+from shufflers import LoneShuffler
+
+CASCADE = SmallRound(shufflers=2, minimum=2)
+CROWD = CASCADE.crowd(9)
+FENCE = 1
+
+
+class Scene:
+    """A shuffler's store on a disk with a closed round, and the same round in memory."""
+
+    def __init__(self, folder: Path, hop: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(manifests, "_BITS", 1)
+        monkeypatch.setattr(releases, "PART", 4)
+        keys = CASCADE.roles.shufflers[hop]
+
+        class Ring(Keyring):
+            def __init__(self) -> None:
+                self._pairs = {keys.signing.public_raw.hex(): keys}
+
+        for module in (releases, stages):
+            monkeypatch.setattr(module, "keyring_of", lambda paths: Ring())  # noqa: ARG005 - one ring
+        self.folder = folder
+        self.settings = ShufflerSettings(
+            name="shuffler",
+            store="sqlite:store.db",
+            keys=("shuffler.key",),
+            admission="open",
+            workers=1,
+            folder=str(folder),
+        )
+        self.digest = CASCADE.round.digest
+        self.store = ShufflerStore(*self.settings.places)
+        self.store.lead("me", seconds=10_000)
+        signed = write_signed(CASCADE.signed)
+        self.store.begin(ShufflerRound(self.digest, "example", signed), fence=FENCE)
+        self.role = CASCADE.shuffler(hop)
+        self.role.state.secret[:] = self.store.secret(self.digest)
+        CASCADE.hand_in(CROWD, self.role)
+        for ticket in CROWD:
+            self.store.put([self._vetted(ticket, hop)])
+        if hop:
+            self._accept(CASCADE.filled(CROWD))
+        else:
+            self.role.close(now=CASCADE.round.terms.closes)
+            self.store.move(self.digest, "close", fence=FENCE)
+        self.crate = self.store.crate(self.digest)
+        self.files = folder / "store.depot" / f"{self.digest.hex()}.round"
+        self.role.state.held = self.store.held(self.digest)
+
+    def _vetted(self, ticket: object, hop: int) -> Upload:
+        raw = (ticket.upload, *ticket.registrations)[hop]  # type: ignore[attr-defined] # a ticket
+        return self.role.vet(raw, now=OPENS)
+
+    def _accept(self, first: Shuffler) -> None:
+        first.close(now=CASCADE.round.terms.closes)
+        raw = first.release()
+        self.role.accept(raw)
+        batch = Batch.decode(raw, CASCADE.round)
+        manifest = batch.manifest.encode()
+        self.store.accept(self.digest, manifest, fence=FENCE, whole=False)
+        for number, part in enumerate(batch.parts):
+            self.store.crate(self.digest).put(part_name(IN, number), part)
+        self.store.accept(self.digest, manifest, fence=FENCE)
+
+    def make(self) -> bytes | None:
+        """Do what is left of the release."""
+        return Release(self.store, self.settings, self.store.round(self.digest), FENCE).make()
+
+    def check(self, manifest: bytes | None) -> None:
+        """Compare every byte with what the role gives in memory."""
+        raw = self.role.release()
+        assert manifest is not None
+        assert raw.startswith(manifest)
+        parts = Batch.decode(raw, CASCADE.round).parts
+        assert len(parts) == 32
+        made = [self.crate.get(part_name(OUT, n), use="batch") for n in range(len(parts))]
+        assert made == list(parts)
+
+
+@pytest.fixture(params=[0, 1], ids=["first hop", "second hop"])
+def scene(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    """A closed round at each place of a cascade of two, in many small parts."""
+    return Scene(tmp_path, request.param, monkeypatch)
+
+
+def test_parts_give_the_bytes_of_the_whole(scene: Scene) -> None:
+    """Uploads or a batch before, repeated runs, one part after the other: the same manifest."""
+    manifest = scene.make()
+    before = scene.store.noted(scene.digest)
+    assert scene.make() == manifest
+    assert scene.store.noted(scene.digest) == before
+    scene.check(manifest)
+    assert scene.store.sweep(fence=FENCE) == set()
+    scene.store.move(scene.digest, "release", fence=FENCE, batch=manifest or b"")
+    assert not scene.files.exists()
+    assert len(scene.crate.names("batch")) == 32
+
+
+class Lost(Exception):
+    """A process that is gone."""
+
+
+STAGES = ("stage.export", "stage.peel", "stage.peeled", "stage.sift", "stage.gather")
+
+
+@pytest.mark.parametrize("place", [*STAGES, "stage.gathered"])
+def test_a_release_goes_on_where_it_stopped(
+    place: str, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It stops at every third coming to a place; what was written down is not done again."""
+    if place == "stage.export" and scene.role.hop:
+        pytest.skip("only the first shuffler exports uploads")
+    comings: list[str] = []
+
+    def reach(name: str, *, alone: bool = False) -> None:
+        del alone
+        comings.append(name)
+        if name == place and comings.count(place) % 3 == 0:
+            raise Lost
+
+    monkeypatch.setattr(faults, "reach", reach)
+    stops, manifest = 0, None
+    while manifest is None:
+        noted = scene.store.noted(scene.digest)
+        try:
+            manifest = scene.make()
+        except Lost:
+            stops += 1
+        assert noted.items() <= scene.store.noted(scene.digest).items()
+    assert stops or place == "stage.sift"
+    scene.check(manifest)
+    assert not [name for name in scene.crate.names() if name.startswith(".")]
+
+
+def test_a_depot_without_room_keeps_the_round_where_it_was(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The error names the depot; the round stays closed, and is released once there is room."""
+    real, left = FolderDepot.put, [5]
+
+    def put(self: FolderDepot, of: tuple[bytes, str], name: str, raw: bytes) -> None:
+        left[0] -= 1
+        if left[0] < 0:
+            raise Full("cannot write to the depot here: No space left on device")
+        real(self, of, name, raw)
+
+    monkeypatch.setattr(FolderDepot, "put", put)
+    for _ in range(2):
+        with pytest.raises(Full, match="depot"):
+            scene.make()
+        assert scene.store.round(scene.digest).phase is Phase.CLOSED
+    left[0] = 10_000
+    scene.check(scene.make())
+
+
+def test_a_changed_file_is_named_and_made_again_once_it_is_gone(scene: Scene) -> None:
+    """Nothing is made of bytes that are not those that were put."""
+    scene.make()
+    path = scene.files / stages.dealt(0, 0)
+    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    for out in (scene.files.parent / f"{scene.digest.hex()}.batch").iterdir():
+        out.unlink()
+    with pytest.raises(Unavailable, match=f"{stages.dealt(0, 0)}/.* is not what was put there"):
+        scene.make()
+    path.unlink()
+    scene.check(scene.make())
+
+
+def test_a_changed_partition_of_the_batch_before_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot be made here: once it is put back, the release goes on."""
+    scene = Scene(tmp_path, 1, monkeypatch)
+    path = scene.files / part_name(IN, 3)
+    good = path.read_bytes()
+    path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
+    with pytest.raises(Unavailable, match="in-3 in the depot is not what was put there"):
+        scene.make()
+    path.write_bytes(good)
+    scene.check(scene.make())
+
+
+def test_a_round_that_reopens_begins_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Notes and files of the try before are gone: the next one has other uploads."""
+    scene = Scene(tmp_path, 0, monkeypatch)
+    scene.make()
+    scene.store.move(scene.digest, "reopen", fence=FENCE)
+    assert (scene.store.noted(scene.digest), scene.files.exists()) == ({}, False)
+    assert scene.store.vault.listed() == {(scene.digest, "round")}
+    late = CASCADE.join(0)
+    scene.store.put([scene._vetted(late, 0)])
+    scene.store.move(scene.digest, "close", fence=FENCE)
+    scene.role.state.phase = Phase.OPEN
+    scene.role.receive(late.upload, now=OPENS)
+    scene.role.close(now=CASCADE.round.terms.closes)
+    scene.check(scene.make())
+
+
+class Large:
+    """A round of more items than one partition holds, on a disk, with real key files."""
+
+    def __init__(self, folder: Path) -> None:
+        lone = LoneShuffler(folder, minimum=3)
+        self.round, self.digest = lone.round, lone.round.digest
+        self.settings = ShufflerSettings(
+            name="shuffler-1",
+            store="sqlite:large.db",
+            keys=("shuffler-1.key",),
+            admission="open",
+            workers=2,
+            folder=str(folder),
+        )
+        self.store = ShufflerStore(*self.settings.places)
+        self.store.lead("me", seconds=10_000)
+        self.store.begin(ShufflerRound(self.digest, "large", lone.signed), fence=FENCE)
+        self.uploads = list(self._made(PART + 200))
+        for at in range(0, len(self.uploads), 500):
+            self.store.put(self.uploads[at : at + 500])
+        self.store.move(self.digest, "close", fence=FENCE)
+        self.pairs = read_keys(folder / "shuffler-1.key").pairs
+
+    def _made(self, count: int) -> Iterator[Upload]:
+        """Seal bytes that only this shuffler opens: what is inside is no matter of its own."""
+        to = SealingKey(self.round.suite, bytes.fromhex(self.round.terms.shufflers[0].sealing))
+        for number in range(count + 200):
+            group, name = int(number >= count), os.urandom(16)
+            text = os.urandom(self.round.item_size(group, 1))
+            place = {"digest": self.digest, "group": group, "upload": name}
+            bound = binding(Purpose.LAYER, hop=0, **place)  # type: ignore[arg-type] # as named
+            yield Upload(group, self.digest, name, seal(text, to=to, bound=bound))
+
+    def whole(self) -> bytes:
+        """Give the batch as one process makes it in memory."""
+        kept = {one.id: (one.group, one.body) for one in self.uploads}
+        state = ShufflerState(bytearray(self.store.secret(self.digest)), kept)
+        role = Shuffler(self.round, keys=self.pairs, state=state)
+        role.close(now=self.round.terms.closes)
+        return role.release()
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Large:
+    """The large round, and what it gives."""
+    return Large(tmp_path_factory.mktemp("large"))
+
+
+def test_processes_that_are_killed_cost_time_only(
+    large: Large, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kill -9 of a process of the pool at each place of each stage; then the same bytes."""
+    places = ("stage.peel", "stage.peeled", "stage.gather", "stage.gathered")
+    for place in places:
+        (tmp_path / place).touch()
+    monkeypatch.setenv(faults.VARIABLE, str(tmp_path))
+    shared_pool.cache_clear()
+    manifest, told = None, []
+    while manifest is None:
+        stored = large.store.round(large.digest)
+        try:
+            manifest = Release(large.store, large.settings, stored, FENCE).make()
+        except Unavailable as error:
+            told.append(str(error))
+    assert not list(tmp_path.iterdir())
+    assert 1 <= len(told) <= len(places)
+    assert all("its part is done again" in text for text in told)
+    whole = large.whole()
+    assert whole.startswith(manifest)
+    parts = Batch.decode(whole, large.round).parts
+    crate = large.store.crate(large.digest)
+    assert [crate.get(part_name(OUT, n), use="batch") for n in range(3)] == list(parts)
+    shared_pool(2).shutdown()
+    shared_pool.cache_clear()
+
+
+def test_little_is_done_by_this_process(tmp_path: Path) -> None:
+    """Nobody starts processes for a round of one partition, or for one that is in memory."""
+    crate = ShufflerStore("memory:").crate(bytes(32))
+
+    def chosen(store: str, *, little: bool, workers: int = 2) -> type:
+        asked = ShufflerSettings(
+            name="s", store=store, keys=("k",), workers=workers, folder=str(tmp_path)
+        )
+        return type(runner_of(asked, crate, little=little))
+
+    assert chosen("sqlite:s.db", little=False) is Pool
+    assert chosen("sqlite:s.db", little=True) is Inline
+    assert chosen("sqlite:s.db", little=False, workers=1) is Inline
+    assert chosen("memory:", little=False) is Inline

@@ -1,0 +1,123 @@
+"""The npm package: what is in it, its types, and what it says to wrong input."""
+
+import json
+import re
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import coatcheck
+from web.browser import ROOT
+from web.package import SOURCES, compiled, installed, packed, told
+
+README = (SOURCES / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A project of somebody who installed the package."""
+    return installed(tmp_path_factory.mktemp("project"))
+
+
+def test_the_package_has_what_it_needs_and_no_more() -> None:
+    """The bundle of the wheel, types, licenses, and neither sources nor tests."""
+    with tarfile.open(packed()) as tar:
+        names = {name.removeprefix("package/") for name in tar.getnames()}
+        held = {
+            name: tar.extractfile(f"package/{name}").read()  # type: ignore[union-attr] # files
+            for name in ("LICENSE", "dist/client.js", "dist/LICENSES.txt", "package.json")
+        }
+    plain = {"LICENSE", "README.md", "package.json", "dist/client.js", "dist/node.js"}
+    types = {name for name in names if re.fullmatch(r"dist/types/[a-z-]+\.d\.ts", name)}
+    assert names == plain | types | {"dist/LICENSES.txt"}
+    assert held["LICENSE"] == (ROOT / "LICENSE").read_bytes()
+    wheel = ROOT / "src/coatcheck/demo/page/static/client.js"
+    assert held["dist/client.js"] == wheel.read_bytes()
+    for owner in (b"@hpke/core", b"@noble/curves", b"MIT"):
+        assert owner in held["dist/LICENSES.txt"]
+    about = json.loads(held["package.json"])
+    assert about["name"] == "@coatcheck/client"
+    assert about["version"] == coatcheck.__version__
+    assert "private" not in about
+    assert "dependencies" not in about
+
+
+def test_no_file_names_a_registry() -> None:
+    """Packages come by name; where from is the reader's choice."""
+    assert '"resolved"' not in (SOURCES / "package-lock.json").read_text(encoding="utf-8")
+
+
+def test_the_types_hold_for_the_readme_and_refuse_what_is_wrong(folder: Path) -> None:
+    """The README's code compiles strictly; a forgotten limit and a wrong name do not."""
+    block = re.search(r"^```js\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    assert block is not None
+    assert not compiled(folder, block[1])
+    begin = 'import { Visit, memoryStore } from "@coatcheck/client";\n'
+    visit = "const v = new Visit('u', { trusted: {}, store: memoryStore() });\n"
+    for wrong in (
+        "new Visit('u', { trusted: { servers: [] }, store: memoryStore() });",
+        "await v.join([1], { group: 'a' });",
+        "await v.write('hello', 'a name');",
+        "(await v.collect()).partner;",
+        "const n: number = (await v.read())[0].text;",
+    ):
+        assert "error TS" in compiled(folder, begin + visit + wrong), wrong
+
+
+WRONG = r"""
+import { Misuse, Visit } from "@coatcheck/client";
+const asked = [];
+const ask = async (where) => { asked.push(where); throw new Error("nobody is there"); };
+const kept = new Map();
+const store = { get: (name) => kept.get(name), set: (name, text) => kept.set(name, text) };
+const url = `http://127.0.0.1:9/rounds/${"0".repeat(64)}`;
+const limit = { epsilon: 1, delta: 1e-6 };
+const visit = (more) => new Visit(url, { trusted: {}, store, ask, ...more });
+const cases = {
+  "an address": () => new Visit("http://127.0.0.1:9/round", { trusted: {}, store }),
+  "no store": () => new Visit(url, { trusted: {} }),
+  "no function": () => new Visit(url, { trusted: {}, store, ask: 1 }),
+  "no limit": () => visit().join([1], { group: "a" }),
+  "a text": () => visit().join([1], { group: "a", limit: { epsilon: "1", delta: 1e-6 } }),
+  "a delta": () => visit().join([1], { group: "a", limit: { epsilon: 1, delta: 1 } }),
+  "no ticket": () => visit().collect(),
+  "no ticket to read by": () => visit().read(),
+  "no contact": () => visit().write("hello", "somebody"),
+  "a relay": () => visit({ relay: "relay" }).join([1], { group: "a", limit }),
+};
+const found = {};
+for (const [name, work] of Object.entries(cases)) {
+  try {
+    await work();
+    found[name] = "nothing";
+  } catch (error) {
+    found[name] = `${error instanceof Misuse ? "" : "not a misuse: "}${error.message}`;
+  }
+}
+console.log(JSON.stringify({ found, asked, kept: [...kept] }));
+"""
+
+
+def test_wrong_input_gets_a_sentence_and_changes_nothing(folder: Path) -> None:
+    """Each says what to do; nothing is asked of anybody, and nothing is kept."""
+    said: dict[str, Any] = told(folder, WRONG)
+    expected = {
+        "an address": "give https://HOST/rounds/",
+        "no store": "say where your ticket is kept",
+        "no function": "give one as `ask`",
+        "no limit": "give a limit: the most that this round may cost",
+        "a text": "epsilon above 0",
+        "a delta": "delta between 0 and 1",
+        "no ticket": "join first",
+        "no ticket to read by": "join first",
+        "no contact": "answer.partners",
+        "a relay": "without a path",
+    }
+    assert set(said["found"]) == set(expected)
+    for name, sentence in expected.items():
+        assert sentence in said["found"][name], said["found"][name]
+        assert not said["found"][name].startswith("not a misuse"), said["found"][name]
+    assert said["asked"] == []
+    assert said["kept"] == []

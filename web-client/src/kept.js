@@ -1,0 +1,84 @@
+// What a person keeps: the ticket and the terms of a round, the ledger over all rounds, boards' checkpoints.
+
+import { hex, unhex } from "./bytes.js";
+import { Misuse } from "./errors.js";
+import { parse } from "./json.js";
+import { beginLedger, readLedger } from "./ledger.js";
+import { storeOf } from "./store.js";
+import { readTicket, writeTicket } from "./ticket.js";
+
+const LEDGER = "coatcheck/ledger";
+
+/** One round's things in a store that all rounds of a person share. */
+export class Kept {
+  #store;
+  #digest;
+
+  /** @param {import("./store.js").Store | Storage} store @param {string} digest */
+  constructor(store, digest) {
+    this.#store = storeOf(store);
+    this.#digest = digest;
+  }
+
+  /** The terms that were joined on, and the relay by which. @returns {Promise<any>} */
+  async terms() {
+    const kept = await this.#store.get(`coatcheck/terms/${this.#digest}`);
+    return kept ? parse(kept) : null;
+  }
+
+  async keepTerms(terms) {
+    await this.#store.set(`coatcheck/terms/${this.#digest}`, JSON.stringify(terms));
+  }
+
+  /** @returns {Promise<import("./types.js").Ticket | null>} */
+  async ticket() {
+    const kept = await this.#store.get(`coatcheck/ticket/${this.#digest}`);
+    return kept ? readTicket(kept) : null;
+  }
+
+  async keepTicket(ticket) {
+    await this.#store.set(`coatcheck/ticket/${this.#digest}`, writeTicket(ticket));
+    return ticket;
+  }
+
+  /**
+   * The ledger, or one that begins with a budget.
+   * @param {import("./types.js").Limit} [budget] @returns {Promise<import("./types.js").Ledger>}
+   */
+  async ledger(budget) {
+    const kept = await this.#store.get(LEDGER);
+    if (kept) return readLedger(kept);
+    return beginLedger(checkLimit(budget, "budget: the most that all your rounds together may cost"));
+  }
+
+  async hasLedger() {
+    return Boolean(await this.#store.get(LEDGER));
+  }
+
+  async keepLedger(ledger) {
+    await this.#store.set(LEDGER, JSON.stringify(ledger));
+  }
+
+  /** The last checkpoint of the round's board, for all rounds of a person, and how to keep the next one. */
+  async checkpoint(round) {
+    const kind = round.watched.demanded ? "watched" : "checkpoint"; // witnesses are a little behind
+    const name = `coatcheck/${kind}/${round.terms.board.verifying}`;
+    const kept = await this.#store.get(name);
+    const before = kept ? parse(kept) : null;
+    return {
+      before: before && { size: before.size, root: unhex(before.root) },
+      remember: ({ size, root }) => this.#store.set(name, JSON.stringify({ size, root: hex(root) })),
+    };
+  }
+}
+
+/**
+ * Refuse a limit that is none, before anything else is done.
+ * @param {import("./types.js").Limit | undefined} limit @param {string} what @returns {import("./types.js").Limit}
+ */
+export function checkLimit(limit, what) {
+  const { epsilon, delta } = limit ?? {};
+  const good = typeof epsilon === "number" && epsilon > 0 && Number.isFinite(epsilon) && typeof delta === "number" && delta > 0 && delta < 1;
+  if (!good) throw new Misuse(`give a ${what}, as { epsilon, delta } with an epsilon above 0 and a delta between 0 and 1`);
+  return /** @type {import("./types.js").Limit} */ (limit);
+}

@@ -1,0 +1,83 @@
+// The shapes of what is handed in and out, for editors and type checkers; no code.
+
+/** @typedef {{ epsilon: number, delta: number }} Limit the most that something may cost */
+/**
+ * @typedef {object} Trusted which keys you know from elsewhere, in hex, each in its role
+ * @property {string[]} [server]
+ * @property {string[][]} [shufflers] one list per shuffler that you rely on: its keys, more than one while they change
+ * @property {string[]} [board]
+ * @property {string[][]} [witnesses] one list per witness whose word on the board's log counts
+ * @property {number} [demanded] how many of the witnesses must have cosigned it; all by default
+ * @property {string[]} [anywhere] keys that may stand in any role: weaker
+ */
+/** @typedef {{ document: string, server: string, shufflers: (string | null)[] }} SignedTerms */
+/** @typedef {import("./terms.js").Round} Round */
+/** @typedef {number[] | string} Value a place with one number per axis, or a label */
+/**
+ * @typedef {object} Randomizer a mechanism, made of the parameters in the terms
+ * @property {string} name
+ * @property {string[]} decodes
+ * @property {bigint} heads
+ * @property {number[]} low
+ * @property {number[]} high
+ * @property {(value: Value) => number[]} snap the lattice point of a value
+ * @property {(point: number[], entropy: import("./entropy.js").Entropy) => number[]} respond a fresh report
+ * @property {() => Law} law
+ * @property {(report: number[]) => number[] | string | null} place where the server will put a report
+ * @property {(point: number[], turn: number) => number[]} center
+ */
+/** @typedef {{ epsilon: number, cap: number, apart: number, kernel: number, rate?: number }} Law */
+/**
+ * @typedef {object} Invitation terms that hold what they promise, for one group
+ * @property {Round} round
+ * @property {number} group
+ * @property {any} of the group's part of the terms
+ * @property {Randomizer} randomizer
+ * @property {number} epsilon what the round costs by your own arithmetic
+ * @property {number} delta
+ * @property {number} local what it costs if it does not end as promised
+ */
+/**
+ * @typedef {object} Ticket your part in a round; whoever reads it can read your answer
+ * @property {string} round
+ * @property {Uint8Array} digest
+ * @property {string} suite
+ * @property {number} group
+ * @property {Uint8Array} seed
+ * @property {Uint8Array} upload
+ * @property {Uint8Array[]} registrations
+ * @property {Uint8Array[]} registered
+ * @property {Uint8Array} receipt
+ * @property {number} written
+ * @property {[Uint8Array, number][]} seen
+ * @property {any} [settling]
+ */
+/**
+ * @typedef {object} Partner somebody whom an answer names
+ * @property {number} group
+ * @property {Uint8Array} contact
+ * @property {Uint8Array} payload
+ * @property {Uint8Array} [address]
+ * @property {number[]} [report]
+ * @property {number[] | string | null} [place]
+ */
+/**
+ * @typedef {object} Answer
+ * @property {number[]} values
+ * @property {number[]} shared
+ * @property {Partner[]} partners
+ * @property {Partner[]} second candidates for a second pass of settling
+ * @property {number[]} sizes how many entries each group has on the board
+ */
+/** @typedef {{ answered: boolean, words: string }} Ended how a round ended */
+/** @typedef {{ size: number, root: Uint8Array }} Checkpoint */
+/** @typedef {{ sender: { raw: Uint8Array, address: Uint8Array }, counter: number, body: Uint8Array }} Letter */
+/** @typedef {{ coatcheck: string, epsilon: number, delta: number, entries: any[] }} Ledger */
+/**
+ * @typedef {object} Peer whoever asks roles for you: a Relay, or Direct
+ * @property {(url: string) => Promise<Uint8Array>} get
+ * @property {(url: string) => Promise<Uint8Array>} whole
+ * @property {(url: string, body: Uint8Array, headers?: [string, string][]) => Promise<Uint8Array>} send
+ */
+
+export {};
