@@ -25,6 +25,7 @@ from coatcheck.tasks.maximum import (
     _tree,
     maximum,
 )
+from coatcheck.tasks.maximum_kernels import matched
 
 KINDS = ("spread", "lattice", "clusters", "equal")
 
@@ -253,3 +254,18 @@ def test_parameters_that_mean_nothing_are_told() -> None:
         LeastCostMatching(gap=1.0)
     with pytest.raises(Misuse, match="scale"):
         LeastCostMatching(scale=(0.0, 1.0))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_compiled_and_plain_matchings_are_as_large(seed: int) -> None:
+    """The compiled loops match as many as SciPy, also where many points coincide on an edge."""
+    rng = np.random.default_rng(seed)
+    few, many = sorted(rng.integers(1, 400, 2))
+    rows = np.clip(rng.normal(size=(few, 2)), -1, 1)  # as estimates are clipped to a square
+    columns = np.clip(rng.normal(size=(many, 2)), -1, 1)
+    apart = np.linalg.norm(rows[:, None] - columns[None], axis=2)
+    graph = csr_array(apart <= rng.uniform(0, 0.3))
+    found = matched(graph.indptr, graph.indices, graph.shape[1])
+    some = found >= 0
+    assert graph.toarray()[np.flatnonzero(some), found[some]].all()
+    assert len(set(found[some])) == some.sum() == (maximum_bipartite_matching(graph) >= 0).sum()

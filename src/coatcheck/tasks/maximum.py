@@ -19,7 +19,8 @@ from coatcheck.tasks.distances import normalised
 
 _NEAR = 8
 _FEW = 32
-_SAMPLE = 64
+_PAIRS = 30_000_000  # that the compiled loops list, in 4 bytes each
+_SAMPLE = 2048
 _SLACK = 1e-9  # trees search a little wider than asked; what they find is then compared exactly
 
 
@@ -32,9 +33,10 @@ def maximum(rows: Floats, columns: Floats, *, radius: float) -> Positions:
     tree = _tree(columns)
     sample = rows[:: max(1, len(rows) // _SAMPLE)]
     wide = radius * (1 + _SLACK)
-    if np.mean(tree.query_ball_point(sample, wide, return_length=True)) <= _FEW:
-        if available() and rows.shape[1] == 2:
-            return _match(_compiled_graph(rows, columns, radius))
+    each = np.mean(tree.query_ball_point(sample, wide, return_length=True))
+    if available() and rows.shape[1] == 2 and each * len(rows) <= _PAIRS:
+        return _match(_compiled_graph(rows, columns, radius))
+    if each <= _FEW:
         pairs = _all_pairs(rows, columns, tree, radius)
         return _match(_graph(pairs, (len(rows), len(columns))))
     return _by_reach(rows, columns, tree, radius)
@@ -67,6 +69,10 @@ def _tree(points: Floats) -> cKDTree:
 
 
 def _match(graph: csr_array) -> Positions:
+    if available():
+        from coatcheck.tasks import maximum_kernels  # noqa: PLC0415 - an extra
+
+        return maximum_kernels.matched(graph.indptr, graph.indices, graph.shape[1])
     found = maximum_bipartite_matching(graph, perm_type="column")
     return np.asarray(found).astype(np.int64)
 

@@ -1,4 +1,4 @@
-"""Compiled listing of the pairs within a radius in the plane, as the rows of a sparse graph.
+"""Compiled loops of maximum matching: pairs within a radius in the plane, and matching on a graph.
 
 Imported only when numba is there (`compiled.available`).
 """
@@ -75,3 +75,95 @@ def within(
                 count += x * x + y * y <= square
         indptr[i + 1] = count
     return indptr, found[:count]
+
+
+@jit
+def _levels(
+    indptr: npt.NDArray[np.int32],
+    indices: npt.NDArray[np.int32],
+    column_of: Positions,
+    row_of: Positions,
+    level: Positions,
+) -> bool:
+    """Number rows by their steps from a free row; tell whether a free column is in reach."""
+    queue = np.empty(len(level), dtype=np.int64)
+    last, reached = 0, False
+    for row in range(len(level)):
+        level[row] = -1
+        if column_of[row] < 0:
+            level[row] = 0
+            queue[last] = row
+            last += 1
+    at = 0
+    while at < last:
+        row = queue[at]
+        at += 1
+        for k in range(indptr[row], indptr[row + 1]):
+            owner = row_of[indices[k]]
+            if owner < 0:
+                reached = True
+            elif level[owner] < 0:
+                level[owner] = level[row] + 1
+                queue[last] = owner
+                last += 1
+    return reached
+
+
+@jit
+def _augment(
+    first: int,
+    indptr: npt.NDArray[np.int32],
+    indices: npt.NDArray[np.int32],
+    column_of: Positions,
+    row_of: Positions,
+    level: Positions,
+    after: Positions,
+    path: Positions,
+) -> None:
+    """Walk down the levels from a free row to a free column, and match along the way.
+
+    `after` remembers the next pair to look at of every row, so that none is looked at twice.
+    """
+    path[0] = first
+    length = 1
+    while length:
+        row = path[length - 1]
+        if after[row] == indptr[row + 1]:
+            length -= 1
+            continue
+        owner = row_of[indices[after[row]]]
+        after[row] += 1
+        if owner < 0:
+            for k in range(length):
+                used = path[k]
+                column = indices[after[used] - 1]
+                column_of[used], row_of[column] = column, used
+                level[used] = -1  # paths of a phase share no row
+            return
+        if level[owner] == level[row] + 1:
+            path[length] = owner
+            length += 1
+
+
+@jit
+def matched(
+    indptr: npt.NDArray[np.int32], indices: npt.NDArray[np.int32], columns: int
+) -> Positions:
+    """Give a largest matching (Hopcroft and Karp): the column of each row, or -1.
+
+    A phase looks at every pair once or twice, also where thousands of points coincide.
+    """
+    rows = len(indptr) - 1
+    column_of, row_of = np.full(rows, -1), np.full(columns, -1)
+    for row in range(rows):
+        for k in range(indptr[row], indptr[row + 1]):
+            if row_of[indices[k]] < 0:
+                column_of[row], row_of[indices[k]] = indices[k], row
+                break
+    level, path = np.empty(rows, dtype=np.int64), np.empty(rows, dtype=np.int64)
+    while _levels(indptr, indices, column_of, row_of, level):
+        after = indptr[:-1].astype(np.int64)
+        for row in range(rows):
+            if column_of[row] < 0:
+                _augment(row, indptr, indices, column_of, row_of, level, after, path)
+    return column_of
