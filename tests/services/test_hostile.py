@@ -239,7 +239,7 @@ def test_what_is_not_there_is_told(local: Cluster, url: str) -> None:
         answer = post(f"{where}/rounds/{digest}/{what}", content=b"x" * 1000)
         assert problem(answer) == "forbidden"
     letter = post(f"{board}/rounds/{digest}/letters", content=b"x")
-    assert problem(letter) == "closed"
+    assert problem(letter) == "malformed"
     assert problem(get(f"{board}/rounds/{digest}/bulletin")) == "not-found"
 
 

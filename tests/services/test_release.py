@@ -139,8 +139,6 @@ def test_a_release_goes_on_where_it_stopped(
     place: str, scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It stops at every third coming to a place; what was written down is not done again."""
-    if place == "stage.export" and scene.role.hop:
-        pytest.skip("only the first shuffler exports uploads")
     comings: list[str] = []
 
     def reach(name: str, *, alone: bool = False) -> None:
@@ -158,7 +156,8 @@ def test_a_release_goes_on_where_it_stopped(
         except Lost:
             stops += 1
         assert noted.items() <= scene.store.noted(scene.digest).items()
-    assert stops or place == "stage.sift"
+    # A release is sifted once, and only the first shuffler exports uploads.
+    assert stops or place == "stage.sift" or (place == "stage.export" and scene.role.hop)
     scene.check(manifest)
     assert not [name for name in scene.crate.names() if name.startswith(".")]
 
@@ -187,11 +186,12 @@ def test_a_depot_without_room_keeps_the_round_where_it_was(
 def test_a_changed_file_is_named_and_made_again_once_it_is_gone(scene: Scene) -> None:
     """Nothing is made of bytes that are not those that were put."""
     scene.make()
-    path = scene.files / stages.dealt(0, 0)
-    path.write_bytes(path.read_bytes()[:-1] + b"?")
+    # The largest one: a file that no item was dealt to is not read.
+    path = max(scene.files.glob("dealt-*"), key=lambda one: one.stat().st_size)
+    path.write_bytes(bytes(byte ^ 1 for byte in path.read_bytes()))
     for out in (scene.files.parent / f"{scene.digest.hex()}.batch").iterdir():
         out.unlink()
-    with pytest.raises(Unavailable, match=f"{stages.dealt(0, 0)}/.* is not what was put there"):
+    with pytest.raises(Unavailable, match=f"{path.name}/.* is not what was put there"):
         scene.make()
     path.unlink()
     scene.check(scene.make())
