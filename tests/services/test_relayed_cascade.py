@@ -10,7 +10,7 @@ from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, SPARE, draft
 
 
 def test_a_whole_cascade_goes_through_a_relay(tmp_path: Path) -> None:
-    """Everybody registers with the second shuffler before the first gets anything, and is served."""
+    """Everybody registers with the second shuffler, then hands in at the first, and is served."""
     people = 3 + SPARE
     with Cluster(tmp_path, shufflers=2, relay=True, extra=QUICK) as local:
         url = local.open_round(draft("cascade", minimum=3), closes=1, expires=3600)
