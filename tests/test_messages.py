@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coatcheck.errors import BadKey, BadSignature, Malformed, Misuse
+from coatcheck.domains import Box
+from coatcheck.errors import BadKey, BadSignature, Malformed, Misuse, Refused
 from coatcheck.protocol.keys import Contact, KeyPairs
 from coatcheck.protocol.messages import (
     Answer,
@@ -18,7 +19,10 @@ from coatcheck.protocol.messages import (
     decode_letter,
     encode_letter,
     encode_report,
+    least_sizes,
 )
+from coatcheck.randomizers import MinkowskiResponse
+from coatcheck.tasks.standing import Standing
 from plain_server import encode_answer
 from rounds import SmallRound
 
@@ -199,3 +203,12 @@ def test_any_altered_letter_is_refused(at: int, bit: int) -> None:
     raw[at] ^= 1 << bit
     with pytest.raises((BadSignature, Malformed, BadKey)):
         decode_letter(bytes(raw), ROUND, recipient=BOB.address)
+
+
+def test_a_task_of_other_values_is_refused_before_a_round_opens() -> None:
+    """Terms of a task of one number per person on places in the plane are not drafted."""
+    line, plane = (Box(lo=(0.0,) * d, hi=(1.0,) * d) for d in (1, 2))
+    made = [MinkowskiResponse(domain=box, epsilon=1.0, radius=0.5) for box in (line, plane)]
+    assert least_sizes(Standing(), made[:1], suite=SMALL.suite)
+    with pytest.raises(Refused, match="standing takes 1 number per person, the domains have 2"):
+        least_sizes(Standing(), made[1:], suite=SMALL.suite)

@@ -244,7 +244,19 @@ def least_sizes(
         if not randomizer.exact:
             raise Refused(f"{randomizer.name} computes in floats: its reports have no fixed size")
     payloads = [PayloadFormat.between(one.low, one.high).size for one in randomizers]
-    rooms = task.answer_size([randomizer.domain.dimension for randomizer in randomizers])
+    found = tuple(randomizer.domain.dimension for randomizer in randomizers)
+    asked = tuple(getattr(task, "dimensions", found))
+    if asked != found:
+        raise Refused(
+            f"task {task.name} takes {_each(asked)} per person, the domains have {_each(found)}:"
+            " choose domains that fit"
+        )
+    rooms = task.answer_size(found)
     partner = 1 + suite.contact_size + max(payloads)
     answers = [ANSWER_HEAD + max(8 * room.numbers, room.references * partner) for room in rooms]
     return list(zip(payloads, answers, strict=True))
+
+
+def _each(dimensions: Sequence[int]) -> str:
+    counts = " and ".join(map(str, dimensions))
+    return f"{counts} number{'s' * (tuple(dimensions) != (1,))}"
