@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from coatcheck import tasks
+from coatcheck.protocol.envelope import Bulk
 from coatcheck.services import run, workers
+from coatcheck.services.shuffler.release import Release
 from coatcheck.services.workers import Lanes
 
 NOTES: Final = "BENCH_STAGES"
@@ -73,12 +75,12 @@ def noted(stage: str, call: Callable[..., Any]) -> Callable[..., Any]:
     return inside
 
 
-def _uncovered(_: Lanes, sealed: Sequence[bytes], **named: Any) -> list[bytes | None]:
+def _uncovered(_: Bulk, sealed: Sequence[bytes], **named: Any) -> list[bytes | None]:
     del named
     return [one[:-OVERHEAD] for one in sealed]
 
 
-def _covered(_: Lanes, plain: Sequence[bytes], **named: Any) -> list[bytes]:
+def _covered(_: Bulk, plain: Sequence[bytes], **named: Any) -> list[bytes]:
     del named
     return [one + bytes(OVERHEAD) for one in plain]
 
@@ -89,8 +91,10 @@ def _job(job: Callable[..., Any], *given: Any) -> Any:
 
 if NOTES in os.environ:
     if STAND_IN in os.environ:
-        Lanes.unseal_each = _uncovered  # type: ignore[assignment, method-assign]
-        Lanes.seal_each = _covered  # type: ignore[assignment, method-assign]
+        for seals in (Bulk, Lanes):
+            seals.unseal_each = _uncovered  # type: ignore[assignment, method-assign]
+            seals.seal_each = _covered  # type: ignore[assignment, method-assign]
+    Release._peel = noted("peel", Release._peel)  # type: ignore[method-assign] # noqa: SLF001 - the stage
     Lanes.unseal_each = noted("open", Lanes.unseal_each)  # type: ignore[method-assign]
     Lanes.seal_each = noted("seal", Lanes.seal_each)  # type: ignore[method-assign]
     tasks.answer = noted("task", tasks.answer)

@@ -32,7 +32,7 @@ from coatcheck.services.settings import ShufflerSettings, read_settings
 from coatcheck.stores.shuffler import ShufflerStore
 
 NAMES: Final = {
-    ("shuffler", "open"): "peel",
+    ("shuffler", "peel"): "peel",
     ("shuffler", "release"): "release",
     ("server", "open"): "open",
     ("server", "task"): "task",

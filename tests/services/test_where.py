@@ -38,7 +38,9 @@ def test_a_board_shows_no_round_that_sends_people_elsewhere(tmp_path: Path) -> N
         with pytest.raises(Refused, match=r"it is at https://other\.example"):
             await service.admit(SMALL.round.digest.hex(), SMALL.signed)
         service.url = terms.board.url
+        commits = asyncio.create_task(service.commits.run())
         assert (await service.admit(SMALL.round.digest.hex(), SMALL.signed)).round == "example"
+        commits.cancel()
 
     asyncio.run(whole())
 
