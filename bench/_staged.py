@@ -20,7 +20,6 @@ from typing import Any, Final
 from coatcheck import tasks
 from coatcheck.protocol.envelope import Bulk
 from coatcheck.services import run, workers
-from coatcheck.services.shuffler.release import Release
 from coatcheck.services.workers import Lanes
 
 NOTES: Final = "BENCH_STAGES"
@@ -94,13 +93,16 @@ if NOTES in os.environ:
         for seals in (Bulk, Lanes):
             seals.unseal_each = _uncovered  # type: ignore[assignment, method-assign]
             seals.seal_each = _covered  # type: ignore[assignment, method-assign]
-    Release._peel = noted("peel", Release._peel)  # type: ignore[method-assign] # noqa: SLF001 - the stage
     Lanes.unseal_each = noted("open", Lanes.unseal_each)  # type: ignore[method-assign]
     Lanes.seal_each = noted("seal", Lanes.seal_each)  # type: ignore[method-assign]
     tasks.answer = noted("task", tasks.answer)
     _with_store = workers.with_store
     wraps(_with_store)(_job)
     workers.with_store = _job  # type: ignore[assignment]
+    # Not before: what it imports takes `with_store` as it is then.
+    from coatcheck.services.shuffler.release import Release
+
+    Release._peel = noted("peel", Release._peel)  # type: ignore[method-assign] # noqa: SLF001 - the stage
 
 if __name__ == "__main__":
     threading.Thread(target=run._end_with_the_starter, daemon=True).start()  # noqa: SLF001 - as it does
