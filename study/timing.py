@@ -220,6 +220,7 @@ def _fetch(
 ) -> Row:
     """Time how people find their answers, and a letter from one to the match."""
     board = Board(sign=cast.board.signing.sign, check=_check)
+    board.log_terms(round_)
     board.publish(notice, round_)
     bulletin = verify_bulletin(board.bulletin(round_.digest), round_)
     collecting = cpu(lambda: collect(tickets[1][0], bulletin), times=50)
