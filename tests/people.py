@@ -145,7 +145,8 @@ class People(RuleBasedStateMachine):
     def register(self, ticket: Ticket) -> None:
         """Tell the later shufflers of the traps, as often as one likes."""
         for shuffler, raw in zip(self.shufflers[1:], ticket.registrations, strict=True):
-            assert shuffler.receive(raw, now=self.now) == shuffler.receive(raw, now=self.now)
+            receipts = [shuffler.receive(raw, now=self.now)[:84] for _ in range(2)]
+            assert receipts[0] == receipts[1]
 
     @precondition(lambda self: self.first.phase is Phase.OPEN and self.now < CLOSES)
     @rule(sizes=st.tuples(st.integers(1, 4), st.integers(1, 4)))

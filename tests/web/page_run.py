@@ -195,7 +195,7 @@ def masses(made: Any, center: Any, edges: Any) -> Any:
 def choose(page: Page, adversary: str, *, people: int = 0) -> None:
     """Choose an adversary, and wait for what the library says."""
     with page.expect_response("**/adversary?*") if adversary != "all" else nullcontext():
-        page.locator(f'input[name=adversary][value="{adversary}"]').check(force=True)
+        page.locator(f'label:has(input[name=adversary][value="{adversary}"]) span').click()
     if people:
         with page.expect_response("**/adversary?*"):
             page.locator("#bad").fill(str(people))
