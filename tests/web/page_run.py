@@ -195,7 +195,8 @@ def masses(made: Any, center: Any, edges: Any) -> Any:
 def choose(page: Page, adversary: str, *, people: int = 0) -> None:
     """Choose an adversary, and wait for what the library says."""
     with page.expect_response("**/adversary?*") if adversary != "all" else nullcontext():
-        page.locator(f'label:has(input[name=adversary][value="{adversary}"]) span').click()
+        seat = page.locator(f'input[name=adversary][value="{adversary}"]')
+        seat.evaluate("seat => seat.click()")  # wherever the page has scrolled to
     if people:
         with page.expect_response("**/adversary?*"):
             page.locator("#bad").fill(str(people))
