@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from coatcheck.domains import Points
 from coatcheck.errors import (
     BadKey,
     BadSignature,
@@ -25,7 +24,6 @@ from coatcheck.protocol.ends import flaw, speaker
 from coatcheck.protocol.envelope import Purpose, binding, unseal
 from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey, check_signed
 from coatcheck.protocol.manifest import Batch, Manifest, bits_of
-from coatcheck.protocol.merkle import Tree, check_consistency, check_inclusion
 from coatcheck.protocol.messages import PayloadFormat, decode_answer, decode_letter
 from coatcheck.protocol.notices import Bulletin, Checkpoint, Posting
 from coatcheck.protocol.parcels import Registration, Upload
@@ -34,8 +32,7 @@ from coatcheck.protocol.shuffler import Shuffler, ShufflerState
 from coatcheck.protocol.suites import CLASSICAL, SUITES
 from coatcheck.protocol.terms import read_terms
 from coatcheck.protocol.verification import check_logged, follow, follow_watched
-from coatcheck.randomizers import CodebookResponse, GridResponse, from_params
-from vectors import conversations
+from vectors import conversations, noises, trees
 
 HERE = Path(__file__).parent
 OUTCOMES: dict[type[Exception], str] = {
@@ -266,34 +263,6 @@ def _watched(case: Case) -> Case:
     return {"size": point.size, "root": point.root.hex()}
 
 
-def _inclusion(case: Case) -> Case:
-    given = case["input"]
-    check_inclusion(
-        bytes.fromhex(given["leaf"]),
-        place=given["place"],
-        size=given["size"],
-        root=bytes.fromhex(given["root"]),
-        path=[bytes.fromhex(step) for step in given["path"]],
-    )
-    return {}
-
-
-def _consistency(case: Case) -> Case:
-    given = case["input"]
-    check_consistency(
-        old=given["old"],
-        old_root=bytes.fromhex(given["old_root"]),
-        new=given["new"],
-        new_root=bytes.fromhex(given["new_root"]),
-        path=[bytes.fromhex(step) for step in given["path"]],
-    )
-    return {}
-
-
-def _root(case: Case) -> Case:
-    return {"root": Tree(bytes.fromhex(leaf) for leaf in case["input"]).root().hex()}
-
-
 def _challenge(case: Case) -> Case:
     round_, hop = read_terms(case["input"]["document"].encode()), case["input"]["hop"]
     told = privacy_pass.demand(round_, hop)
@@ -332,55 +301,15 @@ def _oblivious(case: Case) -> Case:
     return {"text": opened.text.hex(), "answer": opened.answer(b"answer", salt=salt).hex()}
 
 
-def _mechanism(case: Case) -> Case:
-    """Make a mechanism of its parameters, and say which reports are near each point."""
-    made: Any = from_params(case["input"]["params"])
-    points = np.array(case["input"]["points"], dtype=np.int64)
-    low, high, near = made.low.tolist(), made.high.tolist(), near_reports(made, points).tolist()
-    return {"heads": str(made.heads), "low": low, "high": high, "near": near}
-
-
-def _coin(case: Case) -> Case:
-    """Make a coin before a mechanism: how often it speaks, and the bounds of what is sent."""
-    made: Any = from_params(case["input"])
-    low, high = made.low.tolist(), made.high.tolist()
-    return {"heads": str(made.heads), "low": low, "high": high, "payload": _payload_size(made)}
-
-
-def _payload_size(made: Any) -> int:
-    return PayloadFormat.between(made.low, made.high).size
-
-
-def near_reports(made: Any, points: Points) -> Points:
-    """Return the cells, the closest points or the centers of the caps of lattice points."""
-    if isinstance(made, GridResponse):
-        return made._cells_of(points)
-    found: Points = (
-        made._nearest(points) if isinstance(made, CodebookResponse) else made._centers(points)
-    )
-    return found
-
-
-def _directions(case: Case) -> Case:
-    """Say which codewords are near each point in some turns, the nearest first."""
-    made: Any = from_params(case["input"]["params"])
-    points = np.array(case["input"]["points"], dtype=np.int64)
-    near = []
-    for turn in case["input"]["turns"]:
-        found = made._codewords.nearest(points, np.full(len(points), turn), made.closest)
-        near.append([sorted(row) for _, rows in found for row in rows.tolist()])
-    return {"heads": str(made.heads), "high": made.high.tolist(), "near": near}
-
-
 KINDS: dict[str, Callable[[Case], Case]] = {
     "terms": _terms,
     "keys": _keys,
     "contact": _contact,
     "binding": _binding,
     "payload": _payload,
-    "mechanism": _mechanism,
-    "coin": _coin,
-    "directions": _directions,
+    "mechanism": noises.mechanism,
+    "coin": noises.coin,
+    "directions": noises.directions,
     "upload": _upload,
     "receipt": _receipt,
     "batch": _batch,
@@ -396,9 +325,9 @@ KINDS: dict[str, Callable[[Case], Case]] = {
     "checkpoint": _checkpoint,
     "logged": _logged,
     "watched": _watched,
-    "root": _root,
-    "inclusion": _inclusion,
-    "consistency": _consistency,
+    "root": trees.root,
+    "inclusion": trees.inclusion,
+    "consistency": trees.consistency,
     "binary-http": _binary,
     "gateway-keys": _gateway_keys,
     "oblivious": _oblivious,

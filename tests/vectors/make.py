@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from vectors import admission, basics, mechanisms, records, relayed, settled, traps, watched
+from vectors import admission, basics, boards, mechanisms, records, relayed, settled, traps, watched
 from vectors.kinds import ALICE, BOARD, BOB, HERE, SERVER, SHUFFLER
 
 PARTS = {
@@ -24,7 +24,7 @@ PARTS = {
     "batches": records.batches,
     "traps": traps.cases,
     "answers": records.answers,
-    "boards": records.boards,
+    "boards": boards.boards,
     "watched": watched.cases,
     "relayed": relayed.cases,
     "settling": settled.cases,

@@ -14,7 +14,8 @@ from coatcheck.randomizers import (
     MinkowskiResponse,
     SphereResponse,
 )
-from vectors.kinds import near_reports, outcome
+from vectors.kinds import outcome
+from vectors.noises import near_reports
 from web.browser import ROOT, Refusal, ask
 from web.test_client_noise import check_distribution, plain
 

@@ -22,7 +22,7 @@ from coatcheck.randomizers import (
     Randomizer,
 )
 from coatcheck.randomizers.baselines import Laplace
-from vectors.kinds import near_reports
+from vectors.noises import near_reports
 from web.browser import Refusal, ask
 
 Exact = MinkowskiResponse | BoundedResponse | GridResponse | CodebookResponse
