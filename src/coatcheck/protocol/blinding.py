@@ -18,6 +18,7 @@ _ORDER: Final = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC6325
 _LABEL: Final = b"coatcheck/v1/near/point\0"
 
 
+@lru_cache(maxsize=4096)
 def _point(x: bytes) -> ec.EllipticCurvePublicKey:
     """Find one of the two points with this x: both have the same multiples, by x."""
     try:

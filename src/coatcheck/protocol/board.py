@@ -39,6 +39,7 @@ _ROUND: Final = b"r"
 _KNOWN: Final = b"k"
 _LETTER: Final = b"n"
 _TO: Final = b"a"
+_LOGGED, _ENDED = b"cl", b"ce"  # counts
 _LOG: Final = b"t" + b"\0" * 32  # no digest is zero
 _RECORD: Final = struct.Struct(">QQQB")
 _NONE: Final = 2**64 - 1
@@ -121,7 +122,7 @@ class Board:
         if known is not None:
             return known.terms
         place = self._append(TERMS_LEAF + round_.digest)
-        self._keep(round_.digest, Record(place))
+        self._keep(round_.digest, Record(place), new=_LOGGED)
         return place
 
     def publish(self, raw: bytes, round_: Round) -> int:
@@ -169,7 +170,7 @@ class Board:
                 raise Refused(_ANOTHER)
             return record.end
         place = self._append(ROUND_LEAF + heading.encode())
-        self._keep(round_.digest, replace(record, end=place, widths=_widths(round_)))
+        self._keep(round_.digest, replace(record, end=place, widths=_widths(round_)), new=_ENDED)
         return place
 
     def post(self, raw: bytes, round_: Round) -> int:
@@ -214,10 +215,9 @@ class Board:
         raw = self._shelf.get(_ROUND + digest)
         return None if raw is None else Record.decode(raw)
 
-    def terms_place(self, digest: bytes) -> int | None:
-        """Return the place of a round's terms in the log, if it has them."""
-        record = self.record(digest)
-        return None if record is None else record.terms
+    def tally(self) -> tuple[int, int]:
+        """Count the rounds whose terms are logged, and those that have ended."""
+        return _number(self._shelf.get(_LOGGED)), _number(self._shelf.get(_ENDED))
 
     def bulletin(self, digest: bytes) -> bytes:
         """Return the whole bulletin of a round, as published."""
@@ -311,8 +311,10 @@ class Board:
 
     # -- the shelf
 
-    def _keep(self, digest: bytes, record: Record) -> None:
+    def _keep(self, digest: bytes, record: Record, *, new: bytes = b"") -> None:
         self._shelf.put(_ROUND + digest, record.encode())
+        if new:
+            self._shelf.put(new, _name(_number(self._shelf.get(new)) + 1))
 
     def _logged(self, digest: bytes) -> Record:
         record = self.record(digest)
@@ -337,7 +339,7 @@ class Board:
 
 
 def _widths(round_: Round) -> tuple[int, ...]:
-    return tuple(round_.entry_size(group) for group in range(len(round_.terms.groups)))
+    return tuple(map(round_.entry_size, range(len(round_.terms.groups))))
 
 
 def _name(number: int) -> bytes:

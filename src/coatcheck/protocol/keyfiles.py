@@ -4,15 +4,13 @@ The one format that the commands and the services share. Secrets get mode 0600 f
 byte on, and a file that others could read is refused. SPEC section 4.
 """
 
-import stat
 from pathlib import Path
 from typing import Any, Literal
 
-import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
-from coatcheck.errors import Misuse, Refused
-from coatcheck.files import replace_file
+from coatcheck.errors import Misuse
+from coatcheck.files import read_bytes, read_secret
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.records import read_document
 from coatcheck.protocol.suites import suite_named
@@ -26,8 +24,6 @@ from coatcheck.protocol.terms import (
     Url,
     Verifying,
 )
-
-_OCTET = 0o077
 
 
 class PublicKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -101,32 +97,6 @@ class SecretKeys(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
         return [("name", self.name)]
 
 
-def read_bytes(path: Path) -> bytes:
-    """Read a whole file, or say that it is not there."""
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise Misuse(f"cannot read {path}: {error.strerror}") from None
-
-
-def read_secret(path: Path) -> bytes:
-    """Read a file that nobody else may read."""
-    raw = read_bytes(path)
-    if stat.S_IMODE(path.stat().st_mode) & _OCTET:
-        raise Refused(f"{path} can be read by others: run `chmod 600 {path}`, or make a new one")
-    return raw
-
-
-def write_bytes(path: Path, raw: bytes, *, secret: bool = False, replace: bool = False) -> None:
-    """Write a whole file durably, or nothing; an existing one stays unless told otherwise."""
-    if path.exists() and not replace:
-        raise Misuse(f"{path} exists already: remove it or choose another name")
-    try:
-        replace_file(path, raw, mode=0o600 if secret else 0o644)
-    except OSError as error:
-        raise Misuse(f"cannot write {path}: {error.strerror}") from None
-
-
 def read_keys(path: Path) -> SecretKeys:
     """Read a role's key file."""
     return read_document(read_secret(path), SecretKeys, f"{path} is no key file", error=Misuse)
@@ -137,8 +107,3 @@ def read_public(path: Path) -> PublicKeys:
     return read_document(
         read_bytes(path), PublicKeys, f"{path} is no file of public keys", error=Misuse
     )
-
-
-def document(value: object) -> bytes:
-    """Write a struct as an indented JSON document."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"

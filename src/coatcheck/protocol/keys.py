@@ -7,7 +7,7 @@ strictly, because one hostile key must not stop a round or forge a letter. SPEC 
 
 import hashlib
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final, NoReturn
 
 from cryptography.exceptions import InvalidSignature
@@ -194,10 +194,7 @@ class Contact:
     @classmethod
     def decode(cls, suite: Suite, raw: bytes) -> "Contact":
         """Read a pair strictly; `BadKey` says what is wrong with it."""
-        if len(raw) != suite.contact_size:
-            raise BadKey(f"a contact has {suite.contact_size} bytes, this one has {len(raw)}")
-        cut = suite.sealing_size
-        return cls(SealingKey(suite, raw[:cut]), VerifyingKey(raw[cut:]))
+        return _contact(suite, raw)
 
     @cached_property
     def raw(self) -> bytes:
@@ -208,6 +205,15 @@ class Contact:
     def address(self) -> bytes:
         """The 16 bytes under which the board knows this pair."""
         return address_of(self.sealing.suite, self.raw)
+
+
+@lru_cache(maxsize=4096)
+def _contact(suite: Suite, raw: bytes) -> Contact:
+    """Read a pair; partners write several letters, and their keys are checked once."""
+    if len(raw) != suite.contact_size:
+        raise BadKey(f"a contact has {suite.contact_size} bytes, this one has {len(raw)}")
+    cut = suite.sealing_size
+    return Contact(SealingKey(suite, raw[:cut]), VerifyingKey(raw[cut:]))
 
 
 class KeyPairs(_Secret):

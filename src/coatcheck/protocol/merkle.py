@@ -34,6 +34,19 @@ def folded(hashes: Sequence[bytes]) -> list[list[bytes]]:
     return levels
 
 
+def root_over(hashes: Sequence[bytes]) -> bytes:
+    """Return the root over leaves, or over subtrees of one size, a power of two, by their hashes.
+
+    The last subtree may be smaller: the root is that of one tree over all their leaves.
+    """
+    level = list(hashes)
+    while len(level) > 1:
+        whole = len(level) - len(level) % 2
+        pairs = [node_hash(*level[at : at + 2]) for at in range(0, whole, 2)]
+        level = [*pairs, *level[whole:]]
+    return level[0] if level else EMPTY
+
+
 class Prover(ABC):
     """A tree whose complete subtrees are known: what it can prove."""
 

@@ -25,6 +25,7 @@ _LINES: Final = 64
 """The most signatures that are read; C2SP asks for at least 16."""
 _DASH: Final = "\u2014 "
 _NAME: Final = re.compile(r"[^\s+\x00-\x1f\x7f]{1,255}")
+_CONTROL: Final = re.compile(r"[\x00-\x09\x0b-\x1f]")
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,17}")
 Sign = Callable[[bytes], bytes]
 
@@ -87,7 +88,7 @@ class Note:
             raise Malformed("this note is no text") from None
         cut = whole.rfind("\n\n")
         text, lines = whole[: cut + 1], whole[cut + 2 :]
-        if cut < 0 or not lines.endswith("\n") or any(c < " " and c != "\n" for c in whole):
+        if cut < 0 or not lines.endswith("\n") or _CONTROL.search(whole):
             raise Malformed("this is no note: a text, an empty line, and signatures")
         listed = lines.split("\n")[:-1]
         if not 1 <= len(listed) <= _LINES:

@@ -6,11 +6,14 @@ whether two carry the same keys is seen over all partitions of all groups. SPEC 
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from coatcheck.protocol.contacts import addresses, first_seen, usable
+from coatcheck.protocol.envelope import Bulk, Purpose, binding
+from coatcheck.protocol.keys import OpeningKey
 from coatcheck.protocol.manifest import PART
 from coatcheck.protocol.messages import PayloadFormat, ReportTable
 from coatcheck.protocol.parcels import Tally
@@ -18,6 +21,8 @@ from coatcheck.protocol.terms import Round
 from coatcheck.randomizers.contract import Randomizer
 
 _Mask = NDArray[np.bool_]
+NOWHERE: Final = 2**32 - 1
+"""The place of a report that is not answered."""
 
 
 @dataclass(frozen=True)
@@ -60,6 +65,21 @@ def one_by_one(rows: NDArray[np.uint8]) -> list[bytes]:
     """Give the rows of a column as bytes."""
     raw, size = rows.tobytes(), rows.shape[1]
     return [raw[at : at + size] for at in range(0, len(raw), size)]
+
+
+def open_part(
+    items: Sequence[bytes],
+    round_: Round,
+    *,
+    group: int,
+    randomizer: Randomizer,
+    key: OpeningKey,
+    bulk: Bulk,
+) -> Opened:
+    """Open and check the items of a partition of a group."""
+    bound = binding(Purpose.REPORT, digest=round_.digest, group=group)
+    plain = bulk.unseal_each(items, key=key, bounds=[bound] * len(items))
+    return read_part(plain, round_, group=group, randomizer=randomizer)
 
 
 def read_part(
@@ -109,6 +129,26 @@ def without_repetitions(groups: Sequence[Opened]) -> list[Opened]:
     return [
         group.keep(rows, "duplicate-address") for group, rows in zip(groups, parts, strict=True)
     ]
+
+
+def places(groups: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint32]]:
+    """Give each report the place of its entry in the bulletin, by the addresses of each group.
+
+    Groups come in order, and entries of a group by address. `NOWHERE` is who has the keys of a
+    report before.
+    """
+    ends = np.cumsum([len(group) for group in groups])
+    every = np.concatenate(groups)
+    one, two = np.ascontiguousarray(every).view(">u8").astype(np.uint64).T
+    order = np.lexsort((two, one))  # stable: of equal addresses the first comes first
+    one, two = one[order], two[order]
+    fresh = np.ones(len(every), dtype=np.bool_)
+    fresh[1:] = (one[1:] != one[:-1]) | (two[1:] != two[:-1])
+    order = order[fresh]
+    found = np.full(len(every), NOWHERE, dtype=np.uint32)
+    by_group = order[np.argsort(np.searchsorted(ends, order, side="right"), kind="stable")]
+    found[by_group] = np.arange(len(by_group), dtype=np.uint32)
+    return np.split(found, ends[:-1])
 
 
 def possible(randomizer: Randomizer, reports: NDArray[np.int64], in_range: _Mask) -> _Mask:

@@ -7,7 +7,7 @@ any order, and the bytes are the same. Sees no report. SPEC section 10.
 """
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -72,7 +72,7 @@ class Peeler:
 
     def peel(self, group: int, sealed: Mapping[bytes, bytes]) -> Peeled:
         """Open this shuffler's layer of items, given by their ids."""
-        bounds = [self.bound(group, name) for name in sealed]
+        bounds = self._bounds(group, sealed)
         opened = self._bulk.unseal_each(list(sealed.values()), key=self._key, bounds=bounds)
         ranks = [self.rank(group, name) for name in sealed]
         digest, hop = self._round.digest, self._hop
@@ -96,10 +96,13 @@ class Peeler:
         keyed.update(bytes((group,)) + self._round.digest + name)
         return keyed.digest()
 
-    def bound(self, group: int, name: bytes) -> bytes:
-        """Spell out what this shuffler's layer of an item is bound to."""
-        upload, digest = bytes(ID_SIZE) if self._hop else name[:ID_SIZE], self._round.digest
-        return binding(Purpose.LAYER, digest=digest, group=group, hop=self._hop, upload=upload)
+    def _bounds(self, group: int, names: Collection[bytes]) -> list[bytes]:
+        """Spell out what this shuffler's layer of each item is bound to."""
+        digest, hop = self._round.digest, self._hop
+        if hop:
+            return [binding(Purpose.LAYER, digest=digest, group=group, hop=hop)] * len(names)
+        head = binding(Purpose.LAYER, digest=digest, group=group, upload=b"")
+        return [head + name[:ID_SIZE] for name in names]
 
 
 def sift(tally: Tally, told: Iterable[Bytes], *, traps: Bytes) -> Sifted:

@@ -95,3 +95,8 @@ def read_document(raw: bytes, kind: type[_T], what: str, *, error: type[Error] =
         return msgspec.json.decode(raw, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
         raise error(f"{what}: {wrong}") from None
+
+
+def document(value: object) -> bytes:
+    """Write a struct as an indented JSON document."""
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"

@@ -14,7 +14,7 @@ from coatcheck import tasks
 from coatcheck.domains import Ball, Box, Categories
 from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.ends import FEW_REPORTS, LATE, NO_REASON, TASK, abandoned, due, is_short
-from coatcheck.protocol.envelope import Bulk, Purpose, binding
+from coatcheck.protocol.envelope import Bulk
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.manifest import Batch, Manifest
 from coatcheck.protocol.messages import least_sizes
@@ -22,12 +22,11 @@ from coatcheck.protocol.notices import ANSWERED, REFUSED, SERVER, Bulletin
 from coatcheck.protocol.opened import (
     Opened,
     joined,
-    one_by_one,
+    open_part,
     parts_of,
-    read_part,
     without_repetitions,
 )
-from coatcheck.protocol.replies import encode_answers
+from coatcheck.protocol.replies import encode_answers, seal_entries
 from coatcheck.protocol.server_moves import MOVES, Phase, ServerState
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.verification import verify_batch, verify_end
@@ -42,6 +41,10 @@ from coatcheck.randomizers import (
 )
 from coatcheck.randomizers.coin import heard, speaker
 from coatcheck.randomizers.reading import LEARNED, believed
+from coatcheck.tasks.contract import RunsByRegion
+from coatcheck.tasks.regions import Map, Region, regions
+
+Reports = NDArray[np.int64]
 
 
 class Server:
@@ -150,33 +153,73 @@ class Server:
 
     def open_part(self, number: int, items: Sequence[bytes]) -> Opened:
         """Open and check the items of a partition of a group."""
-        bound = binding(Purpose.REPORT, digest=self.round.digest, group=number)
-        bounds = [bound] * len(items)
-        plain = self._bulk.unseal_each(items, key=self._keys.opening, bounds=bounds)
-        randomizer = self.randomizers[number]
-        return read_part(plain, self.round, group=number, randomizer=randomizer)
+        return open_part(
+            items,
+            self.round,
+            group=number,
+            randomizer=self.randomizers[number],
+            key=self._keys.opening,
+            bulk=self._bulk,
+        )
 
-    def _entries(self, opened: Sequence[Opened]) -> list[list[bytes]]:
-        groups = self.round.terms.groups
+    def answers(
+        self,
+        reports: Sequence[Reports],
+        notes: Sequence[tasks.Notes],
+        *,
+        regions: int = 1,
+        run: Map = map,
+    ) -> list[tasks.Answers]:
+        """Let the task answer the reports of every group, one answer for each.
+
+        With several regions, `run` does them (`tasks.answer`).
+        """
         # The task sees those who spoke. Whoever was silent counts in the crowd, and is answered.
-        spoken = [heard(one, g.reports) for one, g in zip(self.randomizers, opened, strict=True)]
-        said = [
-            (speaker(randomizer), reports, of, self._priors.get(of.name))
-            for randomizer, (_, reports), of in zip(self.randomizers, spoken, groups, strict=True)
-        ]
-        estimates = [
-            numbers(randomizer, reports, cast("Decode", of.decode), prior=prior)
-            for randomizer, reports, of, prior in said
-        ]
-        notes = [group.notes[who] for group, (who, _) in zip(opened, spoken, strict=True)]
+        spoken = [heard(one, own) for one, own in zip(self.randomizers, reports, strict=True)]
+        estimates = self._estimates([own for _, own in spoken])
+        heeded = [note[who] for note, (who, _) in zip(notes, spoken, strict=True)]
         beliefs = None
         if isinstance(self.task, tasks.ReadsBeliefs) and self.task.reads_beliefs:
-            beliefs = [belief(mechanism, reports, prior=p) for mechanism, reports, _, p in said]
-        found = tasks.answer(self.task, estimates, notes=notes, beliefs=beliefs)
-        everybody = [
-            tasks.among(answers, who, size=len(group))
-            for answers, (who, _), group in zip(found, spoken, opened, strict=True)
+            groups = zip(self.randomizers, spoken, self.round.terms.groups, strict=True)
+            beliefs = [
+                belief(speaker(one), own, prior=self._priors.get(of.name))
+                for one, (_, own), of in groups
+            ]
+        found = tasks.answer(
+            self.task, estimates, notes=heeded, beliefs=beliefs, regions=regions, run=run
+        )
+        return [
+            tasks.among(answers, who, size=len(own))
+            for answers, (who, _), own in zip(found, spoken, reports, strict=True)
         ]
+
+    def _estimates(self, said: Sequence[Reports]) -> list[tasks.Floats]:
+        groups = zip(self.randomizers, said, self.round.terms.groups, strict=True)
+        return [
+            numbers(speaker(one), own, cast("Decode", of.decode), prior=self._priors.get(of.name))
+            for one, own, of in groups
+        ]
+
+    def regions(
+        self, reports: Sequence[Reports], notes: Sequence[tasks.Notes], *, count: int
+    ) -> list[tuple[Region, tasks.Floats]]:
+        """Cut space for a task that looks only so far: each region, and what it sees.
+
+        Nothing for any other task. As `answers` does with as many regions.
+        """
+        task = self.task
+        if not isinstance(task, RunsByRegion) or task.reach is None:
+            return []
+        others = isinstance(task, tasks.ReadsNotes | tasks.ReadsBeliefs)
+        if others or isinstance(self.randomizers[0], CoinResponse) or count <= 1:
+            return []
+        (estimates,) = self._estimates(reports)
+        ordered = estimates[tasks.canonical_order(estimates, notes[0])]
+        parts = regions(task.placed(ordered), reach=task.reach, count=count)
+        return [(one, ordered[one.around]) for one in parts]
+
+    def _entries(self, opened: Sequence[Opened]) -> list[list[bytes]]:
+        everybody = self.answers([one.reports for one in opened], [one.notes for one in opened])
         return [
             [
                 entry
@@ -190,13 +233,11 @@ class Server:
         self, number: int, answers: tasks.Answers, rows: slice, opened: Sequence[Opened]
     ) -> list[bytes]:
         """Write and seal the entries of some rows of a group."""
-        suite, size = self.round.suite, self.round.terms.groups[number].answer_size
-        bound = binding(Purpose.ANSWER, digest=self.round.digest, group=number)
-        texts = one_by_one(encode_answers(answers, rows, opened, size=size))
-        keys = one_by_one(opened[number].contacts[rows, : suite.sealing_size])
-        sealed = self._bulk.seal_each(texts, to=keys, suite=suite, bound=bound)
-        named = one_by_one(opened[number].addresses[rows])
-        return [address + one for address, one in zip(named, sealed, strict=True)]
+        size, own = self.round.terms.groups[number].answer_size, opened[number]
+        texts = encode_answers(answers, rows, opened, size=size)
+        keys = own.contacts[rows, : self.round.suite.sealing_size]
+        names = own.addresses[rows]
+        return seal_entries(texts, keys, names, self.round, group=number, bulk=self._bulk)
 
     def _check_sizes(self) -> None:
         """Refuse terms whose sizes are not those of the randomizers and the task."""

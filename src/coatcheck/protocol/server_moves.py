@@ -3,6 +3,7 @@
 PROPOSED --agree--> AWAITING --accept--> BATCHED --answer--> ANSWERED --publish--> PUBLISHED
 BATCHED --refuse--> REFUSED  --publish--> PUBLISHED
 AWAITING --abandon-------------------> ABANDONED --publish--> PUBLISHED
+ANSWERED --lose----------------------> ABANDONED
 PROPOSED --lapse--> LAPSED              ANSWERED, REFUSED, ABANDONED --yield--> OVERTAKEN
 """
 
@@ -38,6 +39,7 @@ MOVES: Final = Moves(
         (Phase.BATCHED, "abandon"): Phase.ABANDONED,
         (Phase.BATCHED, "answer"): Phase.ANSWERED,
         (Phase.BATCHED, "refuse"): Phase.REFUSED,
+        (Phase.ANSWERED, "lose"): Phase.ABANDONED,
         (Phase.ANSWERED, "publish"): Phase.PUBLISHED,
         (Phase.ANSWERED, "yield"): Phase.OVERTAKEN,
         (Phase.REFUSED, "publish"): Phase.PUBLISHED,

@@ -265,7 +265,10 @@ def write_terms(terms: Terms) -> bytes:
 def read_terms(document: bytes) -> Round:
     """Read a document strictly: sizes, ranges, unknown and doubled fields are refused."""
     if len(document) > DOCUMENT_LIMIT:
-        raise Malformed(f"the terms have {len(document)} bytes, at most {DOCUMENT_LIMIT} are read")
+        raise Malformed(
+            f"the terms have {len(document)} bytes, at most {DOCUMENT_LIMIT} are read: give the"
+            " mechanisms fewer numbers, such as a coarser prior"
+        )
     try:
         plain = json.loads(document, object_pairs_hook=_once, parse_constant=_no_constant)
         terms = msgspec.json.decode(document, type=Terms)

@@ -5,8 +5,9 @@ manifest, and has its batch once that is nothing. SPEC section 19.
 """
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from msgspec import Struct
 
@@ -20,13 +21,16 @@ from coatcheck.services.http.connections import Wire
 from coatcheck.services.http.deliveries import delivery, delivery_headers, read_delivery
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.http.routes import ROUND, Digest, Nothing, Number
+from coatcheck.services.log import log
 
 if TYPE_CHECKING:
-    from coatcheck.services.rounds import LiveRound, RoundService
+    from coatcheck.services.roster import LiveRound
+    from coatcheck.services.rounds import RoundService
 
     Service = RoundService[Any, Any, Any]
     Live = LiveRound[Any]
 
+_R = TypeVar("_R")
 _SOME: Final = 1024
 IN: Final = "in"
 OUT: Final = "out"
@@ -61,7 +65,7 @@ async def batch(service: "Service", digest: Digest, wire: Wire) -> Missing:
         missing = []
     else:
         await _accept(service, live, raw, whole=False)
-        missing = await asyncio.to_thread(_missing, service, live.round, places)
+        missing = await _kept(service, _missing, service, live.round, places)
     if not missing:
         await _accept(service, live, raw, whole=True)
         faults.reach("batch.received")
@@ -99,9 +103,19 @@ async def partition(service: "Service", digest: Digest, part: Number, wire: Wire
     except Malformed as error:
         raise Problem("conflict", f"{error}: send partition {part} again") from None
     faults.reach("part.receive")
-    await asyncio.to_thread(service.store.crate(name).put, part_name(IN, part), raw)
+    await _kept(service, service.store.crate(name).put, part_name(IN, part), raw)
     faults.reach("part.received")
     return Nothing()
+
+
+async def _kept(service: "Service", call: Callable[..., _R], *given: Any) -> _R:
+    """Use the depot; what fails is for this role's operator, and the sender need not know where."""
+    try:
+        return await asyncio.to_thread(call, *given)
+    except Unavailable as error:
+        service.metrics.failures.labels("receive").inc()
+        log.warning("receive: %s", error)
+        raise Problem("unavailable", "this role's depot fails: its operator finds why") from None
 
 
 async def _read(live: "Live", hop: int, wire: Wire, *, limit: int) -> bytes:
@@ -139,10 +153,3 @@ async def _asked(
     raw = await service.peers.send(url, manifest, headers=headers)
     wrong = f"{url} does not say what it misses"
     return read_document(raw, Missing, wrong, error=Unavailable).missing
-
-
-def joined(store: Any, round_: Round, manifest: bytes) -> bytes:
-    """Put the batch that came in together again, as the roles' objects take it."""
-    count = sum(len(group) for group in Manifest.decode(manifest, round_).parts)
-    names = [part_name(IN, number) for number in range(count)]
-    return manifest + b"".join(map(store.crate(round_.digest).get, names))

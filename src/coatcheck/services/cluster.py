@@ -18,7 +18,9 @@ from typing import Any, ClassVar, Final, Self
 
 from coatcheck.entropy import system
 from coatcheck.errors import Error, Refused, Unavailable
-from coatcheck.protocol.keyfiles import SecretKeys, document, read_public, write_bytes
+from coatcheck.files import write_bytes
+from coatcheck.protocol.keyfiles import SecretKeys, read_public
+from coatcheck.protocol.records import document
 from coatcheck.protocol.trust import Trust
 from coatcheck.services.http.client import ask
 
@@ -133,9 +135,10 @@ class Cluster:
             "requests_each": 100_000,
         }
         values = {**own, **shared, **values, **self._role_extra.get(self.role(name), {})}
-        # JSON's texts, numbers and lists are TOML's as well.
-        lines = [f"{key} = {json.dumps(value)}" for key, value in values.items()]
-        return "\n".join([f"[{self.role(name)}]", *lines, ""])
+        role, inner = self.role(name), {k: v for k, v in values.items() if isinstance(v, dict)}
+        tables = {role: {k: v for k, v in values.items() if k not in inner}}
+        tables |= {f"{role}.{key}": table for key, table in inner.items()}
+        return "\n".join(_written(*table) for table in tables.items())
 
     @property
     def trusted(self) -> Trust:
@@ -283,6 +286,12 @@ class Cluster:
         while not address.exists() and time.monotonic() < end:  # it is just being started
             time.sleep(_GLANCE)
         return open_round(self.url("server"), body, token=self.token, patience=patience)
+
+
+def _written(name: str, table: Mapping[str, Any]) -> str:
+    """Write a table; JSON's texts, numbers and lists are TOML's as well."""
+    lines = [f"{key} = {json.dumps(value)}" for key, value in table.items()]
+    return "\n".join([f"[{name}]", *lines, ""])
 
 
 def _ended(process: "subprocess.Popen[bytes]") -> os.waitid_result | None:

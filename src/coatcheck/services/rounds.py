@@ -1,4 +1,4 @@
-"""A role's rounds as its process holds them, and the look at each of them at every tick.
+"""The rounds of a role, and the look at each that is not over at every tick.
 
 The shuffler and the server share it: what differs is how a record becomes a live round, and what
 is due in which phase.
@@ -6,10 +6,8 @@ is due in which phase.
 
 import asyncio
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
 from typing import Any, ClassVar, Final, Generic, TypeVar
@@ -21,17 +19,17 @@ from coatcheck.protocol.ends import PATIENCE, end_due
 from coatcheck.protocol.moves import Moves
 from coatcheck.protocol.notices import heading_size
 from coatcheck.protocol.records import read_document
-from coatcheck.protocol.terms import Round
 from coatcheck.protocol.verification import verify_end
 from coatcheck.services import faults
 from coatcheck.services.http.app import S, Service
 from coatcheck.services.http.client import Absent, HttpClient
 from coatcheck.services.http.connections import Wire, read_body
-from coatcheck.services.http.deliveries import delivery_headers
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.log import log, place_of
+from coatcheck.services.roster import L, Roster
+from coatcheck.services.runners import check_runner
 from coatcheck.services.workers import Workers, with_store
-from coatcheck.stores.store import R, RoundStore, StoredRound
+from coatcheck.stores.store import RoundStore, StoredRound
 
 GAP: Final = 60
 """Seconds by which two clocks may differ."""
@@ -49,41 +47,6 @@ class _Told(Struct, frozen=True):
     now: int
 
 
-@dataclass(kw_only=True)
-class LiveRound(Generic[R]):
-    """A round as this process holds it.
-
-    Attributes:
-        stored: the record as it was last read.
-        again: when a step that failed is tried again, by the steady clock.
-        failed: how often it failed in a row.
-        turn: held while the round is advanced: one step at a time.
-        progress: how many parts of each stage of a long step are done, and how many there are.
-    """
-
-    round: Round
-    stored: R
-    again: float = 0.0
-    failed: int = 0
-    turn: asyncio.Lock = field(default_factory=asyncio.Lock)
-    progress: dict[str, tuple[int, int]] = field(default_factory=dict)
-
-    def update(self, stored: R) -> None:
-        """Take over where the round stands now."""
-        self.stored = stored
-
-    @property
-    def is_due(self) -> bool:
-        """Whether the pause after a failed step is over."""
-        return time.monotonic() >= self.again
-
-    def tried(self, *, done: bool, tick: float) -> None:
-        """Note how a step ended; each failure doubles the pause, up to 64 ticks."""
-        self.failed = 0 if done else min(self.failed + 1, 6)
-        self.again = time.monotonic() + (0 if done else tick * 2**self.failed)
-
-
-L = TypeVar("L", bound=LiveRound[Any])
 T = TypeVar("T", bound=RoundStore[Any, Any])
 
 
@@ -93,7 +56,7 @@ class RoundService(Service[S, T], Generic[S, T, L]):
     Attributes:
         moves: the role's table.
         steps: what is due in which phase: the phase, what the step is called, and the method.
-        rounds: the live rounds by digest.
+        rounds: the live rounds.
         faulty: rounds that cannot be led, because of their terms or a missing key.
         untidy: whether there may be a key that no round needs, or a round without its key.
     """
@@ -102,8 +65,10 @@ class RoundService(Service[S, T], Generic[S, T, L]):
     steps: ClassVar[Sequence[tuple[Enum, str, Callable[..., Coroutine[Any, Any, None]]]]]
 
     def __init__(self, settings: S, store: T | None = None) -> None:
+        check_runner(settings)
         super().__init__(settings, store)
-        self.rounds: dict[bytes, L] = {}
+        self.rounds: Roster[L] = Roster(self.moves)
+        self._read = False
         self.faulty: set[bytes] = set()
         self.untidy = True
         self._shown: set[str] = set()
@@ -117,25 +82,32 @@ class RoundService(Service[S, T], Generic[S, T, L]):
     async def load(self) -> None:
         """Read the rounds when this process begins to lead."""
         self.faulty.clear()
-        self.untidy = True
+        self.untidy, self._read = True, False
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Read the rounds again, and take up those that are new."""
-        for stored in await asyncio.to_thread(self.store.rounds):
+        """Read the rounds that may have changed, and take up those that are new.
+
+        All of them are read once; then only those that are not over, however many were before.
+        """
+        if self._read:
+            known = [live.round.digest for live in self.rounds.unfinished()]
+            found = await asyncio.to_thread(self.store.under_way, known)
+        else:
+            found, self._read = await asyncio.to_thread(self.store.rounds), True
+        for stored in found:
             if stored.digest in self.rounds:
-                self.rounds[stored.digest].update(stored)
+                self.rounds.update_one(stored)
             elif stored.digest not in self.faulty:
                 await self._take_up(stored)
-        phases = Counter(live.stored.phase.value for live in self.rounds.values())
-        phases["faulty"] = len(self.faulty)
-        for name in (*(phase.value for phase in self.moves.phases), "faulty"):
-            self.metrics.rounds.labels(name).set(phases[name])
+        for phase in self.moves.phases:
+            self.metrics.rounds.labels(phase.value).set(self.rounds.count(phase))
+        self.metrics.rounds.labels("faulty").set(len(self.faulty))
 
     async def _take_up(self, stored: StoredRound[Any]) -> None:
         """Make a live round of its record; what is wrong with one never stops the others."""
         try:
-            self.rounds.setdefault(stored.digest, await asyncio.to_thread(self.hold, stored))
+            self.rounds.take(await asyncio.to_thread(self.hold, stored))
         except (Unavailable, Fenced):
             raise
         except Exception as error:  # noqa: BLE001 - the other rounds must outlive whatever it is
@@ -151,6 +123,12 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         if raw not in self.rounds:
             raise self.absent(f"this {self.role} has no such round")
         return self.rounds[raw]
+
+    def listed(self) -> list[L]:
+        """List the rounds; a process that stands by and has none yet cannot say that none is."""
+        if not self.rounds:
+            self.leadership.check()
+        return list(self.rounds.values())
 
     async def compare(self) -> None:
         """Stop if this clock is wrong: rounds close, expire and are abandoned by it.
@@ -173,8 +151,7 @@ class RoundService(Service[S, T], Generic[S, T, L]):
 
     def _others(self) -> set[str]:
         """Give the addresses of the other roles in the rounds that are not over."""
-        live = [one for one in self.rounds.values() if not self.moves.is_last(one.stored.phase)]
-        terms = [one.round.terms for one in live]
+        terms = [one.round.terms for one in self.rounds.unfinished()]
         return {party.url for of in terms for party in (of.server, of.board, *of.shufflers)} - {
             self.url
         }
@@ -196,9 +173,8 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         await self.refresh()
         if self.untidy:
             await self._sweep()
-        for live in list(self.rounds.values()):
-            over = self.moves.is_last(live.stored.phase)
-            if not over and live.is_due and not live.turn.locked():
+        for live in self.rounds.unfinished():
+            if live.is_due and not live.turn.locked():
                 self.spawn(partial(self.advance, live))
 
     async def _sweep(self) -> None:
@@ -273,16 +249,6 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         except TimeoutError:
             raise Unavailable("this took longer than the round has time") from None
 
-    async def deliver(self, live: L, kind: str, *, to: str, signer: str) -> None:
-        """Send a bulletin of a round to the board."""
-        digest = live.round.digest
-        raw = await asyncio.to_thread(self.store.kept, digest, kind)
-        headers = delivery_headers(raw, digest=digest, signing=self.keyring.of(signer).signing)
-        url = f"{to}/rounds/{digest.hex()}/{kind}"
-        faults.reach("server.deliver")
-        await self.peers.send(url, raw, headers=headers)
-        faults.reach("server.delivered")
-
     async def work(self, job: Callable[..., _R], live: L, *given: Any) -> _R:
         """Run a job on the store in a worker, which opens the store by itself.
 
@@ -312,9 +278,9 @@ class RoundService(Service[S, T], Generic[S, T, L]):
             if (done, parts) != live.progress.get(stage, (0, parts)):
                 log.info("round %s: %s %d of %d", live.round.terms.round, stage, done, parts)
         live.progress = progress
-        under_way = [one.progress for one in self.rounds.values()]
-        for stage in {stage for one in under_way for stage in one} | self._shown:
-            found = [one.get(stage, (0, 0)) for one in under_way]
+        shown = [one.progress for one in self.rounds.unfinished()]
+        for stage in {stage for one in shown for stage in one} | self._shown:
+            found = [(0, 0), *(one.get(stage, (0, 0)) for one in shown)]
             for state, numbers in zip(("done", "all"), zip(*found, strict=True), strict=True):
                 self.metrics.parts.labels(stage, state).set(sum(numbers))
             self._shown.add(stage)

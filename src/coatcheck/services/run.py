@@ -19,7 +19,7 @@ from typing import Any, Final
 import uvicorn
 
 from coatcheck.errors import Error, Misuse
-from coatcheck.protocol.keyfiles import write_bytes
+from coatcheck.files import write_bytes
 from coatcheck.services.http.app import App
 from coatcheck.services.http.connections import protocol
 from coatcheck.services.settings import ProcessSettings, read_settings

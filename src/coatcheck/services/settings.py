@@ -12,11 +12,14 @@ import msgspec
 from msgspec import Meta, Struct
 
 from coatcheck.errors import Misuse, Unavailable
-from coatcheck.protocol.keyfiles import read_public, read_secret
+from coatcheck.files import read_secret
+from coatcheck.protocol.keyfiles import read_public
 
 Some = Annotated[int, Meta(ge=1)]
 Seconds = Annotated[float, Meta(gt=0)]
 _STORES: Final = "sqlite:"
+_TLS: Final = ("tls_certificate", "tls_key", "tls_ca")
+_NO_CLUSTER: Final = 'runner = "ray" needs a table [ray] with the address and token of a cluster'
 
 
 class ProcessSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -87,6 +90,37 @@ class ProcessSettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
         return str(self.path(self.ca)) if self.ca else ""
 
 
+class RaySettings(Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """The table [ray]: the cluster that does the parts of stages, with `runner = "ray"`.
+
+    Attributes:
+        address: host and port of the cluster's head.
+        token: a file with the cluster's token; without one, anybody who reaches a node of Ray may
+            run what they like there, so there is no way to do without.
+        node: the address of this machine in the cluster, if Ray does not find it by itself. Every
+            process of the role is on a node; one with `--num-cpus=0` does no parts.
+        tls_certificate: the files of Ray's TLS, all three or none.
+        retries: how often a part is done again when its node is lost, before the step fails.
+    """
+
+    address: Annotated[str, Meta(pattern=r"^(@.+|[^\s/]+:[0-9]{1,5})$")]
+    token: Annotated[str, Meta(min_length=1)]
+    node: str = ""
+    tls_certificate: str = ""
+    tls_key: str = ""
+    tls_ca: str = ""
+    retries: Annotated[int, Meta(ge=0)] = 3
+
+    def __post_init__(self) -> None:
+        if len(set(map(bool, self.tls))) > 1:
+            raise ValueError("Ray's TLS needs tls_certificate, tls_key and tls_ca, or none of them")
+
+    @property
+    def tls(self) -> tuple[str, str, str]:
+        """The files of TLS."""
+        return self.tls_certificate, self.tls_key, self.tls_ca
+
+
 class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What every role with a store and keys needs to know.
 
@@ -96,14 +130,18 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
         round_keys: a folder for the keys of rounds, by default `NAME.rounds` beside the first key
             file; all processes of one database share it. Whoever has neither folder nor database
             of the time before a release learns nothing of it afterwards: do not back it up.
-        depot: a folder for partitions of batches and for what a release is made of, sealed under
-            the keys of rounds; by default beside the file of the store, or with PostgreSQL in the
-            folder of round keys. All processes of one database share it.
+        depot: a folder, or an address such as s3://BUCKET/PREFIX, for partitions of batches and
+            for what a release is made of, sealed under the keys of rounds; by default beside the
+            file of the store, or with PostgreSQL in the folder of round keys. All processes of
+            one database share it.
         trusted: files with the public keys of the other roles.
         queue: how many uploads or letters may wait for the disk; more are told to come later.
         lease: seconds after which another process may take over from one that died.
         tick: seconds between two looks at what is to be done.
         workers: how many processes open and seal; 0 takes one per core.
+        runner: who does the parts of a large round: `pool`, the processes of this machine, or
+            `ray`, the cluster of the table [ray].
+        ray: that cluster.
         batch_limit: the most bytes of one batch or bulletin; give every role of a round the same.
         gateway_period: seconds after which the gateway for relays takes a new key; the one before
             serves as long again.
@@ -118,8 +156,16 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
     lease: Seconds = 5.0
     tick: Seconds = 0.5
     workers: Annotated[int, Meta(ge=0)] = 0
+    runner: Literal["pool", "ray"] = "pool"
+    ray: RaySettings | None = None
     batch_limit: Some = 1 << 30
     gateway_period: Seconds = 86_400.0
+
+    def __post_init__(self) -> None:
+        if self.runner == "ray" and self.ray is None:
+            raise ValueError(_NO_CLUSTER)
+        if self.runner == "ray" and self.store == "memory:":
+            raise ValueError('runner = "ray" needs a store that lasts: its nodes share no memory')
 
     @property
     def store_url(self) -> str:
@@ -141,10 +187,21 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
         return self.key_files[0].parent / f"{self.name}.rounds"
 
     @property
-    def places(self) -> tuple[str, Path, Path | None]:
+    def places(self) -> tuple[str, Path, Path | str | None]:
         """Where a store is opened: its address, its keys of rounds, its depot if it has a place."""
-        depot = self.path(self.depot) if self.depot else None
+        depot: Path | str | None = self.depot or None
+        if depot and "://" not in self.depot:
+            depot = self.path(self.depot)
         return self.store_url, self.round_key_folder, depot
+
+    @property
+    def cluster(self) -> RaySettings:
+        """The cluster of the table [ray], its files found."""
+        if self.ray is None:
+            raise Misuse(_NO_CLUSTER)
+        files = {name: getattr(self.ray, name) for name in ("token", *_TLS)}
+        found = {name: str(self.path(file)) for name, file in files.items() if file}
+        return msgspec.structs.replace(self.ray, address=self.value(self.ray.address), **found)
 
     def trusted_keys(self) -> frozenset[bytes]:
         """Read the verifying keys that this service knows."""
@@ -268,8 +325,8 @@ def read_settings(path: Path, *, role: str, kind: type[_S]) -> _S:
     if role not in tables:
         raise Misuse(f"{path} has no table [{role}]: its tables are {', '.join(tables) or 'none'}")
     given = {**tables[role], "folder": str(path.absolute().parent)}
-    if "schedule" in kind.__struct_fields__ and "schedule" in tables:
-        given["schedule"] = tables["schedule"]
+    for shared in {"schedule", "ray"} & {*kind.__struct_fields__} & {*tables} - {*given}:
+        given[shared] = tables[shared]
     try:
         return msgspec.convert(given, type=kind)
     except msgspec.ValidationError as error:

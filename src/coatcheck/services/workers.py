@@ -8,7 +8,7 @@ import asyncio
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache, partial
@@ -17,10 +17,10 @@ from typing import Any, Final, TypeVar
 
 from coatcheck.errors import Unavailable
 from coatcheck.protocol.envelope import Bulk
-from coatcheck.protocol.keys import OpeningKey
-from coatcheck.protocol.suites import SUITES, Suite
+from coatcheck.protocol.suites import SUITES
 from coatcheck.services.keyring import keyring_of
 from coatcheck.services.settings import Settings
+from coatcheck.stores.places import Place
 from coatcheck.stores.store import Store
 
 _R = TypeVar("_R")
@@ -72,42 +72,6 @@ class Workers:
         self._jobs.shutdown(wait=not self._running, cancel_futures=True)
 
 
-class Lanes(Bulk):
-    """Opens and seals in several processes once there is enough to do."""
-
-    def __init__(self, settings: Settings) -> None:
-        self._keys = settings.key_files
-        self._count = settings.workers or os.cpu_count() or 1
-
-    def unseal_each(
-        self, sealed: Sequence[bytes], *, key: OpeningKey, bounds: Sequence[bytes]
-    ) -> list[bytes | None]:
-        """Open each, in chunks, in whichever process is free."""
-        if self._is_little(sealed):
-            return super().unseal_each(sealed, key=key, bounds=bounds)
-        work = partial(_unseal, self._keys, key.public_raw.hex())
-        return self._in_chunks(work, sealed, bounds)
-
-    def seal_each(
-        self, plain: Sequence[bytes], *, to: Sequence[bytes], suite: Suite, bound: bytes
-    ) -> list[bytes]:
-        """Seal each, in chunks; only public keys travel."""
-        if self._is_little(plain):
-            return super().seal_each(plain, to=to, suite=suite, bound=bound)
-        return self._in_chunks(partial(_seal, suite.name, bound), plain, to)
-
-    def _is_little(self, items: Sequence[bytes]) -> bool:
-        return self._count < 2 or len(items) < _FEW
-
-    def _in_chunks(
-        self, work: Callable[..., list[_R]], first: Sequence[bytes], second: Sequence[bytes]
-    ) -> list[_R]:
-        starts = range(0, len(first), _CHUNK)
-        columns = ([list(of[at : at + _CHUNK]) for at in starts] for of in (first, second))
-        chunks = shared_pool(self._count).map(work, *columns)
-        return [item for chunk in chunks for item in chunk]
-
-
 @cache
 def shared_pool(count: int) -> ProcessPoolExecutor:
     """Give the processes that all jobs of this process share."""
@@ -116,14 +80,17 @@ def shared_pool(count: int) -> ProcessPoolExecutor:
 
 @cache
 def _opened(
-    open_store: Callable[[str, Path, Path | None], Store], url: str, keys: Path, depot: Path | None
+    open_store: Callable[[str, Path, Place | None], Store],
+    url: str,
+    keys: Path,
+    depot: Place | None,
 ) -> Store:
     return open_store(url, keys, depot)
 
 
 def with_store(
     job: Callable[..., _R],
-    open_store: Callable[[str, Path, Path | None], Store],
+    open_store: Callable[[str, Path, Place | None], Store],
     settings: Settings,
     *given: Any,
 ) -> _R:

@@ -5,10 +5,19 @@ moved or changed does not open. SPEC section 10.
 """
 
 from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple
 
 from coatcheck.errors import Unavailable, Unsealable
 from coatcheck.stores.depot import Depot
 from coatcheck.stores.vault import OVERHEAD, RoundKey, Vault
+
+
+class Slot(NamedTuple):
+    """Where in a file of pieces one is: at which byte it begins, and how many rows it has."""
+
+    at: int
+    length: int
 
 
 class Crate:
@@ -57,14 +66,20 @@ class Crate:
             return self.key(use).open(sealed, self.digest, name.encode())
         except Unsealable:
             raise Unavailable(
-                f"{name} in the depot is not what was put there: put it back; what a release is"
-                " made of may also be removed, and is made again"
+                f"{name} in the depot is not what was put there: put it back; what a release"
+                " or an answer is made of may also be removed, and is made again"
             ) from None
 
 
 def sealed_size(size: int) -> int:
     """Give how many bytes a piece takes in its file."""
     return size + OVERHEAD if size else 0
+
+
+def slots(counts: Sequence[int], width: int = 1) -> list[Slot]:
+    """Find each piece of a file, of so many rows of a width."""
+    starts = accumulate((sealed_size(count * width) for count in counts), initial=0)
+    return [Slot(start, count) for start, count in zip(starts, counts, strict=False)]
 
 
 def _piece(name: str, number: int) -> bytes:

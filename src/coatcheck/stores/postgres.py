@@ -1,8 +1,9 @@
 """PostgreSQL through psycopg 3: the store for several hosts and for many rounds."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
+from itertools import accumulate
 from typing import Any, Final
 
 import psycopg
@@ -41,12 +42,14 @@ WITH gate AS MATERIALIZED (
   ON CONFLICT DO NOTHING RETURNING 1
 ), bundled AS (
   INSERT INTO shuffler_bundles (place, round, kind, size, body)
-  SELECT b.place, round.number, b.kind, b.size, b.body
-  FROM round, unnest(%b::int8[], %b::int4[], %b::int4[], %b::bytea[]) AS b (place, kind, size, body)
+  SELECT b.place, round.number, b.kind, b.size, substring(u.bodies FROM b.start FOR b.length)
+  FROM round, (SELECT %b::bytea AS bodies) AS u,
+    unnest(%t::int8[], %t::int4[], %t::int4[], %t::int4[], %t::int4[])
+      AS b (place, kind, size, start, length)
 ), counted AS (
   INSERT INTO shuffler_counts (round, holder, kind, uploads)
   SELECT round.number, %b, c.kind, c.uploads
-  FROM round, unnest(%b::int4[], %b::int8[]) AS c (kind, uploads)
+  FROM round, unnest(%t::int4[], %t::int8[]) AS c (kind, uploads)
   ON CONFLICT (round, holder, kind)
   DO UPDATE SET uploads = shuffler_counts.uploads + excluded.uploads
 )
@@ -82,6 +85,11 @@ def _spelled(sql: str) -> written.SQL:
     return written.SQL(sql.replace("?", "%b"))
 
 
+def _listed(numbers: Iterable[int]) -> str:
+    """Write numbers as PostgreSQL reads a list."""
+    return "{" + ",".join(map(str, numbers)) + "}"
+
+
 class Postgres(Database):
     """A PostgreSQL database; a connection that broke is made anew at the next call."""
 
@@ -110,20 +118,21 @@ class Postgres(Database):
 
     def quick_put(self, put: Put) -> bool:
         """Insert in one statement, which is one way there and back and one commit."""
-        # All names as one value: a list would cost more than the rest of the statement.
-        names, many = b"".join(name + content for name, content, _ in put.names), len(put.names)
-        spent = [token for _, _, token in put.names if token]
+        # All names as one value, all bodies as another, and lists of numbers as text: the driver's
+        # own lists would cost more than the rest of the statement.
+        names, many = b"".join([part for name in put.names for part in name[:2]]), len(put.names)
+        spent = [name[2] for name in put.names if name[2]]
         if spent and len(spent) < many:
             return False  # a round takes tokens from all or from none
-        bundles, counts = (
-            [list(column) for column in zip(*rows, strict=True)]
-            for rows in (put.bundles, put.counts.items())
-        )
-        given = (names, b"".join(spent) or None, many)
+        places, groups, sizes, bodies = zip(*put.bundles, strict=True)
+        starts, lengths = accumulate(map(len, bodies[:-1]), initial=1), map(len, bodies)
+        bundles = map(_listed, (places, groups, sizes, starts, lengths))
+        counts = map(_listed, (put.counts, put.counts.values()))
+        given = (names, b"".join(spent) or None, many, b"".join(bodies))
         put_in = (put.gate, put.digest, put.phase, *given, *bundles, put.holder, *counts)
-        with self._connected() as connection:
+        with self._connected():
             try:
-                connection.execute(_QUICK, (*put_in, many, put.room - many))
+                self._quick.execute(_QUICK, (*put_in, many, put.room - many))
             except DivisionByZero:
                 return False
         return True
@@ -153,6 +162,7 @@ class Postgres(Database):
             connection.close()
             raise
         self._connection = connection
+        self._quick = connection.cursor()  # a new one at each commit would cost a fifth of it
         return connection
 
     @contextmanager

@@ -27,6 +27,7 @@ _SHUFFLER: Final = (
     _LEASES,
     "CREATE TABLE shuffler_pledges (name TEXT PRIMARY KEY, digest {bytes} NOT NULL)",
     f"CREATE TABLE shuffler_rounds{_ROUNDS})",
+    "CREATE INDEX shuffler_rounds_at ON shuffler_rounds (phase)",
     # Keyed by a hash of the upload's random id, under the round's key.
     (
         "CREATE TABLE shuffler_parcels (round INTEGER NOT NULL, id {bytes} NOT NULL,"
@@ -52,6 +53,7 @@ _SHUFFLER: Final = (
 _SERVER: Final = (
     _LEASES,
     f"CREATE TABLE server_rounds{_ROUNDS}, outcome TEXT NOT NULL)",
+    "CREATE INDEX server_rounds_at ON server_rounds (phase)",
     f"CREATE TABLE server_blobs{_BLOBS}",
 )
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
+from coatcheck.protocol.merkle import HASH_SIZE
 from coatcheck.protocol.server_moves import MOVES, Phase
 from coatcheck.stores.store import RoundStore, StoredRound
 
@@ -21,9 +22,10 @@ class ServerStore(RoundStore[Phase, ServerRound]):
     role = "server"
     moves = MOVES
     record = ServerRound
-    needs: ClassVar = {Phase.BATCHED: "round"}
+    needs: ClassVar = {Phase.BATCHED: "round", Phase.ANSWERED: "batch"}
     noting = frozenset({Phase.BATCHED})
-    may: ClassVar = {Phase.AWAITING: "round"}  # some partitions of its batch are here
+    # Some partitions of its batch are here, or some parts of its bulletin are made.
+    may: ClassVar = {Phase.AWAITING: "round", Phase.BATCHED: "batch"}
 
     def agree(self, digest: bytes, signed: bytes, *, fence: int) -> None:
         """Keep the terms with all signatures: the round awaits its batch."""
@@ -33,11 +35,20 @@ class ServerStore(RoundStore[Phase, ServerRound]):
             session.rows(sql, (signed, digest))
 
     def answer(
-        self, digest: bytes, move: str, bulletin: bytes, *, density: bytes = b"", fence: int
+        self,
+        digest: bytes,
+        move: str,
+        bulletin: bytes,
+        *,
+        parts: bytes = b"",
+        density: bytes = b"",
+        fence: int,
     ) -> str:
-        """Keep the end (move `answer`, `refuse` or `abandon`), forget the batch; how it ended.
+        """Keep the end (`answer`, `refuse`, `abandon`, `lose`), forget the batch; how it ended.
 
-        A density of people that the batch showed takes the place of any earlier one.
+        The entries of a bulletin are in the depot until the board has them; `parts` has the hash of
+        each of its parts. A density of people that the batch showed takes the place of any earlier
+        one.
         """
         with self.writing(fence) as session:
             phase = self.moved(session, digest, move)
@@ -46,11 +57,21 @@ class ServerStore(RoundStore[Phase, ServerRound]):
             session.rows(sql, (outcome, digest))
             self.drop(session, digest)
             self.keep(session, digest, "bulletin", bulletin)
+            if parts:
+                self.keep(session, digest, "parts", parts)
+            if phase in self.needs:
+                self.vault.make(digest, self.needs[phase])
             if density:
                 session.rows("DELETE FROM server_blobs WHERE kind = 'density'")
                 self.keep(session, digest, "density", density)
         self.destroy_keys(digest, phase)
         return outcome
+
+    def listed(self, digest: bytes) -> list[bytes]:
+        """Give the hash of each part of a bulletin's entries, in order."""
+        sql = "SELECT raw FROM server_blobs WHERE digest = ? AND kind = 'parts'"
+        raw = b"".join(bytes(row[0]) for row in self.run(sql, digest))
+        return [raw[at : at + HASH_SIZE] for at in range(0, len(raw), HASH_SIZE)]
 
     def density(self) -> bytes:
         """Give the density of people that the last round showed that could; empty if none did."""
@@ -60,6 +81,7 @@ class ServerStore(RoundStore[Phase, ServerRound]):
     def finish(self, digest: bytes, move: str, *, fence: int) -> None:
         """Remember that the board has the bulletin (`publish`), or forget it (`yield`, `lapse`)."""
         with self.writing(fence) as session:
-            self.moved(session, digest, move)
+            phase = self.moved(session, digest, move)
             if move != "publish":
                 self.drop(session, digest)
+        self.destroy_keys(digest, phase)

@@ -16,6 +16,7 @@ from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.shuffler_moves import HOLDING, MOVES, Phase
 from coatcheck.stores.bundles import Bundle, Named, bundled, named, unbundled
 from coatcheck.stores.database import COUNT, Put, Row, Session, gate_of
+from coatcheck.stores.places import Place
 from coatcheck.stores.store import RoundStore, StoredRound
 from coatcheck.stores.vault import RoundKey
 
@@ -26,6 +27,8 @@ _TAKING: Final = " FROM shuffler_rounds WHERE digest = ? AND phase = ?"
 _ENDLESS: Final = 2**62
 _CROSSING: Final = 65_536
 """How many uploads other processes may be about to keep: so near to the end they wait in line."""
+_PAGE: Final = 16_384
+"""How many registrations are in memory at once, besides their ids."""
 _NOBODY: Final[Named] = (b"", b"", None)
 _NOTHING: Final = Upload(0, b"", b"", b"")
 Given = tuple[Named, Upload]
@@ -60,7 +63,7 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
     noting = frozenset({Phase.CLOSED})
     may: ClassVar = {Phase.CLOSED: "batch"}  # some of its partitions are made
 
-    def __init__(self, url: str, keys: Path | None = None, depot: Path | None = None) -> None:
+    def __init__(self, url: str, keys: Path | None = None, depot: Place | None = None) -> None:
         super().__init__(url, keys, depot)
         self.holder = system().token(8).hex()
 
@@ -177,17 +180,14 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
         return [(place, kind, size, body) for place, kind, size, body in found]
 
     def registered(self, digest: bytes, group: int) -> bytes:
-        """Give the ids of all registrations of a group, one after the other."""
-        return b"".join(name for name, (of, _) in self.held(digest).items() if of == group)
-
-    def prepare(self, digest: bytes, *, fence: int) -> None:
-        """Make the key of the batch, before its first partition; a round that is not closed none.
-
-        Within a transaction of the leader, so that the key is not taken for one that is left over.
-        """
-        with self.writing(fence) as session:
-            self.moves.after(self.at(session, digest), "release")
-            self.vault.make(digest, "batch")
+        """Give the ids of all registrations of a group, one after the other; read page by page."""
+        key = self.vault.key(digest)
+        return b"".join(
+            name
+            for places in self.pages(digest, group, _PAGE)
+            for bundle in self.page(digest, group, places)
+            for name, _ in unbundled(key, digest, bundle)
+        )
 
     def move(
         self, digest: bytes, move: str, *, fence: int, batch: bytes = b"", end: bytes = b""

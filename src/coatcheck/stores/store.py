@@ -4,7 +4,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -16,7 +16,7 @@ from coatcheck.errors import Fenced, Forgotten, Misuse, Refused, Unavailable
 from coatcheck.protocol.moves import Moves, P
 from coatcheck.stores.crate import Crate
 from coatcheck.stores.database import Database, Row, Session
-from coatcheck.stores.depot import open_depot
+from coatcheck.stores.places import Place, open_depot
 from coatcheck.stores.sqlite import SQLite
 from coatcheck.stores.vault import Vault
 
@@ -43,13 +43,13 @@ class Store:
     """The store of one role: whoever holds its lease writes, with the lease's token.
 
     It is opened at `memory:`, `sqlite:FILE` or `postgresql://...`, with the folder in which the
-    keys of rounds are, and perhaps with a folder for the depot; in memory they are in memory
+    keys of rounds are, and perhaps with a place for the depot; in memory they are in memory
     too.
     """
 
     role: ClassVar[str]
 
-    def __init__(self, url: str, keys: Path | None = None, depot: Path | None = None) -> None:
+    def __init__(self, url: str, keys: Path | None = None, depot: Place | None = None) -> None:
         self.database = open_database(url, role=self.role)
         self.vault = Vault(None if url == "memory:" else keys)
         self.depot = open_depot(depot, url=url, keys=keys)
@@ -148,7 +148,7 @@ class RoundStore(Store, Generic[P, R]):
     noting: ClassVar[frozenset[Any]]
     sealed: ClassVar[Mapping[str, str]] = {"incoming": "round", "batch": "batch"}
 
-    def __init__(self, url: str, keys: Path | None = None, depot: Path | None = None) -> None:
+    def __init__(self, url: str, keys: Path | None = None, depot: Place | None = None) -> None:
         super().__init__(url, keys, depot)
         if keys is None and url != "memory:":
             raise Misuse("say in which folder the keys of rounds are kept")
@@ -170,6 +170,16 @@ class RoundStore(Store, Generic[P, R]):
         rows = self.read(f"SELECT {', '.join(names)} FROM {self.role}_rounds {where}", *values)
         plain = [dict(zip(names, row, strict=True)) for row in rows]
         return msgspec.convert(plain, list[self.record])  # type: ignore[name-defined]
+
+    def under_way(self, known: Collection[bytes] = ()) -> list[R]:
+        """List the rounds that are not over, and those of the known ones that are by now.
+
+        *Guarantee:* what is read does not grow with the number of rounds that are over.
+        """
+        phases = [phase.value for phase in self.moves.phases if not self.moves.is_last(phase)]
+        found = self.rounds(f"WHERE phase IN ({_marks(phases)}) ORDER BY name", *phases)
+        over = set(known) - {one.digest for one in found}
+        return found + [one for gone in over for one in self.rounds("WHERE digest = ?", gone)]
 
     def round(self, digest: bytes) -> R:
         """Give one round."""
@@ -209,6 +219,15 @@ class RoundStore(Store, Generic[P, R]):
     def crate(self, digest: bytes) -> Crate:
         """Give the files of a round in the depot."""
         return Crate(self.vault, self.depot, digest)
+
+    def prepare(self, digest: bytes, move: str, *, fence: int) -> None:
+        """Make the key of what leaves with a move, before its first file; refused if it is not due.
+
+        Within a transaction of the leader, so that the key is not taken for one that is left over.
+        """
+        with self.writing(fence) as session:
+            self.moves.after(self.at(session, digest), move)
+            self.vault.make(digest, "batch")
 
     def note(self, digest: bytes, name: str, raw: bytes, *, fence: int) -> None:
         """Write down what came of a step between two moves, in place of an older note."""
@@ -296,7 +315,9 @@ class RoundStore(Store, Generic[P, R]):
         Alone, so that nobody makes a key for a move that is not in the store yet.
         """
         with self.writing(fence, alone=True) as session:
-            found = session.rows(f"SELECT digest, phase FROM {self.role}_rounds")
+            having = [phase.value for phase in {*self.needs, *self.may}]
+            sql = f"SELECT digest, phase FROM {self.role}_rounds WHERE phase IN ({_marks(having)})"
+            found = session.rows(sql, tuple(having))
             phases = [(digest, self.moves.phases(phase)) for digest, phase in found]
             needed = {(digest, self.needs[at]) for digest, at in phases if at in self.needs}
             allowed = needed | {(digest, self.may[at]) for digest, at in phases if at in self.may}
@@ -317,3 +338,8 @@ class RoundStore(Store, Generic[P, R]):
     def drop(self, session: Session, digest: bytes) -> None:
         """Forget the batches and bulletins of a round."""
         session.rows(f"DELETE FROM {self.role}_blobs WHERE digest = ?", (digest,))
+
+
+def _marks(values: Collection[str]) -> str:
+    """As many marks as there are values."""
+    return ", ".join("?" * len(values))

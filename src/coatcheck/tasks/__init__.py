@@ -39,6 +39,7 @@ from coatcheck.tasks.contract import (
     Optimizes,
     ReadsBeliefs,
     ReadsNotes,
+    RunsByRegion,
     Scored,
     Task,
 )
@@ -55,6 +56,7 @@ __all__ = [
     "ReadsBeliefs",
     "ReadsNotes",
     "References",
+    "RunsByRegion",
     "Score",
     "Scored",
     "Task",

@@ -19,7 +19,8 @@ from coatcheck.tasks.answers import (
     References,
     check_shape,
 )
-from coatcheck.tasks.contract import Belief, ReadsBeliefs, ReadsNotes, Task
+from coatcheck.tasks.contract import Belief, ReadsBeliefs, ReadsNotes, RunsByRegion, Task
+from coatcheck.tasks.regions import Map, by_regions
 
 
 def answer(
@@ -29,23 +30,27 @@ def answer(
     notes: Sequence[Notes] | None = None,
     beliefs: Sequence[Belief] | None = None,
     canonical: bool = True,
+    regions: int = 1,
+    run: Map = map,
 ) -> list[Answers]:
     """Run a task on estimates, one array per group, and return one answer per report.
 
-    A task that reads notes or beliefs gets them too, if they are given.
+    A task that reads notes or beliefs gets them too, if they are given. A task that runs by region
+    does so if there are to be several `regions`; `run` does them (`by_regions`).
 
     *Guarantee:* the answers expose at most what `task.exposed` states; otherwise none is returned.
     """
     groups = _checked(task, estimates)
     _check_notes(notes, groups)
+    by = regions, run
     if canonical:
         orders = [
             canonical_order(group, notes[g] if notes is not None else None)
             for g, group in enumerate(groups)
         ]
-        found = _unsorted(_run(task, *_sorted(groups, notes, beliefs, orders)), orders)
+        found = _unsorted(_run(task, *_sorted(groups, notes, beliefs, orders), by), orders)
     else:
-        found = _run(task, groups, notes, beliefs)
+        found = _run(task, groups, notes, beliefs, by)
     _check_promises(task, found, groups)
     return found
 
@@ -98,11 +103,15 @@ def _run(
     groups: list[Floats],
     notes: Sequence[Notes] | None,
     beliefs: Sequence[Belief] | None,
+    by: tuple[int, Map],
 ) -> list[Answers]:
+    found: list[Answers]
     if beliefs is not None and isinstance(task, ReadsBeliefs) and task.reads_beliefs:
         found = list(task.with_beliefs(groups, beliefs))
     elif notes is not None and isinstance(task, ReadsNotes):
         found = list(task.with_notes(groups, notes))
+    elif by[0] > 1 and isinstance(task, RunsByRegion) and task.reach is not None:
+        found = [*by_regions(task, groups[0], count=by[0], run=by[1])]
     else:
         found = list(task(groups))
     if len(found) != len(groups):

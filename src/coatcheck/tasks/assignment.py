@@ -20,7 +20,7 @@ from scipy.spatial.distance import cdist
 from coatcheck.tasks.answers import Floats, Positions
 from coatcheck.tasks.blocks import Blocks, cut
 from coatcheck.tasks.compiled import available, needed
-from coatcheck.tasks.distances import normalised
+from coatcheck.tasks.distances import distinct, normalised
 
 DENSE_PAIRS = 10**8
 _SMALL_PAIRS = 400_000
@@ -89,16 +89,11 @@ def assign(rows: Floats, columns: Floats, *, gap: float = 0.0) -> Assignment:
     (rows, columns), unit = normalised(rows, columns)
     if len(rows) * len(columns) <= _SMALL_PAIRS:
         return dense(rows, columns, unit=unit)
-    points = np.concatenate([rows, columns])
-    order = np.lexsort(points.T[::-1])
-    new = np.any(np.diff(points[order], axis=0) != 0, axis=1)
-    place = np.empty(len(points), dtype=np.int64)
-    place[order] = np.concatenate([[0], np.cumsum(new)])
+    where, place = distinct(np.concatenate([rows, columns]))
     ours, theirs = place[: len(rows)], place[len(rows) :]
-    supply, demand = (np.bincount(side, minlength=place.max() + 1) for side in (ours, theirs))
+    supply, demand = (np.bincount(side, minlength=len(where)) for side in (ours, theirs))
     stay = np.minimum(supply, demand)
     sources, targets = np.flatnonzero(supply > stay), np.flatnonzero(demand > stay)
-    where = points[order][np.concatenate([[0], np.flatnonzero(new) + 1])]
     left = (supply - stay)[sources], (demand - stay)[targets]
     plan = transport(where[sources], where[targets], *left, gap=gap)
     common = np.flatnonzero(stay)

@@ -81,6 +81,22 @@ class ReadsBeliefs(Protocol):
 
 
 @runtime_checkable
+class RunsByRegion(Task, Protocol):
+    """A task of one group that needs only those near a report to answer it (`tasks.regions`).
+
+    Its answer to a report must be the same when reports beyond the reach are left out and the
+    others keep their order; those at one place are interchangeable.
+    """
+
+    @property
+    def reach(self) -> float | None:
+        """How far from a report it looks, in the unit of `placed`; None if at everybody."""
+
+    def placed(self, estimates: Floats) -> Floats:
+        """Where the reports are."""
+
+
+@runtime_checkable
 class NeedsCrowds(Protocol):
     """A task that serves nobody well below a certain size of the groups."""
 

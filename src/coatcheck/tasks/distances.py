@@ -8,7 +8,7 @@ import numpy as np
 
 from coatcheck.domains import Box
 from coatcheck.errors import Misuse
-from coatcheck.tasks.answers import Floats
+from coatcheck.tasks.answers import Floats, Positions
 
 Scale = tuple[float, ...]
 
@@ -59,3 +59,12 @@ def normalised(*sides: Floats) -> tuple[list[Floats], float]:
     exponent = int(np.frexp(half)[1])
     centre = low / 2 + high / 2
     return [np.ldexp(side - centre, -exponent) for side in sides], float(np.ldexp(1.0, exponent))
+
+
+def distinct(points: Floats) -> tuple[Floats, Positions]:
+    """The different places among points, at least one, in order; and which of them each is at."""
+    order = np.lexsort(points.T[::-1])
+    new = np.concatenate([[True], np.any(np.diff(points[order], axis=0) != 0, axis=1)])
+    place = np.empty(len(points), dtype=np.int64)
+    place[order] = np.cumsum(new) - 1
+    return points[order[new]], place

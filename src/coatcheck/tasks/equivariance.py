@@ -18,7 +18,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from coatcheck.entropy import Entropy, seeded
+from coatcheck.entropy import Entropy, seeded, source
 from coatcheck.errors import Error, Misuse
 from coatcheck.tasks import Optimizes, ReadsNotes, Task, answer
 from coatcheck.tasks.answers import Answers, Floats, Notes, Positions, References, Values
@@ -96,13 +96,14 @@ class Verdict:
 
 
 def check_equivariance(
-    task: Task, *, trials: int = 120, seed: int = 0, draw: Draw | None = None
+    task: Task, *, trials: int = 120, entropy: Entropy | int = 0, draw: Draw | None = None
 ) -> Verdict:
-    """Try to refute that the task is equivariant; the same seed tries the same reports.
+    """Try to refute that the task is equivariant; a seed as `entropy` tries the same reports.
 
     Without `draw`, reports are drawn in [-1, 1] with two numbers each, or as many as an attribute
     `dimensions` of the task says.
     """
+    seed = source(entropy).seed()
     first = _trials(task, trials, seed, draw, canonical=False)
     if first.equivariant:
         return first

@@ -4,7 +4,9 @@ Building the graph of all pairs within the radius costs far more than matching o
 are few. So a matching is found on each row's few nearest columns; if a row stays free, alternating
 paths tell which rows and columns it can reach, and only pairs that leave that set can help. When no
 pair leaves it, the reached columns and the unreached rows touch every pair and are as many as the
-matching: by Koenig's theorem it is the largest. Knows points, not people.
+matching: by Koenig's theorem it is the largest. With compiled loops, places where there are too
+many pairs, or where people report the same place, are matched as a flow between different places.
+Knows points, not people.
 Paper, server-side algorithms.
 """
 
@@ -14,13 +16,17 @@ from scipy.sparse.csgraph import maximum_bipartite_matching
 from scipy.spatial import cKDTree
 
 from coatcheck.tasks.answers import Floats, Positions
+from coatcheck.tasks.assignment import handed_out
+from coatcheck.tasks.blocks import cut
 from coatcheck.tasks.compiled import available
-from coatcheck.tasks.distances import normalised
+from coatcheck.tasks.distances import distinct, normalised
 
 _NEAR = 8
 _FEW = 32
 _PAIRS = 30_000_000  # that the compiled loops list, in 4 bytes each
+_REPEATED = 0.5  # of the people: fewer different places than this, and they are matched as places
 _SAMPLE = 2048
+_BLOCK = 8
 _SLACK = 1e-9  # trees search a little wider than asked; what they find is then compared exactly
 
 
@@ -34,12 +40,43 @@ def maximum(rows: Floats, columns: Floats, *, radius: float) -> Positions:
     sample = rows[:: max(1, len(rows) // _SAMPLE)]
     wide = radius * (1 + _SLACK)
     each = np.mean(tree.query_ball_point(sample, wide, return_length=True))
-    if available() and rows.shape[1] == 2 and each * len(rows) <= _PAIRS:
+    if available() and each > _FEW:
+        places = distinct(rows), distinct(columns)
+        different = sum(len(where) for where, _ in places)
+        crowded = different <= _REPEATED * (len(rows) + len(columns))
+        if crowded or rows.shape[1] != 2 or each * len(rows) > _PAIRS:
+            return _by_flow(*places, radius)
+    if available() and rows.shape[1] == 2:
         return _match(_compiled_graph(rows, columns, radius))
     if each <= _FEW:
         pairs = _all_pairs(rows, columns, tree, radius)
         return _match(_graph(pairs, (len(rows), len(columns))))
     return _by_reach(rows, columns, tree, radius)
+
+
+def _by_flow(
+    ours: tuple[Floats, Positions], theirs: tuple[Floats, Positions], radius: float
+) -> Positions:
+    """Match as a flow between different places, each with as many units as it has people."""
+    from coatcheck.tasks import flow_kernels  # noqa: PLC0415 - an extra
+
+    sides, orders, units = [], [], []
+    for places, at in (ours, theirs):
+        order = cut(places, size=_BLOCK).order  # neighbours side by side make small boxes
+        sides.append(np.ascontiguousarray(places[order]))
+        units.append(np.bincount(at, minlength=len(places))[order])
+        orders.append(order)
+    left, room = units
+    sources, targets, amounts = flow_kernels.flow(sides[0], sides[1], radius * radius, left, room)
+    # Whoever is left over goes to a place that is not there.
+    over, nowhere = np.flatnonzero(left), len(theirs[0])
+    partners = handed_out(
+        (ours[1], np.append(theirs[1], np.full(left.sum(), nowhere))),
+        np.append(orders[0][sources], orders[0][over]),
+        np.append(orders[1][targets], np.full(len(over), nowhere)),
+        np.append(amounts, left[over]),
+    )
+    return np.where(partners < len(theirs[1]), partners, -1)
 
 
 def _by_reach(rows: Floats, columns: Floats, tree: cKDTree, radius: float) -> Positions:

@@ -77,9 +77,21 @@ class Neighbours(Listing):
 
     def __call__(self, estimates: Sequence[Floats]) -> list[Answers]:
         """Find everybody's neighbours."""
-        places = measured(estimates[0], self.scale)
+        places = self.placed(estimates[0])
         found = nearest_within(places, radius=self.radius, limit=self.limit)
         return [mutual_only(found) if self.mutual else found]
+
+    @property
+    def reach(self) -> float | None:
+        """The radius; nothing less than everybody where lists must be mutual.
+
+        Two regions may list different ones of those at one place, and then not each other.
+        """
+        return None if self.mutual else self.radius
+
+    def placed(self, estimates: Floats) -> Floats:
+        """The places in the unit of distances."""
+        return measured(estimates, self.scale)
 
     def params(self) -> dict[str, object]:
         """Parameters for the terms."""

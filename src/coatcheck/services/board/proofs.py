@@ -69,11 +69,11 @@ async def logged(service: Proves, digest: Digest, size: Number = 0) -> Logged:
     The proof is under the log's first `size` places, or under all of them.
     """
     seen, round_ = service.seen, await service.found(digest)
-    place = await service.read(lambda log: log.terms_place(round_.digest))
-    if place is None:
+    record = await service.read(lambda log: log.record(round_.digest))
+    if record is None:
         raise Problem("not-found", "the terms of this round are not in the log")
-    path = await log_path(service, place, size=size, seen=seen)
-    return Logged(place=place, path=path, checkpoint=seen.checkpoint)
+    path = await log_path(service, record.terms, size=size, seen=seen)
+    return Logged(place=record.terms, path=path, checkpoint=seen.checkpoint)
 
 
 PROOFS: Final = (

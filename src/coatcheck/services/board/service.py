@@ -243,9 +243,12 @@ class BoardService(Service[BoardSettings, BoardStore]):
         await asyncio.to_thread(self.load_seen)
 
     async def step(self) -> None:
-        """Hand what is new to the witnesses, and count what waits."""
+        """Hand what is new to the witnesses, and count what is here and what waits."""
         await self.watched.look(self._peers)
         self.metrics.waiting.set(self.commits.waiting)
+        logged, ended = await self.read(Board.tally)
+        self.metrics.rounds.labels("admitted").set(logged)
+        self.metrics.rounds.labels("shown").set(ended)
 
     # -- off the event loop
 

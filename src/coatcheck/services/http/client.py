@@ -7,11 +7,11 @@ A service that is away is `Unavailable`, and worth another try; what it refuses 
 import asyncio
 import ssl
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
 import httpx2
 import msgspec
@@ -45,6 +45,35 @@ class Answered:
     status: int
     headers: Mapping[str, str]
     body: bytes
+
+
+class Exchanges(Protocol):
+    """What asks once and gives the answer as it came."""
+
+    async def exchange(
+        self,
+        method: str,
+        url: str,
+        body: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+        most: int = DOCUMENT,
+    ) -> Answered:
+        """Ask once; a refusal is an answer, too."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+
+
+@dataclass(frozen=True)
+class Long:
+    """A body that is never held in whole: how many bytes, and a way to make its pieces."""
+
+    size: int
+    pieces: Callable[[], AsyncIterator[bytes]]
+
+    def __len__(self) -> int:
+        return self.size
 
 
 class Absent(Refused):
@@ -103,6 +132,10 @@ class HttpClient:
         headers = headers or {"content-type": JSON}
         return taken(url, await self.exchange(method, url, body, headers=headers))
 
+    async def stream(self, url: str, body: Long, *, headers: Mapping[str, str]) -> bytes:
+        """Send a body that is never held in whole, and return the answer."""
+        return taken(url, await self.exchange("POST", url, body, headers=headers))
+
     async def close(self) -> None:
         """Close the connections."""
         await self._http.aclose()
@@ -111,20 +144,25 @@ class HttpClient:
         self,
         method: str,
         url: str,
-        body: bytes = b"",
+        body: bytes | Long = b"",
         *,
         headers: Mapping[str, str] | None = None,
         most: int = DOCUMENT,
     ) -> Answered:
         """Ask once; a refusal is an answer, too."""
         plain = {**(headers or {}), "accept-encoding": "identity"}
+        content: bytes | AsyncIterator[bytes]
+        if isinstance(body, Long):
+            content, plain["content-length"] = body.pieces(), str(body.size)
+        else:
+            content = body
         # The timeout holds between two pieces; this one keeps a peer from trickling for ever.
         longest = 4 * self._timeout + (most + len(body)) / _SLOWEST
         try:
             async with (
                 self._turns,
                 asyncio.timeout(longest),
-                self._http.stream(method, _parsed(url), content=body, headers=plain) as answer,
+                self._http.stream(method, _parsed(url), content=content, headers=plain) as answer,
             ):
                 raw = await _held(answer, url, most)
         except TimeoutError:

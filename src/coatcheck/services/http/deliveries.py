@@ -36,7 +36,11 @@ def delivery(path: str, handler: Callable[..., Awaitable[Any]], *, method: str =
 
 def delivery_headers(raw: bytes, *, digest: bytes, signing: SigningKey) -> dict[str, str]:
     """Sign for a body on its way."""
-    content = hashlib.sha256(raw).digest()
+    return announced(hashlib.sha256(raw).digest(), digest=digest, signing=signing)
+
+
+def announced(content: bytes, *, digest: bytes, signing: SigningKey) -> dict[str, str]:
+    """Sign for a body of which the hash is known."""
     return {
         "coatcheck-content": content.hex(),
         "coatcheck-signature": signing.sign(_LABEL + digest + content).hex(),

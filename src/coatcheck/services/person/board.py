@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from coatcheck.errors import Refused, TwoFaces, Unavailable
+from coatcheck.files import write_bytes
 from coatcheck.protocol.agreement import SettledTerms
-from coatcheck.protocol.keyfiles import write_bytes
 from coatcheck.protocol.merkle import HASH_SIZE, check_inclusion
 from coatcheck.protocol.notes import LogCheckpoint, Note
 from coatcheck.protocol.notices import LETTER_LEAF, Checkpoint, Heading

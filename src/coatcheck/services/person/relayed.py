@@ -25,7 +25,7 @@ from coatcheck.protocol.oblivious import (
     seal_request,
 )
 from coatcheck.protocol.trust import Trust
-from coatcheck.services.http.client import DOCUMENT, Answered, HttpClient, taken
+from coatcheck.services.http.client import DOCUMENT, Answered, Exchanges, HttpClient, taken
 from coatcheck.services.http.gateway import PADDING, SignedKeys
 from coatcheck.services.http.origins import Origin, apart, origin_of
 from coatcheck.services.http.problems import OHTTP_KEY
@@ -65,7 +65,7 @@ class RelayedClient:
         *,
         first: str,
         trusted: Trust,
-        http: HttpClient | None = None,
+        http: Exchanges | None = None,
         ca: str = "",
     ) -> None:
         self.relay = origin_of(relay).url
@@ -73,7 +73,7 @@ class RelayedClient:
             raise Misuse(f"{relay!r} is no relay: give https://HOST[:PORT] without a path")
         self._shufflers = {origin_of(first)}
         self._trusted = trusted
-        self._http = http or HttpClient(ca=ca)
+        self._http: Exchanges = http or HttpClient(ca=ca)
         self._known: dict[Origin, _Known] = {}
         self._least = SIZES[0]
         self.passed = 0

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coatcheck.errors import Misuse
-from coatcheck.protocol.keyfiles import read_secret, write_bytes
+from coatcheck.files import read_secret, write_bytes
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 
 

@@ -18,14 +18,14 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
+from coatcheck.files import write_bytes
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import TrustedTerms, accept
 from coatcheck.protocol.client import Budget, Inbox, Invitation, Limit, examine
 from coatcheck.protocol.ends import check_owed, still_due
-from coatcheck.protocol.keyfiles import document, write_bytes
 from coatcheck.protocol.messages import Answer
 from coatcheck.protocol.notices import Heading, posting_size
-from coatcheck.protocol.records import read_document
+from coatcheck.protocol.records import document, read_document
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.trust import Trust

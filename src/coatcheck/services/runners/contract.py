@@ -5,13 +5,17 @@ none is ever given to a runner, and it may be done twice.
 """
 
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
+import msgspec
+
+from coatcheck.protocol.agreement import SettledTerms, read_signed, settle
 from coatcheck.services.settings import Settings
 from coatcheck.stores.crate import Crate
-from coatcheck.stores.depot import open_depot
+from coatcheck.stores.places import depot_place, open_depot
 from coatcheck.stores.vault import Vault
 
+_TERMS: Final = "terms"
 Stage = Callable[..., bytes]
 Given = tuple[Any, ...]
 Done = Callable[[Given, bytes], None]
@@ -33,3 +37,25 @@ def run_stage(stage: Stage, settings: Settings, digest: bytes, part: Given) -> b
     url, keys, place = settings.places
     crate = Crate(Vault(keys), open_depot(place, url=url, keys=keys), digest)
     return stage(crate, settings, *part)
+
+
+def elsewhere(settings: Settings) -> Settings:
+    """Give what a stage on another machine needs: where files are, and no word of the database.
+
+    The address of a database may have a password in it, and that of a collector a token.
+    """
+    url, keys, place = settings.places
+    depot = str(depot_place(place, url=url, keys=keys))
+    nothing = {"store": "elsewhere:", "traces": "", "admin_token": ""}
+    return msgspec.structs.replace(settings, depot=depot, round_keys=str(keys), **nothing)
+
+
+def keep_terms(crate: Crate, signed: bytes) -> None:
+    """Put the signed terms of a round where its stages find them."""
+    if _TERMS not in crate.names():
+        crate.put(_TERMS, signed)
+
+
+def terms_of(crate: Crate) -> SettledTerms:
+    """Give the terms of the round that a stage works on."""
+    return settle(read_signed(crate.get(_TERMS)))

@@ -5,16 +5,20 @@ own promise (docs/how-to/use-a-prior.md). A prior enters a round as the points o
 its terms (docs/decisions/0012-what-the-terms-carry-of-a-prior.md). Runs in the server's worker.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+import numpy as np
 from msgspec import Struct
+from numpy.typing import NDArray
 
 from coatcheck.domains import Ball, Box
 from coatcheck.errors import Misuse
-from coatcheck.protocol.server import Server
-from coatcheck.randomizers import CodebookResponse, Prior, choose, from_draft
+from coatcheck.protocol.terms import Round
+from coatcheck.randomizers import CodebookResponse, Prior, Randomizer, choose, from_draft
 from coatcheck.randomizers.coin import heard, speaker
+from coatcheck.services.log import log, place_of
 
 
 class Density(Struct, frozen=True):
@@ -25,14 +29,25 @@ class Density(Struct, frozen=True):
     weights: list[float]
 
 
-def learned(server: Server) -> bytes:
+def shown_by(
+    round_: Round, randomizers: Sequence[Randomizer], reports: Sequence[NDArray[np.int64]]
+) -> bytes:
+    """Learn where people are; whatever goes wrong, the round is answered."""
+    try:
+        return learned(round_, randomizers, reports)
+    except Exception as error:  # noqa: BLE001 - people wait for their answers
+        log.error("nothing was learned of where people are: %s", place_of(error))
+        return b""
+
+
+def learned(
+    round_: Round, randomizers: Sequence[Randomizer], reports: Sequence[NDArray[np.int64]]
+) -> bytes:
     """Write down what the reports of each group show; empty if none is enough to learn from."""
     found: dict[str, Density] = {}
-    for group, made, opened in zip(
-        server.round.terms.groups, server.randomizers, server.opened, strict=True
-    ):
+    for group, made, own in zip(round_.terms.groups, randomizers, reports, strict=True):
         try:
-            prior = Prior.learned_from([(speaker(made), heard(made, opened.reports)[1])])
+            prior = Prior.learned_from([(speaker(made), heard(made, own)[1])])
         except Misuse:
             continue  # too few, or of a mechanism that tells no density
         if isinstance(made.domain, Box | Ball):

@@ -15,8 +15,8 @@ import msgspec
 from msgspec import Struct
 
 from coatcheck.errors import Error, Misuse
+from coatcheck.files import read_bytes, write_bytes
 from coatcheck.protocol.drafting import draft_groups, read_draft
-from coatcheck.protocol.keyfiles import read_bytes, write_bytes
 from coatcheck.protocol.suites import suite_named
 from coatcheck.protocol.terms import Title
 from coatcheck.services.settings import ScheduleSettings, ServerSettings

@@ -11,9 +11,9 @@ from typing import Any
 
 from msgspec import Struct
 
-from coatcheck.errors import BadSignature, Refused, Unavailable
+from coatcheck.errors import BadSignature, Forgotten, Refused, Unavailable
 from coatcheck.protocol.agreement import SignedTerms, read_signed, settle, write_signed
-from coatcheck.protocol.ends import answer_due, due
+from coatcheck.protocol.ends import OPERATOR, answer_due, due
 from coatcheck.protocol.keyfiles import PublicKeys
 from coatcheck.protocol.records import read_document
 from coatcheck.protocol.server import unheard
@@ -24,7 +24,9 @@ from coatcheck.services.batches import BATCHES
 from coatcheck.services.http.connections import Wire
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.http.routes import ROUND, Digest, Nothing, Route
-from coatcheck.services.rounds import LiveRound, RoundService
+from coatcheck.services.roster import LiveRound, StageCount
+from coatcheck.services.rounds import RoundService
+from coatcheck.services.server.bulletins import publish
 from coatcheck.services.server.jobs import answer, draft, refuse
 from coatcheck.services.server.schedule import Schedule
 from coatcheck.services.settings import ServerSettings
@@ -50,7 +52,7 @@ class Proposal(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class RoundStatus(Struct, frozen=True):
-    """Where a round stands at the server."""
+    """Where a round stands at the server, and how far an answer is."""
 
     round: str
     digest: str
@@ -60,6 +62,7 @@ class RoundStatus(Struct, frozen=True):
     closes: int
     expires: int
     url: str
+    stages: list[StageCount]
 
 
 @dataclass(kw_only=True)
@@ -96,11 +99,12 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
             closes=terms.closes,
             expires=terms.expires,
             url=live.round.address,
+            stages=live.stages,
         )
 
     async def list_rounds(self) -> list[RoundStatus]:
         """List the rounds."""
-        return [self._status(live) for live in self.rounds.values()]
+        return [self._status(live) for live in self.listed()]
 
     async def round_status(self, digest: Digest) -> RoundStatus:
         """Say where a round stands."""
@@ -139,8 +143,8 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         self, plan: dict[str, Any], times: tuple[int, int, int], density: bytes = b""
     ) -> ServerLiveRound:
         """Find the round of this name, or draft it and keep it, before anybody signs it."""
-        known = [one for one in self.rounds.values() if one.stored.name == plan.get("round")]
-        if not known:
+        known = self.rounds.named(plan.get("round"))
+        if known is None:
             drafted = partial(
                 draft,
                 url=self.url,
@@ -154,10 +158,10 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
             await self.write(self.store.begin, fresh)
             faults.reach("server.proposed")
             await self.refresh()
-            known = [one for one in self.rounds.values() if one.stored.name == fresh.name]
-            if not known:
+            known = self.rounds.named(fresh.name)
+            if known is None:
                 raise Refused("a round of this name is here and cannot be led: take a new name")
-        return known[0]
+        return known
 
     async def _key(self, where: str) -> PublicKeys:
         """Ask a role for its public keys, which must be known here."""
@@ -192,10 +196,10 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
             slot = schedule.due(self.clock.now())
             if slot is None:
                 return
-            known = [one for one in self.rounds.values() if one.stored.name == slot.name]
-            if known and known[0].opened:
-                await asyncio.to_thread(schedule.announce, known[0].round.address)
-            if known:
+            known = self.rounds.named(slot.name)
+            if known is not None and known.opened:
+                await asyncio.to_thread(schedule.announce, known.round.address)
+            if known is not None:
                 return
             density = b""
             if schedule.learns_from(slot):
@@ -210,7 +214,7 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         return ServerLiveRound(round=round_, stored=stored)
 
     async def lose(self, live: ServerLiveRound) -> None:
-        """Refuse a batch whose key is gone: the worker finds that it cannot open it."""
+        """Give up a batch or a bulletin whose key is gone: the next step finds that it is."""
         await self.advance(live)
 
     async def _sign(self, live: ServerLiveRound) -> None:
@@ -250,8 +254,8 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         keys = self.keyring.of(live.round.terms.server.verifying)
         await self._abandon(live, unheard(live.round, keys=keys))
 
-    async def _abandon(self, live: ServerLiveRound, end: bytes) -> None:
-        await self.write(self.store.answer, live.round.digest, "abandon", end)
+    async def _abandon(self, live: ServerLiveRound, end: bytes, *, move: str = "abandon") -> None:
+        await self.write(self.store.answer, live.round.digest, move, end)
         faults.reach("server.abandoned")
         await self.done(live, "abandoned")
 
@@ -267,9 +271,16 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
 
     async def _publish(self, live: ServerLiveRound) -> None:
         """Hand the round's end to the board; if another one is there, forget it."""
-        terms, move = live.round.terms, "publish"
+        terms, digest, move = live.round.terms, live.round.digest, "publish"
+        keys = self.keyring.of(terms.server.verifying)
+        sending = partial(publish, self.store, digest, to=terms.board.url, peers=self.peers)
         try:
-            await self.deliver(live, "bulletin", to=terms.board.url, signer=terms.server.verifying)
+            await sending(signing=keys.signing)
+        except Forgotten:
+            # The key of its entries is gone: people are told, unless the board has them.
+            end = unheard(live.round, keys=keys, reason=OPERATOR)
+            await self._abandon(live, end, move="lose")
+            return
         except Unavailable:
             if not self.is_given_up(live):
                 raise

@@ -12,8 +12,8 @@ from typing import Final, Protocol
 import msgspec
 
 from coatcheck.errors import BadSignature, Malformed, Misuse
+from coatcheck.files import read_bytes
 from coatcheck.protocol import privacy_pass
-from coatcheck.protocol.keyfiles import read_bytes
 from coatcheck.protocol.terms import AdmissionTerms, Anybody, PrivacyPass, Round, Tokens
 from coatcheck.services.http.connections import Scope, header
 from coatcheck.services.http.problems import Problem

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from coatcheck.errors import Malformed, Misuse, Refused
 from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.receipts import RECEIPT_SIZE, Receipt
+from coatcheck.protocol.room import room_of
 from coatcheck.protocol.shuffler import Shuffler
 from coatcheck.services import faults
 from coatcheck.services.commit import GroupCommit
@@ -97,7 +98,7 @@ class Intake:
         faults.reach("shuffler.upload")
         rounds, limit = self._service.rounds, self._service.settings.batch_limit
         named = {upload.digest for upload in uploads} & rounds.keys()
-        rooms = {digest: rounds[digest].room(limit) for digest in named}
+        rooms = {digest: room_of(rounds[digest].round, limit) for digest in named}
         verdicts = self._service.store.put(uploads, rooms=rooms)
         faults.reach("shuffler.uploaded")
         metrics = self._service.metrics

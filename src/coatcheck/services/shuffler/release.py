@@ -19,11 +19,12 @@ from coatcheck.services import faults
 from coatcheck.services.batches import IN, OUT, part_name
 from coatcheck.services.keyring import keyring_of
 from coatcheck.services.runners import runner_of
-from coatcheck.services.runners.contract import Runner
+from coatcheck.services.runners.contract import Runner, keep_terms
 from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler import stages
 from coatcheck.services.shuffler.rounds import role_of
 from coatcheck.services.shuffler.stages import Source, Target
+from coatcheck.stores.crate import slots
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
 
 _TOLD: Final = RANK + ID_SIZE
@@ -87,8 +88,7 @@ class Release:
 
     def make(self) -> bytes | None:
         """Do what is left to do; the signed manifest, or None if too few people are left."""
-        if stages.TERMS not in self._crate.names():
-            self._crate.put(stages.TERMS, self._signed)
+        keep_terms(self._crate, self._signed)
         plan = {"peel": len(self._sources), "gather": sum(1 << bits for bits in self._bits)}
         self._store.plan(self._digest, plan, fence=self._fence)
         items = sum(tally.received for tally in self._tallies)
@@ -97,7 +97,7 @@ class Release:
         sifting = self._sifted()
         if sifting is None:
             return None
-        self._store.prepare(self._digest, fence=self._fence)
+        self._store.prepare(self._digest, "release", fence=self._fence)
         self._gather(runner, sifting)
         tallies = [Tally(received, tuple(dropped)) for received, dropped in sifting.tallies]
         return self._role.manifest(
@@ -172,8 +172,8 @@ class Release:
             size = self._round.item_size(group, self._role.hop + 1)
             mine = [one for one in self._sources if one.group == group]
             counts = [stages.counts_of(self._notes[_peeled(one)]) for one in mine]
-            places = [stages.slots(one, RANK + size) for one in counts]
-            out = stages.slots(sifting.left[group], RANK)
+            places = [slots(one, RANK + size) for one in counts]
+            out = slots(sifting.left[group], RANK)
             for within in range(1 << self._bits[group]):
                 done = _gathered(number) in self._notes and part_name(OUT, number) in there
                 if not done:

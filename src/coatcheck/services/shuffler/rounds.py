@@ -8,12 +8,11 @@ from typing import Final, Self
 from msgspec import Struct
 
 from coatcheck.protocol.envelope import Bulk
-from coatcheck.protocol.notices import heading_size
 from coatcheck.protocol.shuffler import SECRET_SIZE, Shuffler, ShufflerState
 from coatcheck.protocol.shuffler_moves import HOLDING, Phase
 from coatcheck.protocol.terms import Round
 from coatcheck.services.keyring import Keyring
-from coatcheck.services.rounds import LiveRound
+from coatcheck.services.roster import LiveRound, StageCount
 from coatcheck.stores.shuffler import ShufflerRound
 
 STEPS: Final = {
@@ -40,14 +39,6 @@ class GroupCount(Struct, frozen=True):
     minimum: int
     crowd: int
     enough: bool
-
-
-class StageCount(Struct, frozen=True):
-    """How many parts a stage of a release has, and how many of them are done."""
-
-    stage: str
-    parts: int
-    done: int
 
 
 class CrowdCount(Struct, frozen=True):
@@ -96,14 +87,7 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
     rest: float = 0.0
 
     def __post_init__(self) -> None:
-        groups = range(len(self.round.terms.groups))
         self.largest = max(self.round.upload_sizes)
-        # Whatever is larger: one's items in the first batch, or one's entry on the bulletin.
-        self._hops = len(self.round.terms.shufflers)
-        self._sizes = [
-            max(self._hops * self.round.item_size(group, 1), self.round.entry_size(group))
-            for group in groups
-        ]
         mine = [self.keys.has(party.verifying) for party in self.round.terms.shufflers]
         self.hop = mine.index(True) if any(mine) else None
         self.role: Shuffler | None = None
@@ -125,7 +109,7 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
 
     def sizes(self) -> tuple[int, ...]:
         """Give the crowd of each group."""
-        return tuple(self.crowd[number] for number in range(len(self._sizes)))
+        return tuple(self.crowd[number] for number in range(len(self.round.terms.groups)))
 
     def counts(self) -> list[GroupCount]:
         """Count the crowd of each group, for the operator."""
@@ -164,10 +148,6 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
             raise absent("no round takes reports here now: come back when the next one opens")
         last = max(found, key=lambda live: (live.round.terms.opens, live.round.terms.round))
         return last.status(now=now)
-
-    def room(self, limit: int) -> int:
-        """Count the reports that a batch and a bulletin of so many bytes carry for sure."""
-        return (limit - heading_size(len(self._sizes), self._hops)) // max(self._sizes)
 
 
 def _coarse(count: GroupCount) -> GroupCount:

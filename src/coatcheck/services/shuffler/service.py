@@ -43,7 +43,6 @@ from coatcheck.services.shuffler.rounds import (
     CrowdCount,
     RoundStatus,
     ShufflerLiveRound,
-    StageCount,
     role_of,
 )
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
@@ -82,7 +81,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
     async def list_rounds(self) -> list[RoundStatus]:
         """List the rounds."""
         now = self.clock.now()
-        return [live.status(now=now) for live in self.rounds.values()]
+        return [live.status(now=now) for live in self.listed()]
 
     def _status(self, live: ShufflerLiveRound) -> RoundStatus:
         return live.status(now=self.clock.now())
@@ -95,7 +94,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
     async def current(self) -> RoundStatus:
         """Give the round that began last of those that take reports here."""
         now = self.clock.now()
-        return ShufflerLiveRound.newest(self.rounds.values(), now=now, absent=self.absent)
+        return ShufflerLiveRound.newest(self.rounds.unfinished(), now=now, absent=self.absent)
 
     async def admits(self) -> AdmissionTerms:
         """Say whom this shuffler admits, as terms state it."""
@@ -175,8 +174,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         """Count the uploads of each group that are on the disk, and how far a release is."""
         live = self.found(digest)
         await self.refresh()
-        stages = [StageCount(name, parts, done) for name, (done, parts) in live.progress.items()]
-        return CrowdCount(live.counts(), stages)
+        return CrowdCount(live.counts(), live.stages)
 
     async def abandon(self, digest: Digest, body: Abandonment) -> RoundStatus:
         """Give a round up: nothing of it leaves, and everything of it is forgotten."""

@@ -7,13 +7,11 @@ twice changes nothing. The bytes between them are in the depot only, sealed. SPE
 """
 
 from collections.abc import Iterator, Sequence
-from itertools import accumulate
 from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
 
-from coatcheck.protocol.agreement import read_signed, settle
 from coatcheck.protocol.manifest import Part
 from coatcheck.protocol.parcels import content_id, items_of
 from coatcheck.protocol.peeling import RANK, Bytes, gather, rows
@@ -22,12 +20,12 @@ from coatcheck.protocol.terms import Round
 from coatcheck.services import faults
 from coatcheck.services.batches import OUT, part_name
 from coatcheck.services.keyring import keyring_of
+from coatcheck.services.runners.contract import terms_of
 from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler.rounds import role_of
 from coatcheck.stores.bundles import Bundle, unbundled
-from coatcheck.stores.crate import Crate, sealed_size
+from coatcheck.stores.crate import Crate, Slot
 
-TERMS: Final = "terms"
 _COUNT: Final = np.dtype(">u4")
 
 
@@ -37,13 +35,6 @@ class Source(NamedTuple):
     group: int
     number: int
     name: str
-
-
-class Slot(NamedTuple):
-    """Where in a file of pieces one is: at which byte it begins, and how many rows it has."""
-
-    at: int
-    length: int
 
 
 class Target(NamedTuple):
@@ -78,8 +69,7 @@ def left(group: int) -> str:
 def role_at(crate: Crate, settings: ShufflerSettings) -> Shuffler:
     """Make the role of a round with its secret, for a stage."""
     state = ShufflerState(bytearray(crate.key().secret))
-    round_ = settle(read_signed(crate.get(TERMS)))
-    return role_of(round_, keyring_of(settings.key_files), state)
+    return role_of(terms_of(crate), keyring_of(settings.key_files), state)
 
 
 def peel(crate: Crate, settings: ShufflerSettings, source: Source, bits: int) -> bytes:
@@ -136,9 +126,3 @@ def collect(
 def counts_of(raw: bytes) -> list[int]:
     """Read how many rows each piece of a file has."""
     return [int(count) for count in np.frombuffer(raw, _COUNT)]
-
-
-def slots(counts: Sequence[int], width: int) -> list[Slot]:
-    """Find each piece of a file, of rows of a width."""
-    starts = accumulate((sealed_size(count * width) for count in counts), initial=0)
-    return [Slot(start, count) for start, count in zip(starts, counts, strict=False)]

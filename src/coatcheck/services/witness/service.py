@@ -13,7 +13,8 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from coatcheck.errors import BadSignature, Malformed, Misuse, TwoFaces
-from coatcheck.protocol.keyfiles import read_bytes, read_keys, read_public, write_bytes
+from coatcheck.files import read_bytes, write_bytes
+from coatcheck.protocol.keyfiles import read_keys, read_public
 from coatcheck.protocol.notes import COSIGNATURE, LogCheckpoint, Note, NoteKey, signature_lines
 from coatcheck.protocol.verification import board_note_key
 from coatcheck.protocol.witness import Behind, Unknown, examine

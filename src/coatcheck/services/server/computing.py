@@ -1,0 +1,166 @@
+"""The task as a stage: it sees what all partitions say, and writes down whom each answer names.
+
+A task that looks only so far is done by region first: *cut* cuts space, *near* answers a region
+with those around it, and *compute* puts the answers together. Every other task is *compute* alone.
+What a task refuses it refuses again, so that is a result, and told by kind and line: its words may
+quote a report.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from coatcheck import tasks
+from coatcheck.errors import Refused
+from coatcheck.protocol.manifest import PART
+from coatcheck.protocol.messages import PayloadFormat
+from coatcheck.protocol.opened import NOWHERE
+from coatcheck.protocol.server import Server
+from coatcheck.services import faults
+from coatcheck.services.keyring import keyring_of
+from coatcheck.services.log import place_of
+from coatcheck.services.runners.contract import terms_of
+from coatcheck.services.server.columns import (
+    TOLD,
+    WANTED,
+    Source,
+    column,
+    places_of,
+)
+from coatcheck.services.server.insight import task_of
+from coatcheck.services.server.learned import shown_by
+from coatcheck.services.server.told import naming, write_told
+from coatcheck.services.settings import ServerSettings
+from coatcheck.stores.crate import Crate, Slot
+from coatcheck.tasks.contract import RunsByRegion
+from coatcheck.tasks.regions import Region, answer_region
+
+DENSITY: Final = "density"
+REGIONS: Final = "regions"
+_Places = list[NDArray[np.uint32]]
+
+
+class Computed(Struct, frozen=True):
+    """What came of the task: where it refused, or the bytes of each piece that it wrote."""
+
+    refused: str = ""
+    told: list[int] = []
+    wanted: list[int] = []
+
+
+def near_name(number: int) -> str:
+    """Name the answers of a region."""
+    return f"near-{number}"
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What the server heard: the reports and notes of each group that are answered."""
+
+    server: Server
+    reports: list[NDArray[np.int64]]
+    notes: list[tasks.Notes]
+
+
+def _heard(
+    crate: Crate, settings: ServerSettings, sources: Sequence[Source], where: _Places
+) -> Heard:
+    round_ = terms_of(crate)
+    keys = keyring_of(settings.key_files).of(round_.terms.server.verifying)
+    server = Server(round_, keys=keys, task=task_of(round_.terms.task, settings))
+    reports, notes = [], []
+    for group, (of, by) in enumerate(zip(round_.terms.groups, server.randomizers, strict=True)):
+        said = np.concatenate(
+            [
+                column(crate, round_, one, 1)[where[one.number] != NOWHERE]
+                for one in sources
+                if one.group == group
+            ]
+        )
+        form = PayloadFormat.between(by.low, by.high)
+        reports.append(form.decode(said[:, : of.payload_size])[0])
+        notes.append(said[:, of.payload_size :])
+    return Heard(server, reports, notes)
+
+
+def cut(crate: Crate, settings: ServerSettings, sources: Sequence[Source]) -> bytes:
+    """Cut space into regions for a task that looks only so far; the bytes of each, or none."""
+    task = task_of(terms_of(crate).terms.task, settings)
+    if not isinstance(task, RunsByRegion) or task.reach is None:
+        return b"[]"
+    try:
+        heard = _heard(crate, settings, sources, places_of(crate, sources))
+        count = -(-sum(map(len, heard.reports)) // PART)
+        found = heard.server.regions(heard.reports, heard.notes, count=count)
+    except Refused:
+        found = []  # it refuses again when it is to answer
+    pieces = [
+        msgspec.msgpack.encode([one.own.tobytes(), one.around.tobytes(), estimates.tobytes()])
+        for one, estimates in found
+    ]
+    if pieces:
+        crate.put_pieces(REGIONS, pieces)
+    return msgspec.json.encode([len(one) for one in pieces])
+
+
+def near(crate: Crate, settings: ServerSettings, number: int, at: Slot) -> bytes:
+    """Answer a region; where the task refused, or nothing."""
+    task = task_of(terms_of(crate).terms.task, settings)
+    raw = crate.piece(REGIONS, number, start=at.at, size=at.length)
+    own, around, estimates = msgspec.msgpack.decode(raw, type=list[bytes])
+    region = Region(np.frombuffer(own, np.int64), np.frombuffer(around, np.int64))
+    places = np.frombuffer(estimates).reshape(len(region.around), -1)
+    try:
+        found = answer_region(task, places, region)  # type: ignore[arg-type] # it was cut for it
+    except Refused as error:
+        return place_of(error).encode()
+    faults.reach("stage.near", alone=True)
+    told = [one.astype(np.int64).tobytes() for one in (found.indptr, found.indices)]
+    crate.put(near_name(number), msgspec.msgpack.encode([*told, found.ordered, found.located]))
+    faults.reach("stage.neared", alone=True)
+    return b""
+
+
+def _read_near(crate: Crate, count: int) -> Iterator[tasks.References]:
+    for number in range(count):
+        raw = crate.get(near_name(number))
+        indptr, indices, ordered, located = msgspec.msgpack.decode(raw)
+        starts, named = (np.frombuffer(one, np.int64) for one in (indptr, indices))
+        yield tasks.References(0, starts, named, ordered, located)
+
+
+def compute(
+    crate: Crate, settings: ServerSettings, sources: Sequence[Source], regions: int
+) -> bytes:
+    """Run the task on all reports; the bytes of what each part of the bulletin is told.
+
+    With regions, their answers are there already.
+    """
+    where = places_of(crate, sources)
+
+    def known(_: Callable[..., Any], parts: Iterable[Region]) -> Iterator[tasks.References]:
+        return _read_near(crate, len(list(parts)))
+
+    try:
+        heard = _heard(crate, settings, sources, where)
+        by: dict[str, Any] = {"regions": regions, "run": known} if regions else {}
+        found = heard.server.answers(heard.reports, heard.notes, **by)
+    except Refused as error:
+        return msgspec.json.encode(Computed(refused=place_of(error)))
+    faults.reach("stage.compute", alone=True)
+    if settings.schedule and settings.schedule.learn:
+        server = heard.server
+        crate.put(DENSITY, shown_by(server.round, server.randomizers, heard.reports))
+    groups = [[one for one in sources if one.group == group] for group in range(len(found))]
+    named = naming([[(one.number, where[one.number]) for one in own] for own in groups])
+    told, wanted = write_told(found, named, parts=len(sources), size=PART)
+    crate.put_pieces(TOLD, told)
+    crate.put_pieces(WANTED, wanted)
+    faults.reach("stage.computed", alone=True)
+    sizes = ([len(one) for one in pieces] for pieces in (told, wanted))
+    return msgspec.json.encode(Computed("", *sizes))
