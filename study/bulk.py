@@ -8,7 +8,7 @@ sum of the read reports is made, because reading is linear. So quick a sampler t
 the coins fell: it is for simulations. tests/test_study_bulk.py holds all three against the product.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
@@ -25,6 +25,7 @@ Floats = NDArray[np.float64]
 Singles = NDArray[np.float32]
 Integers = NDArray[np.int64]
 Rows = NDArray[np.intp]
+Turn = tuple[Integers, NDArray[np.int8]]
 
 _CHUNK: Final = 1_000
 _CLOSE: Final = 1e-6  # of cosines: single precision errs by less than a tenth of this
@@ -48,21 +49,48 @@ class Bulk:
         self, rows: Rows, gradients: Callable[[Rows], NDArray[Any]], entropy: Entropy
     ) -> Integers:
         """Return one report for each of these people."""
+        drawn = self._drawn(rows, gradients, entropy)
+        return np.concatenate([turns * self.part.size + indices for turns, indices, _ in drawn])
+
+    def total(
+        self,
+        rows: Rows,
+        gradients: Callable[[Rows], NDArray[Any]],
+        entropy: Entropy,
+        *,
+        project: bool = False,
+    ) -> Floats:
+        """Draw the same reports, and return the sum of what they are read as.
+
+        They are read without bias, or each is put back into the unit ball.
+        """
+        part, found = self.part, np.zeros(self.part.domain.dimension + 1)
+        for _, indices, (moves, signs) in self._drawn(rows, gradients, entropy):
+            _add(indices, self._directions, moves, signs, part.strength, project, found)
+        return found[:-1] / part.strength
+
+    def _drawn(
+        self, rows: Rows, gradients: Callable[[Rows], NDArray[Any]], entropy: Entropy
+    ) -> Iterator[tuple[Integers, Integers, Turn]]:
+        """Yield turns and indices of reports, some people at a time, and what the turns are."""
         part = self.part
         is_near = entropy.coins(part.heads, len(rows))
         turns = entropy.below(part.turns, len(rows))
         ranks = entropy.below(part.closest, len(rows))
         indices = entropy.below(part.size, len(rows))
-        asked = np.flatnonzero(is_near)
-        for start in range(0, len(asked), _CHUNK):
-            some = asked[start : start + _CHUNK]
-            near = self.nearest(gradients(rows[some]), turns[some])
-            indices[some] = near[np.arange(len(some)), ranks[some]]
-        return turns * part.size + indices
+        for start in range(0, len(rows), _CHUNK):
+            some = slice(start, start + _CHUNK)
+            moves, signs = self._codewords.turn(turns[some])
+            asked = np.flatnonzero(is_near[some])
+            if len(asked):
+                who = start + asked
+                near = self.nearest(gradients(rows[who]), turns[who], (moves[asked], signs[asked]))
+                indices[who] = near[np.arange(len(who)), ranks[who]]
+            yield turns[some], indices[some], (moves, signs)
 
-    def nearest(self, gradients: NDArray[Any], turns: Integers) -> Integers:
+    def nearest(self, gradients: NDArray[Any], turns: Integers, turn: Turn) -> Integers:
         """Return which codewords are the nearest of each gradient, in no order."""
-        seen, near = self.turned(gradients, turns), self.part.closest
+        seen, near = self.turned(gradients, turn), self.part.closest
         scores = seen @ self._scaled.T
         last = self.part.size - near
         found = np.argpartition(scores, (last - 1, last), axis=1)
@@ -75,12 +103,11 @@ class Bulk:
             found[doubtful] = np.concatenate([one for _, one in exact])
         return found
 
-    def turned(self, gradients: NDArray[Any], turns: Integers) -> Singles:
+    def turned(self, gradients: NDArray[Any], turn: Turn) -> Singles:
         """Return clipped gradients on the lattice, lifted and turned, at length 1."""
-        orders, signs = self._turns
-        found = np.empty((len(gradients), orders.shape[1]), dtype=np.float32)
-        half = self._codewords.half
-        _turn(gradients, turns, orders, signs, self.clip, self.stretch, half, found)
+        moves, signs = turn
+        found = np.empty(signs.shape, dtype=np.float32)
+        _turn(gradients, moves, signs, self.clip, self.stretch, self._codewords.half, found)
         return found
 
     def _points(self, gradients: NDArray[Any]) -> Integers:
@@ -90,27 +117,11 @@ class Bulk:
         reach = lengths if self.stretch else np.maximum(lengths, self.clip)
         return self.part.domain.snap(values / np.maximum(reach, 1e-300) * _BELOW)
 
-    def total(self, reports: Integers, *, project: bool = False) -> Floats:
-        """Return the sum of what reports are read as: without bias, or each in the unit ball."""
-        part, (orders, signs) = self.part, self._turns
-        total = np.zeros(orders.shape[1])
-        _add(reports, self._directions, orders, signs, part.strength, project, total)
-        return total[:-1] / part.strength
-
     @property
     def _codewords(self) -> Codewords:
         part = self.part
         width, half = part.domain.dimension + 1, part.domain.steps // 2
         return Codewords(part.seed, width, part.size, part.turns, half)
-
-    @cached_property
-    def _turns(self) -> tuple[NDArray[np.int16], NDArray[np.int8]]:
-        """Return every turn: where each coordinate comes from, and its sign."""
-        shape = (self.part.turns, self.part.domain.dimension + 1)
-        orders, signs = np.empty(shape, dtype=np.int16), np.empty(shape, dtype=np.int8)
-        for number in range(self.part.turns):
-            orders[number], signs[number] = self._codewords.turn(number)
-        return orders, signs
 
     @cached_property
     def _directions(self) -> Floats:
@@ -129,8 +140,7 @@ class Bulk:
 @jit
 def _turn(  # noqa: PLR0917 - a compiled loop has no objects
     gradients: Any,
-    turns: Any,
-    orders: Any,
+    moves: Any,
     signs: Any,
     clip: float,
     stretch: bool,  # noqa: FBT001 - as above
@@ -139,6 +149,7 @@ def _turn(  # noqa: PLR0917 - a compiled loop has no objects
 ) -> None:
     size = gradients.shape[1]
     point = np.empty(size + 1, dtype=np.int64)
+    inverse = 1.0 / half
     for row in range(len(gradients)):
         square = 0.0
         for i in range(size):
@@ -152,30 +163,32 @@ def _turn(  # noqa: PLR0917 - a compiled loop has no objects
             left -= point[i] * point[i]
         root = np.int64(np.sqrt(left))
         point[size] = root - (root * root > left) + ((root + 1) * (root + 1) <= left)
-        turn = turns[row]
-        for i in range(size + 1):
-            found[row, i] = point[orders[turn, i]] * signs[turn, i] / half
+        split = size + 1 - moves[row]
+        for i in range(split):
+            found[row, i] = point[i + moves[row]] * signs[row, i] * inverse
+        for i in range(split, size + 1):
+            found[row, i] = point[i - split] * signs[row, i] * inverse
 
 
 @jit
 def _add(  # noqa: PLR0917 - as above
-    reports: Any,
+    indices: Any,
     directions: Any,
-    orders: Any,
+    moves: Any,
     signs: Any,
     strength: float,
     project: bool,  # noqa: FBT001 - as above
     total: Any,
 ) -> None:
-    size, width = directions.shape
-    for report in reports:
-        turn, index = report // size, report % size
+    width = directions.shape[1]
+    for row in range(len(indices)):
+        index, split = indices[row], width - moves[row]
         weight = 1.0
         if project:
             # A codeword's length without the lift, which stands elsewhere in every turn.
-            for i in range(width):
-                if orders[turn, i] == width - 1:
-                    lift = directions[index, i]
-                    weight = 1.0 / max(1.0, np.sqrt(1 - lift * lift) / strength)
-        for i in range(width):
-            total[orders[turn, i]] += weight * signs[turn, i] * directions[index, i]
+            lift = directions[index, split - 1]
+            weight = 1.0 / max(1.0, np.sqrt(1 - lift * lift) / strength)
+        for i in range(split):
+            total[i + moves[row]] += weight * signs[row, i] * directions[index, i]
+        for i in range(split, width):
+            total[i - split] += weight * signs[row, i] * directions[index, i]

@@ -25,7 +25,7 @@ mpl.use("Agg")
 from matplotlib import pyplot as plt
 from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter, NullLocator
 
-_OURS: Final = {"best": COLORS["choose"], "task": "#1B7F3B"}
+_OURS: Final = {"best": COLORS["choose"], "task": "#1B7F3B", "expected": "#7A3E9D"}
 _LABELS: Final = {
     "minkowski-paper": "Minkowski (the paper's)",
     "privunit-bhowmick": "PrivUnit",
@@ -36,6 +36,7 @@ _LABELS: Final = {
     "square-wave": "square wave",
     "best": "ours, planned for the mean error",
     "task": "ours, planned for this score",
+    "expected": "ours, matched by expected cost",
     "honest": "ours, honest exposure",
 }
 _MARKS: Final = {
@@ -48,6 +49,7 @@ _MARKS: Final = {
     "square-wave": "X",
     "best": "o",
     "task": "*",
+    "expected": "d",
     "honest": "o",
 }
 _NOBODY: Final = "no reports: everybody in the middle"
@@ -159,7 +161,7 @@ def _line(axes: "Axes", rows: list[Row], measure: str, name: str, color: str) ->
     if not there:
         return
     there.sort(key=lambda row: number(row, "epsilon"))
-    bold = name in {"best", "task", "minkowski-paper"}
+    bold = name in {*_OURS, "minkowski-paper"}
     axes.errorbar(
         [number(row, "epsilon") for row in there],
         [number(row, measure) for row in there],
@@ -191,7 +193,7 @@ def _finish(figure: "Figure", caption: str, path: Path) -> None:
     figure.legend(
         handles.values(),
         handles.keys(),
-        ncols=5,
+        ncols=4,  # five of the longest labels are wider than the page
         frameon=False,
         fontsize=9,
         loc="lower center",

@@ -18,6 +18,7 @@ NO: Final = "does not hold"
 PARTLY: Final = "in part"
 BETTER: Final = "better"
 NOT_YET: Final = "not measured yet"
+LEAST: Final = 0.5  # from this budget on, ours in the crowd is asked to be ahead everywhere
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,12 @@ from study import (
     incentives,
     learning,
     lessons,
+    lists,
     locations,
+    matchings,
     places,
     rewards,
+    rounds,
     steps,
     tables,
     timing,
@@ -25,6 +28,11 @@ from study.sheets import Row, Sheet, cells, missing, rows
 
 LOCAL: Final = "ε of one report"
 GLOBAL: Final = "$ε_c$, the promise of the crowd"
+_SC: Final = {
+    "distance": ("best",),
+    "cost": ("expected", "best"),
+    "success": ("task", "expected", "best"),
+}
 
 
 @dataclass(frozen=True)
@@ -64,9 +72,8 @@ class Item:
 
 def _sc(name: str, title: str, measure: str, label: str, *, log: bool) -> Item:
     found = {"distance": claims.sc_distance, "cost": claims.sc_cost, "success": claims.sc_success}
-    ours = ("task", "best") if measure == "success" else ("best",)
-    view = View(measure, label, log, ("local", "pic"), ("model", "dataset"), ours=ours)
-    return Item(name, "figure", title, locations.CROWDSOURCING, found[measure], view=view)
+    view = View(measure, label, log, ("local", "pic"), ("model", "dataset"), ours=_SC[measure])
+    return Item(name, "figure", title, matchings.CROWDSOURCING, found[measure], view=view)
 
 
 def _lbs(name: str, title: str, measure: str, model: str, radius: float) -> Item:
@@ -104,7 +111,7 @@ ITEMS: Final = (
         "timecomm",
         "table",
         "time and bytes of every step of a round",
-        timing.TIMECOMM,
+        rounds.SHEET,
         tables.timecomm,
         tables.timecomm_table,
     ),
@@ -133,10 +140,12 @@ ITEMS: Final = (
         "sc-clustered",
         "table",
         "crowdsourcing on places that cluster",
-        locations.CLUSTERED,
+        matchings.CLUSTERED,
         places.clustered,
         places.clustered_table,
-        view=View("cost", "travel cost", log=False, models=("pic",), split=("dataset",)),
+        view=View(
+            "cost", "travel cost", log=False, models=("pic",), split=("dataset",), ours=_SC["cost"]
+        ),
     ),
     Item(
         "sc-steps",
@@ -160,6 +169,15 @@ ITEMS: Final = (
         locations.READING,
         claims.lbs_f1_reading,
         claims.lbs_f1_reading_table,
+    ),
+    Item(
+        "lbs-lists",
+        "figure",
+        "check-ins: lists as they are given out, at most 16 each",
+        lists.SHEET,
+        places.lists,
+        places.lists_table,
+        view=View("f1", "F1 of the lists", log=False, models=("pic",), split=("dataset", "radius")),
     ),
     *(
         Item(
@@ -281,6 +299,8 @@ def _half(row: Row, name: str) -> object:
         return f"values uniform on the square, {row['samples']:,} a point"
     if name == "model":
         return {"local": "LDP", "pic": "PIC"}[str(row["model"])]
+    if name == "radius":
+        return f"τ = {row['radius']}"
     if name == "size":
         return "all check-ins" if row["size"] == 0 else f"{row['size']:,} check-ins"
     return row[name]

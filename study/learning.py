@@ -72,7 +72,7 @@ def ablations() -> Iterator[Listed]:
     ours = NETWORK[1]
     warm = replace(ours, public=PUBLIC, step=_WARM[1])
     changed = {
-        "reports of 16 bits (64 turns of the codebook)": replace(ours, turns=64),
+        "reports of 16 bits (256 turns of the codebook)": replace(ours, turns=256),
         "start drawn, not edges": replace(ours, start="drawn"),
         "no momentum": replace(ours, mover="plain"),
         "Adam with a step of 0.01": replace(ours, mover="adam", step=0.01),

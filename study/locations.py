@@ -1,38 +1,27 @@
-"""The location figures: errors, travel costs, matching ratios and F1 scores, on real places.
+"""The check-in figures: errors and F1 scores of the neighbours, on real places.
 
-A cell is a data set, a model (local or PIC), a mechanism and a budget; it is drawn with several
-seeds and keeps the means and their standard errors. Ours is planned for the mean error (`best`)
-and, in the crowd, for what the figure shows (`task`). Paper, "Spatial Crowdsourcing" and
-"Location-based Social Systems" with their appendices; conventions are in `conventions`.
+A cell is a data set, its size, a radius, a model (local or PIC), a mechanism and a budget; it is
+drawn with several seeds and keeps the means and their standard errors. Ours is planned for the
+mean error (`best`) and, in the crowd, for the F1 over all pairs (`task`), as the figures have it;
+`lists` has the lists that people really get. Paper, "Location-based Social Systems" with its
+appendices; conventions are in `conventions`.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from coatcheck import LeastCostMatching, MaximumMatching, Neighbours, seeded
-from coatcheck.tasks import Task
+from coatcheck import Neighbours
+from coatcheck.tasks import Answers, Score
 from coatcheck.tasks.pairs import agreement
 from study import datasets
-from study.conventions import (
-    BASELINES,
-    GLOBAL_BUDGETS,
-    LEFT,
-    LOCAL_BUDGETS,
-    MECHANISMS,
-    PUBLISHED,
-    SERVING_RADIUS,
-    Design,
-    design,
-    designs_for,
-)
+from study.conventions import BASELINES, LEFT, MECHANISMS, PUBLISHED, Design, design, designs_for
+from study.draws import Floats, budgets, draw, error, spread
 from study.sheets import Cell, Row, Sheet
-
-Floats = NDArray[np.float64]
 
 SUBSET: Final = 10_000
 _ASKERS: Final = 1_000  # whose lists are looked at for the longest one
@@ -40,120 +29,20 @@ _LISTED: Final = (PUBLISHED, "best", "task")
 _ROOM: Final = 1.02  # a list of other people's noise may be a little longer
 
 
-def spread(name: str, found: Sequence[float]) -> Row:
-    """Return a mean and its standard error over seeds; with one seed there is none."""
-    error = float(np.std(found, ddof=1)) / math.sqrt(len(found)) if len(found) > 1 else math.nan
-    return {name: float(np.mean(found)), f"{name}_se": error}
+@dataclass(frozen=True, kw_only=True)
+class Neighbourhoods(Neighbours):
+    """Neighbours without a limit, judged as the figures do: by all pairs, however many."""
 
-
-def _designs(
-    cell: Cell, task: Task, *, crowds: Sequence[int], anonymous: Sequence[int]
-) -> list[Design]:
-    """Return the design of each group."""
-    epsilon, name = float(cell["epsilon"]), str(cell["mechanism"])
-    if name == "task":
-        return designs_for(task, epsilon=epsilon, crowds=crowds, anonymous=anonymous)
-    return [
-        design(name, model=str(cell["model"]), epsilon=epsilon, crowd=crowd, anonymous=left)
-        for crowd, left in zip(crowds, anonymous, strict=True)
-    ]
-
-
-def draw(values: Floats, made: Design | None, seed: int) -> Floats:
-    """Return estimates from one report per value; seeded: a SIMULATION.
-
-    Without a design nobody reports, and everybody is put into the middle: next to it, so that
-    no order of the people can help a matching.
-    """
-    if made is None:
-        return 1e-9 * (seeded(seed).uniforms(values.size).reshape(values.shape) - 0.5)
-    reports = made.randomizer.randomize(values, seeded(seed))
-    estimates: Floats = made.randomizer.estimate(reports, made.how)
-    return estimates
-
-
-def _error(values: Floats, estimates: Floats) -> float:
-    return float(np.linalg.norm(estimates - values, axis=1).mean())
-
-
-# -- spatial crowdsourcing: Figures SCdistance, SCcost and SCsuccess
-
-
-def crowdsourcing_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
-    """List data set by model by mechanism by budget."""
-    names = {
-        "none": ("clear", "blind"),
-        "local": (*MECHANISMS, "best"),
-        "pic": (*MECHANISMS, "best", "task"),
-    }
-    return [
-        {"dataset": d, "model": model, "mechanism": m, "epsilon": e, "seeds": 3 if quick else 20}
-        for d in (("GMission",) if quick else datasets.CROWDSOURCING)
-        for model, mechanisms in names.items()
-        for m in mechanisms
-        for e in _budgets(model, quick=quick)
-    ]
-
-
-def clustered_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
-    """List the same for real check-ins as users and workers: the paper's mechanism and ours."""
-    return [
-        {"dataset": d, "model": model, "mechanism": m, "epsilon": e, "seeds": 3 if quick else 20}
-        for d in (("Gowalla",) if quick else datasets.SOCIAL)
-        for model, names in (("none", ("clear", "blind")), ("pic", _LISTED))
-        for m in names
-        for e in _budgets(model, quick=quick)
-    ]
-
-
-def _budgets(model: str, *, quick: bool) -> tuple[float, ...]:
-    every = {"none": (0.0,), "local": LOCAL_BUDGETS}.get(model, GLOBAL_BUDGETS)
-    return every[2:4] if quick and len(every) > 1 else every
-
-
-def measure_crowdsourcing(cell: Cell) -> Row:
-    """Report, and measure what the matchings are worth."""
-    groups = datasets.crowdsourcing(str(cell["dataset"]))
-    largest = MaximumMatching(radius=SERVING_RADIUS)
-    sizes = [len(group) for group in groups]
-    made: list[Design | None] = [None, None]
-    if cell["model"] != "none":
-        made = [*_designs(cell, largest, crowds=sizes, anonymous=[size - 1 for size in sizes])]
-
-    def estimates(seed: int) -> list[Floats]:
-        if cell["mechanism"] == "clear":
-            return list(groups)
-        pairs = zip(groups, made, strict=True)
-        return [draw(v, m, 2 * seed + g) for g, (v, m) in enumerate(pairs)]
-
-    return {
-        "randomizer": made[0].randomizer.name if made[0] else "none",
-        "local_users": made[0].randomizer.epsilon if made[0] else 0.0,
-        "local_workers": made[1].randomizer.epsilon if made[1] else 0.0,
-        **served(groups, estimates, seeds=int(cell["seeds"])),
-    }
-
-
-def served(
-    groups: Sequence[Floats],
-    estimates: Callable[[int], list[Floats]],
-    *,
-    seeds: int,
-    candidates: int = 1,
-) -> Row:
-    """Match by both algorithms, and measure in truth what came of it."""
-    cheapest = LeastCostMatching(candidates=candidates)
-    largest = MaximumMatching(radius=SERVING_RADIUS, candidates=candidates)
-    errors, costs, ratios = [], [], []
-    for seed in range(seeds):
-        places = estimates(seed)
-        errors.append(_error(np.concatenate(groups), np.concatenate(places)))
-        costs.append(cheapest.score(groups, estimates=places).value)
-        ratios.append(largest.score(groups, estimates=places).value)
-    return {**spread("distance", errors), **spread("cost", costs), **spread("success", ratios)}
-
-
-# -- location-based social systems: the LBS figures
+    def score(
+        self,
+        truth: Sequence[Floats],
+        *,
+        estimates: Sequence[Floats],
+        answers: Sequence[Answers] | None = None,  # noqa: ARG002 - pairs are counted, not listed
+    ) -> Score:
+        """Return the F1 over all pairs."""
+        found = agreement(truth[0], estimates[0], radius=self.radius)
+        return Score(name="F1 of all pairs", value=found.f1, higher_is_better=True)
 
 
 def social_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
@@ -164,7 +53,7 @@ def social_cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is
             for radius in LEFT:
                 found += [
                     {"dataset": name, "size": size, "radius": radius, **rest}
-                    for rest in _social_rows(size, quick=quick)
+                    for rest in _social_rows(size, radius, quick=quick)
                 ]
     # Small crowds first, then what the crowd helps and what is compared most: a stopped study is
     # of use.
@@ -176,24 +65,30 @@ def _turn(cell: Cell) -> tuple[bool, bool, bool]:
     return whole, whole and cell["model"] == "local", whole and cell["mechanism"] in BASELINES
 
 
-def _social_rows(size: int, *, quick: bool) -> list[Cell]:
-    """List model by mechanism by budget; `honest` hides among those whom no list gives away."""
+def _social_rows(size: int, radius: float, *, quick: bool) -> list[Cell]:
+    """List model by mechanism by budget; `honest` hides among those whom no list gives away.
+
+    One report alone does not know how large the crowd is, so the local model has all check-ins
+    at one radius only. With all of them two seeds are enough for what stands beside ours.
+    """
     names = {
         "none": ("blind",),
         "local": (*MECHANISMS, "best"),
         "pic": (*BASELINES, *_LISTED),
         "honest": _LISTED,
     }
+    if not size and radius != max(LEFT):
+        del names["local"]
     return [
         {
             "model": model,
             "mechanism": m,
             "epsilon": epsilon,
-            "seeds": 3 if quick or not size else 10,
+            "seeds": 3 if quick else 10 if size else 2 if m in BASELINES else 3,
         }
         for model, mechanisms in names.items()
         for m in mechanisms
-        for epsilon in _budgets(model, quick=quick)
+        for epsilon in budgets(model, quick=quick)
     ]
 
 
@@ -228,19 +123,27 @@ def _hidden(cell: Cell) -> tuple[Design, int]:
     lists than it was planned for is planned again.
     """
     name, size, radius = str(cell["dataset"]), int(cell["size"]), float(cell["radius"])
-    values, task = _check_ins(name, size), Neighbours(radius=radius)
+    values = _check_ins(name, size)
     crowd = len(values)
     left = math.floor(LEFT[radius] * crowd)
-    if cell["model"] == "honest":
-        left = crowd - 1 - longest_true_list(name, size, radius)
+    if cell["model"] != "honest":
+        return _design(cell, crowd, left), left
+    left = crowd - 1 - longest_true_list(name, size, radius)
     while True:
-        (made,) = _designs(cell, task, crowds=[crowd], anonymous=[left])
-        if cell["model"] != "honest":
-            return made, left
+        made = _design(cell, crowd, left)
         seen = longest_list(draw(values, made, 0), radius=radius)
         if crowd - 1 - seen >= left:
             return made, left
         left = crowd - 1 - min(math.ceil(_ROOM * seen), crowd - 2)
+
+
+def _design(cell: Cell, crowd: int, left: int) -> Design:
+    epsilon, name = float(cell["epsilon"]), str(cell["mechanism"])
+    if name == "task":
+        task = Neighbourhoods(radius=float(cell["radius"]))
+        (made,) = designs_for(task, epsilon=epsilon, crowds=[crowd], anonymous=[left])
+        return made
+    return design(name, model=str(cell["model"]), epsilon=epsilon, crowd=crowd, anonymous=left)
 
 
 def measure_social(cell: Cell) -> Row:
@@ -251,7 +154,7 @@ def measure_social(cell: Cell) -> Row:
     errors, scores, longest = [], [], math.nan
     for seed in range(int(cell["seeds"])):
         estimates = draw(values, made, seed)
-        errors.append(_error(values, estimates))
+        errors.append(error(values, estimates))
         scores.append(agreement(values, estimates, radius=radius).f1)
         if cell["mechanism"] in _LISTED and not seed:
             longest = longest_list(estimates, radius=radius)
@@ -315,7 +218,5 @@ def f1_from_truth(values: Floats, estimates: Floats, *, radius: float) -> float:
     return 2 * right / (askers.true + seen)
 
 
-CLUSTERED: Final = Sheet("clustered", clustered_cells, measure_crowdsourcing)
-CROWDSOURCING: Final = Sheet("crowdsourcing", crowdsourcing_cells, measure_crowdsourcing)
 SOCIAL: Final = Sheet("social", social_cells, measure_social)
 READING: Final = Sheet("reading", reading_cells, measure_reading)

@@ -113,14 +113,31 @@ def _second_slopes(parameters: Floats, step: _Pass, miss: Floats) -> Floats:
 
 
 def _first_slopes(parameters: Floats, step: _Pass, second: Floats, who: Positions) -> Floats:
-    weights = _split(parameters)[2]
-    parts = (second[who].reshape(-1, 6) @ weights.T).reshape(len(who), 7, 7, 5, 5, 8)
-    wide = np.zeros((len(who), 17, 17, 8), dtype=np.float32)
-    for i in range(5):
-        for j in range(5):
-            wide[:, i : i + 13 : 2, j : j + 13 : 2] += parts[:, :, :, i, j]
-    slopes = wide[:, 1:15, 1:15]
+    n = len(who)
+    wide = np.zeros((n, 9, 9, 6), dtype=np.float32)
+    wide[:, 1:8, 1:8] = second[who].reshape(n, 7, 7, 6)
+    view = sliding_window_view(wide, (3, 3), axis=(1, 2))
+    windows = view.transpose(0, 1, 2, 4, 5, 3).reshape(-1, 54)
+    parts = (windows @ _backwards(_split(parameters)[2])).reshape(n, 7, 7, 2, 2, 8)
+    slopes = parts.transpose(0, 1, 3, 2, 4, 5).reshape(n, 14, 14, 8)
     return _unpool(slopes, step.first[who], step.pooled[who]).reshape(-1, 196, 8)
+
+
+def _backwards(weights: Floats) -> Floats:
+    """Return the second convolution as a step back: from 3x3 of its outputs to 2x2 of its inputs.
+
+    Inputs 2u and 2u + 1 of a line are seen by outputs u - 1, u, u + 1 through taps 3, 1, - and
+    4, 2, 0.
+    """
+    taps = weights.reshape(5, 5, 8, 6)
+    found = np.zeros((3, 3, 6, 2, 2, 8), dtype=np.float32)
+    seen = ((3, 1), (4, 2, 0))
+    for i, down in enumerate(seen):
+        for j, across in enumerate(seen):
+            for y, tap in enumerate(down):
+                for x, other in enumerate(across):
+                    found[y, x, :, i, j] = taps[tap, other].T
+    return found.reshape(54, 32)
 
 
 def sampled_gradients(

@@ -31,8 +31,7 @@ class Recipe:
         sampling: coins of their own, or a secret sample by a trusted party.
         mechanism: sphere response, or PrivUnit with the budget of any ε-LDP mechanism.
         project: whether each report is put back into the ball before the mean.
-        turns: of the codebook. The usual 64 make reports of 16 bits, but the lean of one codebook
-            does not average out over people whose gradients are alike; 2^15 take 25 bits.
+        turns: of the codebook; 0 for as many as the product takes, in reports of 32 bits.
         directions: report only along so many main directions of public gradients; 0 for all.
     """
 
@@ -51,7 +50,7 @@ class Recipe:
     sampling: Literal["coins", "secret"] = "coins"
     mechanism: Literal["sphere", "privunit"] = "sphere"
     project: bool = False
-    turns: int = 1 << 15
+    turns: int = 0
     directions: int = 0
     rounds: int = ROUNDS
 

@@ -12,7 +12,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
@@ -53,7 +53,10 @@ def folder(*, quick: bool) -> Path:
 
 def read(name: str, *, quick: bool) -> list[Row]:
     """Return the rows of a sheet that are on file."""
-    path = folder(quick=quick) / f"{name}.csv"
+    return _read(folder(quick=quick) / f"{name}.csv")
+
+
+def _read(path: Path) -> list[Row]:
     if not path.exists():
         return []
     with path.open(newline="", encoding="utf-8") as file:
@@ -143,12 +146,29 @@ def _timed(sheet: Sheet, cell: Cell) -> Row:
 
 
 def _append(path: Path, row: Row) -> None:
-    new = not path.exists()
+    """Add a row; a file with other columns, or cut in the middle of a line, is written again."""
+    head = ",".join(row) + "\n"
+    old = path.read_text(encoding="utf-8") if path.exists() else ""
+    if not (old.startswith(head) and old.endswith("\n")):
+        return _write(path, [*_read(path), row])
     with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.DictWriter(file, list(row), lineterminator="\n")
-        if new:
-            writer.writeheader()
-        writer.writerow({name: _text(value) for name, value in row.items()})
+        csv.DictWriter(file, list(row), lineterminator="\n").writerow(_texts(row))
+    return None
+
+
+def _write(path: Path, found: Sequence[Row]) -> None:
+    """Write rows with the columns of the last one, all at once: a cut leaves the old file."""
+    whole = path.with_suffix(".new")
+    with whole.open("w", newline="", encoding="utf-8") as file:
+        names = list(found[-1])
+        writer = csv.DictWriter(file, names, extrasaction="ignore", lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(_texts(row) for row in found)
+    whole.replace(path)
+
+
+def _texts(row: Row) -> dict[str, str]:
+    return {name: _text(value) for name, value in row.items()}
 
 
 def _text(value: Value) -> str:
@@ -159,9 +179,8 @@ def _settle(sheet: Sheet, took: dict[str, float], *, quick: bool) -> None:
     """Put rows in the order of the cells, and write down how they came about."""
     found = rows(sheet, quick=quick)
     path = folder(quick=quick) / f"{sheet.name}.csv"
-    path.unlink()
-    for row in found:
-        _append(path, row)
+    if found:
+        _write(path, found)
     told = {
         "command": "python -m study " + " ".join(sys.argv[1:]),
         "cells": len(found),

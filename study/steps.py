@@ -1,30 +1,46 @@
 """From the paper's mechanism to ours, one idea at a time, at ε_c = 1 on even and clustered places.
 
-Each step keeps the promise of the one before, to the same people.
+Each step keeps the promise of the one before, to the same people. Beside them stand the lines that
+need no privacy: nobody reports, with and without the prior, and true places.
 """
 
-from functools import partial
+from collections.abc import Sequence
+from functools import cache, partial
 from typing import Final
 
-from coatcheck import Group, MaximumMatching, Misuse, Prior, plan
+import numpy as np
+
+from coatcheck import Group, LeastCostMatching, MaximumMatching, Misuse, Prior, plan
+from coatcheck.randomizers import Randomizer
+from coatcheck.tasks.candidates import settled
+from coatcheck.tasks.matching import lists_of
 from study import datasets
 from study.conventions import PUBLISHED, SERVING_RADIUS, SQUARE, Design, delta, design, designs_for
-from study.locations import Floats, draw, served
+from study.draws import Floats, Places, draw_groups, error, nobody, spread
+from study.matchings import served
 from study.sheets import Cell, Row, Sheet
 
 STEPS: Final = (
+    "no report",
     "paper",
     "clipped",
     "own law",
     "mechanism",
     "learned density",
+    "expected cost",
     "task",
     "candidates",
-    "prior",
+    "as shipped",
+    "true places",
 )
+KNOWING: Final = ("prior, no report", "prior", "prior, expected cost")
 EPSILON: Final = 1.0
 CANDIDATES: Final = 5
+# As `coatcheck.simulation.settling` has it; tests/test_study_places.py holds the two together.
+ASKS: Final = (3, 2)
+CELL: Final = 2 / 80
 _KNOWN: Final = 10_000  # check-ins that a public prior has, none of them of the crowd
+_AWARE: Final = ("expected cost", "prior, expected cost")
 
 
 def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
@@ -33,66 +49,111 @@ def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
     return [
         {"dataset": name, "step": step, "epsilon": EPSILON, "seeds": 3 if quick else 20}
         for name in names
-        for step in (STEPS if name in datasets.SOCIAL else STEPS[:-1])
+        for step in (*STEPS, *(KNOWING if name in datasets.SOCIAL else ()))
     ]
 
 
-def designs(dataset: str, step: str, sizes: list[int]) -> list[Design]:
-    """Return the design of each group after a step."""
+def designs(dataset: str, step: str, sizes: list[int]) -> Sequence[Design | None]:
+    """Return the design of each group after a step; none where nobody reports."""
+    if step in {"no report", "prior, no report", "true places"}:
+        return [None] * len(sizes)
     largest = MaximumMatching(radius=SERVING_RADIUS)
-    if step == "task":
-        return designs_for(
-            largest, epsilon=EPSILON, crowds=sizes, anonymous=[size - 1 for size in sizes]
-        )
-    if step == "candidates":
+    if step in {"task", "candidates", "as shipped"}:
         # A corrupted person sees candidates on both lists: so many fewer are left to hide among.
-        left = [size - 1 - 2 * CANDIDATES for size in sizes]
+        named = 0 if step == "task" else 2 * CANDIDATES
+        left = [size - 1 - named for size in sizes]
         return designs_for(largest, epsilon=EPSILON, crowds=sizes, anonymous=left)
     return [_one(dataset, step, size) for size in sizes]
 
 
+@cache
 def _one(dataset: str, step: str, crowd: int) -> Design:
     made = partial(design, model="pic", epsilon=EPSILON, crowd=crowd, anonymous=crowd - 1)
     if step in {"paper", "clipped"}:
         paper = made(PUBLISHED)
         return paper if step == "paper" else Design(paper.randomizer, "project")
     if step == "mechanism":
-        best = made("best").randomizer
-        return Design(best, "raw" if "raw" in best.decodes else "project")
+        return _plainly(made("best").randomizer)
     if step == "learned density":
-        return Design(made("best").randomizer, "learned-mean")
+        return Design(made("best").randomizer, "learned")
+    if step == "expected cost":
+        return made("best")
     groups = {"people": Group(SQUARE, crowd=crowd - 1)}
-    known = None
-    if step == "prior":
-        first = sum(datasets.CLUSTERED)
-        places = datasets.social(dataset)[first : first + _KNOWN]
-        known = Prior.from_points(places)
+    known = _prior(dataset) if step in KNOWING else None
     found = plan(groups, epsilon=EPSILON, delta=delta(crowd), prior=known)["people"]
-    if step == "prior":
+    if step in KNOWING:
         return Design(found.best.randomizer, found.best.how)
     for one in found.designs:
         if one.randomizer.name == "minkowski":
-            return Design(one.randomizer, one.how)
+            return _plainly(one.randomizer)
     raise Misuse("a plan for the square has Minkowski response among its designs")
+
+
+def _plainly(made: Randomizer) -> Design:
+    """Read each report by itself, as if people were even over the square."""
+    return Design(made, "median" if "median" in made.decodes else "project")
+
+
+def _known(dataset: str) -> Floats:
+    first = sum(datasets.CLUSTERED)
+    return datasets.social(dataset)[first : first + _KNOWN]
+
+
+@cache
+def _prior(dataset: str) -> Prior:
+    return Prior.from_points(_known(dataset))
 
 
 def measure(cell: Cell) -> Row:
     """Report by a step's designs, and measure what the matchings are worth."""
-    dataset, step = str(cell["dataset"]), str(cell["step"])
+    dataset, step, seeds = str(cell["dataset"]), str(cell["step"]), int(cell["seeds"])
     groups = datasets.crowdsourcing(dataset)
     made = designs(dataset, step, [len(group) for group in groups])
 
-    def estimates(seed: int) -> list[Floats]:
+    def places(seed: int) -> Places:
+        if step == "true places":
+            return list(groups), None
+        if step == "prior, no report":
+            middle = np.median(_known(dataset), axis=0)
+            return [nobody(v, middle, 1_000 + 2 * seed + g) for g, v in enumerate(groups)], None
         # Other seeds than those of the figures.
-        pairs = zip(groups, made, strict=True)
-        return [draw(v, m, 1_000 + 2 * seed + g) for g, (v, m) in enumerate(pairs)]
+        known = _prior(dataset) if step in KNOWING else None
+        return draw_groups(groups, made, 1_000 + 2 * seed, aware=step in _AWARE, prior=known)
 
-    candidates = CANDIDATES if step == "candidates" else 1
+    if step == "as shipped":
+        found = _settled(groups, [places(seed)[0] for seed in range(seeds)])
+    else:
+        candidates = CANDIDATES if step == "candidates" else 1
+        found = served(groups, places, seeds=seeds, candidates=candidates)
     return {
-        "randomizer": made[0].randomizer.name,
-        "local_users": made[0].randomizer.epsilon,
-        **served(groups, estimates, seeds=int(cell["seeds"]), candidates=candidates),
+        "randomizer": made[0].randomizer.name if made[0] else "none",
+        "local_users": made[0].randomizer.epsilon if made[0] else 0.0,
+        **found,
+        "paired": found.get("paired", 1.0),
     }
+
+
+def _settled(groups: Sequence[Floats], drawn: Sequence[list[Floats]]) -> Row:
+    """Settle as people do: rounded places, two lists, a few asks; who is left has nobody.
+
+    The cost is that of the pairs there are.
+    """
+    few, many = sorted((0, 1), key=lambda side: len(groups[side]))
+    rounded = [np.floor(group / CELL) for group in groups]
+    task = LeastCostMatching(candidates=CANDIDATES)
+    errors, costs, ratios, paired = [], [], [], []
+    for estimates in drawn:
+        lists = lists_of(task(estimates)[few], CANDIDATES)
+        partner = settled(rounded[few], rounded[many], lists, asks=ASKS)
+        (rows,) = np.nonzero(partner >= 0)
+        apart = np.linalg.norm(groups[few][rows] - groups[many][partner[rows]], axis=1)
+        errors.append(error(np.concatenate(groups), np.concatenate(estimates)))
+        costs.append(float(apart.sum()))
+        ratios.append(float((apart <= SERVING_RADIUS).sum()) / len(partner))
+        paired.append(len(rows) / len(partner))
+    told = {"distance": errors, "cost": costs, "success": ratios}
+    found = [spread(name, values) for name, values in told.items()]
+    return {**found[0], **found[1], **found[2], "paired": float(np.mean(paired))}
 
 
 SHEET: Final = Sheet("steps", cells, measure)

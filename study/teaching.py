@@ -128,7 +128,7 @@ def _mean(
     part = speaker(planned(recipe, dimension))
     if recipe.way == "reports" and isinstance(part, SphereResponse):
         bulk = _bulk(part, recipe.clip, stretch=recipe.length == "unit")
-        total = bulk.total(bulk.draw(rows, gradients, entropy), project=recipe.project)
+        total = bulk.total(rows, gradients, entropy, project=recipe.project)
         return recipe.clip * total / len(rows)
     total = np.zeros(dimension)
     for start in range(0, len(rows), _CHUNK):

@@ -1,0 +1,81 @@
+"""Lists as they are given out: everybody gets the nearest 16 within the radius, and no more.
+
+The paper's F1 is over all pairs, a quarter of the crowd for each person; nobody gets such a list.
+Here everybody gets what the product publishes, and the score is that of those lists. One corrupted
+person learns of 16 others, who are left out of the crowd. Ours is what the product plans for this
+task: never a grid, whose cells would name the same few people to everybody in them.
+"""
+
+import math
+from typing import Final
+
+import numpy as np
+
+from coatcheck import Group, Neighbours, plan
+from coatcheck.tasks.neighbours import nearest_within
+from study import datasets
+from study.conventions import LEFT, PUBLISHED, SQUARE, Design, delta, design
+from study.draws import Floats, budgets, draw, spread
+from study.sheets import Cell, Row, Sheet
+
+SIZE: Final = 10_000
+_NAMES: Final = {"none": ("clear", "blind"), "pic": (PUBLISHED, "best")}
+
+
+def cells(quick: bool) -> list[Cell]:  # noqa: FBT001 - as every sheet is asked
+    """List data set by radius by mechanism by budget."""
+    return [
+        {
+            "dataset": name,
+            "size": 2_000 if quick else SIZE,
+            "radius": radius,
+            "model": model,
+            "mechanism": m,
+            "epsilon": epsilon,
+            "seeds": 3 if quick else 10,
+        }
+        for name in (("Gowalla",) if quick else tuple(datasets.SOCIAL))
+        for radius in LEFT
+        for model, names in _NAMES.items()
+        for m in names
+        for epsilon in budgets(model, quick=quick)
+    ]
+
+
+def shipped(task: Neighbours, *, epsilon: float, crowd: int) -> Design:
+    """Return what the product plans for lists among so many people, one of them corrupted."""
+    groups = {"people": Group(SQUARE, crowd=crowd, corrupted=1)}
+    found = plan(groups, epsilon=epsilon, delta=delta(crowd), task=task)["people"]
+    best = found.without("grid").best
+    return Design(best.randomizer, best.how)
+
+
+def measure(cell: Cell) -> Row:
+    """Report, make the lists, and score them as they are given out."""
+    values = datasets.social(str(cell["dataset"]), size=int(cell["size"]))
+    task, crowd = Neighbours(radius=float(cell["radius"])), len(values)
+    epsilon, made = float(cell["epsilon"]), None
+    left = crowd - 1 - task.limit
+    if cell["mechanism"] == "best":
+        made = shipped(task, epsilon=epsilon, crowd=crowd)
+    elif cell["mechanism"] == PUBLISHED:
+        made = design(PUBLISHED, model="pic", epsilon=epsilon, crowd=crowd, anonymous=left)
+    scores, lengths, heard = [], [], []
+    for seed in range(int(cell["seeds"])):
+        estimates: Floats = values if cell["mechanism"] == "clear" else draw(values, made, seed)
+        found = nearest_within(estimates, radius=task.radius, limit=task.limit)
+        scores.append(task.score([values], estimates=[estimates], answers=[found]).value)
+        lengths.append(len(found.indices) / crowd)
+        heard.append(int(np.bincount(found.indices, minlength=crowd).max()))
+    return {
+        "crowd": crowd,
+        "anonymous": left,
+        "randomizer": made.randomizer.name if made else "none",
+        "local_epsilon": made.randomizer.epsilon if made else math.nan,
+        **spread("f1", scores),
+        "listed": float(np.mean(lengths)),
+        "most_listed": max(heard),
+    }
+
+
+SHEET: Final = Sheet("lists", cells, measure)
