@@ -92,6 +92,10 @@ class Entropy(ABC):
             if low >= bound or low >= (1 << bits) % bound:
                 return drawn
 
+    def seed(self) -> int:
+        """Draw a seed, for a simulation that must make the same draws several times."""
+        return self.integer(1 << 63)
+
     def coins(self, heads: int, size: int) -> NDArray[np.bool_]:
         """Toss `size` coins that each fall heads with probability exactly heads / 2^64."""
         if heads >> 64:
@@ -173,3 +177,8 @@ def seeded(seed: int) -> Entropy:
     if seed < 0:
         raise Misuse(f"a seed is a whole number from 0 up, got {seed}")
     return _Seeded(seed)
+
+
+def source(given: Entropy | int) -> Entropy:
+    """Return what `entropy=` names, wherever it is an argument: a source, or the seed of one."""
+    return seeded(given) if isinstance(given, int) else given

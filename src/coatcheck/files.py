@@ -4,8 +4,13 @@ For what a person cannot lose: tickets, ledgers, keys. Knows nothing of what is 
 """
 
 import os
+import stat
 import threading
 from pathlib import Path
+
+from coatcheck.errors import Misuse, Refused
+
+_OTHERS = 0o077
 
 
 def replace_file(path: Path, raw: bytes, *, mode: int) -> None:
@@ -37,3 +42,29 @@ def sync_folder(folder: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def read_bytes(path: Path) -> bytes:
+    """Read a whole file, or say that it is not there."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise Misuse(f"cannot read {path}: {error.strerror}") from None
+
+
+def read_secret(path: Path) -> bytes:
+    """Read a file that nobody else may read."""
+    raw = read_bytes(path)
+    if stat.S_IMODE(path.stat().st_mode) & _OTHERS:
+        raise Refused(f"{path} can be read by others: run `chmod 600 {path}`, or make a new one")
+    return raw
+
+
+def write_bytes(path: Path, raw: bytes, *, secret: bool = False, replace: bool = False) -> None:
+    """Write a whole file durably, or nothing; an existing one stays unless told otherwise."""
+    if path.exists() and not replace:
+        raise Misuse(f"{path} exists already: remove it or choose another name")
+    try:
+        replace_file(path, raw, mode=0o600 if secret else 0o644)
+    except OSError as error:
+        raise Misuse(f"cannot write {path}: {error.strerror}") from None

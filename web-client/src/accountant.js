@@ -6,9 +6,10 @@
 // is a fair binomial and F a binomial of the rest, so the expectation is a double sum with prefix
 // sums over F. What overlap of caps would hide further is not counted, which is the private side.
 
-import { Refused } from "./errors.js";
-
-const TAIL = 1e-18;
+const TAIL = 1e-30; // what is cut off weighs e^epsilon at most, in a crowd of millions too
+const WHOLE = 50_000; // people who are always counted
+const WORK = 1e7; // terms of the sum up to which more are; else a phone would be busy for minutes
+const DEVIATIONS = 24; // how wide a binomial is, where `TAIL` cuts it off on both sides
 
 /** ln C(n, k) p^k (1-p)^(n-k), for the whole range that holds all but `TAIL`. */
 function binomial(n, p) {
@@ -79,13 +80,21 @@ function excess(gain, step, { low, mass }, { chance, mean }) {
   return gain * chance[count] - step * mean[count];
 }
 
+/** How many of the crowd are counted: whom the rest hides as well is only left out, so the bound holds. */
+function counted(law, crowd) {
+  const wide = (n, chance) => 1 + DEVIATIONS * Math.sqrt(n * chance);
+  const work = (n) => wide(n, 2 * law.apart) * (wide(n, law.apart) + wide(n, 1 / 4));
+  let n = crowd;
+  while (n > WHOLE && work(n) > WORK) n = Math.max(WHOLE, Math.ceil(n / 2));
+  return n;
+}
+
 /**
  * The central epsilon that the crowd gives at this delta, rounded up; never above the local one.
  * @param {import("./types.js").Law} law @param {{ crowd: number, delta: number, corrupted?: number, exposed?: number }} options @returns {number}
  */
 export function amplify(law, { crowd, delta, corrupted = 0, exposed = 0 }) {
-  const n = Math.max(1, crowd - corrupted - exposed);
-  if (n > 50_000) throw new Refused("this page counts crowds of up to 50,000 people");
+  const n = counted(law, Math.max(1, crowd - corrupted - exposed));
   let good = law.epsilon;
   let bad = 0;
   for (let turn = 0; turn < 40 && good - bad > 1e-7 * good; turn += 1) {

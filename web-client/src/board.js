@@ -5,12 +5,18 @@
 
 import { concat, text, unbase64, unhex } from "./bytes.js";
 import { Refused, Unavailable } from "./errors.js";
-import { UNSEEN, checkLogged, checkPlaced, checkTerms, follow } from "./log.js";
+import { ROUND_LEAF, UNSEEN, checkLogged, checkPlaced, checkTerms, follow } from "./log.js";
 import * as messages from "./messages.js";
 import { windowOf } from "./windows.js";
 
 const UNLOGGED = "the board has not logged the terms of this round, so others may be shown other ones: nothing was sent";
 const json = (raw) => JSON.parse(text(raw));
+
+/** The hashes of a path that came in one piece. */
+function steps(path) {
+  const raw = unbase64(path);
+  return Array.from({ length: Math.ceil(raw.length / 32) }, (_, n) => raw.slice(32 * n, 32 * n + 32));
+}
 
 export class BoardView {
   /**
@@ -73,9 +79,7 @@ export class BoardView {
       throw error.status === 404 ? new Refused(UNLOGGED) : error;
     });
     const { place, path } = json(raw);
-    const steps = unbase64(path);
-    const hashes = Array.from({ length: Math.ceil(steps.length / 32) }, (_, n) => steps.slice(32 * n, 32 * n + 32));
-    return this.keep(checkTerms(this.round, { ...proof, place, path: hashes }, this.before));
+    return this.keep(checkTerms(this.round, { ...proof, place, path: steps(path) }, this.before));
   }
 
   /**
@@ -87,6 +91,32 @@ export class BoardView {
     const place = json(await this.peer.get(`${this.round.atBoard}/place`));
     const path = await this.included(place, proof.size);
     return this.keep(follow(bulletin, this.round, { ...proof, place, path }, this.before));
+  }
+
+  /**
+   * Fetch one entry, with the proof that it is in the bulletin that the log shows to everybody. It shows the board
+   * which entry is asked for, so it is for a relay. `null` if the board says that there is none.
+   * @param {number} group @param {string} address in hex
+   * @returns {Promise<{ heading: Uint8Array, entry: Uint8Array } | null>}
+   */
+  async entry(group, address) {
+    const proof = await this.grown();
+    if (!proof.size) throw new Unavailable(UNSEEN);
+    const url = `${this.round.atBoard}/entries/${group}/${address}?size=${proof.size}`;
+    const raw = await this.peer.get(url).catch((error) => {
+      if (error.status === 404) return null;
+      throw error;
+    });
+    if (!raw) return null;
+    const found = json(raw);
+    const [entry, heading] = [unbase64(found.entry), unbase64(found.heading)];
+    const head = messages.readHeading(heading, this.round);
+    const leaf = concat(ROUND_LEAF, head.heading);
+    const logged = { place: found.log_place, path: steps(found.log_path), leaf };
+    const point = checkLogged([logged], this.round, proof, this.before);
+    messages.checkEntry(entry, this.round, { group, head, place: found.place, path: steps(found.path) });
+    await this.keep(point);
+    return { heading: head.heading, entry };
   }
 
   /** Check that the log has one's own postings, each `[place, posting]`, and only grew. @param {[number, Uint8Array][]} placed */

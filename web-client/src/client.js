@@ -151,13 +151,13 @@ export async function addressOfTicket(ticket, round) {
 }
 
 /**
- * Say how a round ended: whether it was answered with its crowd, and in words. The ledger is told
- * first (`settleRound`), whatever is done then.
+ * Say how a round ended, from a bulletin or its head: whether it was answered with its crowd, and in words. The
+ * ledger is told first (`settleRound`), whatever is done then.
  * @param {import("./types.js").Ticket} ticket @param {Uint8Array} raw @param {import("./types.js").Round} round @returns {import("./types.js").Ended}
  */
 export function ended(ticket, raw, round) {
   sameRound(ticket, round);
-  const { outcome, flaw, tallies, words } = messages.readBulletin(raw, round);
+  const { outcome, flaw, tallies, words } = messages.readHeading(raw, round);
   const denied = outcome === messages.REFUSED && ticket.receipt.length && !tallies[ticket.group].received;
   const wrong = flaw || (denied ? "it counts no report of your group, and you have a receipt for yours" : "");
   if (wrong) return { answered: false, words: `the heading of this round breaks its own numbers: ${wrong}; do not rely on it` };
@@ -178,10 +178,26 @@ export async function collect(ticket, raw, round) {
     const proof = ticket.receipt.length ? "your receipt proves" : "you have no receipt to prove";
     throw new Refused(`your address ${hex(keys.address)} is not on the board; ${proof} that the shuffler had your report`);
   }
+  return opened(ticket, entry, bulletin.sizes, { round, keys });
+}
+
+/**
+ * Open one's own answer in a single entry that `BoardView.entry` has checked.
+ * @param {import("./types.js").Ticket} ticket @param {{ heading: Uint8Array, entry: Uint8Array }} shown
+ * @param {import("./types.js").Round} round @returns {Promise<import("./types.js").Answer>}
+ */
+export async function openEntry(ticket, { heading, entry }, round) {
+  const end = ended(ticket, heading, round);
+  if (!end.answered) throw new Refused(`${end.words}; nobody gets an answer`);
+  const keys = await keyPairs(round.suite, ticket.seed);
+  if (!equal(entry.slice(0, ADDRESS), keys.address)) throw new Refused("the board gives another entry than yours: do not rely on it");
+  return opened(ticket, entry, messages.readHeading(heading, round).sizes, { round, keys });
+}
+
+async function opened(ticket, entry, sizes, { round, keys }) {
   const bound = binding("answer", { digest: round.digest, group: ticket.group });
   const sealed = entry.slice(ADDRESS);
   const answer = messages.decodeAnswer(await unseal(sealed, { suite: round.suite, key: keys.opening, bound }), round);
-  const sizes = bulletin.entries.map((list) => list.length);
   return { ...answer, sizes, partners: answer.partners.map((partner) => described(partner, round)) };
 }
 

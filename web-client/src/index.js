@@ -7,7 +7,7 @@ export { base64, hex, text, unbase64, unhex, utf8 } from "./bytes.js";
 export { Blind, hashToPoint } from "./blinding.js";
 export { BoardView } from "./board.js";
 export { Candidates, beginSettling, settleByLetter, settleTerms } from "./candidates.js";
-export { addressOfTicket, collect, ended, examine, join, keepReceipt, keepRegistered } from "./client.js";
+export { addressOfTicket, collect, ended, examine, join, keepReceipt, keepRegistered, openEntry } from "./client.js";
 export { Direct } from "./direct.js";
 export { Entropy } from "./entropy.js";
 export { binding, seal, unseal } from "./envelope.js";

@@ -3,7 +3,7 @@
 import { big, byte, compare, concat, equal, padded, unhex, unsigned, utf8 } from "./bytes.js";
 import { Misuse, Refused } from "./errors.js";
 import { checkSignature, contactOf, sha256 } from "./keys.js";
-import { leafHash, nodeHash, rootOf } from "./merkle.js";
+import { checkInclusion, leafHash, nodeHash, rootOf } from "./merkle.js";
 import { readWatched } from "./notes.js";
 import { ADDRESS, DIGEST, SIGNATURE } from "./suites.js";
 import { UPLOAD_HEAD } from "./terms.js";
@@ -88,8 +88,8 @@ export function checkReceipt(raw, sent, round, hop = 0) {
   checkSignature(unhex(verifying), raw.slice(-SIGNATURE), concat(utf8("coatcheck/v1/receipt\0"), found), name);
 }
 
-/** Read a whole bulletin: lengths, order, root and the signature of whoever says how the round ended. */
-export function readBulletin(raw, round) {
+/** Read the head of a bulletin from the bytes that begin with it, and check who signed how the round ended. */
+export function readHeading(raw, round) {
   const groups = round.terms.groups.length;
   const hops = round.terms.shufflers.length;
   const head = HEAD + groups * TALLY + (hops + 1) * DIGEST + SIGNATURE;
@@ -107,14 +107,28 @@ export function readBulletin(raw, round) {
   const signed = concat(label, heading.slice(0, -SIGNATURE));
   checkSignature(unhex(speaker.verifying), heading.slice(-SIGNATURE), signed, speaker.name);
   const tallies = readTallies(heading.slice(HEAD, HEAD + groups * TALLY));
-  const entries = cutEntries(raw, head, round, outcome === ANSWERED ? tallies.map(kept) : tallies.map(() => 0));
-  const root = rootOf(leavesOf(entries));
-  if (!equal(root, heading.slice(head - SIGNATURE - DIGEST, head - SIGNATURE))) {
-    throw new Refused("the entries of this bulletin are not the ones its root stands for");
-  }
+  const sizes = outcome === ANSWERED ? tallies.map(kept) : tallies.map(() => 0);
+  const root = heading.slice(head - SIGNATURE - DIGEST, head - SIGNATURE);
   const roots = heading.slice(HEAD + groups * TALLY, HEAD + groups * TALLY + hops * DIGEST);
   const end = { outcome, reason, who, tallies, roots };
-  return { ...end, entries, heading, flaw: flaw(end, round), words: words(end, speaker) };
+  return { ...end, sizes, root, heading, flaw: flaw(end, round), words: words(end, speaker) };
+}
+
+/** Read a whole bulletin: its head, lengths, order and root. */
+export function readBulletin(raw, round) {
+  const head = readHeading(raw, round);
+  const entries = cutEntries(raw, head.heading.length, round, head.sizes);
+  if (!equal(rootOf(leavesOf(entries)), head.root)) {
+    throw new Refused("the entries of this bulletin are not the ones its root stands for");
+  }
+  return { ...head, entries };
+}
+
+/** Check that a single entry has its size and belongs to the bulletin with this head. */
+export function checkEntry(entry, round, { group, head, place, path }) {
+  if (entry.length !== round.entrySize(group)) throw new Refused("this entry does not have the size of the terms");
+  const size = head.sizes.reduce((sum, one) => sum + one, 0);
+  checkInclusion(concat(byte(group), entry), { place, size, root: head.root, path });
 }
 
 /** Say which of its own numbers a heading breaks; empty if none. */

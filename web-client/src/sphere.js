@@ -54,13 +54,16 @@ function lifted(point, half) {
   return [...point, root(point.reduce((rest, i) => rest - i * i, half * half))];
 }
 
-/** Turn a vector by a public permutation with public signs. */
+/** Turn a vector: move its coordinates round by a public number of places, with public signs. */
 function turned(vector, seed, turn) {
-  const view = new DataView(stream(`coatcheck sphere turn ${seed} ${turn}`, 8 * vector.length).buffer);
-  const words = vector.map((_, j) => view.getBigUint64(8 * j, true));
-  const order = words.map((_, j) => j);
-  order.sort((a, b) => (words[a] < words[b] ? -1 : words[a] > words[b] ? 1 : a - b));
-  return order.map((from, j) => (words[j] & 1n ? -vector[from] : vector[from]));
+  const size = vector.length;
+  const drawn = stream(`coatcheck sphere turn ${seed} ${turn}`, 4 + Math.ceil(size / 8));
+  const move = new DataView(drawn.buffer).getUint32(0, true) % size;
+  const isMinus = (j) => (drawn[4 + (j >> 3)] >> (j & 7)) & 1;
+  return vector.map((_, j) => {
+    const number = vector[(j + move) % size];
+    return isMinus(j) ? -number : number;
+  });
 }
 
 /** One of the codewords nearest to the value with probability heads / 2^64, else any codeword. */

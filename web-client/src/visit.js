@@ -7,19 +7,21 @@ import { credential } from "./admission.js";
 import { BoardView } from "./board.js";
 import { hex, text, utf8 } from "./bytes.js";
 import { settleByLetter } from "./candidates.js";
-import { addressOfTicket, collect, ended, examine, join, keepReceipt, keepRegistered } from "./client.js";
+import { addressOfTicket, collect, ended, examine, join, keepReceipt, keepRegistered, openEntry } from "./client.js";
 import { Direct } from "./direct.js";
 import { Misuse, Refused, Unavailable } from "./errors.js";
 import { parse } from "./json.js";
 import { Kept, checkLimit } from "./kept.js";
 import { settleRound, spend, spent } from "./ledger.js";
 import { read, write } from "./letters.js";
+import { readHeading } from "./messages.js";
 import { patiently } from "./patience.js";
 import { Relay } from "./relay.js";
 import { settle } from "./terms.js";
 import { linger, windowOf } from "./windows.js";
 
 const SLOWLY = { growth: 1.3 };
+const MOST = 2000; // entries up to which the whole board is fetched, also through a relay
 const seconds = () => Math.floor(Date.now() / 1000);
 
 /**
@@ -111,21 +113,28 @@ export class Visit {
   /**
    * Wait for the round's end, check that the board shows the same to everybody, and open your answer. The ledger is
    * told first how the round ended. A round that was not answered is `Refused`, in the words of whoever ended it.
-   * @param {{ patience?: number }} [options]
+   *
+   * Through a relay one entry with its proof is fetched where the board is large, else the whole board.
+   * @param {{ patience?: number, retrieval?: "by-size" | "whole" | "entry" }} [options]
    * @returns {Promise<import("./types.js").Answer>}
    */
-  async collect({ patience = 600 } = {}) {
+  async collect({ patience = 600, retrieval = "by-size" } = {}) {
     const ticket = await this.#ticket();
     const round = await this.round();
     const peer = await this.#asked();
-    await patiently(() => this.#shown(() => peer.get(`${round.atBoard}/heading`)), patience, SLOWLY);
+    if (!["by-size", "whole", "entry"].includes(retrieval)) throw new Misuse(`retrieval is by-size, whole or entry, not ${retrieval}`);
+    if (retrieval === "entry" && !(peer instanceof Relay)) {
+      throw new Misuse("asking for your entry directly shows which one is yours: give a relay, or fetch the whole board");
+    }
+    const heading = await patiently(() => this.#shown(() => peer.get(`${round.atBoard}/heading`)), patience, SLOWLY);
     await this.#linger();
+    const entries = readHeading(heading, round).sizes.reduce((sum, one) => sum + one, 0);
+    const large = retrieval === "entry" || (retrieval === "by-size" && entries > MOST);
+    if (entries && large && peer instanceof Relay) return this.#collectEntry(ticket, patience);
     const raw = await patiently(() => this.#shown(() => peer.whole(`${round.atBoard}/bulletin`)), patience, SLOWLY);
     const board = await this.#board();
     await patiently(() => board.check(raw), patience, SLOWLY);
-    if (await this.#kept.hasLedger()) {
-      await this.#kept.keepLedger(settleRound(await this.#kept.ledger(), ticket, ended(ticket, raw, round)));
-    }
+    await this.#settleLedger(ticket, raw);
     this.#answer = await collect(ticket, raw, round);
     return this.#answer;
   }
@@ -242,6 +251,23 @@ export class Visit {
 
   async #linger() {
     await linger(windowOf(await this.round(), await this.#asked()));
+  }
+
+  async #collectEntry(ticket, patience) {
+    const [round, board, address] = [await this.round(), await this.#board(), await this.address()];
+    const shown = await patiently(() => board.entry(ticket.group, address), patience, SLOWLY);
+    if (!shown) {
+      throw new Refused(`the board says that your address ${address} is not on it: fetch the whole board to see for yourself, with retrieval "whole"`);
+    }
+    await this.#settleLedger(ticket, shown.heading);
+    this.#answer = await openEntry(ticket, shown, round);
+    return this.#answer;
+  }
+
+  /** Tell the ledger how the round ended, from a bulletin or its head. */
+  async #settleLedger(ticket, raw) {
+    if (!await this.#kept.hasLedger()) return;
+    await this.#kept.keepLedger(settleRound(await this.#kept.ledger(), ticket, ended(ticket, raw, await this.round())));
   }
 
   /** Register the traps, then send the upload, until every shuffler has signed for its part. */

@@ -8,7 +8,7 @@ import msgspec
 
 from coatcheck.cli.output import plain
 from coatcheck.errors import Misuse
-from coatcheck.protocol.keyfiles import read_bytes, write_bytes
+from coatcheck.files import read_bytes, write_bytes
 
 
 def answer_text(found: Mapping[str, Any], round_url: str = "") -> Iterator[str]:

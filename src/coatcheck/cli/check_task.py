@@ -18,7 +18,7 @@ _TOLD = ("task", "equivariant", "equal", "tied", "reason", "cured", "counterexam
 _NEEDED = ("name", "groups", "__call__", "exposed", "answer_size", "params")
 
 
-@command()
+@command(doing="crowds are tried")
 def check_task(
     task: str,
     *,
@@ -32,7 +32,7 @@ def check_task(
 
     Exit code 0 if no counterexample was found, 1 if one was.
     """
-    verdict = check_equivariance(_found(task), trials=trials, seed=seed)
+    verdict = check_equivariance(_found(task), trials=trials, entropy=seed)
     show(_plain(verdict), as_json=as_json, text=str(verdict))
     click.get_current_context().exit(0 if verdict.equivariant else 1)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _BUDGETS = (0.5, 1, 2, 3, 5, 8, 10)
 
 
-@command()
+@command(doing="mechanisms are measured")
 def compare(
     *,
     epsilon: Annotated[Sequence[float], numbers("0.5,1,2"), "Values of ε."] = _BUDGETS,
@@ -38,7 +38,7 @@ def compare(
         raise Misuse(f"--epsilon names a budget twice: {','.join(map(str, epsilon))}")
     if plot is not None:
         check_file(plot)
-    rows = measure(epsilons=epsilon, domain=DOMAINS[domain], samples=samples, seed=seed)
+    rows = measure(epsilons=epsilon, domain=DOMAINS[domain], samples=samples, entropy=seed)
     document = [asdict(row) for row in rows]
     show(document, as_json=as_json, text=lambda: _text(rows, domain, samples))
     if plot is not None:

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import click
 
+from coatcheck.cli.files import memory_folder
 from coatcheck.cli.options import POSITIVE, Json, command
 from coatcheck.cli.output import hint, show
 from coatcheck.cli.sides import told
+from coatcheck.cli.silence import at_work
 from coatcheck.cli.simulate import describe_trial, trial_text
 from coatcheck.demo.in_memory import INSTALL, missing, rehearse
 from coatcheck.demo.scenarios import Scenario, make_scenario, next_lesson, with_places
@@ -22,6 +24,7 @@ from coatcheck.domains.places import read_places
 from coatcheck.errors import Misuse
 
 if TYPE_CHECKING:
+    from coatcheck.demo.crowd import Crowd
     from coatcheck.demo.events import Event
     from coatcheck.demo.run import Run
 
@@ -31,7 +34,7 @@ _SEED = 7
 
 @command()
 def demo(
-    name: Annotated[str, {"metavar": "[nearby|taxi|friends|learning]"}] = "nearby",
+    name: Annotated[str, {"metavar": "[nearby|taxi|friends|standing|learning]"}] = "nearby",
     *,
     people: Annotated[int, "How many take part."] = 400,
     epsilon: Annotated[float, POSITIVE, "The ε promised to everybody."] = 1.0,
@@ -58,6 +61,7 @@ def demo(
     coatcheck demo taxi                  riders are matched to drivers
     coatcheck demo taxi --candidates 5   riders settle with one of five drivers
     coatcheck demo friends --people 300  who seems near, from noisy places alone
+    coatcheck demo standing              who earns less than I do, and nobody says what they earn
     coatcheck demo learning --json       a crowd teaches a model and is rewarded
     """  # noqa: D301 - \b is click's mark for lines that stay as they are
     begun, absent = time.perf_counter(), missing()
@@ -70,11 +74,12 @@ def demo(
         data=_data(data, group_by),
         candidates=candidates,
         settle=settle,
+        planning=lambda: hint("a round is planned"),
     )
     if absent:
         hint(f"no {', '.join(absent)} here, so this round runs in memory, in one process")
         hint(f"for real processes, and for --page: {INSTALL}")
-        trial = describe_trial(rehearse(scenario, seed=_SEED))
+        trial = describe_trial(rehearse(scenario, entropy=_SEED))
         document = {"demo": name, **trial, "seconds": time.perf_counter() - begun}
         show(document, as_json=as_json, text=lambda: trial_text(document, stated=True))
         return
@@ -84,24 +89,30 @@ def demo(
     with (
         nullcontext(tempfile.mkdtemp(prefix=prefix))
         if keep
-        else tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True)
+        else tempfile.TemporaryDirectory(
+            prefix=prefix, dir=memory_folder(), ignore_cleanup_errors=True
+        )
     ) as folder:
         if page:
             _to_the_end(_page(scenario, Path(folder), port=port, speed=speed, tiles=tiles))
             return
-        document = _to_the_end(_run(scenario, Path(folder)))
+        from coatcheck.demo.crowd import spread_over_cores  # noqa: PLC0415 - needs an extra
+        from coatcheck.demo.people import People  # noqa: PLC0415 - needs an extra
+
+        document = _to_the_end(_run(scenario, Path(folder), crowd=spread_over_cores(People)))
     document["seconds"] = time.perf_counter() - begun
     if keep:
         document["kept"] = folder
     show(document, as_json=as_json, text=lambda: told(document))
 
 
-async def _run(scenario: Scenario, folder: Path) -> dict[str, Any]:
-    from coatcheck.demo.run import Run, demo_cluster  # noqa: PLC0415 - needs an extra
+async def _run(scenario: Scenario, folder: Path, *, crowd: "Crowd") -> dict[str, Any]:
+    from coatcheck.demo.cluster import demo_cluster  # noqa: PLC0415 - needs an extra
+    from coatcheck.demo.run import Run  # noqa: PLC0415 - needs an extra
     from coatcheck.demo.summary import lesson, summarize  # noqa: PLC0415 - needs an extra
 
     with _bars() as bars:
-        async with Run(scenario, demo_cluster(folder), observer=bars) as live:
+        async with Run(scenario, demo_cluster(folder), observer=bars, crowd=crowd) as live:
             await live.complete()
             if scenario.insight is None:
                 return summarize(live)
@@ -114,8 +125,8 @@ async def _run(scenario: Scenario, folder: Path) -> dict[str, Any]:
 
 
 async def _page(scenario: Scenario, folder: Path, **shown: Any) -> None:
+    from coatcheck.demo.cluster import demo_cluster  # noqa: PLC0415 - needs an extra
     from coatcheck.demo.page.app import serve_page  # noqa: PLC0415 - needs an extra
-    from coatcheck.demo.run import demo_cluster  # noqa: PLC0415 - needs an extra
     from coatcheck.demo.summary import service_of  # noqa: PLC0415 - needs an extra
 
     def announce(address: str, _: "Run") -> None:
@@ -172,4 +183,11 @@ def _bars() -> Iterator[Callable[["Run", "Event"], None]]:
             elif progress.task_ids:
                 progress.advance(progress.task_ids[-1])
 
-        yield observe
+        def standing() -> str:
+            if not progress.tasks:
+                return "services start"
+            task = progress.tasks[-1]
+            return f"{task.description}: {task.completed:.0f} of {task.total:.0f} done"
+
+        with at_work(standing) if progress.disable else nullcontext():
+            yield observe

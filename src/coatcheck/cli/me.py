@@ -11,7 +11,8 @@ from coatcheck.cli import profile
 from coatcheck.cli.options import POSITIVE, Json, command
 from coatcheck.cli.output import hint, show
 from coatcheck.errors import Misuse
-from coatcheck.protocol.keyfiles import read_bytes, read_public, write_bytes
+from coatcheck.files import read_bytes, write_bytes
+from coatcheck.protocol.keyfiles import read_public
 from coatcheck.protocol.trust import ROLES
 from coatcheck.services.http.origins import origin_of
 

@@ -7,6 +7,7 @@ of click's own settings. A parameter whose type is a dataclass stands for one op
 
 import math
 from collections.abc import Callable, Iterable
+from contextlib import nullcontext
 from dataclasses import dataclass, fields, is_dataclass
 from functools import wraps
 from inspect import Parameter, signature
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
 import click
 import msgspec
 
+from coatcheck.cli.silence import at_work
 from coatcheck.errors import Misuse
 
 if TYPE_CHECKING:
@@ -45,8 +47,13 @@ class Reader(_Type):
             raise Misuse(f"{option} {self._told}, got {value!r}") from None
 
 
-def command(group: click.Group | None = None) -> Callable[[Callable[..., None]], click.Command]:
-    """Make a command from a function: one of its own, or one of a group."""
+def command(
+    group: click.Group | None = None, *, doing: str = ""
+) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command from a function: one of its own, or one of a group.
+
+    One that may take its time says what it is `doing`.
+    """
     register = click.command if group is None else group.command
 
     def made(function: Callable[..., None]) -> click.Command:
@@ -59,7 +66,8 @@ def command(group: click.Group | None = None) -> Callable[[Callable[..., None]],
         def run(**values: Any) -> None:
             for name, kind in bundles.items():
                 values[name] = kind(**{of.name: values.pop(of.name) for of in fields(kind)})
-            function(**values)
+            with at_work(doing) if doing else nullcontext():
+                function(**values)
 
         params: list[click.Parameter] = []
         for name, of in given.items():

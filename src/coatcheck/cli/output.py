@@ -2,13 +2,14 @@
 
 import math
 import re
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from coatcheck.protocol.keyfiles import document
+from coatcheck.protocol.records import document
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 _WIDTH = 100  # columns that the widest table needs
 _TIMES = ("opens", "closes", "expires")
 _KEY = re.compile(r"[0-9a-f]{32,}")
+_SAID = [0.0]  # when the last hint was printed
 
 
 def show(
@@ -108,6 +110,12 @@ def service_table(service: Mapping[str, Any], unit: str) -> "Table":
 def hint(text: str) -> None:
     """Print something that is not the result, to standard error."""
     click.echo(f"coatcheck: {text}", err=True)
+    _SAID[0] = time.monotonic()
+
+
+def last_hint() -> float:
+    """Tell when the last hint was printed, by the clock that never goes back."""
+    return _SAID[0]
 
 
 def length(value: float, unit: str) -> str:

@@ -110,7 +110,7 @@ class Repeated:
     ] = "coins"
 
 
-@command()
+@command(doing="mechanisms are compared for your crowd")
 def plan(
     *,
     epsilon: Annotated[float | None, "The ε promised to everybody, over all rounds."] = None,

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 
 from coatcheck.errors import Misuse
-from coatcheck.protocol.keyfiles import read_bytes, write_bytes
+from coatcheck.files import read_bytes, write_bytes
 from coatcheck.protocol.terms import read_terms
 from coatcheck.services.person.offer import stored_offer
 

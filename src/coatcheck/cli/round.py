@@ -9,7 +9,7 @@ import click
 from coatcheck.cli.files import read_object
 from coatcheck.cli.options import Ca, Json, command
 from coatcheck.cli.output import hint, show, table, told_time
-from coatcheck.protocol.keyfiles import read_secret
+from coatcheck.files import read_secret
 from coatcheck.services.cluster import open_round
 from coatcheck.services.http.client import ask
 

@@ -19,6 +19,8 @@ def told(document: dict[str, Any]) -> Iterator["str | Table"]:
         yield from _hero(hero)
     if "learning" in document:
         yield from _learning(document["learning"])
+    elif "standing" in document:
+        yield from _standing(document["standing"])
     else:
         yield "\n[bold]How well people were served[/]\n"
         yield service_table(document["service"], "m")
@@ -97,15 +99,20 @@ def _board(board: dict[str, Any]) -> Iterator[str]:
 
 
 def _hero(hero: dict[str, Any]) -> Iterator[str]:
-    learns = "reward" in hero
-    kept = _numbers(hero["kept"], ".5g" if learns else ".5f")
+    learns, stands = "reward" in hero, "share" in hero
+    kept = _numbers(hero["kept"], ".2f" if stands else ".5g" if learns else ".5f")
+    what = "a gradient of my own" if learns else "what I earn per hour" if stands else "where I am"
     near = f", near the {hero['quarter']}" if hero.get("quarter") else ""
-    yield f"  kept to myself   {'a gradient of my own' if learns else 'where I am'}: {kept}{near}"
+    yield f"  kept to myself   {what}: {kept}{near}"
     yield f"  sent             {hero['sent_bytes']} sealed bytes under {_short(hero['address'])}"
     if learns:
         reward = f"{hero['reward']:+.4f} ± {hero['error_bar']:.4f}"
         spoke = "" if hero["server_thinks"] else " (silent this time: no reward)"
         yield f"  got              a reward of {reward}{spoke}, and the mean gradient"
+    elif stands:
+        place = f"{hero['share']:.0%} ± {hero['error_bar']:.0%} earn less, as the server tells it"
+        yield f"  got              {place}, and the crowd's deciles"
+        yield f"  found            among the deciles: {hero['own_share']:.0%} earn less"
     elif not hero["partners"]:
         yield "  got              nobody within reach"
     else:
@@ -137,6 +144,15 @@ def _learning(figures: dict[str, Any]) -> Iterator[str]:
         yield f"  {name:<18} {mean:+.4f} on average  {_spread(some, low, high)}"
     noise = f"± {figures['error_bar']:.4f} by noise at most"
     yield f"  {'':<18} from {low:+.4f} to {high:+.4f}, {noise}"
+
+
+def _standing(figures: dict[str, Any]) -> Iterator[str]:
+    yield "\n[bold]How well people know where they stand[/]"
+    for name, error in figures["mean_error"].items():
+        yield f"  {name:<40} {100 * error:5.1f} points off on average"
+    yield "\n[bold]Wages per hour that each tenth of the crowd is below[/]"
+    for name, numbers in (("told", figures["deciles"]), ("true", figures["true_deciles"])):
+        yield f"  {name:<6}" + "".join(f"{number:7.2f}" for number in numbers)
 
 
 def _season(document: dict[str, Any]) -> str:

@@ -29,7 +29,7 @@ _HELPERS = Reader(lambda text: [int(part) for part in text.split(",")], _MANY, n
 STAMP = "SIMULATION: one process saw every place, and the seed repeats; it protected nobody"
 
 
-@command()
+@command(doing="the round is planned and simulated")
 def simulate(
     files: tuple[str, ...],
     *,
@@ -83,7 +83,7 @@ def simulate(
             epsilon=epsilon,
             delta=delta,
             corrupted=corrupted if len(corrupted) > 1 else [*corrupted] * len(groups),
-            seed=seed,
+            entropy=seed,
             clamp=clamp,
             prior=_prior(prior, columns=names),
             settle=settle,

@@ -25,9 +25,9 @@ from coatcheck.cli.output import hint, show
 from coatcheck.cli.person import hint_caveat, letters_of, told, value_of
 from coatcheck.cli.profile import begun, boards, forget, remember, ticket_of
 from coatcheck.errors import Error, Unavailable
+from coatcheck.files import read_bytes
 from coatcheck.protocol.candidates import Candidates, settle_terms
 from coatcheck.protocol.client import Limit
-from coatcheck.protocol.keyfiles import read_bytes
 from coatcheck.services.person.current import current_round, service_of
 from coatcheck.services.person.handing_in import headers_for
 from coatcheck.services.person.retrieval import MOST, RETRIEVALS
@@ -38,7 +38,7 @@ _RETRIEVAL = f"whole | entry (with a relay) | by-size: one entry above {MOST:,} 
 _Ticket = Annotated[Path | None, "--ticket", "Where your ticket is; else in your profile's folder."]
 
 
-@command()
+@command(doing="the round goes on; Ctrl-C is safe, the same command goes on from there")
 def take_part(
     round_url: str,
     *,

@@ -19,7 +19,8 @@ from coatcheck.protocol.agreement import (
     settle,
     write_signed,
 )
-from coatcheck.protocol.keyfiles import SecretKeys, document, read_keys, read_public
+from coatcheck.protocol.keyfiles import SecretKeys, read_keys, read_public
+from coatcheck.protocol.records import document
 from coatcheck.protocol.suites import SUITES, suite_named
 from coatcheck.protocol.terms import Anybody, Round, Tokens, read_terms
 

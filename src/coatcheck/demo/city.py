@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from coatcheck.domains import Box, Floats
-from coatcheck.entropy import Entropy, seeded
+from coatcheck.entropy import Entropy, source
 
 CITY: Final = Box.geographic(south=31.190, west=121.430, north=31.262, east=121.514)
 """Eight kilometres by eight, stated before anybody is asked where they are."""
@@ -26,14 +26,14 @@ _QUARTERS: Final = (
 )
 
 
-def places(people: int, *, seed: int) -> Floats:
+def places(people: int, *, entropy: Entropy | int) -> Floats:
     """Put people into the quarters, as (latitude, longitude)."""
-    entropy = seeded(seed)
+    drawn = source(entropy)
     shares = np.array([quarter[4] for quarter in _QUARTERS])
-    home = np.searchsorted(np.cumsum(shares), entropy.uniforms(people) * shares.sum())
+    home = np.searchsorted(np.cumsum(shares), drawn.uniforms(people) * shares.sum())
     center = np.array([quarter[1:3] for quarter in _QUARTERS])[home]
     spread = np.array([quarter[3] for quarter in _QUARTERS])[home, None]
-    share = center + spread * _normal(entropy, people)
+    share = center + spread * _normal(drawn, people)
     # Whoever would stand outside the city stands as far inside: reflecting keeps edges empty.
     share = 1 - np.abs(1 - np.abs(share) % 2)
     low, high = np.array(CITY.lo), np.array(CITY.hi)

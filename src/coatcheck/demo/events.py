@@ -1,11 +1,22 @@
-"""What is told of a run, and the pace at which it goes.
+"""What is told of a run and to its people, and the pace at which it goes.
 
 An observer of a run is called with the run and an event. Knows nothing of how a run works.
 """
 
 import asyncio
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from coatcheck.accounting.guarantee import Guarantee
+    from coatcheck.protocol.client import Limit
+    from coatcheck.protocol.messages import Answer
+    from coatcheck.protocol.ticket import Ticket
+    from coatcheck.protocol.trust import Trust
 
 Person = tuple[int, int]
 """A person of the scenario: group and row."""
@@ -37,6 +48,50 @@ class Letter:
     sender: Person | None
     reader: Person
     body: str
+
+
+@dataclass(frozen=True)
+class Invited:
+    """What people need for a round: where it is, whom they trust, and what they bring.
+
+    Attributes:
+        url: the round's address; `relay` is the way to it.
+        homes: a folder for everybody's files.
+        names: of the groups.
+        values: what each person keeps to themselves.
+        limit: the most that a round may cost them.
+        lines: a letter, and the reply to it.
+    """
+
+    url: str
+    relay: str
+    trusted: "Trust"
+    homes: "Path"
+    names: tuple[str, ...]
+    values: "Mapping[Person, list[float]]"
+    limit: "Limit"
+    lines: tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Done:
+    """What came of one person's errand; what it does not tell of is empty.
+
+    Attributes:
+        report: the noisy numbers that the person reported.
+        partners: contacts of those whom the person settled with.
+        letters: what the person read, each with its sender's contact.
+        posted: how many letters the person posted, or saw on the board while settling.
+    """
+
+    who: Person
+    ticket: "Ticket | None" = None
+    guarantee: "Guarantee | None" = None
+    report: list[int] = field(default_factory=list)
+    answer: "Answer | None" = None
+    partners: tuple[bytes, ...] = ()
+    letters: tuple[tuple[bytes, str], ...] = ()
+    posted: int = 0
 
 
 class Pace:

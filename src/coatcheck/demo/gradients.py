@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, ndtri
 
 from coatcheck.domains import Floats
-from coatcheck.entropy import Entropy, seeded
+from coatcheck.entropy import Entropy, source
 from coatcheck.tasks.descent import Descent, Model, clipped
 
 PARAMETERS: Final = 4
@@ -73,16 +73,16 @@ class Lesson:
         return float(((self.features @ weights > 0) == (self.labels > 0.5)).mean())
 
 
-def lesson(people: int, *, seed: int) -> Lesson:
+def lesson(people: int, *, entropy: Entropy | int) -> Lesson:
     """Make the data of so many people, and a model of all zeros."""
-    entropy = seeded(seed)
-    misled = entropy.uniforms(people) < 0.25
+    drawn = source(entropy)
+    misled = drawn.uniforms(people) < 0.25
     everybody = []
     for wrong in misled:
-        features, labels = _examples(_EXAMPLES, entropy)
+        features, labels = _examples(_EXAMPLES, drawn)
         everybody.append((features, 1 - labels if wrong else labels))
-    features, labels = _examples(2_000, entropy)
-    judges = _examples(400, entropy)
+    features, labels = _examples(2_000, drawn)
+    judges = _examples(400, drawn)
     start = DESCENT.start(np.zeros(PARAMETERS))
     return Lesson(tuple(everybody), misled, judges, features, labels, start)
 

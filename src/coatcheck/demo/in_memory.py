@@ -13,6 +13,7 @@ from coatcheck.simulation.trial import Trial, run_trial
 
 if TYPE_CHECKING:
     from coatcheck.demo.scenarios import Scenario
+    from coatcheck.entropy import Entropy
 
 _PACKAGES: Final = ("httptools", "httpx2", "prometheus_client", "uvicorn", "uvloop")
 INSTALL: Final = "pip install 'coatcheck[serve]'"
@@ -24,7 +25,7 @@ def missing() -> list[str]:
     return [name for name in _PACKAGES if find_spec(name) is None]
 
 
-def rehearse(scenario: "Scenario", *, seed: int) -> Trial:
+def rehearse(scenario: "Scenario", *, entropy: "Entropy | int") -> Trial:
     """Run the round of a scenario in memory, and measure how well its people are served."""
     task = scenario.task if names_many(scenario.task) else scenario.alone
     if scenario.box is None or task is None:
@@ -34,6 +35,6 @@ def rehearse(scenario: "Scenario", *, seed: int) -> Trial:
         task=task,
         box=scenario.box,
         epsilon=scenario.epsilon,
-        seed=seed,
+        entropy=entropy,
         settle=names_many(task),
     )

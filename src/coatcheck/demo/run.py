@@ -1,33 +1,26 @@
 """A run: every person of a scenario takes part in one live round, as a client of their own.
 
-Each one is a `Visit`, the client that ships: it examines the terms with its own arithmetic, joins
-with system randomness, keeps its ticket in a file, uploads, waits, collects, checks the board and
-writes. The command and the page use this same run. It holds everybody's tickets and the keys of
-the services, as only a demo may. SPEC section 12.
+The command and the page use this same run. It holds everybody's tickets and the keys of the
+services, as only a demo may. SPEC section 12.
 """
 
 import asyncio
 import hashlib
 import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, cast
+from typing import TYPE_CHECKING, Any, Final, Self
 
-import msgspec
-
-from coatcheck.demo.crowd import Noting, by_turns, each
-from coatcheck.demo.events import Event, Letter, Pace, Person
-from coatcheck.demo.settling import settle_all
+from coatcheck.demo.cluster import tell_server
+from coatcheck.demo.events import Done, Event, Invited, Letter, Pace, Person
+from coatcheck.demo.household import Door, Household
 from coatcheck.entropy import system
-from coatcheck.errors import Refused
+from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import accept
-from coatcheck.protocol.client import Limit
-from coatcheck.protocol.keyfiles import read_keys, write_bytes
+from coatcheck.protocol.keyfiles import read_keys
+from coatcheck.protocol.keys import address_of
 from coatcheck.protocol.manifest import Batch
 from coatcheck.protocol.notes import LogCheckpoint, Note
 from coatcheck.protocol.opened import Opened
@@ -35,19 +28,18 @@ from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.server import Server
 from coatcheck.protocol.verification import board_note_key
 from coatcheck.services.cluster import PATIENCE, Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.relayed import RelayedClient
+from coatcheck.services.http.client import taken
 from coatcheck.services.person.visit import Visit
 from coatcheck.simulation.round import shuffle_uploads
 
 if TYPE_CHECKING:
     from coatcheck.accounting.amplification import Guarantee
+    from coatcheck.demo.crowd import Crowd
     from coatcheck.demo.scenarios import Scenario
     from coatcheck.protocol.agreement import SignedTerms, TrustedTerms
     from coatcheck.protocol.messages import Answer
     from coatcheck.protocol.ticket import Ticket
     from coatcheck.protocol.verification import VerifiedBulletin
-    from coatcheck.randomizers import Randomizer
 
 WRITERS: Final = 200
 """How many write letters; each reader downloads all of them."""
@@ -57,7 +49,6 @@ _BETWEEN_STEPS: Final = 1.2
 _GLANCE: Final = 0.05
 _DELTA: Final = 1e-3
 _EXPIRES: Final = 3600  # a page that shows the round may be paused
-_INSIGHT: Final = "insight.json"
 
 
 class Run:
@@ -72,13 +63,15 @@ class Run:
         scenario: "Scenario",
         cluster: Cluster,
         *,
+        crowd: "Crowd",
         observer: Callable[["Run", Event], object],
         pace: Pace | None = None,
     ) -> None:
         self.scenario, self.cluster, self.pace = scenario, cluster, pace
-        self.people = list(by_turns([len(values) for values in scenario.values]))
-        self.peers = HttpClient(connections=8)  # the pool looks at each one at every request
-        self.through_relay: RelayedClient
+        self.people = scenario.everybody
+        self.crowd = crowd
+        self._door = Door()
+        self._onlooker: Visit
         self.url = ""
         self.signed: SignedTerms
         self.round: TrustedTerms
@@ -86,7 +79,6 @@ class Run:
         self.watched: LogCheckpoint | None = None
         self.seen: Sequence[Opened] = ()
         self.steps: list[dict[str, Any]] = []
-        self.visits: dict[Person, Visit] = {}
         self.guarantees: dict[Person, Guarantee] = {}
         self.tickets: dict[Person, Ticket] = {}
         self.reports: dict[Person, list[int]] = {}
@@ -96,7 +88,6 @@ class Run:
         self.posted = 0
         self.noted: list[bytes] = []
         self._whose: dict[bytes, Person] = {}
-        self._busy: dict[Person, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._observer = observer
 
     async def __aenter__(self) -> Self:
@@ -111,7 +102,8 @@ class Run:
     async def __aexit__(self, *_: object) -> None:
         """End the services, however it went."""
         self.cluster.end()
-        await self.peers.close()
+        await self.crowd.close()
+        await self._door.close()
 
     def tell(self, kind: str, **details: Any) -> None:
         """Tell the observer of an event."""
@@ -155,30 +147,22 @@ class Run:
         """Start the services, and have a round proposed, counter-signed and opened."""
         names = self.cluster.names
         with self._step("starting", "the roles, a relay and a witness start", parts=len(names)):
-            self._tell_server()
+            tell_server(self.cluster, self.scenario)
             self.cluster.start_all()
             for name in names:
                 await asyncio.to_thread(self.cluster.wait_until_leads, name)
                 self.tell("started")
         await self._open_round()
 
-    def _tell_server(self) -> None:
-        """Write down what only the server knows of the task."""
-        known, insight = {}, self.scenario.insight
-        if insight is not None:
-            known = {self.scenario.task.name: {"direction": insight.direction.tolist()}}
-        path = self.cluster.folder / _INSIGHT
-        write_bytes(path, msgspec.json.encode(known), secret=True, replace=True)
-
     async def again(self, scenario: "Scenario") -> None:
         """Open the next round of the same people on the same services."""
         self.scenario, self.bulletin, self.watched = scenario, None, None
         self.seen, self.posted = (), 0
-        for kept in (self.visits, self.guarantees, self.tickets, self.reports, self.answers):
+        for kept in (self.guarantees, self.tickets, self.reports, self.answers):
             kept.clear()
         for more in (self.settled, self.letters, self.noted, self._whose):
             more.clear()
-        self._tell_server()
+        tell_server(self.cluster, self.scenario)
         await self._open_round()
 
     async def _open_round(self) -> None:
@@ -187,18 +171,36 @@ class Run:
             # Everybody is the minimum, so the round closes when the last one has joined.
             opened = partial(self.cluster.open_round, closes=1, expires=_EXPIRES)
             self.url = await asyncio.to_thread(opened, self.scenario.draft())
-            trusted, relay = self.cluster.trusted, self.cluster.url("relay")
-            # One for everybody: this demo is one process. It connects to the relay only.
-            via = RelayedClient(relay, first=self.url, trusted=trusted, http=self.peers)
-            self.through_relay = via
+            relay, trusted = self.cluster.url("relay"), self.cluster.trusted
             homes = self.cluster.folder / "people" / self.url.rpartition("/")[2][:16]
             homes.mkdir(mode=0o700, parents=True)
-            for group, row in self.people:
-                path = homes / f"{self.scenario.drafts[group].name}-{row}.ticket"
-                self.visits[group, row] = Visit(self.url, path=path, trusted=trusted, peers=via)
-            self.signed = (await self.visits[0, 0].offer(patience=PATIENCE)).signed
-            self.round = accept(self.signed, trusted=self.cluster.trusted)
+            await self.crowd.invite(
+                Invited(
+                    url=self.url,
+                    relay=relay,
+                    trusted=trusted,
+                    homes=homes,
+                    names=tuple(draft.name for draft in self.scenario.drafts),
+                    values={who: self._value(who) for who in self.people},
+                    limit=client.Limit(self.scenario.epsilon, _DELTA),
+                    lines=self.scenario.lines,
+                )
+            )
+            via = Household(relay, first=self.url, trusted=trusted, door=self._door)
+            path = homes / "onlooker"
+            self._onlooker = Visit(self.url, path=path, trusted=trusted, peers=via)
+            self.signed = (await self._onlooker.offer(patience=PATIENCE)).signed
+            self.round = accept(self.signed, trusted=trusted)
             self.tell("terms")
+
+    def _value(self, who: Person) -> list[float]:
+        value: list[float] = self.scenario.values[who[0]][who[1]].tolist()
+        return value
+
+    @property
+    def passed(self) -> int:
+        """How many sealed requests the people of this process sent through the relay."""
+        return self.crowd.people.through.passed if self.crowd.people else 0
 
     # -- the round
 
@@ -220,11 +222,11 @@ class Run:
         with self._step("joining", "people join", parts=everybody, people=everybody):
             size = everybody if self.pace is None else _FEW
             for at in range(0, everybody, size):
-                await each(self.people[at : at + size], self._join)
+                await self._join(self.people[at : at + size])
                 await self._rest(_BEAT)
         await self._rest()
         with self._step("closing", "the roles shuffle, compute, seal and publish", parts=2):
-            bulletin = await self.visits[0, 0].bulletin(patience=_EXPIRES)
+            bulletin = await self._onlooker.bulletin(patience=_EXPIRES)
         self.seen = await asyncio.to_thread(self._open)
         self.tell("opened")
         await self._rest()
@@ -235,12 +237,12 @@ class Run:
         with self._step(
             "collecting", "people collect their answers", parts=everybody, people=everybody
         ):
-            await each(list(self.tickets), self._collect)
+            await self.crowd.do("collect", list(self.tickets), self._collected)
         await self._rest()
         if self.scenario.settle is not None:
             name = "candidates settle by letter"
             with self._step("settling", name, parts=everybody, people=everybody):
-                await settle_all(self)
+                await self.crowd.do("settle", list(self.tickets), self._settled)
         pairs = [who for who in sorted(self.answers) if who[0] == 0 and self.answers[who].partners]
         if pairs and self.scenario.settle is None:
             await self._correspond(pairs[:WRITERS])
@@ -260,25 +262,21 @@ class Run:
         server = Server(self.round, keys=opening, task=self.scenario.task)
         return server.open(Batch.decode(raw, self.round))
 
-    async def _join(self, who: Person) -> None:
-        """Let a person take part, unless people from browsers have filled the round before."""
-        visit, (group, row) = self.visits[who], who
-        limit, name = Limit(self.scenario.epsilon, _DELTA), self.scenario.drafts[group].name
-        invitation = await visit.invitation(group=name, limit=limit, patience=PATIENCE)
-        noting = Noting(invitation.randomizer)
-        mine = replace(invitation, randomizer=cast("Randomizer", noting))
-        value = self.scenario.values[group][row].tolist()
-        await asyncio.to_thread(visit.prepare, mine, value, ledger=None, clamp=True)
+    async def _join(self, people: Sequence[Person]) -> None:
+        """Let people take part, unless others from browsers have filled the round before."""
         try:
-            ticket = await visit.hand_in(invitation.round, patience=PATIENCE)
+            await self.crowd.do("join", people, self._joined)
         except Refused:
             if not self.noted:
                 raise
-            return
-        self.guarantees[who], self.reports[who] = invitation.guarantee, noting.report
-        self.tickets[who] = ticket
-        self._whose[ticket.keys.address] = who
-        self.tell("joined", who=who)
+
+    def _joined(self, done: Done) -> None:
+        if done.ticket is None or done.guarantee is None:
+            raise Misuse("whoever has joined has a ticket")
+        self.guarantees[done.who], self.reports[done.who] = done.guarantee, done.report
+        self.tickets[done.who] = done.ticket
+        self._whose[done.ticket.keys.address] = done.who
+        self.tell("joined", who=done.who)
 
     def note(self, raw: bytes) -> None:
         """Keep a copy of what somebody's browser sent through the relay, for the page to count."""
@@ -292,17 +290,31 @@ class Run:
         """The round's address at the board."""
         return f"{self.round.terms.board.url}/rounds/{self.round.digest.hex()}"
 
-    async def _collect(self, who: Person) -> None:
-        """Let a person fetch the whole bulletin, check it and open their own entry."""
-        self.answers[who] = await self.visits[who].collect(patience=PATIENCE)
-        self.tell("collected", who=who)
+    def _collected(self, done: Done) -> None:
+        if done.answer is None:
+            raise Misuse("whoever has collected has an answer")
+        self.answers[done.who] = done.answer
+        self.tell("collected", who=done.who)
+
+    def _settled(self, done: Done) -> None:
+        self.settled[done.who] = [self._behind(contact) for contact in done.partners]
+        self.letters += self._read(done)
+        self.posted = max(self.posted, done.posted)
+        self.tell("settled", who=done.who)
+
+    def _behind(self, contact: bytes) -> Person | None:
+        return self._whose.get(address_of(self.round.suite, contact))
+
+    def _read(self, done: Done) -> list[Letter]:
+        return [Letter(self._behind(contact), done.who, body) for contact, body in done.letters]
 
     async def _watched(self) -> LogCheckpoint:
         """Ask the witness for the last checkpoint that it cosigned."""
         key = board_note_key(self.round.terms.board.verifying)
         witness = self.cluster.url(self.cluster.witnesses[0])
         log = hashlib.sha256(key.name.encode()).hexdigest()
-        raw = await self.peers.get(f"{witness}/{log}/checkpoint")
+        url = f"{witness}/{log}/checkpoint"
+        raw = taken(url, await self._door.exchange("GET", url))
         return LogCheckpoint.read(Note.read(raw).text)
 
     # -- letters
@@ -315,36 +327,20 @@ class Run:
         parts = len(writers) + len(readers)
         name = "letters between partners"
         with self._step("writing", name, parts=parts + len(again), people=parts):
-            await each(writers, self._write)
-            await each(readers, self.read_letters)
-            await each(again, self.read_letters)
+            await self.crowd.do("write", writers, self._written)
+            await self.crowd.do("read", readers, self._letters)
+            await self.crowd.do("read", again, self._letters)
 
-    async def _write(self, who: Person) -> None:
-        line, to = self.scenario.lines[0].encode(), self.answers[who].partners[0].contact
-        async with self._busy[who]:
-            await self.visits[who].write(line, to=to)
-        self.posted += 1
-        self.tell("written", who=who)
+    def _written(self, done: Done) -> None:
+        self.posted += done.posted
+        self.tell("written", who=done.who)
 
     async def read_letters(self, who: Person) -> None:
         """Let a person read what has come, and reply to all that is no reply itself."""
-        visit, (_, reply) = self.visits[who], self.scenario.lines
-        read = []
-        async with self._busy[who]:
-            for letter in (await visit.read()).letters:
-                body = letter.body.decode(errors="replace")
-                # Not to a reply: two people would write to each other for ever.
-                if body != reply:
-                    await visit.write(reply.encode(), to=letter.sender.raw)
-                    self.posted += 1
-                read.append(Letter(self._whose.get(letter.sender.address), who, body))
+        await self.crowd.do("read", [who], self._letters)
+
+    def _letters(self, done: Done) -> None:
+        read = self._read(done)
         self.letters += read
-        self.tell("letters", who=who, letters=tuple(read))
-
-
-def demo_cluster(folder: Path) -> Cluster:
-    """Make a shuffler, a server and a board for a run, with a relay and a witness."""
-    # One worker: a demo's crowd is too small for more to pay.
-    insight = {"server": {"insight": _INSIGHT}}
-    extra = {"tick": 0.1, "workers": 1}
-    return Cluster(folder, relay=True, witnesses=1, extra=extra, role_extra=insight)
+        self.posted += done.posted
+        self.tell("letters", who=done.who, letters=tuple(read))

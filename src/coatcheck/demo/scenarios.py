@@ -1,17 +1,18 @@
-"""The scenarios of the demo: who is near, riders and taxis, friends, a crowd that teaches a model.
+"""The scenarios of the demo: who is near, taxis, friends, where one stands, a model that learns.
 
 A scenario is what an organizer decides before a round, and what its people keep to themselves.
 The services and the clients are the real ones. Paper, use cases.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Any, Final
 
 import numpy as np
 
 from coatcheck import tasks
-from coatcheck.demo import city, gradients
+from coatcheck.demo import city, gradients, wages
 from coatcheck.domains import Ball, Box, Floats
 from coatcheck.errors import Misuse
 from coatcheck.planning import Group, Recommendation, plan
@@ -21,8 +22,9 @@ from coatcheck.simulation.quality import names_many, one_partner
 from coatcheck.simulation.settling import ASKS, usual_cell
 from coatcheck.simulation.trial import box_around, make_task, plan_groups
 from coatcheck.tasks.learning import Learning
+from coatcheck.tasks.standing import Standing
 
-NAMES: Final = ("nearby", "taxi", "friends", "learning")
+NAMES: Final = ("nearby", "taxi", "friends", "standing", "learning")
 FEWEST, MOST = 8, 2_000
 _WORK: Final[dict[str, tuple[str, dict[str, Any]]]] = {
     "nearby": ("neighbours", {"radius": 1_000.0, "limit": 5}),
@@ -76,6 +78,17 @@ class Scenario:
         return sum(len(rows) for rows in self.values)
 
     @property
+    def everybody(self) -> list[tuple[int, int]]:
+        """Everybody, by group and row, the groups in turn as people come."""
+        turns = zip_longest(*(range(len(rows)) for rows in self.values))
+        return [
+            (group, row)
+            for row, turn in enumerate(turns)
+            for group, there in enumerate(turn)
+            if there is not None
+        ]
+
+    @property
     def _number(self) -> str:
         turn = self.turn if self.insight is None else self.insight.model.done + 1
         return f" {turn}" if turn > 1 else ""
@@ -110,12 +123,14 @@ def make_scenario(
     data: Mapping[str, Floats] | None = None,
     candidates: int | None = None,
     settle: bool = False,
+    planning: Callable[[], object] = lambda: None,
 ) -> Scenario:
     """Make a scenario by name with so many people, or with the people of a file.
 
     With `candidates` riders get so many possible drivers, and they settle by letter. With `settle`
     there are the usual number of them, and friends find out by letter who is truly near, as those
     nearby always do. The last of those nearby is the trilaterator, at a place that it claims.
+    `planning` is called once all that is asked for is in order, before what takes a moment.
     """
     if name not in NAMES:
         raise Misuse(f"the demos are {' | '.join(NAMES)}, not {name!r}")
@@ -124,12 +139,13 @@ def make_scenario(
             f"a demo has from {FEWEST} to {MOST:,} people, not {people:,}: for a larger crowd use"
             " `coatcheck simulate`"
         )
-    if name == "learning":
-        if candidates is not None:
-            raise Misuse("the learning demo has no candidates: leave --candidates out")
+    if name in {"standing", "learning"}:
+        if candidates is not None or settle:
+            raise Misuse(f"the {name} demo has no candidates: leave --candidates and --settle out")
         if data is not None:
-            raise Misuse("the learning demo makes its own gradients: leave --data out")
-        return _learning(people, epsilon)
+            raise Misuse(f"the {name} demo makes its own numbers: leave --data out")
+        planning()
+        return (_standing if name == "standing" else _learning)(people, epsilon)
     groups = _groups(name, people, data)
     for group, rows in groups.items():
         if len(rows) < FEWEST // 4:
@@ -143,6 +159,7 @@ def make_scenario(
     if name == "nearby" or (settle and name == "friends"):
         task = tasks.from_params({**task.params(), "limit": _LISTED[name], "mutual": True})
     sizes = [len(rows) for rows in groups.values()]
+    planning()
     return Scenario(
         name=name,
         epsilon=epsilon,
@@ -171,14 +188,14 @@ def _groups(name: str, people: int, data: Mapping[str, Floats] | None) -> dict[s
     """Put the people of a file, or made-up ones, into the groups of a scenario."""
     groups = dict(data or {})
     if name in {"nearby", "friends"}:
-        rows = np.concatenate(list(groups.values())) if data else city.places(people, seed=_SEED)
+        rows = np.concatenate(list(groups.values())) if data else city.places(people, entropy=_SEED)
         if name == "nearby":
             rows[-1] = np.median(rows, axis=0) if data else city.place_of("old town")
         return {"members": rows}
     if data is None:
         riders = people * 9 // 20
-        drivers = city.places(people - riders, seed=_SEED + 1)
-        return {"riders": city.places(riders, seed=_SEED), "drivers": drivers}
+        drivers = city.places(people - riders, entropy=_SEED + 1)
+        return {"riders": city.places(riders, entropy=_SEED), "drivers": drivers}
     if len(groups) == 1:
         # One list of places: the first of every pair is a rider, so that both sides mix.
         (rows,) = groups.values()
@@ -188,8 +205,21 @@ def _groups(name: str, people: int, data: Mapping[str, Floats] | None) -> dict[s
     return groups
 
 
+def _standing(people: int, epsilon: float) -> Scenario:
+    task, delta = Standing(), usual_delta([people])
+    groups = {"people": Group(wages.RANGE, crowd=people)}
+    return Scenario(
+        name="standing",
+        epsilon=epsilon,
+        task=task,
+        drafts=plan(groups, epsilon=epsilon, delta=delta, task=task).groups,
+        values=(wages.wages(people, entropy=_SEED),),
+        box=None,
+    )
+
+
 def _learning(people: int, epsilon: float) -> Scenario:
-    known = gradients.lesson(people, seed=gradients.SEED)
+    known = gradients.lesson(people, entropy=gradients.SEED)
     ball = Ball(radius=gradients.CLIP, p=2, dimension=gradients.PARAMETERS)
     task = Learning(dimension=gradients.PARAMETERS, share_mean=True, groups=("learners",))
     found = plan(
@@ -227,5 +257,5 @@ def with_places(scenario: Scenario) -> Scenario:
     report is one person's. The error is a few percent larger.
     """
     if scenario.box is None:
-        raise Misuse("the page shows places on a map: the learning demo has none")
+        raise Misuse(f"the page shows places on a map: the {scenario.name} demo has none")
     return replace(scenario, drafts=tuple(draft.without("grid") for draft in scenario.drafts))

@@ -41,7 +41,9 @@ def trilateration(scenario: "Scenario") -> dict[str, Any]:
     claimed = measured(scenario.values[0][-1:], scale)[0]
     ledger = _ledger(scenario)
     count = len(ledger["spent"])
-    habits = city.places(_HABITS, seed=_SEED) if scenario.box == city.CITY else scenario.values[0]
+    habits = (
+        city.places(_HABITS, entropy=_SEED) if scenario.box == city.CITY else scenario.values[0]
+    )
     attacker = Trilaterator(others, measured(habits, scale))
     guess, seen = attacker.without_names(count=count, entropy=seeded(_SEED))
     rounds = [

@@ -13,6 +13,7 @@ import numpy as np
 from coatcheck.demo import city, gradients
 from coatcheck.demo.events import Person
 from coatcheck.demo.story import trilateration
+from coatcheck.demo.wages import measured, share_among
 from coatcheck.domains import Box, Floats
 from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse
@@ -52,6 +53,8 @@ def summarize(run: "Run", lessons: Sequence[dict[str, Any]] = ()) -> dict[str, A
     }
     if run.scenario.insight is not None:
         document["learning"] = _learning(run, run.scenario.insight, lessons)
+    elif run.scenario.box is None:
+        document["standing"] = _standing(run)
     else:
         document["service"] = service_of(run)
     if run.scenario.trilaterator is not None:
@@ -85,7 +88,7 @@ def _told(row: Floats, digits: int = 15) -> list[float] | None:
 
 def _heroes(run: "Run", estimates: Sequence[Floats]) -> list[dict[str, Any]]:
     """Tell of the first person of the first group and of whom they meet."""
-    met = [(0, 1)] if run.scenario.insight is not None else run.known_partners((0, 0))
+    met = [(0, 1)] if run.scenario.box is None else run.known_partners((0, 0))
     chosen = zip(_HEROES, [(0, 0), *met], strict=False)
     return [_hero(run, name, who, estimates) for name, who in chosen]
 
@@ -106,6 +109,10 @@ def _hero(run: "Run", name: str, who: Person, estimates: Sequence[Floats]) -> di
         "got_letters": [one.body for one in run.letters if one.reader == who],
         "wrote_letters": [one.body for one in run.letters if one.sender == who],
     }
+    if run.scenario.name == "standing":
+        share, bar, above = answer.values
+        own = share_among(float(mine[0]), answer.shared)
+        return {**found, "share": share, "error_bar": bar, "above_median": above, "own_share": own}
     if answer.values:
         return {**found, "reward": answer.values[0], "error_bar": answer.values[1]}
     box, partners = _box(run.scenario), run.known_partners(who)
@@ -177,6 +184,13 @@ def _owners(run: "Run", group: int) -> list[int]:
     return [-1 if who is None else who[1] for who in found]
 
 
+def _standing(run: "Run") -> dict[str, Any]:
+    """Tell how well people know their place, beside true numbers and beside chance."""
+    (values,) = run.scenario.values
+    told = np.array([run.answers[0, row].values[0] for row in range(len(values))])
+    return measured(values, told, run.answers[0, 0].shared)
+
+
 def lesson(run: "Run") -> dict[str, Any]:
     """Measure what one round taught: how often the next model is right, and who was rewarded."""
     known = run.scenario.insight
@@ -201,7 +215,7 @@ def _learning(
 ) -> dict[str, Any]:
     """Tell what the crowd taught the model, and whether wrong labels cost rewards."""
     rewards = np.sum([one["rewards"] for one in lessons], axis=0)
-    quiet = gradients.lesson(run.scenario.people, seed=gradients.SEED)
+    quiet = gradients.lesson(run.scenario.people, entropy=gradients.SEED)
     without = []
     for _ in lessons:
         quiet = quiet.after(quiet.gradients.mean(axis=0))

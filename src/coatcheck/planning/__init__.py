@@ -22,7 +22,7 @@ from typing import Any, Final
 from coatcheck.accounting.amplification import Guarantee
 from coatcheck.accounting.notebook import html_table
 from coatcheck.domains import Domain
-from coatcheck.entropy import Entropy, seeded
+from coatcheck.entropy import Entropy, source
 from coatcheck.errors import Misuse
 from coatcheck.planning.search import Design, Promise, Sampling, designs, priors_by_group
 from coatcheck.planning.seasons import Season, season_of
@@ -299,8 +299,8 @@ def plan(
         raise Misuse("the goal task needs the task that is to be served")
     else:
         people: Any = known if isinstance(prior, Prior | Mapping) else prior
-        source = seeded(entropy) if isinstance(entropy, int) else entropy
-        found = designs_for(task, promises, domains=domains, prior=people, entropy=source)
+        drawn = source(entropy)
+        found = designs_for(task, promises, domains=domains, prior=people, entropy=drawn)
     made = [
         _planned(name, group, promise, goal, ranked, prior=own)
         for name, group, promise, ranked, own in zip(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from coatcheck.domains import Ball, Box, Floats
-from coatcheck.entropy import seeded
+from coatcheck.entropy import Entropy, seeded, source
 from coatcheck.errors import Misuse
 from coatcheck.randomizers import (
     BoundedResponse,
@@ -75,11 +75,12 @@ def compare(
     epsilons: Sequence[float],
     domain: Box | Ball = DOMAINS["square"],
     samples: int = 200_000,
-    seed: int = 7,
+    entropy: Entropy | int = 7,
 ) -> list[Row]:
     """Return the measured error and time of every mechanism and decode, ours first.
 
-    The same seed gives the same errors.
+    `entropy` is a source, or a seed, which gives the same errors each time. All mechanisms draw
+    alike: from a seed that is drawn from it.
 
     >>> rows = compare(epsilons=[3.0], samples=1000)
     >>> min(rows, key=lambda row: row.mean_error).mechanism in OURS
@@ -89,6 +90,7 @@ def compare(
         raise Misuse(f"a comparison needs at least 1 sample, got {samples!r}")
     if not epsilons:
         raise Misuse("a comparison needs at least one epsilon, such as 1.0")
+    seed = source(entropy).seed()
     values = _uniform_values(domain, samples, seed)
     return [
         row

@@ -4,14 +4,14 @@ Everybody computes the same codebook from a seed. A codeword is a vector of smal
 nearly Gaussian, so its direction is nearly uniform on the sphere. Nearness is decided in integers
 alone, ties by index, so two machines never disagree. No more than a block of rows is in memory.
 
-A turn is a public permutation of the coordinates with public signs. The value is turned before
-the comparison and the codeword is turned back, which makes many codebooks of one. SPEC section 13.
+A turn moves all coordinates round by a public number of places and gives them public signs. The
+value is turned before the comparison and the codeword is turned back, which makes many codebooks of
+one: as many as there are turns, each derived only where a report names it. SPEC section 13.
 """
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -22,6 +22,7 @@ from coatcheck.entropy import public
 
 _BLOCK: Final = 1 << 18  # entries of the codebook at a time: 2 MB as floats
 _SCORES: Final = 1 << 19  # scores at a time, for many values
+_TURNED: Final = 1 << 18  # coordinates at a time that are turned
 
 # Entry b of 128 is the mean of a Gaussian between its quantiles (128 + b)/256 and (129 + b)/256,
 # times 42.77, rounded, but at least 1, so that no codeword is 0.
@@ -70,27 +71,38 @@ class Codewords:
         found /= np.linalg.norm(found, axis=1, keepdims=True)
         return found
 
-    def turn(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Return where each coordinate of a turned vector comes from, and its sign."""
-        return _turn(self.seed, self.width, number)
+    def turn(self, turns: Points) -> tuple[Points, NDArray[np.int8]]:
+        """Return by how many places each turn moves, and its signs in one row."""
+        numbers, which = np.unique(turns, return_inverse=True)
+        size = 4 + (self.width + 7) // 8
+        label = f"coatcheck sphere turn {self.seed}"
+        drawn = b"".join(public(f"{label} {one}", start=0, stop=size) for one in numbers.tolist())
+        table = np.frombuffer(drawn, dtype=np.uint8).reshape(len(numbers), size)
+        moves = np.ascontiguousarray(table[:, :4]).view("<u4")[:, 0].astype(np.int64) % self.width
+        bits = np.unpackbits(table[:, 4:], axis=1, count=self.width, bitorder="little")
+        return moves[which], (1 - 2 * bits.astype(np.int8))[which]
 
     def turned(self, vectors: Any, turns: Points) -> Any:
         """Return vectors turned, each by its own turn."""
         found = np.empty_like(vectors)
-        for number in np.unique(turns).tolist():
-            order, signs = self.turn(number)
-            rows = turns == number
-            found[rows] = vectors[rows][:, order] * signs
+        for rows in self._some(len(vectors)):
+            moves, signs = self.turn(turns[rows])
+            sources = (np.arange(self.width) + moves[:, None]) % self.width
+            found[rows] = np.take_along_axis(vectors[rows], sources, axis=1) * signs
         return found
 
     def turned_back(self, vectors: Floats, turns: Points) -> Floats:
         """Return vectors as they were before their turns."""
         found = np.empty_like(vectors)
-        for number in np.unique(turns).tolist():
-            order, signs = self.turn(number)
-            rows = np.flatnonzero(turns == number)
-            found[rows[:, None], order] = vectors[rows] * signs
+        for rows in self._some(len(vectors)):
+            moves, signs = self.turn(turns[rows])
+            sources = (np.arange(self.width) - moves[:, None]) % self.width
+            found[rows] = np.take_along_axis(vectors[rows] * signs, sources, axis=1)
         return found
+
+    def _some(self, count: int) -> Iterator[slice]:
+        step = max(1, _TURNED // self.width)
+        return (slice(first, first + step) for first in range(0, count, step))
 
     # -- nearness
 
@@ -113,11 +125,11 @@ class Codewords:
 
     def keys(self, points: Points, turns: Points) -> Iterator[tuple[slice, Floats]]:
         """Yield rows of points with a key per codeword; the nearest one has the largest key."""
-        lifted = self.turned(self.lift(points), turns).astype(np.float64)
         step = max(1, _SCORES // self.size)
         for first in range(0, len(points), step):
             rows = slice(first, first + step)
-            yield rows, self._keys(lifted[rows])
+            turned = self.turned(self.lift(points[rows]), turns[rows])
+            yield rows, self._keys(turned.astype(np.float64))
 
     def _keys(self, lifted: Floats) -> Floats:
         # For a codeword g of length |g|, with L = floor(sqrt(2^24 |g|^2)) and I = floor(2^38 / L):
@@ -138,12 +150,3 @@ def inverse_lengths(rows: Floats) -> list[int]:
     """Return 2^26 over the length of each codeword, in whole numbers."""
     squares = np.einsum("ij,ij->i", rows, rows).tolist()
     return [(1 << 38) // math.isqrt(int(square) << 24) for square in squares]
-
-
-@lru_cache(maxsize=256)
-def _turn(seed: int, width: int, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    label = f"coatcheck sphere turn {seed} {number}"
-    words = np.frombuffer(public(label, start=0, stop=8 * width), dtype="<u8")
-    order = np.argsort(words, kind="stable")
-    signs = 1 - 2 * (words & np.uint64(1)).astype(np.int64)
-    return order, signs

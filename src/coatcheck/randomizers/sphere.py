@@ -1,4 +1,4 @@
-"""Sphere response: a public codebook of directions, exact in any dimension, in two bytes.
+"""Sphere response: a public codebook of directions, exact in any dimension, in four bytes.
 
 The value is lifted to the sphere of one dimension more, as PrivUnit does. A report names a
 codeword: one of the `closest` nearest with probability β, else any of the `size`. So each of the
@@ -27,11 +27,10 @@ from coatcheck.randomizers.prediction import evenly
 
 _MOST_DIMENSIONS: Final = 5000
 _MOST_CODEWORDS: Final = 1 << 16
-_MOST_REPORTS: Final = 1 << 32  # different ones, over all turns
-_USUAL_REPORTS: Final = 1 << 16  # so that a report is written in two bytes
+_MOST_REPORTS: Final = 1 << 32  # different ones, over all turns: a report has four bytes
 _MOST_ENTRIES: Final = 1 << 23  # integers of a codebook: about 40 ms for one report
-_USUAL: Final = 1 << 10  # codewords, unless so large an ε needs more
-_FEWEST_NEAR: Final = 4  # fewer near codewords cost more than 5 % of the error
+_USUAL: Final = 1 << 8  # codewords, unless so large an ε needs more
+_FEWEST_NEAR: Final = 6  # fewer near codewords cost more than 3 % of the error
 _LARGEST_SEED: Final = (1 << 53) - 1  # what every reader of JSON keeps exactly
 _NODES: Final = 1 << 14
 
@@ -41,12 +40,11 @@ class SphereResponse(MixedResponse):
     """One of the codewords nearest to the value, or any codeword.
 
     Each report also names one of `turns` public turns of the codebook, drawn without looking at
-    the value. One codebook leans a little to its own side at every value; the turns average that
-    out. `lean` says what is left of it. More turns than usual cost bits of a report, and are worth
-    it where many people may hold nearly the same value.
+    the value. One codebook leans a little to its own side at every value, and people who hold
+    nearly the same value share that; the turns average it out. `lean` says what is left of it.
 
-    `size`, `closest` and `turns` are chosen for ε and the dimension unless they are given: reports
-    of 16 bits, and 1,024 codewords unless ε is large.
+    `size`, `closest` and `turns` are chosen for ε and the dimension unless they are given: 256
+    codewords unless ε is large, and as many turns as a report of 32 bits can name.
     """
 
     name: ClassVar[str] = "sphere"
@@ -75,7 +73,7 @@ class SphereResponse(MixedResponse):
                 raise Misuse(f"{name} is a whole number from 0 on, got {getattr(self, name)!r}")
         if not (self.size and self.closest):
             self._choose_caps()
-        object.__setattr__(self, "turns", self.turns or max(1, _USUAL_REPORTS // self.size))
+        object.__setattr__(self, "turns", self.turns or _MOST_REPORTS // self.size)
         self._check_sizes()
         self._check_decode(self.decode)
 

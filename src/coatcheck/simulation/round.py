@@ -16,7 +16,7 @@ from coatcheck import tasks
 from coatcheck.accounting.guarantee import Guarantee, rounded_up
 from coatcheck.accounting.notebook import html_table
 from coatcheck.domains.frames import read_people
-from coatcheck.entropy import Entropy, seeded
+from coatcheck.entropy import Entropy, source
 from coatcheck.errors import Misuse
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import SettledTerms, SignedTerms, countersign, propose, settle
@@ -223,9 +223,9 @@ def simulate(
     for group, rows in zip(groups, people, strict=True):
         if priors and (own := priors.get(group.name)) is not None:
             own.check_not(rows)
-    source = seeded(entropy) if isinstance(entropy, int) else entropy
+    drawn = source(entropy)
     kind = suite_named(suite)
-    keys = RoleKeys.draw(suite=kind, shufflers=shufflers, entropy=source)
+    keys = RoleKeys.draw(suite=kind, shufflers=shufflers, entropy=drawn)
     signed = keys.agree(groups, task=work, name=name, suite=kind)
     round_ = settle(signed)
     invitations = [
@@ -241,14 +241,14 @@ def simulate(
     ]
     tickets = tuple(
         tuple(
-            invitation.join(value, ledger=None, entropy=source, note=note, clamp=clamp)
+            invitation.join(value, ledger=None, entropy=drawn, note=note, clamp=clamp)
             for value, note in zip(rows, texts, strict=True)
         )
         for invitation, rows, texts in zip(invitations, people, written, strict=True)
     )
     uploads = tuple(ticket.upload for group in tickets for ticket in group)
     told = [ticket.registrations for group in tickets for ticket in group]
-    batch = shuffle_uploads(uploads, round_, keys=keys.shufflers, entropy=source, told=told)
+    batch = shuffle_uploads(uploads, round_, keys=keys.shufflers, entropy=drawn, told=told)
     board = Board(sign=keys.board.signing.sign, check=_check)
     board.log_terms(round_)
     server = Server(round_, keys=keys.server, task=work, priors=priors)

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from coatcheck.domains import Box, Floats
+from coatcheck.entropy import Entropy, source
 from coatcheck.errors import Misuse
 from coatcheck.protocol.keys import address_of
 from coatcheck.protocol.messages import Partner
@@ -57,14 +58,14 @@ def make_people(
     *,
     cells: tuple[Sequence[Cell], Sequence[Cell]],
     asks: Sequence[int],
-    seed: int = 0,
+    entropy: Entropy | int = 0,
 ) -> tuple[list[Settling], list[Settling]]:
     """Make everybody of both sides from the lists of the side that asks, one set per pass."""
     if len(lists) != len(asks):
         raise Misuse(f"there are {len(lists)} sets of lists, but {len(asks)} passes")
-    source = seed.to_bytes(32, "big")
+    secret = source(entropy).token(32)
     names = [
-        [prf(source, b"name", bytes((side,)) + n.to_bytes(4, "big"))[:16] for n in range(len(row))]
+        [prf(secret, b"name", bytes((side,)) + n.to_bytes(4, "big"))[:16] for n in range(len(row))]
         for side, row in enumerate(cells)
     ]
     listed: list[list[list[list[bytes]]]] = [[[[] for _ in asks] for _ in row] for row in cells]
@@ -81,7 +82,7 @@ def make_people(
                 address=name,
                 asks=not side,
                 lists=own,
-                secret=prf(source, b"secret", name),
+                secret=prf(secret, b"secret", name),
                 steps=steps,
             )
             for cell, name, own in zip(cells[side], names[side], listed[side], strict=True)
@@ -113,10 +114,10 @@ def settle(
     *lists: Sequence[Sequence[int]],
     cells: tuple[Sequence[Cell], Sequence[Cell]],
     asks: Sequence[int],
-    seed: int = 0,
+    entropy: Entropy | int = 0,
 ) -> list[int]:
     """Settle among honest people; the partner of each person of the side that asks, or -1."""
-    askers, others = make_people(lists, cells=cells, asks=asks, seed=seed)
+    askers, others = make_people(lists, cells=cells, asks=asks, entropy=entropy)
     run_together([*askers, *others])
     places = {person.address: at for at, person in enumerate(others)}
     return [-1 if one.partner is None else places[one.partner] for one in askers]

@@ -10,7 +10,7 @@ as a simulation does, so nothing here serves people. Paper, sections on utility 
     >>> groups = {"riders": places[0], "drivers": places[1]}
     >>> box = box_around(groups, degrees=False)
     >>> task = make_task("least-cost-matching", names=tuple(groups), box=box)
-    >>> found = run_trial(groups, task=task, box=box, epsilon=2.0, delta=1e-4, seed=1)
+    >>> found = run_trial(groups, task=task, box=box, epsilon=2.0, delta=1e-4, entropy=1)
     >>> found.service.private.served
     60
 """
@@ -24,7 +24,7 @@ import numpy as np
 from coatcheck import tasks
 from coatcheck.accounting.amplification import Guarantee
 from coatcheck.domains import Ball, Box, Floats
-from coatcheck.entropy import seeded
+from coatcheck.entropy import Entropy, source
 from coatcheck.errors import Misuse, OutsideDomain
 from coatcheck.planning import Group, GroupPlan, Recommendation, plan
 from coatcheck.planning.search import usual_delta
@@ -169,14 +169,14 @@ def run_trial(
     epsilon: float,
     delta: float | None = None,
     corrupted: Sequence[int] = (),
-    seed: int = 0,
+    entropy: Entropy | int = 0,
     clamp: bool = False,
     prior: Prior | None = None,
     settle: bool = False,
 ) -> Trial:
     """Run a round of everybody in memory and measure how well they are served.
 
-    With `settle` candidates settle by letters, without seals.
+    `entropy` is a source, or a seed. With `settle` candidates settle by letters, without seals.
     """
     values = [np.asarray(groups[name], dtype=np.float64) for name in task.groups]
     for name, rows in zip(task.groups, values, strict=True):
@@ -197,8 +197,8 @@ def run_trial(
         corrupted=corrupted,
         prior=prior,
     )
-    entropy = seeded(seed)
-    outcome = simulate(plans, values, task=task, entropy=entropy, name="trial", prior=prior)
+    drawn = source(entropy)
+    outcome = simulate(plans, values, task=task, entropy=drawn, name="trial", prior=prior)
     found = settle_round(outcome, values, side=usual_cell(box)) if settle else None
     seen, terms = view(outcome, "server"), outcome.round.terms.groups
     owners = [[outcome.whose[address][1] for address in group] for group in seen.addresses]
@@ -216,7 +216,7 @@ def run_trial(
         outcome=outcome,
         box=box,
         errors=tuple(misses(box, one, rows[who]) for one, rows, who in read_as),
-        service=measure(told, values, task=task, box=box, entropy=entropy, settled=found),
+        service=measure(told, values, task=task, box=box, entropy=drawn, settled=found),
         unlearned=tuple(unlearned),
     )
 

@@ -27,9 +27,11 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from coatcheck.demo.city import CITY
+from coatcheck.demo.crowd import Here
 from coatcheck.demo.events import Pace
 from coatcheck.demo.page import adversaries, explorer
 from coatcheck.demo.page.history import History, on_map
+from coatcheck.demo.people import People
 from coatcheck.demo.run import Run
 from coatcheck.demo.story import trilateration
 from coatcheck.demo.streets import streets
@@ -261,7 +263,7 @@ async def serve_page(
     """
     history, pace, headers = History(), Pace(speed=speed), policy(tiles)
     with bind(f"127.0.0.1:{port}") as door:
-        async with Run(scenario, cluster, observer=history, pace=pace) as run:
+        async with Run(scenario, cluster, crowd=Here(People), observer=history, pace=pace) as run:
             relay = cluster.url("relay")
             page = Page(run, history, pace, tiles=tiles)
             config = uvicorn.Config(

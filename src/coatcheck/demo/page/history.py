@@ -38,7 +38,7 @@ class History:
     def __call__(self, run: "Run", event: Event) -> None:
         """Keep an event."""
         describe = _DESCRIBED.get(event.kind)
-        sealed = run.through_relay.passed if run.url else 0
+        sealed = run.passed
         self.add(event.kind, sealed=sealed, **(describe(run, event) if describe else {}))
 
     def add(self, kind: str, **fields: Any) -> None:

@@ -1,5 +1,6 @@
 // Taking a seat: veil what cannot be seen from it, print what the library says holds against it.
 
+import { digits } from "./figures.js";
 import { Trilaterator } from "./trilaterator.js";
 
 const $ = (id) => document.getElementById(id);
@@ -11,10 +12,9 @@ export class Adversaries {
     this.sides = sides;
     this.asked = 0;
     this.trilaterator = new Trilaterator(sides.round);
-    $("adversaries").addEventListener("change", ({ target }) => {
-      this.look();
-      if (target.name === "adversary" && this.asks) $("phases").scrollIntoView({ block: "start" });
-    });
+    // The page stays where it is: seats that move away under a mouse or an arrow key cannot be tried in turn.
+    $("adversaries").addEventListener("change", () => this.look());
+    $("see-round").addEventListener("click", () => $("phases").scrollIntoView({ block: "start" }));
     $("leave").addEventListener("click", () => {
       document.querySelector('input[name="adversary"][value="all"]').checked = true;
       this.look();
@@ -40,6 +40,7 @@ export class Adversaries {
     const seat = document.querySelector('input[name="adversary"]:checked + span').textContent;
     $("seat-name").textContent = `Seen by: ${seat.toLowerCase()}.`;
     $("seated").hidden = !this.asks;
+    $("see-round").hidden = !this.asks;
     for (const part of document.querySelectorAll("[data-sees]")) {
       const veiled = this.asks && !part.dataset.sees.split(" ").includes(name);
       part.classList.toggle("veiled", veiled);
@@ -75,11 +76,4 @@ export class Adversaries {
     if (this.sides.round.terms) this.sides.people();
     this.sides.right.redraw();
   }
-}
-
-/** Round up to four digits, so that what is read is not more private than what holds. */
-export function digits(value) {
-  if (value === 0) return "0";
-  const shown = Number(value.toPrecision(4));
-  return String(shown >= value ? shown : Number((value * (1 + 5e-4)).toPrecision(4)));
 }

@@ -2,6 +2,7 @@
 // stored and shown. The ticket is stored before the upload is sent; a retry sends the same bytes.
 
 import * as coatcheck from "./client.js";
+import { digits } from "./figures.js";
 import { themed } from "./theme.js";
 
 const $ = (id) => document.getElementById(id);
@@ -106,10 +107,9 @@ async function begin() {
 }
 
 function promise() {
-  const { of, epsilon, delta, randomizer, round } = invite();
-  const local = of.randomizer.epsilon;
+  const { of, epsilon, delta, local, randomizer, round } = invite();
   const flood = round.open
-    ? ` Anybody may report in this round: against an outsider who floods it with reports, only the local ε = ${local} is proven.` : "";
+    ? ` Anybody may report in this round: against an outsider who floods it with reports, only the local ε = ${digits(local)} is proven.` : "";
   say("terms", `Signed by everybody whose key is known. Among at least ${of.minimum} ${of.name}, this browser finds ε = ${epsilon.toPrecision(4)} at δ = ${delta} (promised: ${of.promise.epsilon.toPrecision(4)}), by ${randomizer.name} response drawn here.${flood}`);
 }
 

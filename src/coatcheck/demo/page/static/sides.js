@@ -2,7 +2,7 @@
 
 import { ground } from "./city.js";
 import { DotMap, diamond, disc, outlined, squares } from "./maps.js";
-import { digits } from "./adversaries.js";
+import { digits } from "./figures.js";
 import { served } from "./served.js";
 
 const $ = (id) => document.getElementById(id);
