@@ -4,6 +4,8 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN     = $(VENV)/bin
 JOBS   ?= 2
+# Tests wait for processes more than they compute: twice as many at a time as most machines have cores.
+TESTERS ?= 4
 
 .PHONY: demo page pictures docs test lint audit sbom lock bench slow soak mutants study study-quick wheel clean
 .DEFAULT_GOAL := demo
@@ -35,7 +37,7 @@ docs: $(VENV)/.user  ## the manual as a site in build/docs; warnings are errors
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
 
 test: $(VENV)/.dev  ## run the tests
-	$(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
+	$(BIN)/python -m pytest -n $(TESTERS) --dist loadgroup
 
 slow: $(VENV)/.dev  ## the longer studies that CI leaves out
 	$(BIN)/python -m pytest -n $(JOBS) -m slow

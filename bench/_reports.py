@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import chain, islice
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
@@ -69,24 +69,35 @@ def _some(signed: SignedTerms, group: int, count: int, stand_in: bool) -> list[U
     return found
 
 
-def limits(seconds: float = 2.0) -> dict[str, float]:
-    """Measure how many seconds one opening and one seal take if all cores do nothing else."""
+class Limit(NamedTuple):
+    """What one opening or one seal takes: seconds if all cores do nothing else, and CPU."""
+
+    seconds: float
+    cpu: float
+
+
+def limits(seconds: float = 2.0) -> dict[str, Limit]:
+    """Measure what one opening and one seal take."""
     with pool() as made:
         found = {}
         for kind in ("open", "seal"):
             list(made.map(_curve, [kind] * CORES, [0.1] * CORES))  # warm
             rates = list(made.map(_curve, [kind] * CORES, [seconds] * CORES))
-            found[kind] = 1 / sum(rates)
+            wall, busy = zip(*rates, strict=True)
+            found[kind] = Limit(1 / sum(wall), CORES / sum(busy))
         return found
 
 
-def _curve(kind: str, seconds: float) -> float:
-    """Open or seal for so long, with objects made per item as a role must; how many per second."""
+def _curve(kind: str, seconds: float) -> tuple[float, float]:
+    """Open or seal for so long, with objects made per item as a role must.
+
+    How many per second, and per second of CPU.
+    """
     keys = KeyPairs(CLASSICAL, bytes(32))
     bound = binding(Purpose.ANSWER, digest=bytes(32), group=0)
     public = keys.opening.public_raw
     sealed = seal(bytes(128), to=keys.opening.public, bound=bound)
-    done, begun = 0, time.perf_counter()
+    done, begun, cpu = 0, time.perf_counter(), time.process_time()
     while time.perf_counter() < begun + seconds:
         for _ in range(100):
             if kind == "open":
@@ -94,7 +105,7 @@ def _curve(kind: str, seconds: float) -> float:
             else:
                 seal(bytes(128), to=SealingKey(CLASSICAL, public), bound=bound)
         done += 100
-    return done / (time.perf_counter() - begun)
+    return done / (time.perf_counter() - begun), done / (time.process_time() - cpu)
 
 
 def in_groups(chunks: Iterator[list[Upload]], size: int = 1000) -> Iterator[list[Upload]]:

@@ -20,10 +20,10 @@ from typing import Any, Final
 from coatcheck import tasks
 from coatcheck.protocol.envelope import Bulk
 from coatcheck.services import run, workers
-from coatcheck.services.workers import Lanes
 
 NOTES: Final = "BENCH_STAGES"
 STAND_IN: Final = "BENCH_STAND_IN"
+NODES: Final = "BENCH_NODES"
 OVERHEAD: Final = 48
 _TICK: Final = os.sysconf("SC_CLK_TCK")
 
@@ -40,10 +40,20 @@ def peak_of(pid: int) -> int:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")), 0)
 
 
-def children() -> list[int]:
-    """List the processes that this one started."""
-    listed = Path("/proc/self/task").glob("*/children")
+def children(of: int | str = "self") -> list[int]:
+    """List the processes that one started."""
+    listed = Path(f"/proc/{of}/task").glob("*/children")
     return [int(pid) for one in listed for pid in one.read_text(encoding="ascii").split()]
+
+
+def hands() -> list[int]:
+    """List the processes that work for this one: its own, or those of nodes of Ray."""
+    found, nodes = children(), os.environ.get(NODES)
+    todo = children(nodes) if nodes else []
+    while todo:
+        found.append(todo.pop())
+        todo += children(found[-1])
+    return found
 
 
 def noted(stage: str, call: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,13 +62,14 @@ def noted(stage: str, call: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(call)
     def inside(*given: Any, **named: Any) -> Any:
         wall, own = time.perf_counter(), time.process_time()
-        before = sum(map(cpu_of, children()))
+        before = sum(map(cpu_of, hands()))
         found = call(*given, **named)
         own = time.process_time() - own
-        helpers = children()
+        helpers = hands()
         row = {
             "stage": stage,
             "role": sys.argv[1],
+            "pid": os.getpid(),
             "seconds": time.perf_counter() - wall,
             "own_seconds": own,
             "cpu_seconds": own + sum(map(cpu_of, helpers)) - before,
@@ -90,19 +101,25 @@ def _job(job: Callable[..., Any], *given: Any) -> Any:
 
 if NOTES in os.environ:
     if STAND_IN in os.environ:
-        for seals in (Bulk, Lanes):
-            seals.unseal_each = _uncovered  # type: ignore[assignment, method-assign]
-            seals.seal_each = _covered  # type: ignore[assignment, method-assign]
-    Lanes.unseal_each = noted("open", Lanes.unseal_each)  # type: ignore[method-assign]
-    Lanes.seal_each = noted("seal", Lanes.seal_each)  # type: ignore[method-assign]
+        Bulk.unseal_each = _uncovered  # type: ignore[assignment, method-assign]
+        Bulk.seal_each = _covered  # type: ignore[assignment, method-assign]
     tasks.answer = noted("task", tasks.answer)
     _with_store = workers.with_store
     wraps(_with_store)(_job)
     workers.with_store = _job  # type: ignore[assignment]
     # Not before: what it imports takes `with_store` as it is then.
-    from coatcheck.services.shuffler.release import Release
+    if "shuffler" in sys.argv:
+        from coatcheck.services.shuffler.release import Release
 
-    Release._peel = noted("peel", Release._peel)  # type: ignore[method-assign] # noqa: SLF001 - the stage
+        for stage in ("peel", "sifted", "gather"):
+            method = noted(stage, getattr(Release, f"_{stage}"))
+            setattr(Release, f"_{stage}", method)
+    if "server" in sys.argv:
+        from coatcheck.services.server.answering import Answering
+
+        for stage in ("open", "compared", "computed", "deal", "seal"):
+            method = noted(stage, getattr(Answering, f"_{stage}"))
+            setattr(Answering, f"_{stage}", method)
 
 if __name__ == "__main__":
     threading.Thread(target=run._end_with_the_starter, daemon=True).start()  # noqa: SLF001 - as it does

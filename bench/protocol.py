@@ -169,7 +169,8 @@ class _Round:
 
         def peel() -> None:
             for upload in names:
-                bound = peeler.bound(upload.group, upload.id)
+                place = {"digest": self.round.digest, "group": upload.group, "upload": upload.id}
+                bound = binding(Purpose.LAYER, **place)  # type: ignore[arg-type] # as named
                 unseal(upload.body, key=opening, bound=bound)
 
         def board() -> None:

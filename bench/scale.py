@@ -15,7 +15,8 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -23,8 +24,9 @@ import httpx2
 
 from bench import Figure, show
 from bench._capacity import Measured, capacity
-from bench._reports import in_groups, limits, uploads
-from bench._staged import NOTES, STAND_IN
+from bench._nodes import Nodes
+from bench._reports import Limit, in_groups, limits, uploads
+from bench._staged import NODES, NOTES, STAND_IN
 from coatcheck.domains import Box
 from coatcheck.protocol.agreement import read_signed
 from coatcheck.services.cluster import Cluster
@@ -33,13 +35,19 @@ from coatcheck.stores.shuffler import ShufflerStore
 
 NAMES: Final = {
     ("shuffler", "peel"): "peel",
+    ("shuffler", "sifted"): "sift",
+    ("shuffler", "gather"): "gather",
     ("shuffler", "release"): "release",
     ("server", "open"): "open",
+    ("server", "compared"): "compare",
+    ("server", "computed"): "compute",
     ("server", "task"): "task",
+    ("server", "deal"): "deal",
     ("server", "seal"): "seal",
     ("server", "answer"): "answer",
 }
-"""The stages by role: `release` and `answer` are the jobs as a whole, but for the task."""
+"""The stages by role: `release` and `answer` are the jobs as a whole, but for the task; `task` is
+what the task itself takes within `compute`."""
 CURVES: Final = {"peel": "open", "open": "open", "seal": "seal"}
 Row = dict[str, Any]
 
@@ -74,6 +82,8 @@ def _asked() -> argparse.Namespace:
     parser.add_argument("--json", action="store_true")
     own = sys.argv[sys.argv.index("scale") + 1 :] if "scale" in sys.argv else []
     asked = parser.parse_args(own)
+    if asked.stand_in and asked.runner == "ray":
+        parser.error("nodes of Ray seal for real: leave out --stand-in, or --runner ray")
     if min(asked.reports) < 1000:
         parser.error("a rehearsal has at least 1000 reports")
     return asked
@@ -88,9 +98,7 @@ def rehearse(folder: Path, reports: int, asked: argparse.Namespace) -> list[Row]
     if asked.stand_in:
         os.environ[STAND_IN] = "1"
     curves = {} if asked.stand_in else limits()
-    large = {"batch_limit": 2**40, "peer_timeout": 3600.0}
-    extra = large if asked.runner == "pool" else {**large, "runner": asked.runner}
-    with Staged(folder, extra=extra) as local:
+    with _hands(folder, asked.runner) as hands, Staged(folder, extra=hands) as local:
         # Its minimum is the crowd, so that it closes when everybody is in.
         url = local.open_round(_plan(reports // 2), closes=1, expires=86_000)
         rows = [_store(local, url, reports, asked)]
@@ -100,10 +108,25 @@ def rehearse(folder: Path, reports: int, asked: argparse.Namespace) -> list[Row]
     return rows
 
 
+@contextmanager
+def _hands(folder: Path, runner: str) -> Iterator[dict[str, Any]]:
+    """Give the settings of the runner; with `ray`, two nodes of one core each run meanwhile."""
+    large = {"batch_limit": 2**40, "peer_timeout": 3600.0, "runner": runner}
+    os.environ.pop(NODES, None)
+    if runner == "pool":
+        yield large
+        return
+    with Nodes(folder) as nodes:
+        os.environ[NODES] = str(nodes.pid)
+        yield {**large, "ray": nodes.settings()}
+
+
 def _plan(minimum: int) -> dict[str, Any]:
     square = Box(lo=(0.0, 0.0), hi=(1.0, 1.0)).params()
     mechanism = {"name": "minkowski", "domain": square, "epsilon": 2.0, "radius": 0.5}
-    group = {"randomizer": mechanism, "minimum": minimum, "delta": 1e-3}
+    # In a crowd of millions a δ of 1e-3 would leave no ε to promise.
+    delta = min(1e-3, 0.5 / minimum)
+    group = {"randomizer": mechanism, "minimum": minimum, "delta": delta}
     radius = math.sqrt(3 / math.pi / max(1, minimum))
     return {
         "round": "rehearsal",
@@ -141,7 +164,7 @@ def _wait(local: Cluster, url: str, reports: int) -> list[Row]:
     def until(is_so: Callable[[], bool]) -> float:
         while not is_so():
             local.check(*local.names)
-            time.sleep(0.05)
+            time.sleep(min(0.5, max(0.05, reports / 1e6)))  # who asks often takes CPU, too
         return time.perf_counter()
 
     def ask(where: str) -> Any:
@@ -164,24 +187,33 @@ def _summed(notes: Path) -> list[Row]:
         name = NAMES.get((note["role"], note["stage"]))
         if name is None:
             continue
-        row = found.setdefault(name, {"stage": name, "peak_bytes": 0})
+        row = found.setdefault(name, {"stage": name, "peak_bytes": 0, "pids": set()})
+        row["pids"].add(note["pid"])
         row["peak_bytes"] = max(row["peak_bytes"], note["peak_bytes"])
         for key in ("seconds", "cpu_seconds", "own_seconds"):
             row[key] = row.get(key, 0.0) + note[key]
-    for key in ("seconds", "cpu_seconds", "own_seconds"):
-        found["answer"][key] -= found["task"][key]  # it has a row of its own
+    # On a node nobody sees the task alone, so it is all of its stage.
+    task = found.setdefault("task", {**found["compute"], "stage": "task"})
+    whole = found["answer"]  # the task has a row of its own
+    inside = task["pids"] <= whole["pids"]
+    for key in ("seconds", "cpu_seconds", "own_seconds") if inside else ("seconds", "cpu_seconds"):
+        whole[key] -= task[key]
+    for row in found.values():
+        del row["pids"]
     return [found[name] for name in NAMES.values()]
 
 
-def _row(row: Row, reports: int, curves: dict[str, float]) -> Row:
+def _row(row: Row, reports: int, curves: dict[str, Limit]) -> Row:
     """Compare a stage with what the curves alone would take on all cores."""
     name, own = row["stage"], row.pop("own_seconds")
-    limit = curves[CURVES[name]] * reports if curves and name in CURVES else None
+    limit = curves[CURVES[name]] if curves and name in CURVES else None
     return {
         **row,
         "reports": reports,
-        "limit_seconds": limit,
-        "share_of_limit": None if limit is None else limit / row["seconds"],
+        "limit_seconds": limit and limit.seconds * reports,
+        "share_of_limit": limit and limit.seconds * reports / row["seconds"],
+        # On a machine that others use too, this one says more than the one by the clock.
+        "share_of_cpu": limit and limit.cpu * reports / row["cpu_seconds"],
         "serial_microseconds": 1e6 * own / reports,
     }
 
@@ -259,7 +291,10 @@ def _print(row: Row, asked: argparse.Namespace) -> None:
         print(json.dumps(row), flush=True)
         return
     parts = [f"{row['stage']:<20} {row['reports']:>10,}"]
-    for key in ("seconds", "cpu_seconds", "share_of_limit", "serial_microseconds", "peak_bytes"):
+    for key in (
+        *("seconds", "cpu_seconds", "share_of_limit", "share_of_cpu"),
+        *("serial_microseconds", "peak_bytes"),
+    ):
         value = row.get(key)
         parts.append(f"{'' if value is None else format(value, '.3g'):>10}")
     print(" ".join(parts), flush=True)

@@ -101,11 +101,17 @@ def _figures(found: dict[str, list[Burst]]) -> list[Figure]:
         Figure(what="CPU of the bare callable", value=middle("bare", "cpu") * 1e6, unit="µs"),
         Figure(what="uploads per second, no store", value=middle("none", "rate"), unit="/s"),
     ]
-    for kind in ("sqlite", "postgresql"):
+    for kind, most in (("sqlite", 3.3), ("postgresql", 2.2)):
         if kind not in found:
             print(f"bench: {kind} is not installed here and was left out")
             continue
         figures += [
+            Figure(
+                what=f"CPU of a signed upload durable in {kind} / bare callable",
+                value=ratio(kind, "bare", "cpu"),
+                unit="x",
+                target=most,
+            ),
             Figure(what=f"uploads per second, {kind}", value=middle(kind, "rate"), unit="/s"),
             Figure(
                 what=f"no store / durable in {kind} (rate)",

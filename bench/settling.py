@@ -66,7 +66,7 @@ def main() -> int:
             figures += _figures(f"{name}, ε {epsilon}", found, goal)
     found = [
         _measure(
-            [city.places(180, seed=seed), city.places(220, seed=seed + 50)],
+            [city.places(180, entropy=seed), city.places(220, entropy=seed + 50)],
             city.CITY,
             1,
             seed,

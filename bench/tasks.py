@@ -102,6 +102,12 @@ def _maximum(*, quick: bool) -> list[Figure]:
         figures.append(_ratio(f"maximum {what} : full graph", ours, theirs, 1.0))
         sizes = [int((np.asarray(job()) >= 0).sum()) for job in jobs]
         figures.append(Figure(what="  fewer matched", value=sizes[1] - sizes[0], unit="", target=0))
+    for mechanism, radius in () if quick else (("grid", 0.11), ("bounded", 0.02)):
+        rows, columns = (reports(1_000_000, seed, mechanism=mechanism) for seed in (1, 2))
+        seconds, found = _once(partial(maximum, rows, columns, radius=radius))
+        what = f"maximum, a million per side, {mechanism} clustered"
+        figures.append(Figure(what=what, value=seconds, unit="s", target=30.0))
+        figures.append(Figure(what="  matched", value=float((found >= 0).sum()), unit=""))
     return figures
 
 

@@ -29,7 +29,7 @@ from coatcheck.services.witness.service import WitnessService  # noqa: E402 - af
 project = "coatcheck"
 author = "The coatcheck authors"
 release = version = coatcheck.__version__
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 autodoc_typehints = "description"
 autodoc_typehints_format = "short"
 napoleon_use_ivar = True
@@ -41,6 +41,10 @@ myst_heading_anchors = 3
 # Pages point to files of the repository that are no pages, and included ones to each other.
 suppress_warnings = ["myst.xref_missing"]
 pygments_style = "friendly"
+# Notebooks are kept without outputs: each build runs them anew.
+nb_execution_mode = "force"
+nb_execution_timeout = 600
+nb_execution_raise_on_error = True
 
 
 def _commands() -> str:

@@ -1,6 +1,8 @@
 """Fixtures that several test files share."""
 
 import os
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +36,21 @@ def postgres() -> Iterator[Postgres]:
             yield started
         finally:
             started.end()
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel of this tree, built by its own build back end."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = "import hatchling.build as back, sys; print(back.build_wheel(sys.argv[1]))"
+    done = subprocess.run(  # noqa: S603 - our own interpreter and code
+        [sys.executable, "-c", build, str(folder)],
+        cwd=Path(__file__).parents[1],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return folder / done.stdout.strip().splitlines()[-1]
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.wrapping import layered
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.simulation.round import CLOSES, OPENS, RoleKeys, simulate
-from coatcheck.tasks import Answers, AnswerSize, Floats, Values
+from coatcheck.tasks import Answers, AnswerSize, Floats, Task, Values
 
 __all__ = [
     "CLOSES",
@@ -90,11 +90,12 @@ class SmallRound:
         seed: int = 1,
         name: str = "example",
         note_size: int = 0,
+        task: Task | None = None,
     ) -> None:
         self.entropy = seeded(seed)
         self.suite = suite_named(suite)
         self.roles = RoleKeys.draw(suite=self.suite, shufflers=shufflers, entropy=self.entropy)
-        self.task = Echo()
+        self.task: Task = task or Echo()
         self.delta, traps = (1e-3, None) if shufflers == 1 else (0.4, 0.3)
         drafts = [
             draft(g, minimum=minimum, note_size=note_size, delta=self.delta)

@@ -16,7 +16,7 @@ UNEXPLAINED: Final = {("privunit-bhowmick", 8.0), ("privunit-bhowmick", 10.0)}
 @pytest.fixture(scope="module")
 def rows() -> list[Row]:
     """Return the comparison that the command shows, with fewer samples."""
-    return compare(epsilons=BUDGETS, samples=60_000, seed=7)
+    return compare(epsilons=BUDGETS, samples=60_000, entropy=7)
 
 
 def test_all_49_figures_of_the_paper_stand_beside_ours(rows: list[Row]) -> None:
@@ -65,7 +65,7 @@ def test_a_seed_repeats_the_errors() -> None:
     """The same seed gives the same errors; another gives others. Times are left out."""
 
     def errors(seed: int) -> list[Row]:
-        found = compare(epsilons=[2.0], samples=500, seed=seed)
+        found = compare(epsilons=[2.0], samples=500, entropy=seed)
         return [replace(row, microseconds=0.0) for row in found]
 
     assert errors(1) == errors(1)
@@ -77,7 +77,7 @@ def test_a_seed_repeats_the_errors() -> None:
 )
 def test_other_domains_have_no_figures_of_the_paper(domain: Box | Ball) -> None:
     """Every mechanism that fits a domain is compared, each decode once, without paper figures."""
-    found = compare(epsilons=[1.0], domain=domain, samples=200, seed=1)
+    found = compare(epsilons=[1.0], domain=domain, samples=200, entropy=1)
     keys = [(row.mechanism, row.decode) for row in found]
     assert len(set(keys)) == len(keys)
     assert {"minkowski", "bounded", "laplace", "privunit"} <= {row.mechanism for row in found}

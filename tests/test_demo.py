@@ -198,9 +198,24 @@ def test_learners_are_rewarded_and_keep_leaves_the_folder(tmp_path: Path) -> Non
     assert left_behind(tmp_path) == []
 
 
+def test_people_find_out_where_they_stand(tmp_path: Path) -> None:
+    """Private, true and chance stand side by side; nobody is named, and nobody writes letters."""
+    found = summary_of(tmp_path, "standing", "--people", "80", "--epsilon", "4")
+    assert_everybody_was_answered(found, 80, "people")
+    own, told, true, chance = found["standing"]["mean_error"].values()
+    assert true == 0.0 < own < chance
+    assert told < chance
+    assert len(found["standing"]["deciles"]) == len(found["standing"]["true_deciles"]) == 9
+    ada, bo = found["heroes"]
+    assert all(0 <= one["share"] <= 1 and 0 <= one["own_share"] <= 1 for one in (ada, bo))
+    assert ada["kept"] != bo["kept"]
+    assert found["letters"] == {"posted": 0, "read": 0}
+    assert_nothing_left(tmp_path)
+
+
 def test_people_can_be_put_at_the_places_of_a_file(tmp_path: Path) -> None:
     """A file with a column of sides gives the crowd, and its name of the groups."""
-    places = city.places(24, seed=3)
+    places = city.places(24, entropy=3)
     rows = "".join(
         f"{lat:.6f},{lon:.6f},{'guests' if row % 2 else 'cabs'}\n"
         for row, (lat, lon) in enumerate(places)
@@ -261,9 +276,9 @@ def test_a_role_that_ends_is_told_in_a_sentence(tmp_path: Path) -> None:
 
 def test_the_city_is_the_same_for_the_same_seed_and_inside_its_box() -> None:
     """Clusters are denser than the box, nobody stands outside."""
-    places = city.places(3_000, seed=5)
-    assert np.array_equal(places, city.places(3_000, seed=5))
-    assert not np.array_equal(places, city.places(3_000, seed=6))
+    places = city.places(3_000, entropy=5)
+    assert np.array_equal(places, city.places(3_000, entropy=5))
+    assert not np.array_equal(places, city.places(3_000, entropy=6))
     city.CITY.snap(places)
     counts, *_ = np.histogram2d(places[:, 0], places[:, 1], bins=8)
     assert counts.max() > 4 * counts.mean()
@@ -277,7 +292,7 @@ def test_the_city_is_the_same_for_the_same_seed_and_inside_its_box() -> None:
 
 def test_the_lesson_can_be_learned() -> None:
     """One step of the true mean gradient beats guessing, and wrong labels point the other way."""
-    lesson = gradients.lesson(200, seed=1)
+    lesson = gradients.lesson(200, entropy=1)
     assert np.linalg.norm(lesson.gradients, axis=1).max() <= gradients.CLIP * (1 + 1e-12)
     assert lesson.accuracy(lesson.after(lesson.gradients.mean(axis=0)).model.parameters) > 0.7
     along = lesson.gradients @ lesson.direction

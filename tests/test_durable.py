@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from coatcheck.errors import Misuse
-from coatcheck.files import replace_file
-from coatcheck.protocol.keyfiles import write_bytes
+from coatcheck.files import replace_file, write_bytes
 
 
 def test_a_file_is_replaced_whole_with_its_mode(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from coatcheck import Misuse
-from coatcheck.entropy import Entropy, seeded, system
+from coatcheck.entropy import Entropy, seeded, source, system
 
 
 @pytest.mark.parametrize("bound", [1, 2, 3, 7, 1000, 2**20 + 1])
@@ -63,10 +63,10 @@ def test_a_seed_repeats_and_says_that_it_is_not_for_people() -> None:
 
 def test_large_and_small_draws_are_of_the_size_asked() -> None:
     """Draws around the size of the pool come whole."""
-    for source in (system(), seeded(2)):
+    for door in (system(), seeded(2)):
         for size in (0, 1, 4095, 4096, 4097, 100_000):
-            assert len(source.token(size)) == size
-        assert source.words(7).dtype == np.uint64
+            assert len(door.token(size)) == size
+        assert door.words(7).dtype == np.uint64
 
 
 def test_floats_stay_inside_the_open_interval() -> None:
@@ -111,3 +111,12 @@ def test_negative_seeds_are_refused() -> None:
     """A seed below 0 gets a sentence."""
     with pytest.raises(Misuse, match="seed"):
         seeded(-1)
+
+
+def test_a_seed_stands_for_the_source_it_makes() -> None:
+    """Wherever entropy is an argument, a seed and its source are the same; a source is kept."""
+    assert source(8).token(16) == seeded(8).token(16)
+    assert source(system()) is system()
+    assert source(8).seed() == seeded(8).seed() != seeded(9).seed()
+    with pytest.raises(Misuse, match="a seed is"):
+        source(-1)

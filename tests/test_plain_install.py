@@ -6,7 +6,6 @@ one: they are linked, because tests ask no index.
 
 import json
 import subprocess
-import sys
 import venv
 import zipfile
 from importlib.metadata import distribution
@@ -31,23 +30,15 @@ def needed(names: list[str]) -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The interpreter of a fresh environment with the wheel."""
     folder = tmp_path_factory.mktemp("plain")
-    build = "import hatchling.build as back, sys; print(back.build_wheel(sys.argv[1]))"
-    done = subprocess.run(  # noqa: S603 - our own interpreter and code
-        [sys.executable, "-c", build, str(folder)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
     venv.create(folder / "venv", with_pip=False)
     (packages,) = (folder / "venv" / "lib").glob("python*/site-packages")
-    with zipfile.ZipFile(folder / done.stdout.strip().splitlines()[-1]) as wheel:
-        wheel.extractall(packages)
-        (metadata,) = (name for name in wheel.namelist() if name.endswith("METADATA"))
-        lines = wheel.read(metadata).decode().splitlines()
+    with zipfile.ZipFile(wheel) as zipped:
+        zipped.extractall(packages)
+        (metadata,) = (name for name in zipped.namelist() if name.endswith("METADATA"))
+        lines = zipped.read(metadata).decode().splitlines()
     head = "Requires-Dist: "
     asked = [line.removeprefix(head) for line in lines if line.startswith(head)]
     for name in needed(asked):

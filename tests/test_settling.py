@@ -28,7 +28,7 @@ def crowd(seed: int, *, askers: int = 60, others: int = 72, candidates: int = 5)
         lists[1].append(order[candidates : 2 * candidates])
     sides = (askers, others)
     first, second = ([(int(x), int(y)) for x, y in rng.integers(0, 40, (n, 2))] for n in sides)
-    return make_people(lists, cells=(first, second), asks=ASKS, seed=seed)
+    return make_people(lists, cells=(first, second), asks=ASKS, entropy=seed)
 
 
 class Person:

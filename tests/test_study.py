@@ -1,5 +1,6 @@
 """The study itself: it resumes, refuses other data, counts fairly, and its page is its results."""
 
+import json
 import math
 from pathlib import Path
 
@@ -16,7 +17,18 @@ from study.sheets import Cell, Row, Sheet
 def test_report_page_is_written_from_the_results() -> None:
     """The committed page has no number that is not computed from the committed sheets."""
     page = (sheets.HERE / "README.md").read_text(encoding="utf-8")
-    assert page == "\n".join(report.page(quick=False)) + "\n"
+    tree = json.loads((sheets.HERE / "results" / "tree.json").read_text(encoding="utf-8"))
+    assert page == "\n".join(report.page(tree, quick=False)) + "\n"
+
+
+def test_the_page_says_which_rows_are_of_other_code() -> None:
+    """Whoever reads it after a change of the code sees what was measured before."""
+    tree = {item.sheet.name: "x0" for item in items.ITEMS}
+    page = report.page(tree, quick=False)
+    (told,) = (line for line in page if "rows are of the code of the tree" in line)
+    every = sum(len(sheets.cells(sheet, quick=False)) for sheet in {i.sheet for i in items.ITEMS})
+    assert told.startswith(f"**0 of {every:,} rows")
+    assert all(f"{name} (" in told for name in tree)
 
 
 def test_every_item_has_the_papers_side() -> None:

@@ -16,9 +16,9 @@ from study.bulk import Bulk
 CLIP = 0.7
 
 
-def _bulk(dimension: int, *, stretch: bool = False) -> Bulk:
+def _bulk(dimension: int, *, stretch: bool = False, turns: int = 0) -> Bulk:
     ball = Ball(radius=1.0, p=2, dimension=dimension)
-    return Bulk(SphereResponse(domain=ball, epsilon=4.5), clip=CLIP, stretch=stretch)
+    return Bulk(SphereResponse(domain=ball, epsilon=4.5, turns=turns), clip=CLIP, stretch=stretch)
 
 
 def _codewords(part: SphereResponse) -> Codewords:
@@ -39,12 +39,12 @@ def _gradients(count: int, dimension: int) -> NDArray[np.float32]:
 def test_gradients_are_clipped_snapped_lifted_and_turned_as_in_the_product(dimension: int) -> None:
     """Each coordinate is that of the product's lattice point, but for a step of float rounding."""
     bulk, gradients = _bulk(dimension), _gradients(200, dimension)
-    turns = np.arange(200) % bulk.part.turns
+    turns = np.arange(200) * 20_000
     values = clipped(gradients, dimension=dimension, clip=CLIP) / CLIP
     lifted = _codewords(bulk.part).lift(bulk.part.domain.snap(values * (1 - 1e-9)))
     half = bulk.part.domain.steps // 2
     expected = _codewords(bulk.part).turned(lifted, turns) / half
-    found = bulk.turned(gradients, turns)
+    found = bulk.turned(gradients, _codewords(bulk.part).turn(turns))
     assert np.abs(found - expected).max() <= 2 / half
     assert (np.abs(found - expected.astype(np.float32)) > 0).mean() < 1e-2
 
@@ -54,13 +54,13 @@ def test_the_nearest_codewords_are_the_products(dimension: int) -> None:
     """The same sets, for values at random and for one value in all turns."""
     bulk, gradients = _bulk(dimension), _gradients(600, dimension)
     gradients[400:] = gradients[400]
-    turns = np.arange(600) % bulk.part.turns
+    turns = np.arange(600) * 5_000
     points = bulk.part.domain.snap(
         clipped(gradients, dimension=dimension, clip=CLIP) / CLIP * (1 - 1e-9)
     )
     exact = _codewords(bulk.part).nearest(points, turns, bulk.part.closest)
     expected = np.concatenate([one for _, one in exact])
-    found = bulk.nearest(gradients, turns)
+    found = bulk.nearest(gradients, turns, _codewords(bulk.part).turn(turns))
     assert np.array_equal(np.sort(found, axis=1), np.sort(expected, axis=1))
 
 
@@ -69,7 +69,7 @@ def test_the_law_of_a_report_is_the_mechanisms() -> None:
 
     A share of 40,000 reports is at most 5 standard deviations off: once in 1.7 million seeds.
     """
-    bulk, gradient = _bulk(30), _gradients(2, 30)[1:]
+    bulk, gradient = _bulk(30, turns=64), _gradients(2, 30)[1:]
     count = 40_000
     reports = bulk.draw(np.arange(count), lambda rows: gradient[np.zeros_like(rows)], seeded(5))
     point = bulk.part.domain.snap(clipped(gradient, dimension=30, clip=CLIP) / CLIP)
@@ -81,7 +81,7 @@ def test_the_law_of_a_report_is_the_mechanisms() -> None:
     turns = np.bincount(reports // part.size, minlength=part.turns)
     assert np.abs(turns - count / part.turns).max() < 5 * np.sqrt(count / part.turns)
     top = Counter(reports.tolist()).most_common(1)[0][1]
-    assert top < 40  # about 13 times is usual for a near one
+    assert top < 100  # about 42 times is usual for a near one
 
 
 @pytest.mark.parametrize("project", [False, True])
@@ -91,7 +91,8 @@ def test_the_sum_is_that_of_the_reports_read_one_by_one(project: bool) -> None: 
     gradients = _gradients(300, 200)
     reports = bulk.draw(np.arange(300), lambda rows: gradients[rows], seeded(6))
     read = bulk.part.estimate(reports[:, None], "project" if project else "unbiased")
-    assert bulk.total(reports, project=project) == pytest.approx(read.sum(axis=0), abs=1e-6)
+    found = bulk.total(np.arange(300), lambda rows: gradients[rows], seeded(6), project=project)
+    assert found == pytest.approx(read.sum(axis=0), abs=1e-6)
 
 
 def test_gradients_may_all_be_stretched_to_one_length() -> None:
@@ -127,8 +128,8 @@ def test_turns_take_the_lean_out_of_people_who_are_alike() -> None:
     for turns in (4, 4_096):
         part = SphereResponse(domain=ball, epsilon=4.5, turns=turns)
         bulk = Bulk(part, clip=CLIP)
-        reports = bulk.draw(np.arange(count), lambda rows: gradient[np.zeros_like(rows)], seeded(8))
-        off = float(np.square(bulk.total(reports) / count - value).sum())
+        total = bulk.total(np.arange(count), lambda rows: gradient[np.zeros_like(rows)], seeded(8))
+        off = float(np.square(total / count - value).sum())
         expected = part.squared_error(value) / count + part.lean**2
         assert off == pytest.approx(expected, rel=0.35)
         assert (part.lean**2 > 0.5 * expected) == (turns == 4)

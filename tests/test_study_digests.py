@@ -11,7 +11,7 @@ from study.sheets import Cell, Row, Sheet
 
 def test_a_sheet_depends_on_what_it_measures_with() -> None:
     """Places depend on mechanisms, accounts, tasks and their kernels, not on services or wire."""
-    found = digests.modules("study.locations")
+    found = digests.modules("study.matchings")
     assert {
         "study.conventions",
         "coatcheck.randomizers.grid",
@@ -26,8 +26,11 @@ def test_a_sheet_depends_on_what_it_measures_with() -> None:
 
 
 def test_times_of_a_round_depend_on_the_wire() -> None:
-    """The sheets that run the protocol are measured by it."""
-    assert "coatcheck.protocol.envelope" in digests.modules("study.timing")
+    """The sheet that runs the protocol is measured by it, and no other one is."""
+    assert "coatcheck.protocol.envelope" in digests.modules("study.rounds")
+    for name in ("timing", "lists", "locations", "steps", "learning"):
+        found = digests.modules(f"study.{name}")
+        assert not [one for one in found if one.startswith("coatcheck.protocol")]
 
 
 @pytest.mark.parametrize("sheet", dict.fromkeys(item.sheet for item in ITEMS), ids=lambda s: s.name)

@@ -78,7 +78,7 @@ SIMULATE = [
     ),
 ]
 DEMO = [
-    (("taxis",), "the demos are nearby | taxi | friends | learning, not 'taxis'"),
+    (("taxis",), "the demos are nearby | taxi | friends | standing | learning, not 'taxis'"),
     (("taxi", "--people", "3"), "a demo has from 8 to 2,000 people, not 3"),
     (("taxi", "--people", "1000000"), "for a larger crowd use `coatcheck simulate`"),
     (("taxi", "--epsilon", "0"), "--epsilon is a number above 0"),
@@ -87,7 +87,8 @@ DEMO = [
     (("taxi", "--data", "sides.csv", "--group-by", "side"), "has riders and drivers, the file has"),
     (("taxi", "--data", "one.csv"), "nobody hides among so few"),
     (("taxi", "--group-by", "side"), "give the file by --data"),
-    (("learning", "--data", "riders.csv"), "makes its own gradients: leave --data out"),
+    (("learning", "--data", "riders.csv"), "makes its own numbers: leave --data out"),
+    (("standing", "--settle"), "has no candidates: leave --candidates and --settle out"),
 ]
 
 KEYS = ("--key", "note.txt")

@@ -12,7 +12,7 @@ import pytest
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.errors import BadSignature, Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
-from coatcheck.protocol.board import Board
+from coatcheck.protocol.board import Board, Record
 from coatcheck.protocol.client import Limit
 from coatcheck.protocol.ends import end_due
 from coatcheck.protocol.ticket import Ticket
@@ -31,11 +31,11 @@ TOKEN = "a one-use token"  # noqa: S105 - of nobody
 
 def logged(board: Board, small: SmallRound) -> bytes:
     """Answer as the board does that is asked for a round's terms."""
-    place = board.terms_place(small.round.digest)
-    if place is None:
+    record = board.record(small.round.digest)
+    if record is None:
         raise Absent("nothing here")
-    path = b"".join(board.inclusion(place))
-    return msgspec.json.encode(Logged(place, path, board.checkpoint()))
+    path = b"".join(board.inclusion(record.terms))
+    return msgspec.json.encode(Logged(record.terms, path, board.checkpoint()))
 
 
 class First(HttpClient):
@@ -137,7 +137,7 @@ def test_terms_that_are_not_in_the_boards_log_cost_nothing(tmp_path: Path, ledge
     with pytest.raises(Refused, match="has not logged the terms"):
         join(path, peers, ledger=ledger)
     peers.board.log_terms(SmallRound(name="morning").round)
-    peers.board.terms_place = lambda digest: 0  # type: ignore[method-assign] # noqa: ARG005 - it says so
+    peers.board.record = lambda digest: Record(0)  # type: ignore[method-assign] # noqa: ARG005 - it says so
     with pytest.raises(TwoFaces):
         join(path, peers, ledger=ledger)
     assert (ledger.rounds, peers.sent, path.exists()) == ((), [], False)

@@ -5,24 +5,7 @@ import sys
 import zipfile
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
-
-
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel of this tree, built by its own build back end."""
-    folder = tmp_path_factory.mktemp("wheel")
-    build = "import hatchling.build as back, sys; print(back.build_wheel(sys.argv[1]))"
-    done = subprocess.run(  # noqa: S603 - our own interpreter and code
-        [sys.executable, "-c", build, str(folder)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return folder / done.stdout.strip().splitlines()[-1]
 
 
 def test_the_wheel_holds_every_file_of_the_package(wheel: Path) -> None:

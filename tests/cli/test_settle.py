@@ -10,7 +10,7 @@ from click.testing import CliRunner
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import main
 from coatcheck.errors import Refused
-from coatcheck.protocol.keyfiles import document
+from coatcheck.protocol.records import document
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.protocol.verification import VerifiedBulletin, verify_bulletin
 from coatcheck.services.person.board import BoardView

@@ -46,7 +46,7 @@ def test_a_coin_says_what_it_is() -> None:
     assert COIN.law == OwnCoin(law=SPHERE.law, rate=0.3)
     assert (COIN.epsilon, COIN.domain, COIN.decodes) == (6.0, BALL, SPHERE.decodes)
     assert COIN.heads == int(0.3 * 2**64)
-    assert PayloadFormat.between(COIN.low, COIN.high).size == 3
+    assert PayloadFormat.between(COIN.low, COIN.high).size == 5
     assert COIN.low.tolist() == [0, 0]
 
 

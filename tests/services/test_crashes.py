@@ -121,13 +121,12 @@ def test_every_step_survives_a_kill(kind: str, postgres: Postgres, tmp_path: Pat
                     await peers.close()
                     # People have their answers before the server has heard that they do.
                     with contextlib.suppress(AssertionError):
-                        await asyncio.to_thread(
-                            until, lambda: sum(deaths.values()) == len(PLACES), seconds=5
-                        )
+                        await asyncio.to_thread(until, lambda: not any(faults.iterdir()), seconds=5)
                     if not (left := {file.name for file in faults.iterdir()}):
                         break
                 assert not left, f"no process came to {left}"
-                await asyncio.to_thread(until, lambda: sum(deaths.values()) == len(PLACES))
+                # Two threads of a process may each come to a place at once, and die one death.
+                assert 1 <= sum(deaths.values()) <= len(PLACES)
 
     assert len(PLACES) >= 20
     asyncio.run(whole())

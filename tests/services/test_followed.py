@@ -11,9 +11,10 @@ import msgspec
 import pytest
 
 from coatcheck.errors import Refused, TwoFaces
+from coatcheck.files import write_bytes
 from coatcheck.protocol.board import Board
-from coatcheck.protocol.keyfiles import document, write_bytes
 from coatcheck.protocol.notices import Posting
+from coatcheck.protocol.records import document
 from coatcheck.protocol.ticket import write_ticket
 from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.services.http.client import Absent, HttpClient

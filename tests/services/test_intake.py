@@ -15,6 +15,7 @@ from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.notices import heading_size
 from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.receipts import Receipt
+from coatcheck.protocol.room import sizes_of
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import verify_batch
 from coatcheck.services.http.client import HttpClient, NotTaken
@@ -61,7 +62,7 @@ def test_no_more_uploads_than_a_batch_carries(tmp_path: Path) -> None:
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
-            limit = heading_size(2, 1) + 3 * max(lone.live._sizes)
+            limit = heading_size(2, 1) + 3 * max(sizes_of(lone.round))
             lone.service.settings = replace(lone.service.settings, batch_limit=limit)
             uploads = [lone.invitations[0].join((0.5, 0.5), ledger=None).upload for _ in range(4)]
             told = await asyncio.gather(*(lone.post(raw) for raw in uploads))
@@ -266,14 +267,17 @@ def test_what_is_no_upload_of_the_round_is_told_so(tmp_path: Path) -> None:
 
 
 def test_a_process_that_stands_by_takes_uploads(tmp_path: Path) -> None:
-    """It needs no lease for them, learns of new rounds by itself, and makes no moves."""
+    """It needs no lease for them, learns of rounds by itself, and makes no moves."""
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
             await lone.service.leadership.end()
             lone.service.rounds.clear()
             assert await lone.post(ticket(lone)) == 503
+            with pytest.raises(Unavailable, match="stands by"):
+                await lone.service.list_rounds()
             await lone.service.follow()
+            assert len(await lone.service.list_rounds()) == 1
             assert await lone.post(ticket(lone)) == 201
             assert lone.live.crowd == {0: 1}
             with pytest.raises(Unavailable, match="stands by"):

@@ -14,6 +14,7 @@ from coatcheck.protocol.server_moves import Phase
 from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.services.batches import IN, part_name
 from coatcheck.services.keyring import Keyring
+from coatcheck.services.server import answering, computing, stages
 from coatcheck.services.server import jobs as server_jobs
 from coatcheck.services.settings import ServerSettings
 from coatcheck.stores.server import ServerRound, ServerStore
@@ -55,8 +56,9 @@ class Scene:
                 del estimates
                 raise error
 
-        monkeypatch.setattr(server_jobs, "keyring_of", lambda paths: Ring())  # noqa: ARG005 - one ring
-        monkeypatch.setattr(server_jobs, "task_of", lambda work, settings: Failing())  # noqa: ARG005 - one task
+        for module in (server_jobs, answering, computing, stages):
+            monkeypatch.setattr(module, "keyring_of", lambda paths: Ring())  # noqa: ARG005 - one ring
+        monkeypatch.setattr(computing, "task_of", lambda work, settings: Failing())  # noqa: ARG005 - one task
 
     def answer(self) -> str:
         """Try to answer."""

@@ -1,7 +1,5 @@
 """A release in parts gives the bytes of one in memory, whoever dies or fails in its middle."""
 
-import os
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -9,12 +7,9 @@ import pytest
 from coatcheck.errors import Full, Unavailable
 from coatcheck.protocol import manifest as manifests
 from coatcheck.protocol.agreement import write_signed
-from coatcheck.protocol.envelope import Purpose, binding, seal
-from coatcheck.protocol.keyfiles import read_keys
-from coatcheck.protocol.keys import SealingKey
 from coatcheck.protocol.manifest import PART, Batch
 from coatcheck.protocol.parcels import Upload
-from coatcheck.protocol.shuffler import Shuffler, ShufflerState
+from coatcheck.protocol.shuffler import Shuffler
 from coatcheck.protocol.shuffler_moves import Phase
 from coatcheck.services import faults
 from coatcheck.services.batches import IN, OUT, part_name
@@ -26,10 +21,10 @@ from coatcheck.services.shuffler import release as releases
 from coatcheck.services.shuffler import stages
 from coatcheck.services.shuffler.release import Release
 from coatcheck.services.workers import shared_pool
-from coatcheck.stores.depot import FolderDepot
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
+from depots import leave_room
+from large import Large
 from rounds import OPENS, SmallRound
-from shufflers import LoneShuffler
 
 CASCADE = SmallRound(shufflers=2, minimum=2)
 CROWD = CASCADE.crowd(9)
@@ -166,15 +161,7 @@ def test_a_depot_without_room_keeps_the_round_where_it_was(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error names the depot; the round stays closed, and is released once there is room."""
-    real, left = FolderDepot.put, [5]
-
-    def put(self: FolderDepot, of: tuple[bytes, str], name: str, raw: bytes) -> None:
-        left[0] -= 1
-        if left[0] < 0:
-            raise Full("cannot write to the depot here: No space left on device")
-        real(self, of, name, raw)
-
-    monkeypatch.setattr(FolderDepot, "put", put)
+    left = leave_room(monkeypatch, files=5)
     for _ in range(2):
         with pytest.raises(Full, match="depot"):
             scene.make()
@@ -227,52 +214,10 @@ def test_a_round_that_reopens_begins_anew(tmp_path: Path, monkeypatch: pytest.Mo
     scene.check(scene.make())
 
 
-class Large:
-    """A round of more items than one partition holds, on a disk, with real key files."""
-
-    def __init__(self, folder: Path) -> None:
-        lone = LoneShuffler(folder, minimum=3)
-        self.round, self.digest = lone.round, lone.round.digest
-        self.settings = ShufflerSettings(
-            name="shuffler-1",
-            store="sqlite:large.db",
-            keys=("shuffler-1.key",),
-            admission="open",
-            workers=2,
-            folder=str(folder),
-        )
-        self.store = ShufflerStore(*self.settings.places)
-        self.store.lead("me", seconds=10_000)
-        self.store.begin(ShufflerRound(self.digest, "large", lone.signed), fence=FENCE)
-        self.uploads = list(self._made(PART + 200))
-        for at in range(0, len(self.uploads), 500):
-            self.store.put(self.uploads[at : at + 500])
-        self.store.move(self.digest, "close", fence=FENCE)
-        self.pairs = read_keys(folder / "shuffler-1.key").pairs
-
-    def _made(self, count: int) -> Iterator[Upload]:
-        """Seal bytes that only this shuffler opens: what is inside is no matter of its own."""
-        to = SealingKey(self.round.suite, bytes.fromhex(self.round.terms.shufflers[0].sealing))
-        for number in range(count + 200):
-            group, name = int(number >= count), os.urandom(16)
-            text = os.urandom(self.round.item_size(group, 1))
-            place = {"digest": self.digest, "group": group, "upload": name}
-            bound = binding(Purpose.LAYER, hop=0, **place)  # type: ignore[arg-type] # as named
-            yield Upload(group, self.digest, name, seal(text, to=to, bound=bound))
-
-    def whole(self) -> bytes:
-        """Give the batch as one process makes it in memory."""
-        kept = {one.id: (one.group, one.body) for one in self.uploads}
-        state = ShufflerState(bytearray(self.store.secret(self.digest)), kept)
-        role = Shuffler(self.round, keys=self.pairs, state=state)
-        role.close(now=self.round.terms.closes)
-        return role.release()
-
-
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Large:
     """The large round, and what it gives."""
-    return Large(tmp_path_factory.mktemp("large"))
+    return Large(tmp_path_factory.mktemp("large"), people=PART + 200)
 
 
 def test_processes_that_are_killed_cost_time_only(
@@ -294,11 +239,7 @@ def test_processes_that_are_killed_cost_time_only(
     assert not list(tmp_path.iterdir())
     assert 1 <= len(told) <= len(places)
     assert all("its part is done again" in text for text in told)
-    whole = large.whole()
-    assert whole.startswith(manifest)
-    parts = Batch.decode(whole, large.round).parts
-    crate = large.store.crate(large.digest)
-    assert [crate.get(part_name(OUT, n), use="batch") for n in range(3)] == list(parts)
+    assert large.check(manifest) == 3
     shared_pool(2).shutdown()
     shared_pool.cache_clear()
 

@@ -11,7 +11,8 @@ from msgspec.structs import replace
 
 from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.agreement import check_entry
-from coatcheck.protocol.keyfiles import PublicKeys, document, read_public
+from coatcheck.protocol.keyfiles import PublicKeys, read_public
+from coatcheck.protocol.records import document
 from coatcheck.services.board.service import BoardService
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient

@@ -11,9 +11,10 @@ from asking import ask
 from boards import show
 from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
-from coatcheck.protocol.keyfiles import PublicKeys, document
+from coatcheck.protocol.keyfiles import PublicKeys
 from coatcheck.protocol.merkle import EMPTY, Tree
 from coatcheck.protocol.notes import LogCheckpoint, Note, NoteKey, Submission
+from coatcheck.protocol.records import document
 from coatcheck.protocol.trust import Trust
 from coatcheck.protocol.verification import VerifiedCheckpoint, board_note_key
 from coatcheck.services.board.service import BoardService

@@ -1,4 +1,4 @@
-"""Workers: the same results by many hands, keys that never travel, an end with the service."""
+"""Workers: one that dies is replaced, and all end with the service."""
 
 import asyncio
 import os
@@ -9,33 +9,8 @@ from pathlib import Path
 import pytest
 
 from coatcheck.errors import Unavailable
-from coatcheck.protocol.envelope import Bulk, Purpose, binding
-from coatcheck.protocol.keyfiles import read_keys
-from coatcheck.services.cluster import make_keys
-from coatcheck.services.settings import Settings
-from coatcheck.services.workers import Lanes, Workers
+from coatcheck.services.workers import Workers
 from service_rounds import until
-
-
-def test_many_hands_give_the_same(tmp_path: Path) -> None:
-    """Lanes open and seal what one hand does, in the same order, and tell what does not open."""
-    make_keys(tmp_path / "role", name="role")
-    keys = read_keys(tmp_path / "role.key").pairs
-    bound = binding(Purpose.REPORT, digest=bytes(32), group=0)
-    texts = [number.to_bytes(4, "big") for number in range(2100)]
-    settings = Settings(
-        name="role", store="memory:", keys=("role.key",), workers=2, folder=str(tmp_path)
-    )
-    lanes = Lanes(settings)
-    sealed = lanes.seal_each(
-        texts, to=[keys.opening.public_raw] * 2100, suite=keys.opening.suite, bound=bound
-    )
-    sealed[7] = bytes(len(sealed[7]))
-    bounds = [bound] * 2100
-    opened = lanes.unseal_each(sealed, key=keys.opening, bounds=bounds)
-    assert opened == Bulk().unseal_each(sealed, key=keys.opening, bounds=bounds)
-    assert opened[:7] == texts[:7]
-    assert opened[7] is None
 
 
 def test_a_worker_that_dies_is_replaced() -> None:

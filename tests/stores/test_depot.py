@@ -2,16 +2,17 @@
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from coatcheck.errors import Full, Unavailable
-from coatcheck.stores import depot as depots
-from coatcheck.stores.depot import Depot, FolderDepot, MemoryDepot
+from coatcheck.stores import folder as folders
+from coatcheck.stores.depot import Depot, MemoryDepot
+from coatcheck.stores.folder import FolderDepot
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
-
-ONE, OTHER = (b"d" * 32, "round"), (b"d" * 32, "batch")
+from depots import ONE, check_depot
 
 
 @pytest.fixture(params=["folder", "memory"])
@@ -22,19 +23,7 @@ def depot(request: pytest.FixtureRequest, tmp_path: Path) -> Depot:
 
 def test_files_are_kept_by_round_and_key(depot: Depot) -> None:
     """What is put is there, in part or whole, and goes with its key alone."""
-    assert depot.rounds() == set() == depot.names(ONE)
-    depot.put(ONE, "in-0", b"abcdef")
-    depot.put(ONE, "in-0", b"ABCDEF")
-    depot.put(OTHER, "out-0", b"other")
-    assert (depot.get(ONE, "in-0"), depot.get(ONE, "in-0", 2, 3)) == (b"ABCDEF", b"CDE")
-    assert (depot.names(ONE), depot.rounds()) == ({"in-0"}, {ONE, OTHER})
-    with pytest.raises(Unavailable, match="no in-1"):
-        depot.get(ONE, "in-1")
-    depot.keep_only([OTHER])
-    assert (depot.names(ONE), depot.rounds()) == (set(), {OTHER})
-    depot.drop(OTHER)
-    depot.drop(OTHER)
-    assert depot.rounds() == set()
+    check_depot(depot)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +41,7 @@ def test_a_disk_that_takes_nothing_is_told(
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
-        patch.setattr(depots, "replace_file", fail)
+        patch.setattr(folders, "replace_file", fail)
         with pytest.raises(kind, match=f"cannot write to the depot .*: {os.strerror(number)}"):
             depot.put(ONE, "in-0", b"new")
     assert depot.get(ONE, "in-0") == b"old"
@@ -83,3 +72,22 @@ def test_what_is_stowed_is_sealed_to_its_name(tmp_path: Path) -> None:
     assert store.depot.names((b"d" * 32, "round")) == {"in-1"}
     store.move(b"d" * 32, "abandon", fence=1, end=b"end")
     assert list((tmp_path / "store.depot").iterdir()) == []
+
+
+def test_two_may_remove_a_round_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file that is gone before its turn is no failure, and the others go as well."""
+    depot, real = FolderDepot(tmp_path), shutil.rmtree
+    for name in ("in-0", "in-1"):
+        depot.put(ONE, name, b"raw")
+    met: list[Path] = []
+
+    def meet(folder: Path) -> None:
+        met.append(folder)
+        if len(met) == 1:
+            (folder / "in-0").unlink()
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        real(folder)
+
+    monkeypatch.setattr(shutil, "rmtree", meet)
+    depot.drop(ONE)
+    assert (len(met), depot.rounds()) == (2, set())

@@ -105,7 +105,7 @@ def test_a_batch_that_came_is_forgotten_with_its_round(store: ShufflerStore, dis
     store.crate(DIGEST).put("in-0", part)
     assert store.accept(DIGEST, batch, fence=1)
     assert store.kept(DIGEST, "incoming") == batch
-    store.prepare(DIGEST, fence=1)
+    store.prepare(DIGEST, "release", fence=1)
     store.crate(DIGEST).put("out-0", mixed, use="batch")
     assert disk.depot_files() == ["in-0", "out-0"]
     assert disk.found(*(one[at : at + 24] for one in (batch, part, mixed) for at in (0, 99))) == []
@@ -135,9 +135,9 @@ def test_a_batch_in_the_making_goes_when_the_round_reopens(
 ) -> None:
     """Its key may be there while the round is closed, and at no other time before the release."""
     with pytest.raises(Refused):
-        store.prepare(DIGEST, fence=1)
+        store.prepare(DIGEST, "release", fence=1)
     store.move(DIGEST, "close", fence=1)
-    store.prepare(DIGEST, fence=1)
+    store.prepare(DIGEST, "release", fence=1)
     assert store.sweep(fence=1) == set()
     assert disk.key_files() == [".batch", ".round"]
     store.move(DIGEST, "reopen", fence=1)
@@ -159,7 +159,14 @@ def test_a_server_forgets_the_batch_when_it_has_answered(disk: Disk) -> None:
     store.accept(DIGEST, batch, fence=1)
     assert disk.found(batch[:24], batch[-24:], part[:24], part[-24:]) == []
     assert (disk.key_files(), disk.depot_files()) == ([".round"], ["in-0"])
+    store.prepare(DIGEST, "answer", fence=1)
+    store.crate(DIGEST).put("open-0", part)
+    store.crate(DIGEST).put("out-0", part, use="batch")
+    assert store.sweep(fence=1) == set()
     store.answer(DIGEST, "answer", b"the bulletin, for everybody", fence=1)
+    assert (disk.key_files(), disk.depot_files()) == ([".batch"], ["out-0"])
+    assert disk.found(part[:24], part[-24:]) == []
+    store.finish(DIGEST, "publish", fence=1)
     assert (disk.key_files(), disk.depot_files()) == ([], [])
     assert disk.found(batch[:24], b"the bulletin, for everybody") == [
         b"the bulletin, for everybody"

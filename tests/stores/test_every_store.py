@@ -188,6 +188,7 @@ def server_move(store: ServerStore, digest: bytes, move: str) -> None:
         "answer": lambda: store.answer(digest, "answer", b"bulletin", fence=1),
         "refuse": lambda: store.answer(digest, "refuse", b"bulletin", fence=1),
         "abandon": lambda: store.answer(digest, "abandon", b"end", fence=1),
+        "lose": lambda: store.answer(digest, "lose", b"end", fence=1),
         "publish": lambda: store.finish(digest, "publish", fence=1),
         "yield": lambda: store.finish(digest, "yield", fence=1),
         "lapse": lambda: store.finish(digest, "lapse", fence=1),

@@ -14,10 +14,11 @@ from coatcheck.entropy import seeded
 from coatcheck.errors import Misuse, Refused
 from coatcheck.tasks import Floats, References, answer, assignment
 from coatcheck.tasks.assignment import assign
-from coatcheck.tasks.distances import scale_of
+from coatcheck.tasks.distances import distinct, scale_of
 from coatcheck.tasks.matching import LeastCostMatching, MaximumMatching
 from coatcheck.tasks.maximum import (
     _all_pairs,
+    _by_flow,
     _by_reach,
     _compiled_graph,
     _graph,
@@ -125,7 +126,7 @@ def test_what_is_not_proven_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 @settings(max_examples=500, deadline=None)
 @given(CROWDS, st.floats(0.01, 1.5))
 def test_maximum_equals_hopcroft_karp(crowd: tuple[int, int, int, str, int], radius: float) -> None:
-    """All pairs (compiled or not) and reach: each matches as many as Hopcroft-Karp on all pairs."""
+    """All pairs (compiled or not), reach and flow: each matches as many as Hopcroft-Karp."""
     seed, n, more, kind, dimension = crowd
     rows, columns = points(seed, n, kind, dimension), points(seed + 1, n + more, kind, dimension)
     apart = ((rows[:, None] - columns[None]) ** 2).sum(axis=2)
@@ -135,6 +136,7 @@ def test_maximum_equals_hopcroft_karp(crowd: tuple[int, int, int, str, int], rad
         maximum(rows, columns, radius=radius),
         _match(_graph(_all_pairs(rows, columns, _tree(columns), radius), apart.shape)),
         _by_reach(rows, columns, _tree(columns), radius),
+        _by_flow(distinct(rows), distinct(columns), radius),
     ]
     if dimension == 2:
         compiled = _compiled_graph(rows, columns, radius)

@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
+from coatcheck.demo.cluster import demo_cluster
 from coatcheck.demo.events import Pace
 from coatcheck.demo.page.app import serve_page
-from coatcheck.demo.run import Run, demo_cluster
+from coatcheck.demo.run import Run
 from coatcheck.demo.scenarios import make_scenario, with_places
 from coatcheck.demo.summary import service_of
 from coatcheck.protocol.notices import posting_size
@@ -195,8 +196,7 @@ def masses(made: Any, center: Any, edges: Any) -> Any:
 def choose(page: Page, adversary: str, *, people: int = 0) -> None:
     """Choose an adversary, and wait for what the library says."""
     with page.expect_response("**/adversary?*") if adversary != "all" else nullcontext():
-        seat = page.locator(f'input[name=adversary][value="{adversary}"]')
-        seat.evaluate("seat => seat.click()")  # wherever the page has scrolled to
+        page.locator(f'label:has(input[name=adversary][value="{adversary}"])').click()
     if people:
         with page.expect_response("**/adversary?*"):
             page.locator("#bad").fill(str(people))

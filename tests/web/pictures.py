@@ -36,6 +36,7 @@ def main(folder: Path) -> None:
         _part(page, "#trilaterator", folder / "trilaterator.png")
         page.locator("input[value=server-and-people]").check(force=True)
         expect(page.locator("#promise")).to_contain_text("Assumes")
+        page.locator("#see-round").click()
         page.wait_for_timeout(_FLIGHT)
         page.screenshot(path=folder / "server-and-people.png")
         expect(page.locator("#exact-plan")).to_have_attribute("aria-busy", "false")

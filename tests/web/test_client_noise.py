@@ -172,6 +172,23 @@ def test_the_browsers_bound_is_above_what_is_attained_and_near_the_librarys() ->
             assert epsilon < library * 1.001
 
 
+def test_large_crowds_are_counted_and_the_largest_in_part() -> None:
+    """In a crowd of a million the page's ε is the library's; where that is too much work, above."""
+    cases = [(8.2, 200_000), (9.5, 1_000_000), (1.0, 5_000_000)]
+    laws = [BoundedResponse(domain=CITY, epsilon=one, radius=0.3).law for one, _ in cases]
+    asks = [
+        {"law": plain(law), "crowd": crowd, "delta": 1e-7}
+        for law, (_, crowd) in zip(laws, cases, strict=True)
+    ]
+    found = ask("amplify", asks=asks)
+    library = [
+        amplify(law, crowd=crowd, delta=1e-7).epsilon
+        for law, (_, crowd) in zip(laws, cases, strict=True)
+    ]
+    assert found[:2] == pytest.approx(library[:2], rel=1e-4)
+    assert library[2] < found[2] < 0.1 * cases[2][0]
+
+
 def test_a_coin_amplifies_in_the_browser_as_in_the_library() -> None:
     """Silence hides the others: the page's ε is the library's, and below that without a coin."""
     part = GridResponse(domain=CITY, epsilon=3.0, cells=(4, 4))

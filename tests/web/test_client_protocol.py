@@ -127,7 +127,7 @@ def test_a_match_found_in_python_is_read_in_the_browser(randomizer: Randomizer) 
     small.roles = RoleKeys.draw(suite=suite, shufflers=1, entropy=entropy)
     small.signed = small.roles.agree(drafts, task=task, name="noon", suite=suite)
     small.round = settle(small.signed)
-    small.task = task  # type: ignore[assignment] # a real task in place of the telling one
+    small.task = task  # a real task in place of the telling one
     small.invitations = tuple(small.invite(group) for group in task.groups)
     joined = ask("join", value=[31.2, 121.4], **asked(small))
     mine = read_ticket(joined["ticket"].encode())

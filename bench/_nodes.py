@@ -1,0 +1,159 @@
+"""Two nodes of Ray on this machine, each with one core: `with Nodes(folder) as nodes`.
+
+They are children of a process of their own, and end with it. It ends when its starter does, however
+that is: then its standard input is closed.
+"""
+
+import logging
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final, Self
+
+from coatcheck.entropy import system
+from coatcheck.errors import Unavailable
+
+HEAD: Final = "127.0.0.2"  # Ray rewrites 127.0.0.1
+SECOND: Final = "127.0.0.3"
+_TRIES: Final = 3
+SOON: Final = {
+    "RAY_health_check_initial_delay_ms": "1000",
+    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_timeout_ms": "5000",
+    "RAY_health_check_failure_threshold": "3",
+}
+"""A dead node is noticed within seconds, and a slow one is not taken for dead."""
+
+
+class Nodes:
+    """A cluster of two nodes.
+
+    Attributes:
+        token: the file with its token.
+        logs: the folder with what its processes write.
+        pid: the process that has started its nodes.
+        address: where its head is.
+    """
+
+    def __init__(self, folder: Path, *, env: Mapping[str, str] | None = None) -> None:
+        self.token = folder / "ray.token"
+        self.token.write_text(system().token(32).hex())
+        self.token.chmod(0o600)
+        # Sockets are in it, whose names may not be long.
+        self.logs = Path("/tmp") / f"coatcheck-ray-{os.getpid()}"  # noqa: S108 - of this process
+        self._env = {
+            **os.environ,
+            **SOON,
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(self.token),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_worker_niceness": "0",  # by itself Ray gives way to everybody else
+            # Or another Ray of this machine would take this cluster for its own.
+            "RAY_TMPDIR": str(self.logs),
+            **(env or {}),
+        }
+
+    def __enter__(self) -> Self:
+        for left in reversed(range(_TRIES)):
+            try:
+                self._start()
+            except Unavailable:  # Ray gives up on a machine that is too busy
+                self.__exit__()
+                if not left:
+                    raise
+            else:
+                break
+        return self
+
+    def _start(self) -> None:
+        (self.logs / "ray").mkdir(parents=True, exist_ok=True)
+        self._process = subprocess.Popen(  # noqa: S603 - this very file
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=self._env,
+            text=True,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        self._asked: Any = self._process.stdin
+        self._said: Any = self._process.stdout
+        self.address = self._told()
+        self.raylet = int(self._ask("add"))
+
+    def _told(self) -> str:
+        line: str = self._said.readline().strip()
+        if not line:
+            raise Unavailable("the nodes of Ray did not start: is 'coatcheck[ray]' installed?")
+        return line
+
+    def _ask(self, what: str) -> str:
+        with suppress(BrokenPipeError):
+            self._asked.write(f"{what}\n")
+            self._asked.flush()
+        return self._told()
+
+    def kill(self) -> None:
+        """End the second node as a power failure would."""
+        os.kill(self.raylet, signal.SIGKILL)
+
+    def mend(self) -> None:
+        """Take the second node away for good, and start another one."""
+        self._ask("remove")
+        self.raylet = int(self._ask("add"))
+
+    def settings(self) -> dict[str, Any]:
+        """Give the settings of a role that uses the cluster."""
+        return {"address": self.address, "token": str(self.token), "node": HEAD}
+
+    def __exit__(self, *_: object) -> None:
+        with suppress(BrokenPipeError):
+            self._asked.close()
+        try:
+            self._process.wait(60)
+        except subprocess.TimeoutExpired:
+            os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+        self._said.close()
+        shutil.rmtree(self.logs, ignore_errors=True)
+
+
+def _main() -> None:
+    """Start the head, then do what each line asks for."""
+    from ray.cluster_utils import Cluster  # noqa: PLC0415 - of this process only
+
+    logging.disable()
+    one = {"num_cpus": 1, "object_store_memory": 100_000_000}
+    head = {"node_ip_address": HEAD, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args={**one, **head})
+    print(cluster.address, flush=True)
+    second: Any = None
+    for line in sys.stdin:
+        if line.strip() == "add":
+            second = _added(cluster, node_ip_address=SECOND, **one)
+            print(second.all_processes["raylet"][0].process.pid, flush=True)
+        else:
+            cluster.remove_node(second, allow_graceful=False)
+            print("removed", flush=True)
+    cluster.shutdown()
+
+
+def _added(cluster: Any, **node: Any) -> Any:
+    """Add a node; Ray gives up on a machine that is too busy, so it is tried again."""
+    for left in reversed(range(_TRIES)):
+        try:
+            return cluster.add_node(**node)
+        except Exception:
+            if not left:
+                raise
+    return None
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,111 @@
+"""The settings of a cluster of Ray: refused when they are read, and no secret among them."""
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coatcheck import __version__
+from coatcheck.errors import Misuse, Refused
+from coatcheck.services.runners import check_runner
+from coatcheck.services.runners.contract import elsewhere
+from coatcheck.services.runners.driver import do_part, environment
+from coatcheck.services.settings import RaySettings, Settings, ShufflerSettings, read_settings
+from ray_stages import whose
+
+
+def test_a_node_that_anybody_may_use_does_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before it reads a key; so does one with another version."""
+    settings = Settings(name="s", store="elsewhere:", keys=("k",), folder=str(tmp_path))
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    kind, text = do_part(__version__, whose, settings, bytes(32), (1,))
+    assert (kind, b"RAY_AUTH_MODE=token" in text) == ("Unavailable", True)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    kind, text = do_part("0.0.0", whose, settings, bytes(32), (1,))
+    assert (kind, b"0.0.0 at the role" in text) == ("Unavailable", True)
+    assert do_part(__version__, whose, settings, bytes(32), (1,)) == ("", b"%d" % os.getpid())
+
+
+GOOD = 'address = "head:6379"\ntoken = "token"\n'
+
+
+@pytest.mark.parametrize(
+    ("table", "wrong"),
+    [
+        ("", "needs a table .ray. with the address and token"),
+        ('[ray]\naddress = "head:6379"\n', "missing required field `token`"),
+        ('[ray]\naddress = "head:6379"\ntoken = ""\n', "length >= 1"),
+        ('[ray]\ntoken = "token"\naddress = "ray://head/x"\n', "matching regex"),
+        (f'[ray]\n{GOOD}tls_key = "key"\n', "tls_certificate, tls_key and tls_ca, or none"),
+        (f'[shuffler.ray]\n{GOOD}password = "p"\n', "unknown field `password`"),
+        (f'store = "memory:"\n[ray]\n{GOOD}', "a store that lasts"),
+    ],
+)
+def test_settings_are_checked(table: str, wrong: str, tmp_path: Path) -> None:
+    """What no cluster could mend is refused when the settings are read."""
+    store = "" if "store" in table else 'store = "sqlite:s.db"\n'
+    (tmp_path / "s.toml").write_text(
+        f'[shuffler]\nname = "s"\nkeys = ["k"]\nrunner = "ray"\n{store}{table}'
+    )
+    with pytest.raises(Misuse, match=wrong):
+        read_settings(tmp_path / "s.toml", role="shuffler", kind=ShufflerSettings)
+
+
+def test_a_service_does_not_start_without_ray_or_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A token that is missing, empty or readable by others, and a Ray that is not installed."""
+    ray = RaySettings(address="head:6379", token="token")  # noqa: S106 - a file
+    settings = ShufflerSettings(
+        name="s", store="sqlite:s.db", keys=("k",), folder=str(tmp_path), runner="ray", ray=ray
+    )
+    with pytest.raises(Misuse, match="token"):
+        check_runner(settings)
+    token = tmp_path / "token"
+    token.write_text("")
+    with pytest.raises(Refused, match="can be read by others"):
+        check_runner(settings)
+    token.chmod(0o600)
+    with pytest.raises(Misuse, match="is empty"):
+        check_runner(settings)
+    token.write_text("a")
+    check_runner(settings)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    with pytest.raises(Misuse, match=r"pip install 'coatcheck\[ray\]'"):
+        check_runner(settings)
+
+
+def test_nodes_are_told_no_password(tmp_path: Path) -> None:
+    """They get places of files; the address of the database stays with the role."""
+    settings = ShufflerSettings(
+        name="s",
+        store="postgresql://role:password@host/db",
+        traces="https://collector/?key=password",
+        admin_token="operator.token",  # noqa: S106 - a file
+        keys=("own.key",),
+        round_keys="rounds",
+        folder=str(tmp_path),
+    )
+    given = elsewhere(settings)
+    assert "password" not in repr(given)
+    assert given.places == ("elsewhere:", tmp_path / "rounds", tmp_path / "rounds" / "depot")
+    assert given.key_files == settings.key_files
+
+
+def test_tls_is_what_ray_reads() -> None:
+    """All three files, or no word of it."""
+    where: dict[str, Any] = {"address": "h:1", "token": "t"}
+    plain = RaySettings(**where)
+    assert "RAY_USE_TLS" not in environment(plain)
+    tls = RaySettings(**where, tls_certificate="c", tls_key="k", tls_ca="a")
+    assert environment(tls) == {
+        **environment(plain),
+        "RAY_USE_TLS": "1",
+        "RAY_TLS_SERVER_CERT": "c",
+        "RAY_TLS_SERVER_KEY": "k",
+        "RAY_TLS_CA_CERT": "a",
+    }

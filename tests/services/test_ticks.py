@@ -1,0 +1,91 @@
+"""A tick reads what may have changed: its cost does not grow with the rounds that are over."""
+
+import asyncio
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from clockwork import clockwork
+from coatcheck.protocol.server_moves import Phase as ServerPhase
+from coatcheck.protocol.shuffler_moves import Phase
+from coatcheck.services.rounds import RoundService
+from coatcheck.stores.server import ServerRound
+from coatcheck.stores.shuffler import ShufflerRound
+
+Over = Callable[[bytes, str], Any]
+OVER: dict[str, Over] = {
+    "shuffler-1": lambda digest, name: ShufflerRound(digest, name, b"", Phase.ENDED),
+    "server": lambda digest, name: ServerRound(digest, name, b"", ServerPhase.PUBLISHED),
+}
+
+
+def end_rounds(service: RoundService[Any, Any, Any], over: Over, count: int) -> None:
+    """Put rounds that are over into a store."""
+    for number in range(count):
+        name = f"{count} {number}"
+        record = over(hashlib.sha256(name.encode()).digest(), name)
+        service.store.begin(record, fence=service.leadership.fence)
+
+
+async def work(service: RoundService[Any, Any, Any]) -> int:
+    """Count the steps of the database's machine in one tick, the sweep of keys included."""
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    connection = service.store.database._connection
+    service.untidy = True
+    connection.set_progress_handler(count, 1)
+    try:
+        await service.step()
+    finally:
+        connection.set_progress_handler(None, 1)
+    return steps
+
+
+@pytest.mark.parametrize("name", ["shuffler-1", "server"])
+def test_a_tick_costs_the_same_after_500_rounds(tmp_path: Path, name: str) -> None:
+    """Only a deeper index may show, not rows that are read."""
+
+    async def whole() -> None:
+        async with clockwork(tmp_path) as works:
+            await works.open()
+            service = works.rounds[name]
+            # What the tick would spawn asks the other roles; here only what it reads counts.
+            service.spawn = lambda _task: None  # type: ignore[method-assign, assignment]
+            costs = []
+            for finished in (5, 500):
+                end_rounds(service, OVER[name], finished)
+                costs.append(await work(service))
+            assert 0 < costs[1] <= 1.2 * costs[0]
+            unfinished = service.rounds.unfinished()
+            assert [live.round.digest for live in unfinished] == [works.digest]
+
+    asyncio.run(whole())
+
+
+def test_a_round_that_ends_is_read_once_more(tmp_path: Path) -> None:
+    """Its last phase is known, counted, and no longer looked at; its name still finds it."""
+
+    async def whole() -> None:
+        async with clockwork(tmp_path) as works:
+            await works.open()
+            await works.until(works.due + 60)
+            assert works.phases() == {"shuffler-1": "ended", "server": "published"}
+            rounds = works.server.rounds
+            assert not rounds.unfinished()
+            assert rounds.count(ServerPhase.PUBLISHED) == 1
+            assert rounds.count(ServerPhase.AWAITING) == 0
+            assert rounds.named("clockwork") is rounds[works.digest]
+            await works.board.step()
+            page = works.board.metrics.page().decode()
+            assert 'coatcheck_rounds{phase="admitted"} 1.0' in page
+            assert 'coatcheck_rounds{phase="shown"} 1.0' in page
+
+    asyncio.run(whole())

@@ -1,0 +1,149 @@
+"""People of a demo: over processes, with one copy of what is public, and never a long silence."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from coatcheck.cli import files, silence
+from coatcheck.cli.output import hint
+from coatcheck.demo.crowd import Spread
+from coatcheck.demo.events import Done, Invited
+from coatcheck.demo.household import Door, Household
+from coatcheck.demo.people import People
+from coatcheck.errors import Refused, Unavailable
+from coatcheck.protocol.binary_http import Response
+from coatcheck.protocol.client import Limit
+from coatcheck.protocol.trust import Trust
+
+HERE = "http://127.0.0.1:9"
+ROUND = f"{HERE}/rounds/{'0' * 64}"
+
+
+def invited(homes: Path) -> Invited:
+    """Invite four people to a round that is nowhere."""
+    return Invited(
+        url=ROUND,
+        relay=HERE,
+        trusted=Trust(),
+        homes=homes,
+        names=("members",),
+        values={(0, row): [0.0] for row in range(4)},
+        limit=Limit(1.0, 1e-5),
+        lines=("", ""),
+    )
+
+
+class Counted(Household):
+    """A household whose requests are counted instead of sent; the first one finds nobody."""
+
+    def __init__(self) -> None:
+        super().__init__(HERE, first=ROUND, trusted=Trust(), door=Door())
+        self.asked: Counter[str] = Counter()
+
+    async def _exchange(
+        self,
+        method: str,
+        url: str,
+        body: bytes = b"",
+        *,
+        headers: Mapping[str, str] | None = None,
+    ) -> Response:
+        del body, headers
+        self.asked[f"{method} {url}"] += 1
+        await asyncio.sleep(0)
+        if self.asked.total() == 1:
+            raise Unavailable("nobody is there")
+        return Response(200, (), f"{method} {url}".encode())
+
+
+def test_a_household_fetches_what_is_public_once_and_sends_everything() -> None:
+    """Copies are shared, failures are not, and letters, which grow, are fetched each time."""
+
+    async def main() -> Counter[str]:
+        home = Counted()
+        with pytest.raises(Unavailable):
+            await home.get(f"{HERE}/checkpoint")
+        copies = await asyncio.gather(*(home.get(f"{HERE}/checkpoint") for _ in range(50)))
+        assert set(copies) == {f"GET {HERE}/checkpoint".encode()}
+        for _ in range(3):
+            await home.get(f"{HERE}/letters?since=0")
+            await home.send(f"{HERE}/uploads", b"sealed")
+        return home.asked
+
+    assert asyncio.run(main()) == {
+        f"GET {HERE}/checkpoint": 2,
+        f"GET {HERE}/letters?since=0": 3,
+        f"POST {HERE}/uploads": 3,
+    }
+
+
+def test_a_failure_in_a_process_of_people_is_told_and_no_process_stays(tmp_path: Path) -> None:
+    """An errand of somebody unknown fails; it is told as if it were here, and the processes end."""
+    crowd = Spread(People, processes=2)
+
+    async def main() -> None:
+        done: list[Done] = []
+        try:
+            await crowd.invite(invited(tmp_path))
+            with pytest.raises(KeyError):
+                await crowd.do("collect", [(7, 0)], done.append)
+            assert not done
+        finally:
+            await crowd.close()
+
+    asyncio.run(main())
+    assert not any(process.is_alive() for process in crowd.processes)
+
+
+def test_a_process_of_people_that_dies_ends_the_errand(tmp_path: Path) -> None:
+    """Nobody waits for somebody who is gone."""
+    crowd = Spread(People, processes=2)
+
+    async def main() -> None:
+        try:
+            await crowd.invite(invited(tmp_path))
+            crowd.processes[1].kill()
+            with pytest.raises(Refused, match="run the demo again"):
+                await crowd.do("collect", [], print)
+        finally:
+            await crowd.close()
+
+    asyncio.run(main())
+
+
+def test_a_long_command_says_what_it_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After a silence there is a line, also without a terminal; whoever speaks is left alone."""
+    monkeypatch.setattr(silence, "_LATER", 0.2)
+    said = ""
+    with silence.at_work("people settle"):
+        end = time.monotonic() + 60
+        while said.count("people settle") < 2 and time.monotonic() < end:
+            time.sleep(0.05)
+            said += capsys.readouterr().err
+    assert said.count("coatcheck: people settle (") >= 2
+    monkeypatch.setattr(silence, "_LATER", 60.0)
+    with silence.at_work("people settle"):
+        hint("done")
+    assert capsys.readouterr().err == "coatcheck: done\n"
+
+
+def test_a_demo_runs_in_memory_unless_told_otherwise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A folder named by the user counts; one that is not there or has no room is not used."""
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(files, "_ROOM", 1)
+    assert files.memory_folder(tmp_path) == tmp_path
+    assert files.memory_folder(tmp_path / "nowhere") is None
+    monkeypatch.setattr(files, "_ROOM", 1 << 62)
+    assert files.memory_folder(tmp_path) is None
+    monkeypatch.setattr(files, "_ROOM", 1)
+    monkeypatch.setenv("TMPDIR", "/somewhere")
+    assert files.memory_folder(tmp_path) is None

@@ -1,0 +1,119 @@
+"""The npm package fetches one entry of a large board, and hands in at a cascade of shufflers."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coatcheck.services.cluster import Cluster
+from service_rounds import GROUPS, QUICK, SPARE, draft
+from web.package import installed, told
+
+PEOPLE = 1 + SPARE
+BEGIN = r"""
+import { readFileSync } from "node:fs";
+import { BoardView, Relay, Visit, hex, memoryStore } from "@coatcheck/client";
+const [url, relay, groups, people] = process.argv.slice(2);
+const trusted = JSON.parse(readFileSync("trusted.json", "utf8"));
+const budgets = { limit: { epsilon: 9.5, delta: 1e-3 }, budget: { epsilon: 64, delta: 1e-2 } };
+const told = async (work) => {
+  try {
+    return await work();
+  } catch (error) {
+    return error.message;
+  }
+};
+"""
+WHOLE = r"""
+async function one(group) {
+  const visit = new Visit(url, { trusted, relay, store: memoryStore() });
+  const address = await visit.join([0.25, 0.5], { group, ...budgets });
+  return { visit, address, group };
+}
+
+async function work() {
+  const names = groups.split(",").flatMap((name) => Array(Number(people)).fill(name));
+  const everybody = await Promise.all(names.map(one));
+  const alone = { retrieval: "entry" };
+  const answers = await Promise.all(everybody.map((each) => each.visit.collect(alone)));
+  const [{ visit, address, group }] = everybody;
+  const whole = await visit.collect({ retrieval: "whole" });
+  const round = await visit.round();
+  const peer = new Relay(relay, { first: url, trusted });
+  // A board that lies about one entry: each change is refused.
+  const lies = {
+    entry: (one) => ({ ...one, entry: flipped(one.entry) }),
+    place: (one) => ({ ...one, place: one.place + 1 }),
+    path: (one) => ({ ...one, path: flipped(one.path) }),
+    heading: (one) => ({ ...one, heading: flipped(one.heading) }),
+    log_place: (one) => ({ ...one, log_place: one.log_place - 1 }),
+    log_path: (one) => ({ ...one, log_path: flipped(one.log_path) }),
+    none: (one) => one,
+  };
+  const sentences = {};
+  for (const [name, lie] of Object.entries(lies)) {
+    const lying = {
+      send: peer.send.bind(peer),
+      whole: peer.whole.bind(peer),
+      async get(where) {
+        const raw = await peer.get(where);
+        if (!where.includes("/entries/")) return raw;
+        const document = JSON.parse(new TextDecoder().decode(raw));
+        return new TextEncoder().encode(JSON.stringify(lie(document)));
+      },
+    };
+    const view = new BoardView(round, { peer: lying });
+    const number = round.group(group);
+    const shown = async () => hex((await view.entry(number, address)).entry.slice(0, 16));
+    sentences[name] = await told(shown);
+  }
+  const stranger = await new BoardView(round, { peer }).entry(0, "00".repeat(16));
+  return {
+    partners: answers.map((one) => one.partners.map((two) => hex(two.address))),
+    addresses: everybody.map((one) => one.address),
+    same: JSON.stringify(whole) === JSON.stringify(answers[0]),
+    sizes: answers[0].sizes,
+    spent: await visit.spent(),
+    stranger,
+    sentences,
+    unknown: await told(() => visit.collect({ retrieval: "some" })),
+  };
+}
+
+function flipped(base) {
+  const raw = Uint8Array.from(atob(base), (one) => one.charCodeAt(0));
+  raw[raw.length >> 1] ^= 1;
+  return btoa(String.fromCharCode(...raw));
+}
+
+console.log(JSON.stringify(await work()));
+"""
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Two shufflers in a row, a relay, and a witness that everybody demands."""
+    folder = tmp_path_factory.mktemp("cascade")
+    with Cluster(folder, shufflers=2, relay=True, witnesses=1, extra=QUICK) as made:
+        yield made
+
+
+def test_node_collects_one_entry_after_a_cascade(local: Cluster, tmp_path: Path) -> None:
+    """Everybody registers, hands in and is matched; one entry says what the whole board says."""
+    (tmp_path / "trusted.json").write_text(json.dumps(local.trusted.plain()))
+    url = local.open_round(draft("entries", minimum=1), closes=1, expires=3600)
+    words = (url, local.url("relay"), ",".join(GROUPS), str(PEOPLE))
+    found = told(installed(tmp_path), BEGIN + WHOLE, *words)
+    assert found["sizes"] == [PEOPLE, PEOPLE]
+    assert found["same"]
+    pairs = dict(zip(found["addresses"], found["partners"], strict=True))
+    assert all(pairs[partner] == [one] for one, (partner,) in pairs.items())
+    assert found["spent"]["rounds"] == 1
+    assert found["stranger"] is None
+    assert "by-size, whole or entry" in found["unknown"]
+    honest = found["sentences"].pop("none")
+    assert honest == found["addresses"][0]
+    for lie, sentence in found["sentences"].items():
+        assert sentence != honest, lie
+        assert " " in sentence, lie
