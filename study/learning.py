@@ -29,6 +29,7 @@ LINEAR: Final = {
     (5_000, 1): Recipe(model="linear", people=5_000, epsilon=1, rate=1.0, clip=0.25, step=40.0),
     (5_000, 3): Recipe(model="linear", people=5_000, epsilon=3, rate=1.0, clip=0.25, step=80.0),
 }
+_WARM_LINEAR: Final = {1: 10.0, 3: 80.0}  # likewise, with 5,000 people
 PARTS: Final = ("network", "linear", "law", "ablations")
 
 Listed = tuple[str, float, Recipe, tuple[int, ...]]  # row, ε (0 for none), recipe, seeds
@@ -53,6 +54,9 @@ def linear() -> Iterator[Listed]:
     for (people, epsilon), recipe in LINEAR.items():
         yield f"{people:,} people", epsilon, recipe, SEEDS
         yield f"{people:,} people, central DP", epsilon, replace(recipe, way="central"), SEEDS
+    for epsilon, step in _WARM_LINEAR.items():
+        warm = replace(LINEAR[5_000, epsilon], public=PUBLIC, step=step)
+        yield "5,000 people, 200 public examples", epsilon, warm, SEEDS
     yield "50,000 people, no noise", 0, replace(LINEAR[50_000, 3], way="none"), SEEDS
     yield "5,000 people, no noise", 0, replace(LINEAR[5_000, 3], way="none"), SEEDS
     alone = replace(LINEAR[50_000, 1], public=PUBLIC, way="alone")

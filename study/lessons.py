@@ -72,7 +72,7 @@ def network(rows: list[Row]) -> list[Finding]:
 
 def linear(rows: list[Row]) -> list[Finding]:
     """The linear model."""
-    named = ("50,000 people", "5,000 people")
+    named = ("50,000 people", "5,000 people", "5,000 people, 200 public examples")
     return [*_reached(rows, "linear"), *_above_alone(rows, "linear", named)]
 
 
