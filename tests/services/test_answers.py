@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from answers import FENCE, Pointing, Scene, covered
+from answers import FENCE, Pointing, Scene
 from coatcheck.errors import Forgotten, Full, Refused, Unavailable
 from coatcheck.protocol import client
 from coatcheck.protocol.envelope import Bulk
@@ -16,6 +16,7 @@ from coatcheck.services import faults
 from coatcheck.services.server import computing, jobs
 from coatcheck.tasks.neighbours import Neighbours
 from depots import leave_room
+from repeatable import seal_each
 from rounds import Echo
 
 TASKS = [Echo(), Pointing()]
@@ -29,7 +30,7 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_parts_give_the_bytes_of_the_whole(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when done twice: then nothing is made again. All bytes, with seals that repeat."""
-    monkeypatch.setattr(Bulk, "seal_each", covered)
+    monkeypatch.setattr(Bulk, "seal_each", seal_each)
     end = scene.make()
     before = scene.store.noted(scene.digest)
     assert scene.make() == end
@@ -106,7 +107,7 @@ def test_an_answer_goes_on_where_it_stopped(
             raise Lost
 
     monkeypatch.setattr(faults, "reach", reach)
-    monkeypatch.setattr(Bulk, "seal_each", covered)
+    monkeypatch.setattr(Bulk, "seal_each", seal_each)
     stops, end = 0, None
     while end is None:
         noted = scene.store.noted(scene.digest)
@@ -123,7 +124,7 @@ def test_an_answer_goes_on_where_it_stopped(
 @pytest.fixture
 def spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     """A round whose task looks only so far."""
-    monkeypatch.setattr(Bulk, "seal_each", covered)
+    monkeypatch.setattr(Bulk, "seal_each", seal_each)
     return Scene(tmp_path, monkeypatch, Neighbours(radius=0.4))
 
 
