@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx2
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from bench import Figure, show
 from bench._crowd import round_of
@@ -34,6 +34,9 @@ from coatcheck.services.settings import ServerSettings, read_settings
 SECONDS: Final = 3.0
 TURNS: Final = 5
 PEOPLE: Final = 20_000
+_DEFAULTS: Final = {one.name: one.default for one in fields(ServerSettings)}
+_AS_SHIPPED: Final = {name: _DEFAULTS[name] for name in ("tick", "lease")}
+"""A cluster looks at its rounds more often than a service does by default."""
 
 
 def main() -> int:
@@ -141,7 +144,9 @@ def _servers(
         for number, kind in enumerate(kinds):
             port = 18_700 + number
             place = folder / kind
-            local = Cluster(place, stores={"shuffler-1": stores.get(kind, "memory:")})
+            local = Cluster(
+                place, stores={"shuffler-1": stores.get(kind, "memory:")}, extra=_AS_SHIPPED
+            )
             command = [sys.executable, "-m", "bench._ingest", kind, str(place / "shuffler-1.toml")]
             process = subprocess.Popen([*command, str(port)])  # noqa: S603 - our own command
             processes.append(process)
