@@ -13,6 +13,7 @@ from psycopg.errors import (
     DiskFull,
     DivisionByZero,
     IndexCorrupted,
+    InvalidSqlStatementName,
     error_from_result,
 )
 from psycopg.pq import ExecStatus, Format
@@ -101,6 +102,19 @@ def _listed(numbers: Iterable[int]) -> bytes:
     return b"{%b}" % ",".join(map(str, numbers)).encode()
 
 
+def _put(connection: psycopg.Connection[Row], values: Sequence[bytes | None]) -> None:
+    """Run the statement; prepare it first if it is new to the connection.
+
+    The driver drops all prepared statements when a transaction is undone.
+    """
+    raw = connection.pgconn
+    try:
+        _checked(connection, raw.exec_prepared(_PREPARED, values, _FORMATS))  # type: ignore[arg-type] # None is NULL
+    except InvalidSqlStatementName:
+        _checked(connection, raw.prepare(_PREPARED, _QUICK))
+        _checked(connection, raw.exec_prepared(_PREPARED, values, _FORMATS))  # type: ignore[arg-type] # None is NULL
+
+
 def _checked(connection: psycopg.Connection[Row], result: PGresult) -> None:
     """Raise what the driver would raise."""
     if result.status in {ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK}:
@@ -154,13 +168,8 @@ class Postgres(Database):
             b"%d" % (put.room - many),
         )
         with self._connected() as connection:
-            if not self._is_prepared:
-                _checked(connection, connection.pgconn.prepare(_PREPARED, _QUICK))
-                self._is_prepared = True
             try:
-                _checked(
-                    connection, connection.pgconn.exec_prepared(_PREPARED, values, _FORMATS)
-                )
+                _put(connection, values)
             except DivisionByZero:
                 return False
         return True
@@ -186,11 +195,12 @@ class Postgres(Database):
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
                 migrate(_Statements(connection), role=self._role, words=_WORDS)
+                if self._role == "shuffler":
+                    _checked(connection, connection.pgconn.prepare(_PREPARED, _QUICK))
         except BaseException:
             connection.close()
             raise
         self._connection = connection
-        self._is_prepared = False
         return connection
 
     @contextmanager
