@@ -79,7 +79,6 @@ def serve(kind: str, config: Path, port: int) -> None:
         log_level="error",
         server_header=False,
         date_header=False,
-        proxy_headers=False,  # as services run; a bare callable then costs less, too
         lifespan="off" if kind == "bare" else "on",
     )
     gc.collect()

@@ -82,7 +82,9 @@ def _ingest(folder: Path) -> list[Figure]:
     figures = _figures(found)
     if beside:
         value = statistics.median(beside) * 1e6
-        figures.append(Figure(what="  and CPU of PostgreSQL's own processes", value=value, unit="µs"))
+        figures.append(
+            Figure(what="  and CPU of PostgreSQL's own processes", value=value, unit="µs")
+        )
     return figures
 
 

@@ -66,7 +66,7 @@ async def served(
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_answers_with_one_head_come_whole_and_in_order(named: bool) -> None:
+def test_answers_with_one_head_come_whole_and_in_order(*, named: bool) -> None:
     """In one piece or in two, three requests that came at once are answered one after the other."""
     fixed = Fixed(201, 3)
 
