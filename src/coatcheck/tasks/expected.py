@@ -87,9 +87,9 @@ class _Table(Market):
         order = np.lexsort((cost, owner))
         bounds = np.zeros(len(self.costs) + 1, dtype=np.int64)
         np.cumsum(np.bincount(owner, minlength=len(self.costs)), out=bounds[1:])
-        flow = np.concatenate([flows[first][order], self.edges[3][count:]])
-        self.owner = owner[order]
-        self.edges = (bounds, column[order], cost[order], flow)
+        flow = np.concatenate([flows[first][order], self.edges[3][count:]]).astype(np.int32)
+        self.owner = owner[order].astype(np.int32)
+        self.edges = (bounds, column[order].astype(np.int32), cost[order], flow)
 
     def first_prices(self) -> None:
         """Nothing is known beforehand."""
