@@ -35,7 +35,7 @@ MILLION: Final = 1_000_000
 _MOST_SECONDS: Final = 300.0
 _MOST_GIGABYTES: Final = 4.0
 _LINEAR: Final = 1161  # parameters of the study's linear model
-_WARM: Final = 1000  # people with whom loops are compiled; more than the dense ways take
+_WARM: Final = 3000  # people with whom loops are compiled: too many for the dense ways
 
 Job = Callable[[int], Callable[[], object]]
 """Makes a crowd of so many people per group; what it returns is measured."""
