@@ -56,7 +56,9 @@ def test_no_more_than_a_part_is_read_at_once() -> None:
 
 def test_nobody_and_no_number() -> None:
     """The mean of nobody is zero; an estimate that is no number is told."""
-    told = mean_of(learning(3), np.empty((0, 1), dtype=np.int64), lambda part: np.repeat(part, 3, axis=1))
+    told = mean_of(
+        learning(3), np.empty((0, 1), dtype=np.int64), lambda part: np.repeat(part, 3, axis=1)
+    )
     assert told.shared.tolist() == [0.0] * 3
     with pytest.raises(Misuse, match="not all finite"):
         mean_of(learning(1), np.zeros((2, 1)), lambda part: part + np.nan)
