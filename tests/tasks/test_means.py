@@ -25,12 +25,12 @@ def test_parts_give_what_the_task_answers(seed: int, people: int, width: int, mo
     """Whatever the size of the parts, and bit by bit the same in whichever order reports come."""
     draw = np.random.default_rng(seed)
     reports = draw.integers(-3, 4, (people, width))
-    (expected,) = answer(learning(width), [reports * 0.1])
+    (expected,) = answer(learning(width), [reports.astype(np.float64) / 10])
     assert isinstance(expected, Values)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(means, "_NUMBERS", most)
         found, again = (
-            mean_of(learning(width), some, lambda part: part * 0.1)
+            mean_of(learning(width), some, lambda part: part / 10)
             for some in (reports, draw.permutation(reports))
         )
     assert found.data.shape == expected.data.shape == (people, 0)

@@ -19,7 +19,7 @@ from scipy.spatial.distance import cdist
 
 from coatcheck.errors import Misuse
 from coatcheck.tasks.answers import Floats, Positions
-from coatcheck.tasks.blocks import Blocks, cut
+from coatcheck.tasks.blocks import Blocks, Short, cut
 from coatcheck.tasks.compiled import available, needed
 from coatcheck.tasks.distances import distinct, normalised
 
@@ -178,7 +178,7 @@ class Market:
         self.cost = self.bound = 0.0
         self.added = _ADDED
 
-    def add(self, owners: Positions, columns: Positions) -> None:
+    def add(self, owners: Positions | Short, columns: Positions | Short) -> None:
         """Let these pairs be edges too; what flows stays."""
         if len(self.edges[3]) + len(columns) >= _MOST_EDGES:
             raise Misuse("there are too many places for one matching: take a coarser mechanism")
@@ -274,9 +274,10 @@ class Market:
         """Solve, and tell what flows."""
         rounds = self.solve(gap)
         used = np.flatnonzero(self.edges[3][: len(self.owner)])
-        flows = self.owner, self.edges[1], self.edges[3]
-        moved = (side[used].astype(np.int64) for side in flows)
-        return Plan(*moved, self.cost, min(self.bound, self.cost), rounds)
+        flows = (self.owner, self.edges[1], self.edges[3])
+        sources, targets, amounts = (side[used].astype(np.int64) for side in flows)
+        bound = min(self.bound, self.cost)
+        return Plan(sources, targets, amounts, self.cost, bound, rounds)
 
 
 def _coarse_prices(market: Market) -> Floats:
@@ -299,7 +300,7 @@ def _merged(blocks: Blocks, points: Floats, amounts: Positions) -> tuple[Floats,
     return summed / weight[:, None], weight
 
 
-def _candidates(market: Market) -> tuple[Positions, Positions]:
+def _candidates(market: Market) -> tuple[Short, Short]:
     """Near columns, some far ones from ever thinner subsets, and one full plan."""
     rows, columns, supply, demand = market.rows, market.columns, market.supply, market.demand
     n, m = len(rows), len(columns)
@@ -322,7 +323,7 @@ def _candidates(market: Market) -> tuple[Positions, Positions]:
     return np.concatenate([owners, ours]), np.concatenate([table.ravel(), taken])
 
 
-def _nearest(rows: Floats, columns: Floats, subset: Positions, count: int) -> Positions:
+def _nearest(rows: Floats, columns: Floats, subset: Positions, count: int) -> Short:
     tree = cKDTree(columns[subset], balanced_tree=False, compact_nodes=False)
     _, near = tree.query(rows, k=min(count, len(subset)))
     return subset.astype(np.int32)[np.asarray(near).reshape(len(rows), -1)]

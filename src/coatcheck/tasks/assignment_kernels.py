@@ -9,12 +9,11 @@ plan is cheaper. Imported only when numba is there (`compiled.available`).
 """
 
 import numpy as np
-import numpy.typing as npt
 
 from coatcheck.tasks.answers import Floats, Positions
+from coatcheck.tasks.blocks import Short
 from coatcheck.tasks.compiled import jit
 
-Short = npt.NDArray[np.int32]  # there are dozens of edges per place: half the memory
 Edges = tuple[Positions, Short, Floats, Short]  # bounds, columns, costs, and what flows
 _FAR = np.inf
 

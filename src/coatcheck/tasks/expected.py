@@ -12,6 +12,7 @@ from scipy.optimize import linear_sum_assignment
 
 from coatcheck.tasks.answers import Floats, Positions
 from coatcheck.tasks.assignment import DENSE_PAIRS, Market, Plan, handed_out
+from coatcheck.tasks.blocks import Short
 from coatcheck.tasks.compiled import available, needed
 from coatcheck.tasks.contract import Belief
 
@@ -76,7 +77,7 @@ class _Table(Market):
         owners = np.repeat(np.arange(n), cheapest.shape[1])
         self.add(np.concatenate([owners, ours]), np.concatenate([cheapest.ravel(), taken]))
 
-    def add(self, owners: Positions, columns: Positions) -> None:
+    def add(self, owners: Positions | Short, columns: Positions | Short) -> None:
         """Let these pairs be edges too; what flows stays."""
         m, count = self.costs.shape[1], len(self.edges[1])
         flows = np.concatenate([self.edges[3][:count], np.zeros(len(owners), dtype=np.int64)])
