@@ -1,4 +1,4 @@
-"""A driver of Ray whose cluster does nothing more is left, and a node without keys ends no round."""
+"""A driver of Ray is left if its cluster does nothing; a node without keys ends no round."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from coatcheck.services.runners.ray import Driver, Ray
 from coatcheck.services.settings import RaySettings, Settings
 from ray_stages import failing, whose
 
-CLUSTER = RaySettings(address="127.0.0.2:1", token="token")
+CLUSTER = RaySettings(address="127.0.0.2:1", token="some.token")  # noqa: S106 - the name of a file
 
 
 class Process:
