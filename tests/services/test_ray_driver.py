@@ -12,9 +12,11 @@ import pytest
 from coatcheck import __version__
 from coatcheck.errors import Unavailable
 from coatcheck.services.runners import ray as rays
+from coatcheck.services.runners.contract import run_stage
 from coatcheck.services.runners.driver import READY, do_part
 from coatcheck.services.runners.ray import Driver, Ray
 from coatcheck.services.settings import RaySettings, Settings
+from coatcheck.stores.crate import Crate
 from ray_stages import failing, whose
 
 CLUSTER = RaySettings(address="127.0.0.2:1", token="some.token")  # noqa: S106 - the name of a file
@@ -138,3 +140,16 @@ def test_a_node_without_the_keys_of_rounds_ends_no_round(
     kind, text = do_part(__version__, failing, *given)
     assert kind == "Unavailable"
     assert b"have the folder of round keys shared with this node" in text
+
+
+def test_a_stage_without_the_folder_of_keys_is_tried_again(tmp_path: Path) -> None:
+    """In a process of this machine, too: a folder that is away has not lost its keys."""
+    settings = Settings(name="s", store="sqlite:s.db", keys=("k",), folder=str(tmp_path))
+    with pytest.raises(Unavailable, match="is it mounted"):
+        run_stage(reading, settings, bytes(32), ())
+
+
+def reading(crate: Crate, settings: Settings) -> bytes:
+    """A stage that reads a key."""
+    del settings
+    return crate.key().secret
