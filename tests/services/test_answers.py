@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from answers import FENCE, Pointing, Scene, covered
@@ -214,6 +215,25 @@ def test_a_changed_file_is_named_and_made_again_once_it_is_gone(scene: Scene, na
     path.unlink()
     scene.keep(scene.make())
     verify_bulletin(scene.bulletin(), scene.small.round)
+
+
+class Lonely(Pointing):
+    """A task that finds a partner for the first person of each group alone."""
+
+    def _told(self, people: int, riders: int) -> References:
+        told = super()._told(people, riders)
+        indptr = np.minimum(np.arange(people + 1), 1)
+        return replace(told, indptr=indptr, indices=told.indices[:1], second=indptr[1:] * 0)
+
+
+def test_a_part_in_which_nobody_has_a_partner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its entries are made all the same: as many drivers as riders are not always there."""
+    monkeypatch.setattr(Bulk, "seal_each", covered)
+    scene = Scene(tmp_path, monkeypatch, Lonely())
+    whole = scene.small.server().answer(scene.raw)
+    assert scene.keep(scene.make()) == whole
 
 
 class Otherwise(Pointing):
