@@ -9,7 +9,7 @@ import pytest
 
 from bench._nodes import HEAD, Nodes
 from certificates import certify
-from coatcheck.errors import Forgotten, Full, Unavailable
+from coatcheck.errors import Full, Unavailable
 from coatcheck.services.runners import ray as rays
 from coatcheck.services.runners import runner_of
 from coatcheck.services.runners.contract import Given, Stage
@@ -79,7 +79,7 @@ def test_a_driver_that_is_lost_is_replaced(some: Parts) -> None:
 
 def test_errors_of_a_node_are_told_as_they_are(some: Parts) -> None:
     """Those of ours by kind and text, others by kind and line; none is in what Ray writes."""
-    for kind in (Full, Forgotten, Unavailable):
+    for kind in (Full, Unavailable):
         with pytest.raises(kind, match=rf"^no room \(on node {socket.gethostname()}\)$"):
             some.run(failing, [(kind.__name__, "no room")])
     with pytest.raises(Unavailable, match=r"failing failed: ValueError at ray_stages.py") as caught:
