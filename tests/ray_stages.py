@@ -23,8 +23,6 @@ from repeatable import seal_each
 BITS: Final = 4
 SIZE: Final = 1 << BITS
 """How many items a partition has here."""
-_ALONE: Final = ("cut", "compute")
-"""Stages of one part."""
 
 
 def whose(crate: Crate, settings: Settings, number: int) -> bytes:
@@ -60,10 +58,11 @@ def _lose(stage: str) -> None:
         mark.unlink()
         os.kill(raylet, signal.SIGKILL)
         os.kill(os.getpid(), signal.SIGKILL)
-    if stage in _ALONE:
-        raise Unavailable("the Ray cluster shall do this part on the node that is lost")
-    while mark.exists():  # or the first node might do all parts before the second has begun
-        time.sleep(0.05)
+    for _ in range(20):  # or the first node might do all parts before the second has begun
+        time.sleep(0.1)
+        if not mark.exists():
+            return
+    raise Unavailable("the Ray cluster shall do a part of this stage on the node that is lost")
 
 
 class Losing:

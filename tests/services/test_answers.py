@@ -231,7 +231,7 @@ def test_a_part_in_which_nobody_has_a_partner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its entries are made all the same: as many drivers as riders are not always there."""
-    monkeypatch.setattr(Bulk, "seal_each", covered)
+    monkeypatch.setattr(Bulk, "seal_each", seal_each)
     scene = Scene(tmp_path, monkeypatch, Lonely())
     whole = scene.small.server().answer(scene.raw)
     assert scene.keep(scene.make()) == whole
@@ -249,7 +249,7 @@ def test_a_late_try_of_the_task_replaces_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another machine may have begun it before it was taken for lost, and may answer otherwise."""
-    monkeypatch.setattr(Bulk, "seal_each", covered)
+    monkeypatch.setattr(Bulk, "seal_each", seal_each)
     scene, late = Scene(tmp_path, monkeypatch, Pointing()), Otherwise()
     whole = scene.small.server().answer(scene.raw)
     given: list[tuple[Any, ...]] = []
