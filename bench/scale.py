@@ -56,8 +56,8 @@ NAMES: Final = {
 """The stages by role: `release` and `answer` are the jobs as a whole, but for the task; `task` is
 what the task itself takes within `compute`."""
 _OTHERS: Final = 3
-_AREA: Final = 4.0
-"""How many others are within the radius, about, and the area over which raw reports are spread."""
+_AREA: Final = 2.0
+"""How many others are within the radius, and over which area raw reports spread, about."""
 _OFTEN: Final = 10.0
 """After how many seconds at most a long run says where it is."""
 CURVES: Final = {"peel": "open", "open": "open", "seal": "seal"}
@@ -138,12 +138,11 @@ def _hands(folder: Path, runner: str) -> Iterator[dict[str, Any]]:
 
 def _plan(minimum: int) -> dict[str, Any]:
     square = Box(lo=(0.0, 0.0), hi=(1.0, 1.0)).params()
-    # Raw: `project` would put 42 % of all people on the border, and 7 % into a corner.
-    noise = {"epsilon": 2.0, "radius": 0.5, "decode": "raw"}
-    mechanism = {"name": "minkowski", "domain": square, **noise}
+    mechanism = {"name": "minkowski", "domain": square, "epsilon": 2.0, "radius": 0.5}
     # In a crowd of millions a δ of 1e-3 would leave no ε to promise.
     delta = min(1e-3, 0.5 / minimum)
-    group = {"randomizer": mechanism, "minimum": minimum, "delta": delta}
+    # Raw: `project` would put 42 % of all people on the border, and 7 % into a corner.
+    group = {"randomizer": mechanism, "decode": "raw", "minimum": minimum, "delta": delta}
     radius = math.sqrt(_OTHERS * _AREA / math.pi / max(1, minimum))
     return {
         "round": "rehearsal",
