@@ -33,7 +33,8 @@ from bench import Figure, show
 from bench._capacity import Measured, capacity
 from bench._nodes import Nodes
 from bench._reports import Limit, in_groups, limits, uploads
-from bench._staged import NODES, NOTES, STAND_IN, children, peak_of
+from bench._staged import NODES, NOTES, STAND_IN
+from bench._watched import Said, largest, last_words
 from coatcheck.domains import Box
 from coatcheck.protocol.agreement import read_signed
 from coatcheck.services.cluster import Cluster
@@ -58,8 +59,6 @@ what the task itself takes within `compute`."""
 _OTHERS: Final = 3
 _AREA: Final = 2.0
 """How many others are within the radius, and over which area raw reports spread, about."""
-_OFTEN: Final = 10.0
-"""After how many seconds at most a long run says where it is."""
 CURVES: Final = {"peel": "open", "open": "open", "seal": "seal"}
 Row = dict[str, Any]
 
@@ -118,7 +117,7 @@ def rehearse(folder: Path, reports: int, asked: argparse.Namespace) -> list[Row]
         rows = [_store(local, url, reports, asked)]
         rows += _wait(local, url, reports)
         rows += [_row(line, reports, curves) for line in _summed(notes)]
-        rows += [{**row, "reports": reports} for row in _largest(local)]
+        rows += [{**row, "reports": reports} for row in largest(local)]
         rows.append({"stage": "disk", "reports": reports, **_bytes(local)})
     return rows
 
@@ -157,7 +156,7 @@ def _store(local: Cluster, url: str, reports: int, asked: argparse.Namespace) ->
     settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
     store = ShufflerStore(settings.store_url, settings.round_key_folder)
     signed = read_signed(store.round(bytes.fromhex(url.rpartition("/")[2])).signed)
-    begun, wall, own, done, said = time.perf_counter(), 0.0, 0.0, 0, _Said()
+    begun, wall, own, done, said = time.perf_counter(), 0.0, 0.0, 0, Said()
     for group in in_groups(uploads(signed, reports, stand_in=asked.stand_in)):
         start, cpu = time.perf_counter(), time.process_time()
         store.put(group)
@@ -177,12 +176,12 @@ def _store(local: Cluster, url: str, reports: int, asked: argparse.Namespace) ->
 
 def _wait(local: Cluster, url: str, reports: int) -> list[Row]:
     """Wait for the phases as the services tell them."""
-    board, said = f"{local.url('board')}/rounds/{url.rpartition('/')[2]}", _Said()
+    board, said = f"{local.url('board')}/rounds/{url.rpartition('/')[2]}", Said()
 
     def until(is_so: Callable[[], bool]) -> float:
         while not is_so():
             local.check(*local.names)
-            said.now_and_then(lambda: _last_words(local.folder))
+            said.now_and_then(lambda: last_words(local.folder))
             time.sleep(min(0.5, max(0.05, reports / 1e6)))  # who asks often takes CPU, too
         return time.perf_counter()
 
@@ -196,38 +195,6 @@ def _wait(local: Cluster, url: str, reports: int) -> list[Row]:
         {"stage": "closed to delivered", "reports": reports, "seconds": handed - closed},
         {"stage": "closed to published", "reports": reports, "seconds": shown - closed},
     ]
-
-
-class _Said:
-    """Says where a long run is, on standard error, now and then."""
-
-    def __init__(self) -> None:
-        self._begun = self._last = time.monotonic()
-
-    def now_and_then(self, what: Callable[[], str]) -> None:
-        """Say something, unless the last words were a moment ago."""
-        now = time.monotonic()
-        if now >= self._last + _OFTEN:
-            self._last = now
-            print(f"{now - self._begun:6.0f} s: {what()}", file=sys.stderr, flush=True)
-
-
-def _last_words(folder: Path) -> str:
-    """Give the last line of the log that was written last."""
-    newest = max(folder.glob("*.log"), key=lambda path: path.stat().st_mtime)
-    lines = newest.read_text(encoding="utf-8", errors="replace").splitlines()
-    return f"{newest.stem}: {lines[-1] if lines else ''}"
-
-
-def _largest(local: Cluster) -> list[Row]:
-    """Give the most memory that any process of each role had, its workers included."""
-    rows = []
-    for name, process in local.processes.items():
-        family = [process.pid]
-        for pid in family:
-            family += children(pid)
-        rows.append({"stage": f"memory, {name}", "peak_bytes": max(map(peak_of, family))})
-    return rows
 
 
 def _summed(notes: Path) -> list[Row]:
