@@ -2,7 +2,6 @@
 
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,12 +18,12 @@ class Said:
     def __init__(self) -> None:
         self._begun = self._last = time.monotonic()
 
-    def now_and_then(self, what: Callable[[], str]) -> None:
+    def now_and_then(self, what: str) -> None:
         """Say something, unless the last words were a moment ago."""
         now = time.monotonic()
         if now >= self._last + _OFTEN:
             self._last = now
-            print(f"{now - self._begun:6.0f} s: {what()}", file=sys.stderr, flush=True)
+            print(f"{now - self._begun:6.0f} s: {what}", file=sys.stderr, flush=True)
 
 
 def last_words(folder: Path) -> str:

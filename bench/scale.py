@@ -162,7 +162,7 @@ def _store(local: Cluster, url: str, reports: int, asked: argparse.Namespace) ->
         store.put(group)
         wall, own = wall + time.perf_counter() - start, own + time.process_time() - cpu
         done += len(group)
-        said.now_and_then(lambda done=done: f"{done:,} of {reports:,} uploads are stored")
+        said.now_and_then(f"{done:,} of {reports:,} uploads are stored")
     store.close()
     return {
         "stage": "store",
@@ -181,7 +181,7 @@ def _wait(local: Cluster, url: str, reports: int) -> list[Row]:
     def until(is_so: Callable[[], bool]) -> float:
         while not is_so():
             local.check(*local.names)
-            said.now_and_then(lambda: last_words(local.folder))
+            said.now_and_then(last_words(local.folder))
             time.sleep(min(0.5, max(0.05, reports / 1e6)))  # who asks often takes CPU, too
         return time.perf_counter()
 
