@@ -17,9 +17,9 @@ import { ADDRESS } from "./suites.js";
 import { settle } from "./terms.js";
 
 const ROUNDING = 1e-9; // the last digits of two sides' arithmetic
-// This bound is a little coarser than the library's where caps overlap, so an honest promise may lie
-// below it. What the person spends is this bound, and the person's own limit knows no such slack.
-const COARSE = 0.01;
+// Two sides add up in other orders, so an honest promise may lie a little below this bound. What the person spends is
+// this bound, and the person's own limit knows no such slack.
+const COARSE = 1e-4;
 
 /**
  * Check the terms and refuse what promises less than asked; nothing private is touched. `now` in seconds since 1970.
