@@ -6,11 +6,9 @@ from collections import Counter
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from coatcheck.accounting.amplification import amplify, delta_curve
 from coatcheck.accounting.laws import TwoLevel
 from coatcheck.domains import Ball, Box, Categories
 from coatcheck.randomizers import (
@@ -113,7 +111,7 @@ def check_distribution(made: Any, point: tuple[int, ...], count: int = 20_000) -
     [
         (
             Laplace(domain=CITY, epsilon=1.0),
-            "draws minkowski, bounded, grid, codebook, sphere, coin only",
+            "draws minkowski, bounded, grid, codebook, sphere, fieldwise, coin only",
         ),
         (
             MinkowskiResponse(domain=Ball(radius=1.0, p=3, dimension=2), epsilon=1.0, radius=0.5),
@@ -143,63 +141,3 @@ def test_the_browser_states_the_same_law() -> None:
         assert [here["law"][name] for name in there] == pytest.approx(
             list(there.values()), rel=1e-6, abs=1e-12
         )
-
-
-def test_the_browsers_bound_is_above_what_is_attained_and_near_the_librarys() -> None:
-    """Its δ is never below an attained one; its ε is the library's where caps do not overlap."""
-    laws = [one.law for one in mechanisms(CITY, seed=11, count=4) if 0 < one.law.epsilon < 6]
-    asks: list[dict[str, Any]] = [
-        {"law": plain(law), "crowd": crowd, "epsilon": share * law.epsilon}
-        for law in laws
-        for crowd in (2, 40, 700)
-        for share in (0.2, 0.6)
-    ]
-    lower = [
-        float(
-            delta_curve(laws[n // 6], crowd=one["crowd"], epsilons=[one["epsilon"]], lower=True)[0]
-        )
-        for n, one in enumerate(asks)
-    ]
-    here = np.array(ask("deltas", asks=asks))
-    assert (here >= np.array(lower) * (1 - 1e-9)).all()
-    wishes = [{"law": plain(law), "crowd": 900, "delta": 1e-5, "corrupted": 20} for law in laws]
-    found = ask("amplify", asks=wishes)
-    for law, epsilon in zip(laws, found, strict=True):
-        assert isinstance(law, TwoLevel)
-        library = amplify(law, crowd=900, delta=1e-5, corrupted=20).epsilon
-        assert epsilon > library * 0.99  # the library smears, the page sums: either may win
-        if law.apart == law.cap:
-            assert epsilon < library * 1.001
-
-
-def test_large_crowds_are_counted_and_the_largest_in_part() -> None:
-    """In a crowd of a million the page's ε is the library's; where that is too much work, above."""
-    cases = [(8.2, 200_000), (9.5, 1_000_000), (1.0, 5_000_000)]
-    laws = [BoundedResponse(domain=CITY, epsilon=one, radius=0.3).law for one, _ in cases]
-    asks = [
-        {"law": plain(law), "crowd": crowd, "delta": 1e-7}
-        for law, (_, crowd) in zip(laws, cases, strict=True)
-    ]
-    found = ask("amplify", asks=asks)
-    library = [
-        amplify(law, crowd=crowd, delta=1e-7).epsilon
-        for law, (_, crowd) in zip(laws, cases, strict=True)
-    ]
-    assert found[:2] == pytest.approx(library[:2], rel=1e-4)
-    assert library[2] < found[2] < 0.1 * cases[2][0]
-
-
-def test_a_coin_amplifies_in_the_browser_as_in_the_library() -> None:
-    """Silence hides the others: the page's ε is the library's, and below that without a coin."""
-    part = GridResponse(domain=CITY, epsilon=3.0, cells=(4, 4))
-    rates = (0.01, 0.2, 0.7)
-    asks = [
-        {"law": {**plain(part.law), "rate": rate}, "crowd": 2_000, "delta": 1e-6} for rate in rates
-    ]
-    alone = ask("amplify", asks=[{"law": plain(part.law), "crowd": 2_000, "delta": 1e-6}])[0]
-    found = ask("amplify", asks=asks)
-    for rate, epsilon in zip(rates, found, strict=True):
-        law = CoinResponse(part=part, rate=rate).law
-        assert epsilon == pytest.approx(amplify(law, crowd=2_000, delta=1e-6).epsilon, rel=2e-3)
-    assert found == sorted(found)
-    assert found[-1] < alone

@@ -47,7 +47,7 @@ export function examine(signed, { group, trusted, limit, now }) {
   const law = randomizer.law();
   const delta = promise.delta - round.terms.trap_delta; // the rest is the chance that traps count wrongly
   const epsilon = amplify(law, { ...promise, crowd: of.minimum, delta });
-  if (epsilon > promise.epsilon * (1 + COARSE)) {
+  if (epsilon > promise.epsilon * (1 + COARSE) + ROUNDING) {
     throw new Refused(
       `the terms promise ε = ${promise.epsilon.toPrecision(4)}, the crowd of ${of.minimum} gives only`
       + ` ${epsilon.toPrecision(4)}: do not join`,

@@ -8,7 +8,7 @@
 
 const UNIT = 2 ** -53;
 const UNIFORMS = 16; // the noise is a sum of so many uniform variables
-const WIDTH = 0.01; // of each of them, over 1/c: it costs less than 1e-4 of delta
+const WIDTH = 0.005; // of each of them, over 1/c: it costs about 2e-5 of delta
 const END = 4; // points of the integrand, times the width of a uniform: past it 1e-7 of the integral is left
 const APART = 13; // standard deviations of the sum between the images that a sum over points adds
 const MEAN = 0.462116; // of the positive part of their sum, rounded down
