@@ -108,7 +108,7 @@ def served(folder: Path) -> Iterator[str]:
 
 
 def said_in_chromium(project: Path, *, relay: str) -> str:
-    """Open a project's page and return what it says at last; it asks its site and the relay only."""
+    """Open a project's page; return what it says at last. It asks its site and the relay only."""
     (project / "favicon.ico").write_bytes(b"")
     complaints: list[str] = []
     asked: set[str] = set()

@@ -10,11 +10,12 @@ import pytest
 from scipy.stats import chi2
 
 from coatcheck.accounting.laws import TwoLevel
-from coatcheck.domains import Ball, Box, Categories
+from coatcheck.domains import Ball, Box, Categories, Product
 from coatcheck.randomizers import (
     BoundedResponse,
     CodebookResponse,
     CoinResponse,
+    FieldwiseResponse,
     GridResponse,
     MinkowskiResponse,
     Randomizer,
@@ -26,6 +27,14 @@ from web.browser import Refusal, ask
 Exact = MinkowskiResponse | BoundedResponse | GridResponse | CodebookResponse
 CITY = Box.geographic(south=31.0, west=121.0, north=31.5, east=122.0)
 SMALL = Box((0.0, 0.0), (1.0, 1.0), steps=6)
+LABELS = Categories(("a", "b", "c"))
+FIELDS = FieldwiseResponse(
+    domain=Product({"place": SMALL, "label": LABELS}),
+    parts={
+        "place": GridResponse(domain=SMALL, epsilon=1.5, cells=(3, 2)),
+        "label": GridResponse(domain=LABELS, epsilon=0.5),
+    },
+)
 
 
 def mechanisms(domain: Box, *, seed: int, count: int) -> list[Exact]:
@@ -81,16 +90,18 @@ def test_the_coin_and_the_caps_are_the_same_integers() -> None:
             domain=SMALL, epsilon=1.0, points=((3, 3), (-3, 2), (0, 0), (2, -3)), closest=2
         ),
         CoinResponse(part=GridResponse(domain=SMALL, epsilon=1.0, cells=(3, 2)), rate=0.3),
-        GridResponse(domain=Categories(("a", "b", "c")), epsilon=1.0),
+        GridResponse(domain=LABELS, epsilon=1.0),
+        FIELDS,
     ],
-    ids=["minkowski", "bounded", "grid", "codebook", "coin", "categories"],
+    ids=["minkowski", "bounded", "grid", "codebook", "coin", "categories", "fieldwise"],
 )
 def test_reports_follow_the_exact_distribution(made: Any) -> None:
     """20,000 draws of the browser's own randomness pass a chi-square test against exact masses.
 
-    The draws are fresh each run: each of the six fails by chance once in a million runs.
+    The draws are fresh each run: each of the seven fails by chance once in a million runs.
     """
-    check_distribution(made, (3, -1) if made.domain == SMALL else (2,))
+    points = {SMALL: (3, -1), LABELS: (2,), FIELDS.domain: (3, -1, 2)}
+    check_distribution(made, points[made.domain])
 
 
 def check_distribution(made: Any, point: tuple[int, ...], count: int = 20_000) -> None:
@@ -114,11 +125,18 @@ def check_distribution(made: Any, point: tuple[int, ...], count: int = 20_000) -
             "draws minkowski, bounded, grid, codebook, sphere, fieldwise, coin only",
         ),
         (
+            FieldwiseResponse(
+                domain=Product({"7": LABELS}),
+                parts={"7": GridResponse(domain=LABELS, epsilon=0.5)},
+            ),
+            "a field is called 7",
+        ),
+        (
             MinkowskiResponse(domain=Ball(radius=1.0, p=3, dimension=2), epsilon=1.0, radius=0.5),
             "knows p = 1, 2 and inf only",
         ),
     ],
-    ids=["laplace", "l3"],
+    ids=["laplace", "numbered", "l3"],
 )
 def test_what_the_browser_cannot_draw_it_refuses(made: Randomizer, sentence: str) -> None:
     """A mechanism or a domain beyond the page's is refused with a sentence, never approximated."""

@@ -309,8 +309,11 @@ def test_node_takes_part_with_a_place_and_a_preference(
       const visit = new Visit(url, { trusted, relay, store });
       const sentences = [];
       const place = [0.5, 0.5];
-      for (const wrong of [place, { place }, { place, likes: "tea", age: [3] }, { place, likes: "beer" }]) {
-        await visit.join(wrong, { group, ...budgets }).catch(({ message }) => sentences.push(message));
+      const likes = "tea";
+      const beer = { place, likes: "beer" };
+      for (const wrong of [place, { place }, { place, likes, age: [3] }, beer]) {
+        const refused = ({ message }) => sentences.push(message);
+        await visit.join(wrong, { group, ...budgets }).catch(refused);
       }
       await visit.join({ likes: "milk", place }, { group, ...budgets });
       const { partners } = await visit.collect();
