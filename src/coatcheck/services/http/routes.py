@@ -152,7 +152,10 @@ class Route:
             found = msgspec.convert(given, type=self.parameters, strict=False)
         except (ValueError, msgspec.ValidationError) as error:
             raise Problem("unprocessable", f"the address is wrong: {error}"[:300]) from None
-        return msgspec.structs.asdict(found)
+        read: dict[str, Any] = msgspec.structs.asdict(found)
+        if any(str(value) != given.get(name, str(value)) for name, value in read.items()):
+            raise Problem("unprocessable", "the address is wrong: write a number as digits alone")
+        return read
 
     def read_body(self, raw: bytes) -> Any:
         """Read the JSON document strictly."""
