@@ -17,13 +17,15 @@ from typing import Any, Final, Self
 
 from coatcheck.entropy import system
 from coatcheck.errors import Unavailable
+from coatcheck.services.runners.driver import environment
+from coatcheck.services.settings import RaySettings
 
 HEAD: Final = "127.0.0.2"  # Ray rewrites 127.0.0.1
 SECOND: Final = "127.0.0.3"
 _TRIES: Final = 3
 SOON: Final = {
     "RAY_health_check_initial_delay_ms": "1000",
-    "RAY_health_check_period_ms": "1000",
+    "RAY_health_check_period_ms": "500",
     "RAY_health_check_timeout_ms": "5000",
     "RAY_health_check_failure_threshold": "3",
 }
@@ -31,7 +33,7 @@ SOON: Final = {
 
 
 class Nodes:
-    """A cluster of two nodes.
+    """A cluster of two nodes, with a token, and with TLS if its files are given.
 
     Attributes:
         token: the file with its token.
@@ -40,18 +42,17 @@ class Nodes:
         address: where its head is.
     """
 
-    def __init__(self, folder: Path, *, env: Mapping[str, str] | None = None) -> None:
+    def __init__(self, folder: Path, *, env: Mapping[str, str] | None = None, **tls: str) -> None:
         self.token = folder / "ray.token"
         self.token.write_text(system().token(32).hex())
         self.token.chmod(0o600)
+        self._settings = {"token": str(self.token), "node": HEAD, **tls}
         # Sockets are in it, whose names may not be long.
         self.logs = Path("/tmp") / f"coatcheck-ray-{os.getpid()}"  # noqa: S108 - of this process
         self._env = {
             **os.environ,
             **SOON,
-            "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": str(self.token),
-            "RAY_USAGE_STATS_ENABLED": "0",
+            **environment(RaySettings(address="@head", **self._settings)),
             "RAY_worker_niceness": "0",  # by itself Ray gives way to everybody else
             # Or another Ray of this machine would take this cluster for its own.
             "RAY_TMPDIR": str(self.logs),
@@ -110,7 +111,7 @@ class Nodes:
 
     def settings(self) -> dict[str, Any]:
         """Give the settings of a role that uses the cluster."""
-        return {"address": self.address, "token": str(self.token), "node": HEAD}
+        return {"address": self.address, **self._settings}
 
     def __exit__(self, *_: object) -> None:
         with suppress(BrokenPipeError):
@@ -129,8 +130,8 @@ def _main() -> None:
     from ray.cluster_utils import Cluster  # noqa: PLC0415 - of this process only
 
     logging.disable()
-    one = {"num_cpus": 1, "object_store_memory": 100_000_000}
-    head = {"node_ip_address": HEAD, "include_dashboard": False}
+    one = {"num_cpus": 1, "object_store_memory": 100_000_000, "include_log_monitor": False}
+    head = {"node_ip_address": HEAD, "include_dashboard": False, "no_monitor": True}
     cluster = Cluster(initialize_head=True, head_node_args={**one, **head})
     print(cluster.address, flush=True)
     second: Any = None

@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from coatcheck.protocol import manifest as manifests
 from coatcheck.protocol.agreement import write_signed
-from coatcheck.protocol.envelope import Bulk
 from coatcheck.protocol.manifest import Batch
 from coatcheck.services.batches import IN, part_name
 from coatcheck.services.keyring import Keyring
@@ -55,12 +53,6 @@ class Pointing:
     def params(self) -> dict[str, object]:
         """It has none."""
         return {"name": self.name}
-
-
-def covered(_: Bulk, plain: Sequence[bytes], *, to: Sequence[bytes], **named: Any) -> list[bytes]:
-    """Stand for a seal with bytes that are the same at every try."""
-    del named
-    return [text + key + bytes(16) for text, key in zip(plain, to, strict=True)]
 
 
 class Scene:

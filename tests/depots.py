@@ -1,5 +1,6 @@
 """What every kind of depot does, for the tests of each; and depots that are soon full."""
 
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -10,6 +11,17 @@ from coatcheck.stores.folder import FolderDepot
 
 ONE: Final = (b"d" * 32, "round")
 OTHER: Final = (b"d" * 32, "batch")
+
+
+MUCH = 600
+"""Bytes of a depot per report of a large round, at most: docs/how-to/scale-out.md tells it."""
+
+
+def stored(folder: str) -> int:
+    """Add up what is in the depots of a folder."""
+    found = [path.stat().st_size for path in Path(folder).glob("*.depot/*/*")]
+    assert found
+    return sum(found)
 
 
 def check_depot(depot: Depot) -> None:

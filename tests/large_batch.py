@@ -1,7 +1,7 @@
 """A server's batch on a disk that is large enough to be answered in parts, for tests of runners."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,7 +12,7 @@ from coatcheck.entropy import seeded
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
 from coatcheck.protocol.keyfiles import read_keys
 from coatcheck.protocol.keys import KeyPairs, SealingKey
-from coatcheck.protocol.manifest import PART, Batch
+from coatcheck.protocol.manifest import PART, Batch, bits_of
 from coatcheck.protocol.messages import PayloadFormat
 from coatcheck.protocol.parcels import Tally
 from coatcheck.protocol.server import Server
@@ -30,18 +30,29 @@ FENCE: Final = 1
 
 
 class LargeBatch:
-    """A batch of two partitions of riders and one of drivers, on a disk, with real key files."""
+    """A batch on a disk, with real key files: by default two partitions of riders, one of drivers.
 
-    def __init__(self, folder: Path, **settings: Any) -> None:
-        lone = LoneShuffler(folder, minimum=3)
+    Attributes:
+        people: how many there are of each group.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        people: Sequence[int] = (PART + 200, 200),
+        plan: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.people = people
+        lone = LoneShuffler(folder, minimum=3, plan=plan)
         self.round, self.digest = lone.round, lone.round.digest
         plain = read_settings(folder / "server.toml", role="server", kind=ServerSettings)
         self.settings = msgspec.structs.replace(plain, **settings)
         self.keys = read_keys(folder / "server.key").pairs
         self.mine = KeyPairs(self.round.suite, bytes(32)).opening
-        riders, drivers = (list(self._made(group, n)) for group, n in ((0, PART + 200), (1, 200)))
-        parts = [[riders[:9000], riders[9000:]], [drivers]]
-        batch = Batch.compose(parts, [Tally(len(riders)), Tally(len(drivers))], digest=self.digest)
+        parts = [list(self._parted(list(self._made(*one)))) for one in enumerate(people)]
+        batch = Batch.compose(parts, [Tally(n) for n in people], digest=self.digest)
         self.raw = batch.sign(read_keys(folder / "shuffler-1.key").pairs.signing.sign)
         batch = Batch.decode(self.raw, self.round)
         self.store = ServerStore(*self.settings.places)
@@ -52,6 +63,11 @@ class LargeBatch:
         for number, part in enumerate(batch.parts):
             self.store.crate(self.digest).put(part_name(IN, number), part)
         self.store.accept(self.digest, batch.manifest.encode(), fence=FENCE)
+
+    def _parted(self, items: list[bytes]) -> Iterator[list[bytes]]:
+        """Cut a group into as many partitions as its size asks for."""
+        each = -(-len(items) >> bits_of(len(items)))
+        return (items[at : at + each] for at in range(0, len(items), each))
 
     def _made(self, group: int, count: int) -> Iterator[bytes]:
         """Seal reports to the server; everybody has one key to receive with."""
@@ -80,10 +96,18 @@ class LargeBatch:
         """Do what is left of the answer."""
         return Answering(self.store, self.settings, self.store.round(self.digest), FENCE).make()
 
-    def check(self, end: End) -> None:
-        """Keep an end; everybody has the one answer that one process gives in memory."""
+    def keep(self, end: End) -> bytes:
+        """Keep an end, and give the bytes that go to the board."""
         self.store.answer(self.digest, end.move, end.heading, parts=end.parts, fence=FENCE)
         going = Outgoing(self.store, self.digest)
-        found = self.read(going.heading + b"".join(map(going.part, going.names)))
-        assert len(found) == PART + 400
-        assert found == self.read(Server(self.round, keys=self.keys).answer(self.raw))
+        return going.heading + b"".join(map(going.part, going.names))
+
+    def whole(self) -> bytes:
+        """Give the bulletin as one process makes it in memory."""
+        return Server(self.round, keys=self.keys).answer(self.raw)
+
+    def check(self, bulletin: bytes) -> None:
+        """See that everybody has the one answer that one process gives in memory."""
+        found = self.read(bulletin)
+        assert len(found) == sum(self.people)
+        assert found == self.read(self.whole())

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -25,8 +26,16 @@ from service_rounds import LIMIT, draft
 class LoneShuffler:
     """A shuffler without a socket, whose clocks a test moves, and people with tickets."""
 
-    def __init__(self, folder: Path, *, minimum: int, admission: Admission | None = None) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        minimum: int,
+        admission: Admission | None = None,
+        plan: dict[str, Any] | None = None,
+    ) -> None:
         self.folder = folder
+        self.plan = plan
         self.start = self.wall = float(int(time.time()))
         self.steady = 0.0
         # A lease that outlasts every test, for nobody renews it.
@@ -39,7 +48,7 @@ class LoneShuffler:
         self.service.clock = Clock(wall=lambda: self.wall, steady=lambda: self.steady)
         self.signed = self.terms(folder, minimum)
         self.round = settle(read_signed(self.signed))
-        self.invitations = [self._invite(group, local) for group in ("riders", "drivers")]
+        self.invitations = [self._invite(one.name, local) for one in self.round.terms.groups]
 
     def terms(
         self, folder: Path, minimum: int, *, name: str = "times", other: SecretKeys | None = None
@@ -61,7 +70,7 @@ class LoneShuffler:
         now = int(self.start)
         raw = drafted(
             server,
-            draft(name, minimum=minimum),
+            self.plan or draft(name, minimum=minimum),
             (now, now + 100, now + 1000),
             url="http://127.0.0.1:2",
             shufflers=[

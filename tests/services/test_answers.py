@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from answers import FENCE, Pointing, Scene, covered
+from answers import FENCE, Pointing, Scene
 from coatcheck.errors import Forgotten, Full, Refused, Unavailable
 from coatcheck.protocol import client
 from coatcheck.protocol.envelope import Bulk
@@ -22,6 +22,7 @@ from coatcheck.tasks import References, answering, regions
 from coatcheck.tasks.neighbours import Neighbours
 from coatcheck.tasks.regions import Region
 from depots import leave_room
+from repeatable import seal_each
 from rounds import Echo
 
 TASKS = [Echo(), Pointing()]
@@ -35,7 +36,7 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_parts_give_the_bytes_of_the_whole(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Also when done twice: then nothing is made again. All bytes, with seals that repeat."""
-    monkeypatch.setattr(Bulk, "seal_each", covered)
+    monkeypatch.setattr(Bulk, "seal_each", seal_each)
     end = scene.make()
     before = scene.store.noted(scene.digest)
     assert scene.make() == end
@@ -112,7 +113,7 @@ def test_an_answer_goes_on_where_it_stopped(
             raise Lost
 
     monkeypatch.setattr(faults, "reach", reach)
-    monkeypatch.setattr(Bulk, "seal_each", covered)
+    monkeypatch.setattr(Bulk, "seal_each", seal_each)
     stops, end = 0, None
     while end is None:
         noted = scene.store.noted(scene.digest)
@@ -129,7 +130,7 @@ def test_an_answer_goes_on_where_it_stopped(
 @pytest.fixture
 def spread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Scene:
     """A round whose task looks only so far."""
-    monkeypatch.setattr(Bulk, "seal_each", covered)
+    monkeypatch.setattr(Bulk, "seal_each", seal_each)
     return Scene(tmp_path, monkeypatch, Neighbours(radius=0.4))
 
 
@@ -230,7 +231,7 @@ def test_a_part_in_which_nobody_has_a_partner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its entries are made all the same: as many drivers as riders are not always there."""
-    monkeypatch.setattr(Bulk, "seal_each", covered)
+    monkeypatch.setattr(Bulk, "seal_each", seal_each)
     scene = Scene(tmp_path, monkeypatch, Lonely())
     whole = scene.small.server().answer(scene.raw)
     assert scene.keep(scene.make()) == whole
@@ -248,7 +249,7 @@ def test_a_late_try_of_the_task_replaces_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Another machine may have begun it before it was taken for lost, and may answer otherwise."""
-    monkeypatch.setattr(Bulk, "seal_each", covered)
+    monkeypatch.setattr(Bulk, "seal_each", seal_each)
     scene, late = Scene(tmp_path, monkeypatch, Pointing()), Otherwise()
     whole = scene.small.server().answer(scene.raw)
     given: list[tuple[Any, ...]] = []

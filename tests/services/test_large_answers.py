@@ -8,6 +8,7 @@ import pytest
 from coatcheck.errors import Unavailable
 from coatcheck.services import faults
 from coatcheck.services.workers import shared_pool
+from depots import MUCH, stored
 from large_batch import LargeBatch
 
 PLACES = ("open", "opened", "compute", "computed", "deal", "dealt", "seal", "sealed")
@@ -39,6 +40,7 @@ def test_processes_that_are_killed_cost_time_only(
         "deal": (3, 3),
         "seal": (2, 2),
     }
-    large.check(end)
+    assert stored(large.settings.folder) < MUCH * sum(large.people)
+    large.check(large.keep(end))
     shared_pool(os.cpu_count() or 1).shutdown()
     shared_pool.cache_clear()

@@ -2,16 +2,20 @@
 
 import importlib.util
 import os
+import socket
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from certificates import certify
 from coatcheck import __version__
-from coatcheck.errors import Misuse, Refused
+from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.services.runners import check_runner
 from coatcheck.services.runners.contract import elsewhere
 from coatcheck.services.runners.driver import do_part, environment
+from coatcheck.services.runners.knock import knock
 from coatcheck.services.settings import RaySettings, Settings, ShufflerSettings, read_settings
 from ray_stages import whose
 
@@ -109,3 +113,21 @@ def test_tls_is_what_ray_reads() -> None:
         "RAY_TLS_SERVER_KEY": "k",
         "RAY_TLS_CA_CERT": "a",
     }
+
+
+def test_a_cluster_without_tls_is_told(tmp_path: Path) -> None:
+    """By a role that has certificates: somebody is at the address, and answers in clear."""
+    certify(tmp_path)
+
+    def answer(server: socket.socket) -> None:
+        found, _ = server.accept()
+        found.sendall(b"nothing that TLS would say")
+        found.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=answer, args=(server,), daemon=True).start()
+        pem, key = (str(tmp_path / name) for name in ("tls.pem", "tls.key"))
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        files = {"tls_certificate": pem, "tls_key": key, "tls_ca": pem}
+        with pytest.raises(Unavailable, match=f"at {address} does not speak TLS with us: "):
+            knock(RaySettings(address=address, token="token", **files))  # noqa: S106 - a file

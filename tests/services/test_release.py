@@ -22,7 +22,7 @@ from coatcheck.services.shuffler import stages
 from coatcheck.services.shuffler.release import Release
 from coatcheck.services.workers import shared_pool
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
-from depots import leave_room
+from depots import MUCH, leave_room, stored
 from large import Large
 from rounds import OPENS, SmallRound
 
@@ -242,15 +242,15 @@ def test_processes_that_are_killed_cost_time_only(
     shared_pool.cache_clear()
     manifest, told = None, []
     while manifest is None:
-        stored = large.store.round(large.digest)
         try:
-            manifest = Release(large.store, large.settings, stored, FENCE).make()
+            manifest = large.make()
         except Unavailable as error:
             told.append(str(error))
     assert not list(tmp_path.iterdir())
     assert 1 <= len(told) <= len(places)
     assert all("its part is done again" in text for text in told)
     assert large.check(manifest) == 3
+    assert stored(large.settings.folder) < MUCH * len(large.uploads)
     shared_pool(2).shutdown()
     shared_pool.cache_clear()
 

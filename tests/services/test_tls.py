@@ -1,47 +1,19 @@
 """TLS: with a certificate in the settings every service speaks it, also to the others."""
 
 import asyncio
-import datetime as dt
-import ipaddress
 import ssl
 from pathlib import Path
 
 import httpx2
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
+from certificates import certify
 from coatcheck.errors import Misuse, Unavailable
 from coatcheck.protocol.messages import Answer
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient, ask
 from coatcheck.services.person.visit import Visit
 from service_rounds import QUICK, Crowd, draft
-
-
-def certify(folder: Path) -> None:
-    """Write a certificate for loopback that signs itself, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "loopback")])
-    now = dt.datetime.now(dt.UTC)
-    here = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))])
-    made = (
-        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
-        .not_valid_before(now - dt.timedelta(days=1))
-        .not_valid_after(now + dt.timedelta(days=1))
-        .add_extension(here, critical=False)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    (folder / "tls.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
-    raw = key.private_bytes(
-        serialization.Encoding.PEM,
-        serialization.PrivateFormat.PKCS8,
-        serialization.NoEncryption(),
-    )
-    (folder / "tls.key").write_bytes(raw)
 
 
 def test_a_round_over_tls(tmp_path: Path) -> None:

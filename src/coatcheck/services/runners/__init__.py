@@ -5,6 +5,7 @@ import os
 from coatcheck.services.runners import ray
 from coatcheck.services.runners.contract import Runner
 from coatcheck.services.runners.hands import Inline, Pool
+from coatcheck.services.runners.knock import check
 from coatcheck.services.settings import Settings
 from coatcheck.stores.crate import Crate
 
@@ -12,7 +13,7 @@ from coatcheck.stores.crate import Crate
 def check_runner(settings: Settings) -> None:
     """Refuse a runner that cannot begin here."""
     if settings.runner == "ray" and settings.ray:
-        ray.check(settings.path(settings.ray.token))
+        check(settings.path(settings.ray.token))
 
 
 def runner_of(settings: Settings, crate: Crate, *, little: bool) -> Runner:

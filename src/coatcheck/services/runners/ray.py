@@ -4,9 +4,7 @@ A node gets names, counts and paths, and gives hashes and counts. It reads keys 
 itself. Ray does the parts of a lost node again, on the others.
 """
 
-import importlib.util
 import multiprocessing
-import socket
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
@@ -14,10 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from coatcheck import errors
-from coatcheck.errors import Error, Misuse, Unavailable
-from coatcheck.files import read_secret
+from coatcheck.errors import Error, Unavailable
 from coatcheck.services.runners.contract import Done, Given, Stage, elsewhere
 from coatcheck.services.runners.driver import READY, drive
+from coatcheck.services.runners.knock import check, knock
 from coatcheck.services.settings import RaySettings, Settings
 from coatcheck.stores.crate import Crate
 
@@ -70,7 +68,7 @@ class Driver:
         self._where = f"the Ray cluster at {cluster.address}"
         self._under_way = 0
         check(Path(cluster.token))
-        _knock(cluster.address)
+        knock(cluster)
         context = multiprocessing.get_context("spawn")
         self._pipe, other = context.Pipe()
         self._process = context.Process(target=drive, args=(other, cluster), daemon=True)
@@ -152,20 +150,3 @@ def _driver(cluster: RaySettings) -> Driver:
 @cache
 def _joined(cluster: RaySettings) -> Driver:
     return Driver(cluster)
-
-
-def check(token: Path) -> None:
-    """Refuse what no cluster could mend: no Ray here, or no token."""
-    if importlib.util.find_spec("ray") is None:
-        raise Misuse("runner = \"ray\" needs Ray: pip install 'coatcheck[ray]'")
-    if not read_secret(token).strip():
-        raise Misuse(f"{token} is empty: write the cluster's token into it")
-
-
-def _knock(address: str) -> None:
-    """See whether anybody is at an address; Ray itself would wait there for minutes."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_SOON).close()
-    except (OSError, OverflowError) as error:
-        raise Unavailable(f"no Ray cluster is at {address}: {error}; is its head up?") from None
