@@ -7,7 +7,7 @@ import click
 from msgspec.structs import replace
 
 from coatcheck.accounting.ledger import Ledger
-from coatcheck.cli import profile
+from coatcheck.cli import Commands, profile
 from coatcheck.cli.options import POSITIVE, Json, command
 from coatcheck.cli.output import hint, show
 from coatcheck.errors import Misuse
@@ -17,7 +17,7 @@ from coatcheck.protocol.trust import ROLES
 from coatcheck.services.http.origins import origin_of
 
 
-@click.group()
+@click.group(cls=Commands)
 def me() -> None:
     """Your profile: your limits, whom you trust, your relay, your ledger."""
 

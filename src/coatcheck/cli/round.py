@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
+from coatcheck.cli import Commands
 from coatcheck.cli.files import read_object
 from coatcheck.cli.options import Ca, Json, command
 from coatcheck.cli.output import hint, show, table, told_time
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _Token = Annotated[Path, "The file with the operator's token."]
 
 
-@click.group(name="round")
+@click.group(name="round", cls=Commands)
 def round() -> None:  # noqa: A001 - the word people type
     """Run rounds at a server and its shufflers."""
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import click
 
 from coatcheck.accounting.ledger import Ledger
+from coatcheck.cli import Commands
 from coatcheck.cli.answers import answer_text, contact_of, keep_contacts
 from coatcheck.cli.files import read_trust
 from coatcheck.cli.options import (
@@ -130,7 +131,7 @@ def outcome(side: Candidates) -> dict[str, Any]:
     }
 
 
-@click.group()
+@click.group(cls=Commands)
 def letters() -> None:
     """Write to your partners, and read what they wrote."""
 
