@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 _WIDTH = 96  # of a paragraph, within what the widest table needs
 
+
 def told(document: dict[str, Any]) -> Iterator["str | Table"]:
     """Tell a summary: first what people got, then what everybody else saw of them."""
     for hero in document["heroes"]:
