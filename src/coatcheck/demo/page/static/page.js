@@ -15,7 +15,7 @@ const adversaries = new Adversaries(sides);
 sides.onchoose = () => { if (adversaries.asks) adversaries.look(); };
 
 const ASKED = {
-  nearby: ["Who is near me? Find out, and tell nobody where you are.", "Apps that say who is near know where everybody is, and many give it away: whoever asks one of them from a few false places finds you to the metre. Here people find out who is near by a round of coatcheck, and no server learns where anybody is. One of the people is such an attacker: take its seat below."],
+  nearby: ["Who is near me? Find out, and tell nobody where you are.", "Apps that say who is near know where everybody is, and many give it away: whoever asks one of them from a few false places finds you to the metre. Here people find out who is near by a round of coatcheck, and no server learns where anybody is. One of the people attacks: take its seat below."],
   friends: ["Who is near me? A first look from noisy places alone.", "Everybody hands in a noisy place and is told who seems near; nobody can tell whose place was whose."],
   taxi: ["Which driver comes for me? Without a company that knows where I am.", "Riders and drivers hand in noisy places, are matched, and write to each other; nobody can tell whose place was whose."],
 };
