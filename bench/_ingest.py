@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -85,10 +86,12 @@ def serve(kind: str, config: Path, port: int) -> None:
     uvicorn.Server(made).run()
 
 
-async def _at_once(item: object) -> tuple[Verdict, bytes]:
+def _at_once(item: object) -> "asyncio.Future[tuple[Verdict, bytes]]":
     """Take an upload without a group to commit: what is left is the route."""
     del item
-    return Verdict.NEW, bytes(RECEIPT_SIZE)
+    done: asyncio.Future[tuple[Verdict, bytes]] = asyncio.get_running_loop().create_future()
+    done.set_result((Verdict.NEW, bytes(RECEIPT_SIZE)))
+    return done
 
 
 def _without_signatures(service: ShufflerService) -> None:
@@ -187,8 +190,23 @@ async def burst(
 
 def cpu_of(pid: int) -> float:
     """Give the CPU seconds of a process so far."""
-    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    fields = _stat(Path(f"/proc/{pid}/stat"))
     return (int(fields[11]) + int(fields[12])) / _TICK
+
+
+def cpu_below(pid: int) -> float:
+    """Give the CPU seconds of the processes that a process started and that still run."""
+    spent = 0.0
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has just ended
+            fields = _stat(path)
+            if int(fields[1]) == pid:
+                spent += (int(fields[11]) + int(fields[12])) / _TICK
+    return spent
+
+
+def _stat(path: Path) -> list[str]:
+    return path.read_text(encoding="ascii", errors="replace").rpartition(")")[2].split()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """What durability costs, and what a whole round costs over HTTP: ratios in one run.
 
 Uploads are sent over 64 connections to the same server with no store, SQLite and PostgreSQL, in
-turns, and to a bare ASGI callable. Then 20,000 people take part in a round of real processes.
+turns, and to a bare ASGI callable. CPU is that of the process that takes uploads; what PostgreSQL's
+own processes take is told beside it. Then 20,000 people take part in a round of real processes.
 """
 
 import asyncio
@@ -18,11 +19,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import httpx2
-from msgspec.structs import replace
+from msgspec.structs import fields, replace
 
 from bench import Figure, show
 from bench._crowd import round_of
-from bench._ingest import Burst, burst
+from bench._ingest import Burst, burst, cpu_below
 from coatcheck.domains import Box
 from coatcheck.protocol.agreement import countersign, read_signed, settle, write_signed
 from coatcheck.protocol.keyfiles import read_keys
@@ -34,16 +35,19 @@ from coatcheck.services.settings import ServerSettings, read_settings
 SECONDS: Final = 3.0
 TURNS: Final = 5
 PEOPLE: Final = 20_000
+_DEFAULTS: Final = {one.name: one.default for one in fields(ServerSettings)}
+_AS_SHIPPED: Final = {name: _DEFAULTS[name] for name in ("tick", "lease")}
+"""A cluster looks at its rounds more often than a service does by default."""
 
 
 def main() -> int:
     """Measure both and print the figures beside their targets."""
     folder = Path(tempfile.mkdtemp(prefix="coatcheck-bench-"))
     try:
-        figures = _ingest(folder) + round_of(folder, people=PEOPLE)
+        worst = show(_ingest(folder))
+        return max(worst, show(round_of(folder, people=PEOPLE)))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    return show(figures)
 
 
 def plan(name: str, *, minimum: int) -> dict[str, Any]:
@@ -59,18 +63,29 @@ def plan(name: str, *, minimum: int) -> dict[str, Any]:
 
 
 def _ingest(folder: Path) -> list[Figure]:
-    with _postgres(folder) as url:
+    with _postgres(folder) as (url, database):
         kinds = ["bare", "route", "unsigned", "none", "sqlite", *(["postgresql"] if url else [])]
         stores = {"sqlite": "sqlite:ingest.db", "postgresql": url}
         found: dict[str, list[Burst]] = {kind: [] for kind in kinds}
+        beside: list[float] = []
         with _servers(folder, kinds, stores) as running:
             for turn in range(TURNS + 1):
                 for kind in kinds:
                     port, pid, path, upload = running[kind]
                     seconds = SECONDS if turn else 1.0
+                    before = cpu_below(database)
                     one = asyncio.run(burst(port, path, upload, pid=pid, seconds=seconds))
-                    found[kind] += [one] if turn else []
-    return _figures(found)
+                    if turn:
+                        found[kind].append(one)
+                    if turn and kind == "postgresql":
+                        beside.append((cpu_below(database) - before) / one.done)
+    figures = _figures(found)
+    if beside:
+        value = statistics.median(beside) * 1e6
+        figures.append(
+            Figure(what="  and CPU of PostgreSQL's own processes", value=value, unit="µs")
+        )
+    return figures
 
 
 def _figures(found: dict[str, list[Burst]]) -> list[Figure]:
@@ -112,6 +127,7 @@ def _figures(found: dict[str, list[Burst]]) -> list[Figure]:
                 unit="x",
                 target=most,
             ),
+            Figure(what=f"  that is, in {kind}", value=middle(kind, "cpu") * 1e6, unit="µs"),
             Figure(what=f"uploads per second, {kind}", value=middle(kind, "rate"), unit="/s"),
             Figure(
                 what=f"no store / durable in {kind} (rate)",
@@ -141,7 +157,9 @@ def _servers(
         for number, kind in enumerate(kinds):
             port = 18_700 + number
             place = folder / kind
-            local = Cluster(place, stores={"shuffler-1": stores.get(kind, "memory:")})
+            local = Cluster(
+                place, stores={"shuffler-1": stores.get(kind, "memory:")}, extra=_AS_SHIPPED
+            )
             command = [sys.executable, "-m", "bench._ingest", kind, str(place / "shuffler-1.toml")]
             process = subprocess.Popen([*command, str(port)])  # noqa: S603 - our own command
             processes.append(process)
@@ -195,16 +213,17 @@ def _open(port: int, digest: str, signed: bytes) -> None:
 
 
 @contextmanager
-def _postgres(folder: Path) -> Iterator[str]:
-    """Start a PostgreSQL of the bench's own if one is installed."""
+def _postgres(folder: Path) -> Iterator[tuple[str, int]]:
+    """Start a PostgreSQL of the bench's own if one is installed; its address and process."""
     sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
     postgresql: Any = import_module("postgresql")
     if postgresql.installed() is None:
-        yield ""
+        yield "", 0
         return
     folder.chmod(0o755)
     postgres = postgresql.Postgres(folder, fsync=True)
     try:
-        yield postgres.database()
+        pid = (postgres.folder / "postmaster.pid").read_text(encoding="ascii").split()[0]
+        yield postgres.database(), int(pid)
     finally:
         postgres.end()

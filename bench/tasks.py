@@ -1,19 +1,17 @@
 """How fast the tasks are: each beside the usual way, in one run, and what they need.
 
-`python -m bench tasks` measures everything (some minutes), `python -m bench.tasks --quick` the
-small sizes only. Ratios are ours to theirs: at most 0.25 means at least four times faster.
+`python -m bench tasks` measures everything but a million people (some minutes), with `--quick` the
+small sizes only, with `--large` a million (`bench/_large.py`). Ratios are ours to theirs: at most
+0.25 means at least four times faster.
 """
 
 import importlib
 import math
-import resource
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
 from itertools import product
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +19,7 @@ from scipy.sparse import csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
 from scipy.spatial import cKDTree
 
-from bench import Figure, quickest, show
+from bench import Figure, _large, quickest, show
 from bench._crowds import (
     REPORTED,
     check_ins,
@@ -47,8 +45,11 @@ from coatcheck.tasks.pairs import agreement
 from coatcheck.tasks.shapley import Game, mean_field, owen
 
 
-def main(*, quick: bool = False) -> int:
+def main() -> int:
     """Measure and print; return 1 if a target is missed."""
+    if "--large" in sys.argv:
+        return _large.main()
+    quick = "--quick" in sys.argv
     _warm_up()
     figures = [*_least_cost(quick=quick), *_maximum(quick=quick)]
     figures += [*_agreement(quick=quick), *_rewards(quick=quick), *_candidates(quick=quick)]
@@ -102,12 +103,6 @@ def _maximum(*, quick: bool) -> list[Figure]:
         figures.append(_ratio(f"maximum {what} : full graph", ours, theirs, 1.0))
         sizes = [int((np.asarray(job()) >= 0).sum()) for job in jobs]
         figures.append(Figure(what="  fewer matched", value=sizes[1] - sizes[0], unit="", target=0))
-    for mechanism, radius in () if quick else (("grid", 0.11), ("bounded", 0.02)):
-        rows, columns = (reports(1_000_000, seed, mechanism=mechanism) for seed in (1, 2))
-        seconds, found = _once(partial(maximum, rows, columns, radius=radius))
-        what = f"maximum, a million per side, {mechanism} clustered"
-        figures.append(Figure(what=what, value=seconds, unit="s", target=30.0))
-        figures.append(Figure(what="  matched", value=float((found >= 0).sum()), unit=""))
     return figures
 
 
@@ -283,40 +278,11 @@ def _match(n: int) -> object:
 def _memory() -> list[Figure]:
     """Peaks of whole processes, the interpreter and numba included."""
     figures = []
-    for job, target in (("check-ins", 0.5), ("million", 2.5), ("fifty-thousand", 1.0)):
-        done = subprocess.run(  # noqa: S603 - our own program, by our own interpreter
-            [sys.executable, "-m", "bench.tasks", "--peak", job],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        seconds, peak = map(float, done.stdout.split()[-2:])
+    for job, people, target in (("check-ins", 0, 0.5), ("least-cost, bounded", 50_000, 1.0)):
+        seconds, peak = _large.measured(job, people)
         figures.append(Figure(what=f"{job}: peak memory", value=peak, unit="GB", target=target))
         figures.append(Figure(what=f"{job}: time", value=seconds, unit="s"))
     return figures
-
-
-def print_peak(job: str) -> None:
-    """Print the seconds and the peak gigabytes of one job in this process."""
-    start = time.perf_counter()
-    if job == "check-ins":
-        truth = check_ins("foursquare_nyc")
-        noisy = reported(truth)
-        agreement(truth, noisy, radius=0.2)
-        nearest_within(noisy, radius=0.2, limit=16)
-    elif job == "million":
-        _match(1_000_000)
-    else:
-        _solve(50_000, 50_000)
-    print(time.perf_counter() - start, _peak())
-
-
-def _peak() -> float:
-    """The most memory this process held, in GB; what its parent held does not count."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        return int(status.read_text(encoding="ascii").split("VmHWM:")[1].split()[0]) / 2**20
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
 def _warm_up() -> None:
@@ -346,7 +312,4 @@ def _error(found: Floats, truth: Floats) -> float:
 
 
 if __name__ == "__main__":
-    if "--peak" in sys.argv:
-        print_peak(sys.argv[-1])
-    else:
-        sys.exit(main(quick="--quick" in sys.argv))
+    sys.exit(main())

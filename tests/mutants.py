@@ -38,6 +38,7 @@ CAPS = (
     " tests/contracts/test_every_randomizer.py"
     " -k '(edges or minkowski or bounded) and not draws_follow'"
 )
+ANSWERS = "tests/services/test_answers.py -k 'parts_give or everybody or late or cut_otherwise'"
 MODULES = {
     "protocol/client": "tests/test_client.py tests/test_hostile_terms.py tests/test_visit.py",
     "protocol/shuffler": "tests/test_shuffler.py tests/services/test_intake.py",
@@ -50,6 +51,14 @@ MODULES = {
     "services/shuffler/intake": "tests/services/test_intake.py tests/services/test_times.py",
     "accounting/amplification": "tests/test_amplification.py tests/test_certificate.py"
     " -k 'not fuzz'",
+    "services/server/answering": ANSWERS,
+    "services/server/computing": ANSWERS,
+    "services/server/stages": ANSWERS,
+    "services/server/told": ANSWERS,
+    "services/runners/ray": "tests/services/test_ray_driver.py",
+    "protocol/room": "tests/test_room.py",
+    "stores/folder": "tests/stores/test_depot.py",
+    "stores/vault": "tests/stores/test_erasure.py -k 'key or folder'",
     "randomizers/mixing": CAPS,
     "randomizers/caps": CAPS,
 }

@@ -48,6 +48,20 @@ def test_options_are_the_benches_own(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ran == ["randomizers"]
 
 
+def test_a_task_is_measured_in_a_process_of_its_own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--large` has a row for the time and one for the memory of each task that is asked for."""
+    words = ["bench", "tasks", "--large", "--people", "2000", "--only", "standing", "--json"]
+    monkeypatch.setattr(sys, "argv", words)
+    assert main(words[1:]) == 0
+    seconds, peak = (json.loads(line) for line in capsys.readouterr().out.splitlines())
+    assert seconds["what"] == "standing, 2000"
+    assert seconds["unit"] == "s"
+    assert peak["unit"] == "GB"
+    assert 0.01 < peak["value"] < 4
+
+
 def test_a_rehearsal_goes_through_the_services(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

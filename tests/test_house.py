@@ -177,3 +177,18 @@ def _imports(path: Path, modules: dict[str, Path]) -> set[str]:
             inner = {f"{node.module}.{alias.name}" for alias in node.names}
             found |= (inner & set(modules)) | ({node.module} if inner - set(modules) else set())
     return found & set(modules)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Path:
+    """Something that the tests of this file share."""
+    return ROOT
+
+
+def test_tests_that_share_a_fixture_stay_together(
+    shared: Path, request: pytest.FixtureRequest
+) -> None:
+    """Several workers know a file's tests with one fixture as a group, so one of them makes it."""
+    assert shared.is_dir()
+    if getattr(request.config.option, "loadgroup", False):
+        assert request.node.nodeid.endswith("@test_house")

@@ -106,6 +106,7 @@ def test_the_sizes_are_the_codes() -> None:
     assert parcels.TALLY_SIZE == 36
     assert notices.CHECKPOINT_SIZE == 108
     assert notices.heading_size(2, 3) == 136 + 36 * 2 + 32 * 3
+    assert "| the first 136 + 36 G + 32 k bytes of the bulletin |" in http_tables.SPEC.read_text()
 
 
 def test_the_tables_are_those_of_the_code(tmp_path: Path) -> None:

@@ -27,22 +27,24 @@ SQUARE = Box((-1.0, -1.0), (1.0, 1.0))
 PLACES = MinkowskiResponse(domain=SQUARE, epsilon=6.0, radius=0.15)
 GRADIENTS = MinkowskiResponse(domain=Ball(radius=1.0, p=1, dimension=2), epsilon=6.0, radius=0.3)
 LEARNING = Learning(dimension=9, sampled=2, wallet=4, share_mean=True).judged_by(np.ones(9))
+MEAN = Learning(dimension=2, share_mean=True, rewards=False)
 TASKS: list[Task] = [
     LeastCostMatching(capacity=(1, 2)),
     MaximumMatching(radius=0.2),
     Neighbours(radius=0.5, limit=3),
     LEARNING,
+    MEAN,
     Download(most=SIZE),
 ]
 
 
 def played(task: Task) -> tuple[Outcome, list[np.ndarray] | None]:
     """Run a round of scattered people, and return it with the notes in the order of people."""
-    made: Randomizer = GRADIENTS if task is LEARNING else PLACES
+    made: Randomizer = GRADIENTS if isinstance(task, Learning) else PLACES
     entropy = seeded(4)
     plans, everybody, notes, texts = [], [], [], []
     for name in task.groups:
-        if isinstance(task, ReadsNotes):
+        if task is LEARNING:
             where = LEARNING.draw_coordinates(SIZE, entropy=entropy)
             wallets = np.frombuffer(entropy.token(4 * SIZE), np.uint8).reshape(SIZE, 4)
             notes.append(LEARNING.notes(where, wallets))
@@ -61,7 +63,7 @@ def estimates_of_people(outcome: Outcome) -> list[np.ndarray]:
     found = []
     for group, (reports, addresses) in enumerate(zip(seen.reports, seen.addresses, strict=True)):
         row = [outcome.whose[address][1] for address in addresses]
-        made = GRADIENTS if outcome.task is LEARNING else PLACES
+        made = GRADIENTS if isinstance(outcome.task, Learning) else PLACES
         decode = outcome.round.terms.groups[group].decode
         estimates = numbers(made, reports, decode)  # type: ignore[arg-type] # checked by the terms
         found.append(estimates[np.argsort(row)])

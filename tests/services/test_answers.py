@@ -1,8 +1,12 @@
 """An answer in parts is the bulletin of one in memory, whoever dies or fails in its middle."""
 
 import contextlib
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from answers import FENCE, Pointing, Scene, covered
@@ -14,7 +18,9 @@ from coatcheck.protocol.server_moves import Phase
 from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.services import faults
 from coatcheck.services.server import computing, jobs
+from coatcheck.tasks import References, answering, regions
 from coatcheck.tasks.neighbours import Neighbours
+from coatcheck.tasks.regions import Region
 from depots import leave_room
 from rounds import Echo
 
@@ -209,3 +215,77 @@ def test_a_changed_file_is_named_and_made_again_once_it_is_gone(scene: Scene, na
     path.unlink()
     scene.keep(scene.make())
     verify_bulletin(scene.bulletin(), scene.small.round)
+
+
+class Lonely(Pointing):
+    """A task that finds a partner for the first person of each group alone."""
+
+    def _told(self, people: int, riders: int) -> References:
+        told = super()._told(people, riders)
+        indptr = np.minimum(np.arange(people + 1), 1)
+        return replace(told, indptr=indptr, indices=told.indices[:1], second=indptr[1:] * 0)
+
+
+def test_a_part_in_which_nobody_has_a_partner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its entries are made all the same: as many drivers as riders are not always there."""
+    monkeypatch.setattr(Bulk, "seal_each", covered)
+    scene = Scene(tmp_path, monkeypatch, Lonely())
+    whole = scene.small.server().answer(scene.raw)
+    assert scene.keep(scene.make()) == whole
+
+
+class Otherwise(Pointing):
+    """The same task where numbers are rounded otherwise: it tells everybody of other riders."""
+
+    def _told(self, people: int, riders: int) -> References:
+        told = super()._told(people, riders)
+        return replace(told, indices=(told.indices + 1) % riders)
+
+
+def test_a_late_try_of_the_task_replaces_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another machine may have begun it before it was taken for lost, and may answer otherwise."""
+    monkeypatch.setattr(Bulk, "seal_each", covered)
+    scene, late = Scene(tmp_path, monkeypatch, Pointing()), Otherwise()
+    whole = scene.small.server().answer(scene.raw)
+    given: list[tuple[Any, ...]] = []
+    compute = computing.compute
+
+    def seen(*parts: Any) -> bytes:
+        given.append(parts)
+        return compute(*parts)
+
+    def reach(name: str, *, alone: bool = False) -> None:
+        del alone
+        if name == "stage.deal" and given:
+            monkeypatch.setattr(computing, "task_of", lambda *_: late)
+            compute(*given.pop())
+
+    monkeypatch.setattr(computing, "compute", seen)
+    monkeypatch.setattr(faults, "reach", reach)
+    end = scene.make()
+    assert not given
+    assert len([name for name in scene.files() if name.startswith("told-")]) == 2
+    assert scene.keep(end) == whole
+
+
+def test_regions_that_are_cut_otherwise_have_the_same_answers(
+    spread: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where equal places are cut depends on the processor; whoever is answered is told by name."""
+
+    def otherwise(places: Any, *, reach: float, count: int) -> list[Region]:
+        del count
+        return regions.regions(-places[:, ::-1], reach=reach, count=2)
+
+    whole = spread.small.server().answer(spread.raw)
+    monkeypatch.setattr(answering, "by_regions", partial(_by_regions, cut=otherwise))
+    assert spread.keep(spread.make()) == whole
+
+
+def _by_regions(task: Any, estimates: Any, *, count: int, run: Any, cut: Any) -> list[References]:
+    parts = cut(task.placed(estimates), reach=task.reach, count=count)
+    return [regions.joined(parts, list(run(None, parts)))]

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from coatcheck.services.board.proofs import PROOFS
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.app import App
-from coatcheck.services.http.problems import KINDS, MEDIA
+from coatcheck.services.http.problems import KINDS, MEDIA, Problem
 from coatcheck.services.run import ROLES, build
 
 EXPECTED = {
@@ -143,3 +144,12 @@ def test_every_reference_leads_somewhere(app: App[Any]) -> None:
     assert {part.partition('"')[0] for part in parts} <= named
     assert "\\\\A" not in text
     assert "\\\\Z" not in text
+
+
+@pytest.mark.parametrize("text", ["1e0", "1.0", "-0", "01", "%31%30%20", "true"])
+def test_a_number_has_one_spelling(text: str) -> None:
+    """SPEC section 19: a cache or a proxy never takes two addresses for different ones."""
+    route = next(one for one in PROOFS if one.path == "/proofs/inclusion")
+    assert route.read({}, b"place=10&size=12&more=1e0") == {"place": 10, "size": 12}
+    with pytest.raises(Problem):
+        route.read({}, f"place={text}&size=12".encode())

@@ -10,7 +10,7 @@ import pytest
 
 import ray_stages
 from bench._nodes import Nodes
-from coatcheck.errors import Forgotten, Full, Unavailable
+from coatcheck.errors import Full, Unavailable
 from coatcheck.protocol import manifest as manifests
 from coatcheck.services import faults
 from coatcheck.services.runners import ray as rays
@@ -138,7 +138,7 @@ def test_a_driver_that_is_lost_is_replaced(large: Large) -> None:
 def test_errors_of_a_node_are_told_as_they_are(large: Large, nodes: Nodes) -> None:
     """Those of ours by kind and text, others by kind and line; none is in what Ray writes."""
     some = Parts(large)
-    for kind in (Full, Forgotten, Unavailable):
+    for kind in (Full, Unavailable):
         with pytest.raises(kind, match=rf"^no room \(on node {socket.gethostname()}\)$"):
             some.run(failing, [(kind.__name__, "no room")])
     with pytest.raises(Unavailable, match=r"failing failed: ValueError at ray_stages.py") as caught:

@@ -184,6 +184,17 @@ def test_a_changed_file_is_named_and_made_again_once_it_is_gone(scene: Scene) ->
     scene.check(scene.make())
 
 
+def test_every_file_that_a_release_is_made_of_is_made_again(scene: Scene) -> None:
+    """Also the lists of what is left out, which are written down in between."""
+    first = scene.make()
+    for folder in scene.files.parent.iterdir():
+        for path in folder.iterdir():
+            if not path.name.startswith("in-"):
+                path.unlink()
+    assert scene.make() == first
+    scene.check(first)
+
+
 def test_a_changed_partition_of_the_batch_before_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

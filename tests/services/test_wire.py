@@ -15,6 +15,7 @@ from coatcheck.protocol.suites import CLASSICAL
 from coatcheck.services.http import connections as wire
 from coatcheck.services.http.connections import (
     HEAD_LIMIT,
+    Fixed,
     Receive,
     Scope,
     Send,
@@ -35,9 +36,12 @@ DEADLINE = 0.4
 
 @contextlib.asynccontextmanager
 async def served(
-    app: Callable[[Scope, Receive, Send], Awaitable[None]], *, deadline: float = DEADLINE
+    app: Callable[[Scope, Receive, Send], Awaitable[None]],
+    *,
+    deadline: float = DEADLINE,
+    named: bool = True,
 ) -> AsyncIterator[tuple[str, int, uvicorn.Server]]:
-    """Serve an application on a free port, with a short deadline."""
+    """Serve an application on a free port, with a short deadline; `named`: it says of what kind."""
     config = uvicorn.Config(
         app,
         http=protocol(deadline=deadline, doors=Doors(ProcessSettings(name="wire"))),
@@ -45,6 +49,8 @@ async def served(
         ws="none",
         access_log=False,
         log_level="error",
+        server_header=named,
+        date_header=False,
     )
     server = uvicorn.Server(config)
     with socket.socket() as bound:
@@ -57,6 +63,33 @@ async def served(
         finally:
             server.should_exit = True
             await task
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_answers_with_one_head_come_whole_and_in_order(*, named: bool) -> None:
+    """In one piece or in two, three requests that came at once are answered one after the other."""
+    fixed = Fixed(201, 3)
+
+    async def echo(scope: Scope, receive: Receive, send: Send) -> None:
+        await fixed.respond(send, await read_body(scope, receive, limit=3))
+
+    async def whole() -> None:
+        async with served(echo, named=named, deadline=60) as (host, port, _):
+            reader, writer = await asyncio.open_connection(host, port)
+            head = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n"
+            last = head + b"connection: close\r\n"
+            writer.write(head + b"\r\none" + head + b"\r\ntwo" + last + b"\r\nend")
+            found = await reader.read()
+            writer.close()
+        own = b"server: uvicorn\r\n" if named else b""
+        start = b"HTTP/1.1 201 Created\r\n" + own
+        lines = b"content-type: application/octet-stream\r\ncontent-length: 3\r\n"
+        assert found == b"".join(
+            start + lines + more + b"\r\n" + body
+            for body, more in ((b"one", b""), (b"two", b""), (b"end", b"connection: close\r\n"))
+        )
+
+    asyncio.run(whole())
 
 
 async def slowly(host: str, port: int, head: dict[str, str], body: bytes) -> bytes:

@@ -295,6 +295,32 @@ def test_a_key_that_cannot_be_kept_or_removed_is_told(tmp_path: Path) -> None:
     vault.destroy(OTHER, "round")  # not there: nothing to do
 
 
+def test_a_folder_that_is_away_has_not_lost_its_keys(tmp_path: Path) -> None:
+    """Nothing is given up while it is not mounted, and no key counts as destroyed."""
+    folder, aside = tmp_path / "keys", tmp_path / "aside"
+    store = ShufflerStore(f"sqlite:{tmp_path / 'store.db'}", folder)
+    assert store.lead("me", seconds=600) == 1
+    store.begin(ShufflerRound(DIGEST, "round", b"signed"), fence=1)
+    secret = store.secret(DIGEST)
+    folder.rename(aside)
+    for there in (False, True):
+        if there:
+            folder.mkdir(mode=0o700)  # where it was mounted
+        with pytest.raises(Unavailable, match="is it mounted"):
+            store.secret(DIGEST)
+        with pytest.raises(Unavailable, match="is it mounted"):
+            store.sweep(fence=1)
+        with pytest.raises(Unavailable, match="is it mounted"):
+            store.vault.destroy(DIGEST, "round")
+    folder.rmdir()
+    aside.rename(folder)
+    assert store.secret(DIGEST) == secret
+    assert store.sweep(fence=1) == set()
+    store.vault.destroy(DIGEST, "round")
+    assert store.sweep(fence=1) == {DIGEST}
+    store.close()
+
+
 def test_a_round_key_hides_and_binds() -> None:
     """Names differ by key and kind; what is sealed opens at its own place alone."""
     key, other = RoundKey(os.urandom(32)), RoundKey(os.urandom(32))

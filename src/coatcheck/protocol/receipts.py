@@ -49,6 +49,11 @@ class Receipt:
         """Write the receipt of what is held, still to be signed."""
         return cls(upload.digest, upload.id, hashlib.sha256(raw).digest())
 
+    @staticmethod
+    def body_of(raw: bytes, upload: Upload) -> bytes:
+        """Write what the receipt of an upload is for: the leaf."""
+        return _BODY.pack(upload.digest, upload.id, hashlib.sha256(raw).digest())
+
     def body(self) -> bytes:
         """Write what it is for: the leaf."""
         return _BODY.pack(self.digest, self.id, self.content)

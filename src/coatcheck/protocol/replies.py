@@ -4,7 +4,6 @@ References become one-time keys here, and nowhere before: the task saw positions
 """
 
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,12 +36,13 @@ def write_answers(
     """Write answers, each in so many bytes.
 
     `partners` are contact and payload of everybody whom references name, one row for each
-    reference; a contact has so many bytes.
+    reference; a contact has so many bytes. None is nobody.
     """
-    if isinstance(answers, tasks.Values) or partners is None:
-        found = _values(cast("tasks.Values", answers))
+    if isinstance(answers, tasks.Values):
+        found = _values(answers)
     else:
-        found = _partners(answers, partners if answers.located else partners[:, :contact])
+        named = np.empty((0, 0), np.uint8) if partners is None else partners
+        found = _partners(answers, named if answers.located else named[:, :contact])
     if found.shape[1] > size:
         raise Misuse(f"an answer takes {found.shape[1]} bytes, the terms give it {size}")
     return np.pad(found, ((0, 0), (0, size - found.shape[1])))

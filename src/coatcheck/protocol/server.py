@@ -42,6 +42,7 @@ from coatcheck.randomizers import (
 from coatcheck.randomizers.coin import heard, speaker
 from coatcheck.randomizers.reading import LEARNED, believed
 from coatcheck.tasks.contract import RunsByRegion
+from coatcheck.tasks.means import mean_of, tells_mean_only
 from coatcheck.tasks.regions import Map, Region, regions
 
 Reports = NDArray[np.int64]
@@ -176,22 +177,40 @@ class Server:
         """
         # The task sees those who spoke. Whoever was silent counts in the crowd, and is answered.
         spoken = [heard(one, own) for one, own in zip(self.randomizers, reports, strict=True)]
-        estimates = self._estimates([own for _, own in spoken])
+        said = [own for _, own in spoken]
         heeded = [note[who] for note, (who, _) in zip(notes, spoken, strict=True)]
-        beliefs = None
-        if isinstance(self.task, tasks.ReadsBeliefs) and self.task.reads_beliefs:
-            groups = zip(self.randomizers, spoken, self.round.terms.groups, strict=True)
-            beliefs = [
-                belief(speaker(one), own, prior=self._priors.get(of.name))
-                for one, (_, own), of in groups
-            ]
-        found = tasks.answer(
-            self.task, estimates, notes=heeded, beliefs=beliefs, regions=regions, run=run
-        )
+        found = self._mean(said) or self._told(said, heeded, regions=regions, run=run)
         return [
             tasks.among(answers, who, size=len(own))
             for answers, (who, _), own in zip(found, spoken, reports, strict=True)
         ]
+
+    def _told(
+        self, said: Sequence[Reports], notes: Sequence[tasks.Notes], *, regions: int, run: Map
+    ) -> list[tasks.Answers]:
+        """Let the task answer those who spoke."""
+        beliefs = None
+        if isinstance(self.task, tasks.ReadsBeliefs) and self.task.reads_beliefs:
+            groups = zip(self.randomizers, said, self.round.terms.groups, strict=True)
+            beliefs = [
+                belief(speaker(one), own, prior=self._priors.get(of.name))
+                for one, own, of in groups
+            ]
+        estimates = self._estimates(said)
+        return tasks.answer(
+            self.task, estimates, notes=notes, beliefs=beliefs, regions=regions, run=run
+        )
+
+    def _mean(self, said: Sequence[Reports]) -> list[tasks.Answers]:
+        """Answer with the mean a part at a time, if that is all that the task tells; else nothing.
+
+        What reads a report by the others needs all at once.
+        """
+        how = cast("Decode", self.round.terms.groups[0].decode)
+        if not tells_mean_only(self.task) or how in LEARNED:
+            return []
+        part = speaker(self.randomizers[0])
+        return [mean_of(self.task, said[0], lambda some: numbers(part, some, how))]
 
     def _estimates(self, said: Sequence[Reports]) -> list[tasks.Floats]:
         groups = zip(self.randomizers, said, self.round.terms.groups, strict=True)

@@ -130,7 +130,7 @@ class Shuffler:
             self.state.held[upload.id] = (upload.group, upload.body)
         elif known != (upload.group, upload.body):
             raise Refused("other bytes came in under this id: re-send the bytes of your ticket")
-        return self.receipts([Receipt.of(raw, upload).body()])[0]
+        return self.receipts([Receipt.body_of(raw, upload)])[0]
 
     def vet(self, raw: bytes, *, now: int) -> Upload:
         """Check the form and time of an upload or a registration without holding it.

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from coatcheck.errors import Misuse
 from coatcheck.protocol.keyfiles import PublicKeys, read_keys
-from coatcheck.protocol.keys import KeyPairs, OpeningKey
+from coatcheck.protocol.keys import KeyPairs
 
 
 class Keyring:
@@ -39,13 +39,6 @@ class Keyring:
     def has(self, verifying: str) -> bool:
         """Tell whether a key is one of these."""
         return verifying in self._pairs
-
-    def opening(self, public: str) -> OpeningKey:
-        """Find the private key that opens what is sealed to a public one."""
-        for pairs in self._pairs.values():
-            if pairs.opening.public_raw.hex() == public:
-                return pairs.opening
-        raise Misuse("no key file here opens what is sealed to this key")
 
 
 @cache

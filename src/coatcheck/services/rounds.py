@@ -228,14 +228,13 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         faults.reach("end.receive")
         return raw
 
-    async def is_shown(self, live: L) -> bool:
-        """Ask the board whether it shows an end of the round, whichever."""
+    async def shown(self, live: L) -> bytes:
+        """Ask the board which end of the round it shows; empty if none."""
         url = f"{live.round.terms.board.url}/rounds/{live.round.digest.hex()}/heading"
         try:
-            await self.peers.get(url)
+            return await self.peers.get(url)
         except Absent:
-            return False
-        return True
+            return b""
 
     def is_given_up(self, live: L) -> bool:
         """Tell whether the time is over in which the board is asked to take an end."""

@@ -13,19 +13,14 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from functools import cache, partial
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from coatcheck.errors import Unavailable
-from coatcheck.protocol.envelope import Bulk
-from coatcheck.protocol.suites import SUITES
-from coatcheck.services.keyring import keyring_of
 from coatcheck.services.settings import Settings
 from coatcheck.stores.places import Place
 from coatcheck.stores.store import Store
 
 _R = TypeVar("_R")
-_CHUNK: Final = 500
-_FEW: Final = 2000
 
 
 def _pool(count: int) -> ProcessPoolExecutor:
@@ -97,14 +92,3 @@ def with_store(
     """Run a job whose first arguments are the store, opened once per process, and the settings."""
     store = _opened(open_store, *settings.places)
     return job(store, settings, *given)
-
-
-def _unseal(
-    paths: tuple[Path, ...], public: str, sealed: list[bytes], bounds: list[bytes]
-) -> list[bytes | None]:
-    key = keyring_of(paths).opening(public)
-    return Bulk().unseal_each(sealed, key=key, bounds=bounds)
-
-
-def _seal(suite: str, bound: bytes, plain: list[bytes], keys: list[bytes]) -> list[bytes]:
-    return Bulk().seal_each(plain, to=keys, suite=SUITES[suite], bound=bound)

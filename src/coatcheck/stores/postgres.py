@@ -8,7 +8,16 @@ from typing import Any, Final
 
 import psycopg
 from psycopg import sql as written
-from psycopg.errors import DataCorrupted, DiskFull, DivisionByZero, IndexCorrupted
+from psycopg.errors import (
+    DataCorrupted,
+    DiskFull,
+    DivisionByZero,
+    IndexCorrupted,
+    InvalidSqlStatementName,
+    error_from_result,
+)
+from psycopg.pq import ExecStatus, Format
+from psycopg.pq.abc import PGresult
 
 from coatcheck.errors import Damaged, Full, Unavailable
 from coatcheck.stores.database import Database, Put, Row, Session
@@ -27,36 +36,39 @@ _MIGRATION_LOCK: Final = 0x636F6174  # any number, the same for all that start a
 # The division fails, and with it the whole statement, unless every row went in and there is room.
 # The row's lock makes sure that the round takes uploads until the commit. The gate is a lock with a
 # queue: whoever closes the round would else wait for ever, while others come and go.
-_QUICK: Final = """
+_QUICK: Final = b"""
 WITH gate AS MATERIALIZED (
-  SELECT pg_advisory_xact_lock_shared(%b::int8)
+  SELECT pg_advisory_xact_lock_shared($1::int8)
 ), round AS (
   SELECT number FROM shuffler_rounds
-  WHERE digest = %b AND phase = %b AND EXISTS (SELECT 1 FROM gate) FOR SHARE
+  WHERE digest = $2 AND phase = $3 AND EXISTS (SELECT 1 FROM gate) FOR SHARE
 ), kept AS (
   INSERT INTO shuffler_parcels (round, id, content, token)
   SELECT round.number, substring(u.names FROM 32 * i + 1 FOR 16),
     substring(u.names FROM 32 * i + 17 FOR 16), substring(u.tokens FROM 16 * i + 1 FOR 16)
-  FROM round, (SELECT %b::bytea AS names, %b::bytea AS tokens) AS u,
-    generate_series(0, %b::int4 - 1) AS i
+  FROM round, (SELECT $4::bytea AS names, $5::bytea AS tokens) AS u,
+    generate_series(0, $6::int4 - 1) AS i
   ON CONFLICT DO NOTHING RETURNING 1
 ), bundled AS (
   INSERT INTO shuffler_bundles (place, round, kind, size, body)
   SELECT b.place, round.number, b.kind, b.size, substring(u.bodies FROM b.start FOR b.length)
-  FROM round, (SELECT %b::bytea AS bodies) AS u,
-    unnest(%t::int8[], %t::int4[], %t::int4[], %t::int4[], %t::int4[])
+  FROM round, (SELECT $7::bytea AS bodies) AS u,
+    unnest($8::int8[], $9::int4[], $10::int4[], $11::int4[], $12::int4[])
       AS b (place, kind, size, start, length)
 ), counted AS (
   INSERT INTO shuffler_counts (round, holder, kind, uploads)
-  SELECT round.number, %b, c.kind, c.uploads
-  FROM round, unnest(%t::int4[], %t::int8[]) AS c (kind, uploads)
+  SELECT round.number, $13, c.kind, c.uploads
+  FROM round, unnest($14::int4[], $15::int8[]) AS c (kind, uploads)
   ON CONFLICT (round, holder, kind)
   DO UPDATE SET uploads = shuffler_counts.uploads + excluded.uploads
 )
-SELECT 1 / (CASE WHEN (SELECT COUNT(*) FROM kept) = %b AND (
+SELECT 1 / (CASE WHEN (SELECT COUNT(*) FROM kept) = $6 AND (
   SELECT COALESCE(SUM(c.uploads), 0) FROM shuffler_counts c, round WHERE c.round = round.number
-) <= %b THEN 1 ELSE 0 END)
+) <= $16::int8 THEN 1 ELSE 0 END)
 """
+_PREPARED: Final = b"coatcheck_put"
+# Bytes as they are, everything else as text.
+_FORMATS: Final = tuple(Format.BINARY if at in {2, 4, 5, 7} else Format.TEXT for at in range(1, 17))
 
 
 class _Statements:
@@ -85,9 +97,31 @@ def _spelled(sql: str) -> written.SQL:
     return written.SQL(sql.replace("?", "%b"))
 
 
-def _listed(numbers: Iterable[int]) -> str:
+def _listed(numbers: Iterable[int]) -> bytes:
     """Write numbers as PostgreSQL reads a list."""
-    return "{" + ",".join(map(str, numbers)) + "}"
+    return b"{%b}" % ",".join(map(str, numbers)).encode()
+
+
+def _put(connection: psycopg.Connection[Row], values: Sequence[bytes | None]) -> None:
+    """Run the statement; prepare it first if it is new to the connection.
+
+    The driver drops all prepared statements when a transaction is undone.
+    """
+    raw = connection.pgconn
+    try:
+        _checked(connection, raw.exec_prepared(_PREPARED, values, _FORMATS))  # type: ignore[arg-type] # None is NULL
+    except InvalidSqlStatementName:
+        _checked(connection, raw.prepare(_PREPARED, _QUICK))
+        _checked(connection, raw.exec_prepared(_PREPARED, values, _FORMATS))  # type: ignore[arg-type] # None is NULL
+
+
+def _checked(connection: psycopg.Connection[Row], result: PGresult) -> None:
+    """Raise what the driver would raise."""
+    if result.status in {ExecStatus.COMMAND_OK, ExecStatus.TUPLES_OK}:
+        return
+    if connection.broken:
+        raise psycopg.OperationalError("the connection broke")
+    raise error_from_result(result)
 
 
 class Postgres(Database):
@@ -118,21 +152,24 @@ class Postgres(Database):
 
     def quick_put(self, put: Put) -> bool:
         """Insert in one statement, which is one way there and back and one commit."""
-        # All names as one value, all bodies as another, and lists of numbers as text: the driver's
-        # own lists would cost more than the rest of the statement.
+        # All names as one value, all bodies as another, and straight through libpq: what the driver
+        # does to each value of a statement would cost more than the statement itself.
         names, many = b"".join([part for name in put.names for part in name[:2]]), len(put.names)
         spent = [name[2] for name in put.names if name[2]]
         if spent and len(spent) < many:
             return False  # a round takes tokens from all or from none
         places, groups, sizes, bodies = zip(*put.bundles, strict=True)
         starts, lengths = accumulate(map(len, bodies[:-1]), initial=1), map(len, bodies)
-        bundles = map(_listed, (places, groups, sizes, starts, lengths))
-        counts = map(_listed, (put.counts, put.counts.values()))
-        given = (names, b"".join(spent) or None, many, b"".join(bodies))
-        put_in = (put.gate, put.digest, put.phase, *given, *bundles, put.holder, *counts)
-        with self._connected():
+        values = (
+            *(b"%d" % put.gate, put.digest, put.phase.encode()),
+            *(names, b"".join(spent) or None, b"%d" % many, b"".join(bodies)),
+            *map(_listed, (places, groups, sizes, starts, lengths)),
+            *(put.holder.encode(), *map(_listed, (put.counts, put.counts.values()))),
+            b"%d" % (put.room - many),
+        )
+        with self._connected() as connection:
             try:
-                self._quick.execute(_QUICK, (*put_in, many, put.room - many))
+                _put(connection, values)
             except DivisionByZero:
                 return False
         return True
@@ -158,11 +195,12 @@ class Postgres(Database):
             with connection.transaction():
                 connection.execute("SELECT pg_advisory_xact_lock(%s)", (_MIGRATION_LOCK,))
                 migrate(_Statements(connection), role=self._role, words=_WORDS)
+                if self._role == "shuffler":
+                    _checked(connection, connection.pgconn.prepare(_PREPARED, _QUICK))
         except BaseException:
             connection.close()
             raise
         self._connection = connection
-        self._quick = connection.cursor()  # a new one at each commit would cost a fifth of it
         return connection
 
     @contextmanager

@@ -214,6 +214,8 @@ class RoundStore(Store, Generic[P, R]):
             return self._blob(session, digest, "incoming")
         except Forgotten:
             self.drop(session, digest)
+            # A partition under the lost key would count as one that has come.
+            self.depot.drop((digest, "round"))
             return None
 
     def crate(self, digest: bytes) -> Crate:

@@ -79,11 +79,12 @@ class Vault:
     """A folder of keys, or the memory of this process if there is no folder.
 
     Keys are read whenever they are used and cached nowhere, so that one which is destroyed is gone
-    for all processes at once.
+    for all processes at once. A folder that is `prepared` has a mark; without it, it is away.
     """
 
-    def __init__(self, folder: Path | None) -> None:
+    def __init__(self, folder: Path | None, *, prepared: bool = False) -> None:
         self._folder = folder
+        self._is_prepared = prepared
         self._inside: dict[KeyName, bytes] = {}
 
     def make(self, digest: bytes, use: str = "round") -> RoundKey:
@@ -114,6 +115,7 @@ class Vault:
             try:
                 raw = self._path(digest, use).read_bytes()
             except FileNotFoundError:
+                self._check_there()
                 raw = b""
             except OSError as error:
                 raise Unavailable(f"cannot read a key in {self._folder}: {error}") from None
@@ -139,7 +141,7 @@ class Vault:
             path.unlink()
             sync_folder(self._folder)
         except FileNotFoundError:
-            return
+            self._check_there()
         except OSError as error:
             raise Unavailable(f"cannot remove a key from {self._folder}: {error}") from None
 
@@ -165,6 +167,18 @@ class Vault:
             raise Misuse(f"{folder} takes no keys of rounds: it cannot be written")
         if not (folder / _MARK).exists():
             replace_file(folder / _MARK, system().token(16).hex().encode(), mode=0o600)
+        self._is_prepared = True
+
+    def _check_there(self) -> None:
+        """Take no folder that is away, such as one that is not mounted, for one without keys.
+
+        A round whose key is gone is given up for good.
+        """
+        if self._is_prepared and not self.mark:
+            raise Unavailable(
+                f"{self._folder} is not the folder of round keys that was here: is it mounted? If"
+                " its keys are lost, start again, and their rounds are given up"
+            )
 
     @property
     def mark(self) -> str:
@@ -178,6 +192,7 @@ class Vault:
         """List the keys that are there."""
         if self._folder is None:
             return set(self._inside)
+        self._check_there()
         try:
             found = [_NAME.fullmatch(path.name) for path in self._folder.iterdir()]
         except FileNotFoundError:

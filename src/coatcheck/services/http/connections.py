@@ -10,6 +10,8 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, MutableMapping
 from typing import Any, ClassVar, Final
 
+from uvicorn.protocols.http.flow_control import CLOSE_HEADER
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, RequestResponseCycle
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol as _Plain
 
 from coatcheck.services.http.doors import Doors
@@ -90,6 +92,35 @@ async def respond(
     lines += [(name.encode(), value.encode()) for name, value in (headers or {}).items()]
     await send({"type": "http.response.start", "status": status, "headers": lines})
     await send({"type": "http.response.body", "body": body})
+
+
+class Fixed:
+    """Answers that differ in their bodies alone: the head is written once."""
+
+    def __init__(self, status: int, size: int, *, media: str = OCTETS) -> None:
+        lines = [(b"content-type", media.encode()), (b"content-length", b"%d" % size)]
+        self._start = {"type": "http.response.start", "status": status, "headers": lines}
+        told = b"".join(b"%b: %b\r\n" % line for line in lines)
+        self._head = STATUS_LINE[status] + told + b"\r\n"
+
+    async def respond(self, send: Send, body: bytes) -> None:
+        """Send an answer; in one piece if a connection waits for no more than that."""
+        cycle = getattr(send, "__self__", None)
+        if isinstance(cycle, RequestResponseCycle) and _is_plain(cycle):
+            cycle.response_started = cycle.response_complete = True
+            cycle.transport.write(self._head + body)
+            cycle.message_event.set()
+            cycle.on_response()
+            return
+        await send(self._start)
+        await send({"type": "http.response.body", "body": body})
+
+
+def _is_plain(cycle: RequestResponseCycle) -> bool:
+    """Tell whether an answer needs no other header than its own, and nobody waits before it."""
+    is_asked = not cycle.response_started and not cycle.disconnected and cycle.keep_alive
+    is_told = cycle.default_headers or CLOSE_HEADER in cycle.scope["headers"]
+    return is_asked and not is_told and not cycle.flow.write_paused
 
 
 async def respond_long(scope: Scope, send: Send, status: int, found: Long, *, media: bytes) -> None:

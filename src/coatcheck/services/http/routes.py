@@ -154,7 +154,10 @@ class Route:
         except (ValueError, msgspec.ValidationError) as error:
             wrong = _ROUND if "$.digest" in str(error) else f"the address is wrong: {error}"
             raise Problem("unprocessable", wrong[:300]) from None
-        return msgspec.structs.asdict(found)
+        read: dict[str, Any] = msgspec.structs.asdict(found)
+        if any(str(value) != given.get(name, str(value)) for name, value in read.items()):
+            raise Problem("unprocessable", "the address is wrong: write a number as digits alone")
+        return read
 
     def read_body(self, raw: bytes) -> Any:
         """Read the JSON document strictly."""

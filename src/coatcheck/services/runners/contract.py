@@ -35,7 +35,7 @@ class Runner(Protocol):
 def run_stage(stage: Stage, settings: Settings, digest: bytes, part: Given) -> bytes:
     """Do a part of a stage, in whichever process this is."""
     url, keys, place = settings.places
-    crate = Crate(Vault(keys), open_depot(place, url=url, keys=keys), digest)
+    crate = Crate(Vault(keys, prepared=True), open_depot(place, url=url, keys=keys), digest)
     return stage(crate, settings, *part)
 
 

@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from coatcheck import __version__
-from coatcheck.errors import Error
+from coatcheck.errors import Error, Forgotten
 from coatcheck.services.log import place_of
 from coatcheck.services.runners.contract import Given, Stage, run_stage
 from coatcheck.services.settings import RaySettings, Settings
@@ -129,6 +129,10 @@ def do_part(
         if wrong := _wrong(version):
             return _AWAY, _here(wrong)
         return "", run_stage(stage, settings, digest, part)
+    except Forgotten:
+        # Whether a round has lost its key is for the role to say: here its folder may be missing.
+        text = "no key of this round is here: have the folder of round keys shared with this node"
+        return _AWAY, _here(text)
     except Error as error:
         return type(error).__name__, _here(str(error))
     except Exception as error:  # noqa: BLE001 - its text may quote what a person sent

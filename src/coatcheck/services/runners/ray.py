@@ -24,6 +24,7 @@ from coatcheck.stores.crate import Crate
 _JOINS: Final = 180.0
 """Seconds that a driver has to join a cluster: Ray itself would wait for ever."""
 _SOON: Final = 5.0
+_LOST: Final = "was lost: what was under way is done again"
 _QUIET: Final = 30.0
 """Seconds without a result after which the cluster is asked whether it has cores at all."""
 
@@ -91,16 +92,18 @@ class Driver:
         try:
             self._pipe.send(given)
         except OSError:
-            raise self._lost() from None
+            raise self._left(_LOST) from None
         self._under_way += len(given) > 1
 
     def take(self) -> tuple[int, bytes]:
         """Wait for a result: the part's number, and what came of it."""
         found = (READY, b"")
         while found[0] == READY:
+            limit = None
             if not self._pipe.poll(_QUIET):
                 self.send(READY)
-            found = self._next()
+                limit = _JOINS
+            found = self._next(within=limit)
         return found
 
     def drain(self) -> None:
@@ -111,24 +114,25 @@ class Driver:
 
     def _next(self, *, within: float | None = None) -> tuple[int, bytes]:
         if not self._pipe.poll(within):
-            raise Unavailable(f"{self._where} does not answer: is it well?")
+            raise self._left("does not answer: is it well?")
         try:
             number, kind, told = self._pipe.recv()
         except (EOFError, OSError):
-            raise self._lost() from None
+            raise self._left(_LOST) from None
         self._under_way -= number != READY
         if kind:
             raise getattr(errors, kind, Unavailable)(told.decode())
         if number == READY:
             self.cores = int(told)
             if not self.cores:
-                raise Unavailable(f"{self._where} has no core to give: are its nodes up?")
+                raise self._left("has no core to give: are its nodes up?")
         return number, told
 
-    def _lost(self) -> Unavailable:
+    def _left(self, why: str) -> Unavailable:
+        """Leave a cluster that does nothing more; what was under way there is not waited for."""
         self._under_way = 0
         self.end()
-        return Unavailable(f"{self._where} was lost: what was under way is done again")
+        return Unavailable(f"{self._where} {why}")
 
     def end(self) -> None:
         """End the process, and with it whatever it has under way."""

@@ -25,10 +25,10 @@ from coatcheck.services.keyring import keyring_of
 from coatcheck.services.log import log
 from coatcheck.services.runners import runner_of
 from coatcheck.services.runners.contract import Done, Runner, keep_terms
-from coatcheck.services.server import computing, stages
-from coatcheck.services.server.columns import COUNT, PLACES, TOLD, WANTED, Source, column, opened
-from coatcheck.services.server.computing import Computed
-from coatcheck.services.server.stages import Piece
+from coatcheck.services.server import columns, computing, stages
+from coatcheck.services.server.columns import COUNT, PLACES, Source, column, opened
+from coatcheck.services.server.computing import Computed, Cut
+from coatcheck.services.server.stages import Asked, Piece
 from coatcheck.services.settings import ServerSettings
 from coatcheck.stores.crate import slots
 from coatcheck.stores.server import ServerRound, ServerStore
@@ -154,50 +154,57 @@ class Answering:
     def _computed(self, runner: Runner) -> Computed:
         known = self._notes.get("compute all")
         found = msgspec.json.decode(known, type=Computed) if known else None
-        if found and (found.refused or {TOLD, WANTED} <= self._crate.names()):
+        if found and (found.refused or self._has_files_of(found)):
             return found
         regions = self._regions(runner)
-        refused = self._near(runner, regions) if regions else ""
+        refused = self._near(runner, regions)
         if refused:
             return Computed(refused)
-        given = (self._sources, len(regions))
+        given = (self._sources, regions)
         runner.run(computing.compute, [given], self._noting("compute", "all"))
         return msgspec.json.decode(self._notes["compute all"], type=Computed)
 
-    def _regions(self, runner: Runner) -> list[int]:
-        """Have space cut for a task that looks only so far; the bytes of each region."""
+    def _has_files_of(self, computed: Computed) -> bool:
+        mark = computed.mark
+        return {columns.told(mark), columns.wanted(mark)} <= self._crate.names()
+
+    def _regions(self, runner: Runner) -> Cut:
+        """Have space cut for a task that looks only so far."""
         if sum(one.rows for one in self._sources) <= PART:
-            return []
-        known = msgspec.json.decode(self._notes.get("cut all", b"null"), type=list[int] | None)
-        if known is None or (known and computing.REGIONS not in self._crate.names()):
+            return Cut()
+        known = msgspec.json.decode(self._notes.get("cut all", b"null"), type=Cut | None)
+        there = self._crate.names()
+        if known is None or (known.sizes and computing.regions_name(known.mark) not in there):
             runner.run(computing.cut, [(self._sources,)], self._noting("cut", "all"))
-            known = msgspec.json.decode(self._notes["cut all"], type=list[int])
+            known = msgspec.json.decode(self._notes["cut all"], type=Cut)
         return known
 
-    def _near(self, runner: Runner, regions: list[int]) -> str:
+    def _near(self, runner: Runner, regions: Cut) -> str:
         """Have each region answered; where the task refused one."""
-        self._plan = {**self._plan, "near": len(regions)}
+        if not regions.sizes:
+            return ""
+        self._plan = {**self._plan, "near": len(regions.sizes)}
         self._store.plan(self._digest, self._plan, fence=self._fence)
-        there, at = self._crate.names(), slots(regions)
+        there, mark = self._crate.names(), regions.mark
         todo = [
-            (number, slot)
-            for number, slot in enumerate(at)
-            if not (f"near {number}" in self._notes and computing.near_name(number) in there)
+            (number, slot, mark)
+            for number, slot in enumerate(slots(regions.sizes))
+            if not (f"near {number}" in self._notes and computing.near_name(mark, number) in there)
         ]
         runner.run(computing.near, todo, self._noting("near"))
-        told = (self._notes[f"near {number}"] for number in range(len(regions)))
+        told = (self._notes[f"near {number}"] for number in range(len(regions.sizes)))
         return next((raw.decode() for raw in told if raw), "")
 
     # -- deal
 
     def _deal(self, runner: Runner, computed: Computed) -> None:
-        there = self._crate.names()
+        there, mark = self._crate.names(), computed.mark
         where = slots([COUNT.itemsize * one.rows for one in self._sources])
         wanted = slots(computed.wanted)
         todo = [
-            (one, (where[one.number], wanted[one.number]), len(computed.told))
+            (one, Asked(where[one.number], wanted[one.number], len(computed.told), mark))
             for one in self._sources
-            if not (f"deal {one.number}" in self._notes and stages.dealt(one.number) in there)
+            if not (f"deal {one.number}" in self._notes and stages.dealt(mark, one.number) in there)
         ]
         runner.run(stages.deal, todo, self._noting("deal"))
 
@@ -225,7 +232,7 @@ class Answering:
                 for one, at, (own, wanted) in dealt
                 if own[number] or wanted[number]
             ]
-            yield number, told[number], pieces
+            yield number, (computed.mark, told[number]), pieces
 
     def _noting(self, stage: str, name: str = "") -> Done:
         """Write down what came of each part of a stage, by its number or the name of its part."""

@@ -1,6 +1,7 @@
 """Columns: what the partitions of a batch say, as the stages of an answer leave it in the depot."""
 
-from collections.abc import Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -12,8 +13,6 @@ from coatcheck.stores.crate import Crate, slots
 
 COUNT: Final = np.dtype("<u4")
 PLACES: Final = "places"
-TOLD: Final = "told"
-WANTED: Final = "wanted"
 Bytes = NDArray[np.uint8]
 
 
@@ -28,6 +27,24 @@ class Source(NamedTuple):
 def opened(number: int) -> str:
     """Name what a partition says: addresses, then payloads and notes, then contacts."""
     return f"open-{number}"
+
+
+def mark_of(pieces: Iterable[bytes]) -> str:
+    """Mark what one try of the task wrote, so that another try takes nothing's place.
+
+    A machine with another processor may round otherwise, and a task may then answer otherwise.
+    """
+    return hashlib.sha256(b"".join(pieces)).hexdigest()[:16]
+
+
+def told(mark: str) -> str:
+    """Name what each part of the bulletin is told."""
+    return f"told-{mark}"
+
+
+def wanted(mark: str) -> str:
+    """Name what is wanted of each partition."""
+    return f"wanted-{mark}"
 
 
 def column(crate: Crate, round_: Round, source: Source, place: int) -> Bytes:

@@ -25,37 +25,48 @@ from coatcheck.services import faults
 from coatcheck.services.keyring import keyring_of
 from coatcheck.services.log import place_of
 from coatcheck.services.runners.contract import terms_of
-from coatcheck.services.server.columns import (
-    TOLD,
-    WANTED,
-    Source,
-    column,
-    places_of,
-)
+from coatcheck.services.server import columns
+from coatcheck.services.server.columns import Source, column, mark_of, places_of
 from coatcheck.services.server.insight import task_of
 from coatcheck.services.server.learned import shown_by
 from coatcheck.services.server.told import naming, write_told
 from coatcheck.services.settings import ServerSettings
 from coatcheck.stores.crate import Crate, Slot
 from coatcheck.tasks.contract import RunsByRegion
-from coatcheck.tasks.regions import Region, answer_region
+from coatcheck.tasks.regions import Region, answer_region, joined
 
 DENSITY: Final = "density"
-REGIONS: Final = "regions"
 _Places = list[NDArray[np.uint32]]
 
 
 class Computed(Struct, frozen=True):
-    """What came of the task: where it refused, or the bytes of each piece that it wrote."""
+    """What came of the task: where it refused, or the bytes of each piece that it wrote.
+
+    Attributes:
+        mark: marks the files of the pieces.
+    """
 
     refused: str = ""
+    mark: str = ""
     told: list[int] = []
     wanted: list[int] = []
 
 
-def near_name(number: int) -> str:
+class Cut(Struct, frozen=True):
+    """How space was cut: the bytes of each region, and what marks their file and answers."""
+
+    mark: str = ""
+    sizes: list[int] = []
+
+
+def regions_name(mark: str) -> str:
+    """Name the regions of a cut."""
+    return f"regions-{mark}"
+
+
+def near_name(mark: str, number: int) -> str:
     """Name the answers of a region."""
-    return f"near-{number}"
+    return f"near-{mark}-{number}"
 
 
 @dataclass(frozen=True)
@@ -89,10 +100,10 @@ def _heard(
 
 
 def cut(crate: Crate, settings: ServerSettings, sources: Sequence[Source]) -> bytes:
-    """Cut space into regions for a task that looks only so far; the bytes of each, or none."""
+    """Cut space into regions for a task that looks only so far; how, or that there are none."""
     task = task_of(terms_of(crate).terms.task, settings)
     if not isinstance(task, RunsByRegion) or task.reach is None:
-        return b"[]"
+        return msgspec.json.encode(Cut())
     try:
         heard = _heard(crate, settings, sources, places_of(crate, sources))
         count = -(-sum(map(len, heard.reports)) // PART)
@@ -103,15 +114,17 @@ def cut(crate: Crate, settings: ServerSettings, sources: Sequence[Source]) -> by
         msgspec.msgpack.encode([one.own.tobytes(), one.around.tobytes(), estimates.tobytes()])
         for one, estimates in found
     ]
-    if pieces:
-        crate.put_pieces(REGIONS, pieces)
-    return msgspec.json.encode([len(one) for one in pieces])
+    if not pieces:
+        return msgspec.json.encode(Cut())
+    mark = mark_of(pieces)
+    crate.put_pieces(regions_name(mark), pieces)
+    return msgspec.json.encode(Cut(mark, [len(one) for one in pieces]))
 
 
-def near(crate: Crate, settings: ServerSettings, number: int, at: Slot) -> bytes:
+def near(crate: Crate, settings: ServerSettings, number: int, at: Slot, mark: str) -> bytes:
     """Answer a region; where the task refused, or nothing."""
     task = task_of(terms_of(crate).terms.task, settings)
-    raw = crate.piece(REGIONS, number, start=at.at, size=at.length)
+    raw = crate.piece(regions_name(mark), number, start=at.at, size=at.length)
     own, around, estimates = msgspec.msgpack.decode(raw, type=list[bytes])
     region = Region(np.frombuffer(own, np.int64), np.frombuffer(around, np.int64))
     places = np.frombuffer(estimates).reshape(len(region.around), -1)
@@ -120,22 +133,27 @@ def near(crate: Crate, settings: ServerSettings, number: int, at: Slot) -> bytes
     except Refused as error:
         return place_of(error).encode()
     faults.reach("stage.near", alone=True)
-    told = [one.astype(np.int64).tobytes() for one in (found.indptr, found.indices)]
-    crate.put(near_name(number), msgspec.msgpack.encode([*told, found.ordered, found.located]))
+    told = [own, *(one.astype(np.int64).tobytes() for one in (found.indptr, found.indices))]
+    plain = msgspec.msgpack.encode([*told, found.ordered, found.located])
+    crate.put(near_name(mark, number), plain)
     faults.reach("stage.neared", alone=True)
     return b""
 
 
-def _read_near(crate: Crate, count: int) -> Iterator[tasks.References]:
-    for number in range(count):
-        raw = crate.get(near_name(number))
-        indptr, indices, ordered, located = msgspec.msgpack.decode(raw)
-        starts, named = (np.frombuffer(one, np.int64) for one in (indptr, indices))
-        yield tasks.References(0, starts, named, ordered, located)
+def _read_near(crate: Crate, regions: Cut) -> tasks.References:
+    """Read what all regions were answered, each with those who are in it."""
+    parts, told = [], []
+    for number in range(len(regions.sizes)):
+        raw = crate.get(near_name(regions.mark, number))
+        *columns, ordered, located = msgspec.msgpack.decode(raw)
+        own, starts, named = (np.frombuffer(one, np.int64) for one in columns)
+        parts.append(Region(own, own))
+        told.append(tasks.References(0, starts, named, ordered, located))
+    return joined(parts, told)
 
 
 def compute(
-    crate: Crate, settings: ServerSettings, sources: Sequence[Source], regions: int
+    crate: Crate, settings: ServerSettings, sources: Sequence[Source], regions: Cut
 ) -> bytes:
     """Run the task on all reports; the bytes of what each part of the bulletin is told.
 
@@ -144,11 +162,14 @@ def compute(
     where = places_of(crate, sources)
 
     def known(_: Callable[..., Any], parts: Iterable[Region]) -> Iterator[tasks.References]:
-        return _read_near(crate, len(list(parts)))
+        # By person, not by region: a machine with another processor may cut equal places otherwise.
+        everybody = _read_near(crate, regions)
+        return (everybody.take(part.own) for part in parts)
 
     try:
         heard = _heard(crate, settings, sources, where)
-        by: dict[str, Any] = {"regions": regions, "run": known} if regions else {}
+        count = len(regions.sizes)
+        by: dict[str, Any] = {"regions": count, "run": known} if count else {}
         found = heard.server.answers(heard.reports, heard.notes, **by)
     except Refused as error:
         return msgspec.json.encode(Computed(refused=place_of(error)))
@@ -159,8 +180,9 @@ def compute(
     groups = [[one for one in sources if one.group == group] for group in range(len(found))]
     named = naming([[(one.number, where[one.number]) for one in own] for own in groups])
     told, wanted = write_told(found, named, parts=len(sources), size=PART)
-    crate.put_pieces(TOLD, told)
-    crate.put_pieces(WANTED, wanted)
+    mark = mark_of([*told, *wanted])
+    crate.put_pieces(columns.told(mark), told)
+    crate.put_pieces(columns.wanted(mark), wanted)
     faults.reach("stage.computed", alone=True)
     sizes = ([len(one) for one in pieces] for pieces in (told, wanted))
-    return msgspec.json.encode(Computed("", *sizes))
+    return msgspec.json.encode(Computed("", mark, *sizes))

@@ -277,16 +277,21 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         try:
             await sending(signing=keys.signing)
         except Forgotten:
-            # The key of its entries is gone: people are told, unless the board has them.
-            end = unheard(live.round, keys=keys, reason=OPERATOR)
-            await self._abandon(live, end, move="lose")
-            return
+            # The key of its entries is gone. If no end is on the board, people are told; to sign
+            # another one than the board has would look like two faces.
+            shown = await self.shown(live)
+            if not shown:
+                end = unheard(live.round, keys=keys, reason=OPERATOR)
+                await self._abandon(live, end, move="lose")
+                return
+            mine = await asyncio.to_thread(self.store.kept, digest, "bulletin")
+            move = "publish" if shown == mine else "yield"
         except Unavailable:
             if not self.is_given_up(live):
                 raise
             move = "yield"
         except Refused:
-            if not await self.is_shown(live) and not self.is_given_up(live):
+            if not await self.shown(live) and not self.is_given_up(live):
                 raise
             move = "yield"
         await self.write(self.store.finish, live.round.digest, move)

@@ -27,7 +27,8 @@ from coatcheck.services import faults
 from coatcheck.services.batches import IN, OUT, part_name
 from coatcheck.services.keyring import keyring_of
 from coatcheck.services.runners.contract import terms_of
-from coatcheck.services.server.columns import COUNT, PLACES, TOLD, WANTED, Source, column, opened
+from coatcheck.services.server import columns
+from coatcheck.services.server.columns import COUNT, PLACES, Source, column, opened
 from coatcheck.services.server.told import Told, partners_of
 from coatcheck.services.settings import ServerSettings
 from coatcheck.stores.crate import Crate, Slot
@@ -44,9 +45,23 @@ class Piece(NamedTuple):
     wanted: int
 
 
-def dealt(number: int) -> str:
-    """Name what a partition deals to the parts of the bulletin."""
-    return f"dealt-{number}"
+class Asked(NamedTuple):
+    """What a partition is asked to deal: where its places are, and what is wanted of it.
+
+    Attributes:
+        parts: of how many parts the bulletin is.
+        mark: of which try of the task.
+    """
+
+    places: Slot
+    wanted: Slot
+    parts: int
+    mark: str
+
+
+def dealt(mark: str, number: int) -> str:
+    """Name what a partition deals to the parts of the bulletin, after one try of the task."""
+    return f"dealt-{mark}-{number}"
 
 
 def sealed(number: int, content: bytes) -> str:
@@ -70,22 +85,20 @@ def open_reports(crate: Crate, settings: ServerSettings, source: Source) -> byte
     )
     faults.reach("stage.open", alone=True)
     said = np.concatenate([found.payloads, found.notes], axis=1)
-    columns = [one.tobytes() for one in (found.addresses, said, found.contacts)]
-    crate.put_pieces(opened(source.number), columns)
+    pieces = [one.tobytes() for one in (found.addresses, said, found.contacts)]
+    crate.put_pieces(opened(source.number), pieces)
     faults.reach("stage.opened", alone=True)
     return np.array([len(found), *found.tally.dropped], COUNT).tobytes()
 
 
-def deal(
-    crate: Crate, settings: ServerSettings, source: Source, at: tuple[Slot, Slot], parts: int
-) -> bytes:
+def deal(crate: Crate, settings: ServerSettings, source: Source, asked: Asked) -> bytes:
     """Deal a partition's keys to the parts of the bulletin; how many rows each gets, twice.
 
     First those whose entries it has, by place: place, address and key. Then those whom its
-    entries name: contact and payload. `at` says where its places are, and what is wanted of it.
+    entries name: contact and payload.
     """
     del settings
-    places, wanted = at
+    places, wanted, parts, mark = asked
     round_, number = terms_of(crate), source.number
     names, said, contacts = (column(crate, round_, source, n) for n in range(3))
     raw = crate.piece(PLACES, number, start=places.at, size=places.length)
@@ -95,13 +108,14 @@ def deal(
     numbers = place[order].view(np.uint8).reshape(-1, COUNT.itemsize)
     own = np.concatenate([numbers, names[order], keys], axis=1)
     counts = np.bincount(place[order] // PART, minlength=parts)
-    asked = np.frombuffer(crate.piece(WANTED, number, start=wanted.at, size=wanted.length), COUNT)
-    others, rows = asked[:parts], asked[parts:]
+    raw = crate.piece(columns.wanted(mark), number, start=wanted.at, size=wanted.length)
+    listed = np.frombuffer(raw, COUNT)
+    others, rows = listed[:parts], listed[parts:]
     payload = round_.terms.groups[source.group].payload_size
     partners = np.concatenate([contacts[rows], said[rows, :payload]], axis=1)
     pairs = zip(_cut(own, counts), _cut(partners, others), strict=True)
     faults.reach("stage.deal", alone=True)
-    crate.put_pieces(dealt(number), [a.tobytes() + b.tobytes() for a, b in pairs])
+    crate.put_pieces(dealt(mark, number), [a.tobytes() + b.tobytes() for a, b in pairs])
     faults.reach("stage.dealt", alone=True)
     return np.array([counts, others], COUNT).tobytes()
 
@@ -117,18 +131,24 @@ def dealt_width(round_: Round, group: int) -> tuple[int, int]:
 
 
 def seal(
-    crate: Crate, settings: ServerSettings, number: int, told: Slot, pieces: Sequence[Piece]
+    crate: Crate,
+    settings: ServerSettings,
+    number: int,
+    told: tuple[str, Slot],
+    pieces: Sequence[Piece],
 ) -> bytes:
-    """Make a part of the bulletin from what was dealt to it; its subtree's root, and its hash."""
+    """Make a part of the bulletin from what was dealt to it; its subtree's root, and its hash.
+
+    `told` says of which try of the task, and where in its file this part's answers are.
+    """
     del settings
-    round_ = terms_of(crate)
-    own, partners = _gathered(crate, round_, number, pieces)
+    round_, (mark, slot) = terms_of(crate), told
+    own, partners = _gathered(crate, round_, number, pieces, mark)
     place = np.ascontiguousarray(own[:, : COUNT.itemsize]).view(COUNT).ravel()
     if not np.array_equal(place, np.arange(len(place)) + number * PART):
         raise Unavailable(f"what was dealt to part {number} of the bulletin is not all of it")
-    answers = msgspec.msgpack.decode(
-        crate.piece(TOLD, number, start=told.at, size=told.length), type=list[Told]
-    )
+    raw = crate.piece(columns.told(mark), number, start=slot.at, size=slot.length)
+    answers = msgspec.msgpack.decode(raw, type=list[Told])
     at, leaves, entries = COUNT.itemsize, [], []
     start, contact = 0, round_.suite.contact_size
     for one, named in zip(answers, partners_of(answers, partners), strict=True):
@@ -148,7 +168,7 @@ def seal(
 
 
 def _gathered(
-    crate: Crate, round_: Round, number: int, pieces: Sequence[Piece]
+    crate: Crate, round_: Round, number: int, pieces: Sequence[Piece], mark: str
 ) -> tuple[Bytes, dict[int, Bytes]]:
     """Read what was dealt to a part: its entries by place, and the partners of each group."""
     mine: list[Bytes] = []
@@ -157,9 +177,8 @@ def _gathered(
         first, second = dealt_width(round_, source.group)
         cut = own * first
         size = cut + wanted * second
-        raw = np.frombuffer(
-            crate.piece(dealt(source.number), number, start=start, size=size), np.uint8
-        )
+        piece = crate.piece(dealt(mark, source.number), number, start=start, size=size)
+        raw = np.frombuffer(piece, np.uint8)
         mine.append(raw[:cut].reshape(own, first))
         others.setdefault(source.group, []).append(raw[cut:].reshape(wanted, second))
     rows = np.concatenate(mine)

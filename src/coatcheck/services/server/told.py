@@ -72,7 +72,7 @@ class Told(Struct, frozen=True):
 
 
 def partners_of(told: Sequence[Told], given: Mapping[int, _Rows]) -> list[_Rows | None]:
-    """Give the row of each reference, in order; None where answers are numbers.
+    """Give the row of each reference, in order; None where answers are numbers or name nobody.
 
     `given` has the rows that the partitions of each group gave to this part, in their order.
     """

@@ -17,7 +17,7 @@ from coatcheck.protocol.room import room_of
 from coatcheck.protocol.shuffler import Shuffler
 from coatcheck.services import faults
 from coatcheck.services.commit import GroupCommit
-from coatcheck.services.http.connections import Wire, read_body
+from coatcheck.services.http.connections import Fixed, Wire, read_body
 from coatcheck.services.http.problems import Problem
 from coatcheck.services.shuffler.rounds import ShufflerLiveRound
 from coatcheck.stores.shuffler import Verdict
@@ -25,14 +25,7 @@ from coatcheck.stores.shuffler import Verdict
 if TYPE_CHECKING:
     from coatcheck.services.shuffler.service import ShufflerService
 
-_RECEIPT: Final = {
-    "type": "http.response.start",
-    "status": 201,
-    "headers": [
-        (b"content-type", b"application/octet-stream"),
-        (b"content-length", b"%d" % RECEIPT_SIZE),
-    ],
-}
+_RECEIPT: Final = Fixed(201, RECEIPT_SIZE)
 _TOLD: Final = {
     Verdict.CONFLICT: Problem("conflict", "other bytes came under this id: re-send your ticket's"),
     Verdict.SPENT: Problem("forbidden", "this token was used for another upload"),
@@ -40,7 +33,7 @@ _TOLD: Final = {
     Verdict.CLOSED: Problem("closed", "the round takes no more uploads"),
 }
 _Item = tuple[Shuffler, Upload, bytes]
-"""Who signs for an upload, the upload, and what its receipt is for."""
+"""Who signs for an upload, the upload, and its bytes as they came."""
 
 
 class Intake:
@@ -72,20 +65,11 @@ class Intake:
             raise Problem("closed", "the round takes no uploads at this time") from None
         if token is not None:
             upload = replace(upload, token=token)
-        receipt = await self._keep(live, (role, upload, Receipt.of(raw, upload).body()))
+        verdict, receipt = await self.commits.add((role, upload, raw))
+        if not receipt:
+            raise _why_not(verdict, live)
         faults.reach("shuffler.acknowledge")
-        await send(_RECEIPT)
-        await send({"type": "http.response.body", "body": receipt})
-
-    async def _keep(self, live: ShufflerLiveRound, item: _Item) -> bytes:
-        """Have an upload written and signed for, or say why not."""
-        verdict, receipt = await self.commits.add(item)
-        if receipt:
-            return receipt
-        if verdict is Verdict.CLOSED and live.holds:
-            # It is being released, and opens again if its crowd was too small.
-            raise Problem("releasing", "the round is being released: send the same bytes again")
-        raise _TOLD[verdict]
+        await _RECEIPT.respond(send, receipt)
 
     # -- in the writer's thread
 
@@ -104,12 +88,25 @@ class Intake:
         metrics = self._service.metrics
         metrics.commit.observe(time.perf_counter() - begun)
         metrics.group.observe(len(uploads))
-        for verdict, count in Counter(verdicts).items():
-            metrics.taken.labels(verdict.value).inc(count)
-        for upload, verdict in zip(uploads, verdicts, strict=True):
-            if verdict is Verdict.NEW and upload.digest in rounds:
-                rounds[upload.digest].crowd[upload.group] += 1  # until all are counted again
+        for verdict in Verdict:
+            if count := verdicts.count(verdict):
+                metrics.taken.labels(verdict.value).inc(count)
+        new = [
+            (upload.digest, upload.group)
+            for upload, verdict in zip(uploads, verdicts, strict=True)
+            if verdict is Verdict.NEW
+        ]
+        for (digest, group), count in Counter(new).items():
+            if digest in rounds:
+                rounds[digest].crowd[group] += count  # until all are counted again
         return verdicts
+
+
+def _why_not(verdict: Verdict, live: ShufflerLiveRound) -> Problem:
+    if verdict is Verdict.CLOSED and live.holds:
+        # It is being released, and opens again if its crowd was too small.
+        return Problem("releasing", "the round is being released: send the same bytes again")
+    return _TOLD[verdict]
 
 
 def _receipts(group: list[_Item], verdicts: list[Verdict]) -> list[bytes]:
@@ -121,7 +118,9 @@ def _receipts(group: list[_Item], verdicts: list[Verdict]) -> list[bytes]:
             held.setdefault(upload.digest, []).append(place)
     for places in held.values():
         role, _, _ = group[places[0]]
-        signed = role.receipts([group[place][2] for place in places])
+        signed = role.receipts(
+            [Receipt.body_of(raw, upload) for _, upload, raw in map(group.__getitem__, places)]
+        )
         for place, receipt in zip(places, signed, strict=True):
             receipts[place] = receipt
     return receipts

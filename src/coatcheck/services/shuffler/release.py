@@ -135,7 +135,8 @@ class Release:
     # -- sift
 
     def _sifted(self) -> Sifting | None:
-        if "sift" in self._notes:
+        lists = {stages.left(group) for group in self._groups}
+        if "sift" in self._notes and lists <= self._crate.names():
             return msgspec.json.decode(self._notes["sift"], type=Sifting)
         tallies, remaining = [], []
         for group in self._groups:

@@ -297,7 +297,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
             if not self.is_given_up(live):
                 raise
         except Refused:
-            if not await self.is_shown(live) and not self.is_given_up(live):
+            if not await self.shown(live) and not self.is_given_up(live):
                 raise
         await self._move(live, "tell")
 

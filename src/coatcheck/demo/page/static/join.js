@@ -110,7 +110,7 @@ function promise() {
   const { of, epsilon, delta, local, randomizer, round } = invite();
   const flood = round.open
     ? ` Anybody may report in this round: against an outsider who floods it with reports, only the local ε = ${digits(local)} is proven.` : "";
-  say("terms", `Signed by everybody whose key is known. Among at least ${of.minimum} ${of.name}, this browser finds ε = ${epsilon.toPrecision(4)} at δ = ${delta} (promised: ${of.promise.epsilon.toPrecision(4)}), by ${randomizer.name} response drawn here.${flood}`);
+  say("terms", `Signed by everybody whose key is known. Among at least ${of.minimum} ${of.name}, this browser finds ε = ${digits(epsilon)} at δ = ${delta} (promised: ${digits(of.promise.epsilon)}), by ${randomizer.name} response drawn here.${flood}`);
 }
 
 async function join() {

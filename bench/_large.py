@@ -1,0 +1,182 @@
+"""Every task at a million people per group, each in a process of its own, for its time and memory.
+
+`python -m bench tasks --large` runs all of them; `--people N` takes another size, and `--only WORD`
+the rows that have this word in their name. Seconds are of the processor, of the task alone, with
+loops compiled before; memory is the most that the whole process held, the crowd included.
+"""
+
+import math
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from bench import Figure, show
+from bench._crowds import check_ins, gradients, reported, reports, spread
+from coatcheck.domains import Ball, Box
+from coatcheck.entropy import seeded
+from coatcheck.protocol.server import belief, numbers
+from coatcheck.randomizers import GridResponse, SphereResponse
+from coatcheck.tasks import answer
+from coatcheck.tasks.learning import Learning
+from coatcheck.tasks.matching import LeastCostMatching, MaximumMatching
+from coatcheck.tasks.means import mean_of
+from coatcheck.tasks.neighbours import Neighbours, nearest_within
+from coatcheck.tasks.pairs import agreement
+from coatcheck.tasks.standing import Standing
+
+MILLION: Final = 1_000_000
+_MOST_SECONDS: Final = 300.0
+_MOST_GIGABYTES: Final = 4.0
+_LINEAR: Final = 1161  # parameters of the study's linear model
+_WARM: Final = 3000  # people with whom loops are compiled: too many for the dense ways
+
+Job = Callable[[int], Callable[[], object]]
+"""Makes a crowd of so many people per group; what it returns is measured."""
+
+
+def _neighbours(mechanism: str, people: int) -> Callable[[], object]:
+    places = reports(people, 1, mechanism=mechanism)
+    return lambda: answer(Neighbours(radius=0.05), [places])
+
+
+def _standing(people: int) -> Callable[[], object]:
+    """Rank incomes, say, as the server does: by what is known of each report."""
+    made = GridResponse(domain=Box((0.0,), (100.0,)), epsilon=2.0, cells=(64,))
+    values = np.random.default_rng(1).gamma(4.0, 8.0, (people, 1))
+    told = made.randomize(values, seeded(1), clamp=True)
+    return lambda: answer(Standing(), [numbers(made, told)], beliefs=[belief(made, told)])
+
+
+def _mean(people: int) -> Callable[[], object]:
+    """Read and add up whole gradients; any reports take as long to read as honest ones."""
+    made = SphereResponse(domain=Ball(radius=1.0, p=2, dimension=_LINEAR), epsilon=4.0)
+    told = np.random.default_rng(1).integers(made.low[0], made.high[0] + 1, (people, 1))
+    task = Learning(dimension=_LINEAR, share_mean=True, rewards=False)
+    return lambda: mean_of(task, told, partial(numbers, made))
+
+
+def _sampled(people: int) -> Callable[[], object]:
+    """The paper's learning round: six of 4,292 coordinates, the mean and Shapley values."""
+    game = gradients(people)
+    task = Learning(dimension=len(game.direction), sampled=6, share_mean=True)
+    notes = task.notes(game.coordinates)
+    judged = task.judged_by(game.direction)
+    return lambda: answer(judged, [game.values], notes=[notes])
+
+
+def _progress(people: int) -> Callable[[], object]:
+    """A reward round: one number per person."""
+    told = np.random.default_rng(1).normal(size=(people, 1))
+    return lambda: answer(Learning(dimension=1, game="progress"), [told])
+
+
+def _maximum(mechanism: str, radius: float, people: int) -> Callable[[], object]:
+    groups = [reports(people, seed, mechanism=mechanism) for seed in (1, 2)]
+    return lambda: answer(MaximumMatching(radius=radius), groups)
+
+
+def _sparse(people: int) -> Callable[[], object]:
+    groups = [spread(people, seed) for seed in (1, 2)]
+    return lambda: answer(MaximumMatching(radius=math.sqrt(3 / math.pi / people)), groups)
+
+
+def _critical(times: float, people: int) -> Callable[[], object]:
+    """People anywhere, and so small a radius that only just nearly everybody can be matched.
+
+    The longest distance that a full matching needs is of the order of log(n)^(3/4) / sqrt(n).
+    """
+    groups = [spread(people, seed) for seed in (1, 2)]
+    radius = times * math.log(people) ** 0.75 / math.sqrt(people)
+    return lambda: answer(MaximumMatching(radius=radius), groups)
+
+
+def _least_cost(mechanism: str, gap: float, people: int) -> Callable[[], object]:
+    groups = [reports(people, seed, mechanism=mechanism) for seed in (1, 2)]
+    return lambda: answer(LeastCostMatching(gap=gap), groups)
+
+
+def _check_ins(people: int) -> Callable[[], object]:
+    """F1 and lists of so many real check-ins; 0 for all."""
+    truth = check_ins("foursquare_nyc", people or None)
+    noisy = reported(truth)
+
+    def both() -> None:
+        agreement(truth, noisy, radius=0.2)
+        nearest_within(noisy, radius=0.2, limit=16)
+
+    return both
+
+
+JOBS: Final[dict[str, Job]] = {
+    "check-ins": _check_ins,
+    "neighbours, bounded": partial(_neighbours, "bounded"),
+    "neighbours, grid": partial(_neighbours, "grid"),
+    "standing": _standing,
+    f"learning, mean of {_LINEAR} parameters": _mean,
+    "learning, mean and rewards, 6 of 4292 sampled": _sampled,
+    "learning, rewards of one number": _progress,
+    "maximum, grid": partial(_maximum, "grid", 0.11),
+    "maximum, bounded": partial(_maximum, "bounded", 0.02),
+    "maximum, anywhere, degree 3": _sparse,
+    "maximum, at the critical radius": partial(_critical, 0.5),
+    "least-cost, grid": partial(_least_cost, "grid", 0.0),
+    "least-cost, bounded, gap 0.01": partial(_least_cost, "bounded", 0.01),
+    "least-cost, bounded": partial(_least_cost, "bounded", 0.0),
+}
+
+
+def main() -> int:
+    """Run every job that is asked for; return 1 if one takes too long or too much."""
+    people, only = int(_option("--people", str(MILLION))), _option("--only", "")
+    worst = 0
+    for name in (name for name in JOBS if only in name and name != "check-ins"):
+        seconds, peak = measured(name, people)
+        what = f"{name}, {people}"
+        worst |= show(
+            [
+                Figure(what=what, value=seconds, unit="s", target=_MOST_SECONDS),
+                Figure(what="  peak memory", value=peak, unit="GB", target=_MOST_GIGABYTES),
+            ]
+        )
+        sys.stdout.flush()
+    return worst
+
+
+def _option(name: str, usual: str) -> str:
+    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else usual
+
+
+def measured(name: str, people: int) -> tuple[float, float]:
+    """The seconds and the peak gigabytes of a job, in a process of its own."""
+    done = subprocess.run(  # noqa: S603 - our own program, by our own interpreter
+        [sys.executable, "-m", "bench._large", name, str(people)],
+        check=True,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    seconds, peak = map(float, done.stdout.split()[-2:])
+    return seconds, peak
+
+
+def _peak() -> float:
+    """The most memory this process held, in GB; what its parent held does not count."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(status.read_text(encoding="ascii").split("VmHWM:")[1].split()[0]) / 2**20
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+if __name__ == "__main__":
+    made = JOBS[sys.argv[1]]
+    made(_WARM)()
+    job = made(int(sys.argv[2]))
+    start = time.process_time()
+    job()
+    print(time.process_time() - start, _peak())
