@@ -46,7 +46,7 @@ class Nodes:
         self.token = folder / "ray.token"
         self.token.write_text(system().token(32).hex())
         self.token.chmod(0o600)
-        self._settings = {"token": str(self.token), "node": HEAD, **tls}
+        self._settings: dict[str, Any] = {"token": str(self.token), "node": HEAD, **tls}
         # Sockets are in it, whose names may not be long.
         self.logs = Path("/tmp") / f"coatcheck-ray-{os.getpid()}"  # noqa: S108 - of this process
         self._env = {

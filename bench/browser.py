@@ -39,7 +39,7 @@ def main() -> int:
         "a place and a label": fieldwise(epsilon=1.0, domain=both),
         **{name: make(1.0) for name, make in strangers()},
     }
-    asked = [
+    asked: list[dict[str, Any]] = [
         {"what": f"{name}: ε 1, crowd {crowd:,}", "made": one, "crowd": crowd, "delta": delta}
         for name, one in made.items()
         for crowd, delta in CROWDS

@@ -298,9 +298,8 @@ def test_a_part_is_not_sealed_without_all_that_was_dealt_to_it(
     """Nobody is left out because a piece was."""
     seal, scene = stages.seal, Scene(tmp_path, monkeypatch, Echo())
 
-    def short(*given: Any) -> bytes:
-        *rest, pieces = given
-        return seal(*rest, pieces[1:])
+    def short(crate: Any, settings: Any, number: int, told: Any, pieces: Any) -> bytes:
+        return seal(crate, settings, number, told, pieces[1:])
 
     monkeypatch.setattr(stages, "seal", short)
     with pytest.raises(Unavailable, match=r"part 0 of the bulletin is not all of it"):
