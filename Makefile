@@ -13,6 +13,7 @@ TESTERS ?= 4
 $(VENV)/.user: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "coatcheck needs Python 3.11 or newer: make PYTHON=python3.11")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo 'coatcheck is installed into $(VENV), once: this takes about half a minute'
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[charts,serve]'
 	@ln -sf $(BIN)/coatcheck coatcheck
 	@echo 'coatcheck is ready: ./coatcheck --help, or coatcheck after . $(BIN)/activate'

@@ -3,8 +3,9 @@
 import multiprocessing
 import os
 import time
+from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor
 from itertools import chain, islice
 from typing import Final, NamedTuple
 
@@ -21,6 +22,7 @@ from coatcheck.protocol.suites import CLASSICAL
 from coatcheck.randomizers import from_params
 
 CHUNK: Final = 2_000
+_AHEAD: Final = 4
 CORES: Final = os.cpu_count() or 1
 
 
@@ -30,17 +32,23 @@ def pool() -> ProcessPoolExecutor:
 
 
 def uploads(signed: SignedTerms, count: int, *, stand_in: bool) -> Iterator[list[Upload]]:
-    """Let so many people randomize and seal; in chunks, each of one group."""
+    """Let so many people randomize and seal; in chunks, each of one group.
+
+    A few chunks are under way at once, so that memory does not grow with the crowd.
+    """
     groups = len(settle(signed).terms.groups)
+    each = count // groups
+    todo = ((at, group) for at in range(0, each, CHUNK) for group in range(groups))
     with pool() as made:
-        each = count // groups
-        jobs = [
-            made.submit(_some, signed, group, min(CHUNK, each - at), stand_in)
-            for at in range(0, each, CHUNK)
-            for group in range(groups)
-        ]
-        for job in jobs:
-            yield job.result()
+
+        def begun(most: int) -> Iterator[Future[list[Upload]]]:
+            for at, group in islice(todo, most):
+                yield made.submit(_some, signed, group, min(CHUNK, each - at), stand_in)
+
+        jobs = deque(begun(_AHEAD * CORES))
+        while jobs:
+            yield jobs.popleft().result()
+            jobs.extend(begun(1))
 
 
 def _some(signed: SignedTerms, group: int, count: int, stand_in: bool) -> list[Upload]:  # noqa: FBT001 - for a pool

@@ -4,7 +4,14 @@
 
 Reports are sealed in bulk by processes and put into the shuffler's store; from the close on the
 real services do everything. `--stand-in` leaves the curves out: bytes of the same size stand for
-seals. With several sizes, the exponent of growth between the first and the last is told as well.
+seals. With several sizes, the exponent of growth between the first and the last is told as well:
+by the clock, and by CPU time, which other work on the machine changes less.
+
+The task is a maximum matching of reports as they come (`raw`), three others within the radius of
+each, whatever the size of the crowd. So most groups of people who can reach each other are small,
+and what grows is the pipeline. Where estimates pile up on an edge, or the radius is near the one
+at which everybody can reach everybody, a maximum matching takes much longer: `python -m bench
+tasks` and `matchings` are about that.
 """
 
 import argparse
@@ -27,6 +34,7 @@ from bench._capacity import Measured, capacity
 from bench._nodes import Nodes
 from bench._reports import Limit, in_groups, limits, uploads
 from bench._staged import NODES, NOTES, STAND_IN
+from bench._watched import Said, largest, last_words
 from coatcheck.domains import Box
 from coatcheck.protocol.agreement import read_signed
 from coatcheck.services.cluster import Cluster
@@ -48,6 +56,9 @@ NAMES: Final = {
 }
 """The stages by role: `release` and `answer` are the jobs as a whole, but for the task; `task` is
 what the task itself takes within `compute`."""
+_OTHERS: Final = 3
+_AREA: Final = 2.0
+"""How many others are within the radius, and over which area raw reports spread, about."""
 CURVES: Final = {"peel": "open", "open": "open", "seal": "seal"}
 Row = dict[str, Any]
 
@@ -65,9 +76,11 @@ def main() -> int:
     folder = Path(tempfile.mkdtemp(prefix="coatcheck-scale-"))
     try:
         for reports in asked.reports:
-            rows += rehearse(folder / str(reports), reports, asked)
-            for row in rows[-len(NAMES) - 5 :]:
+            found = rehearse(folder / str(reports), reports, asked)
+            shutil.rmtree(folder / str(reports))
+            for row in found:
                 _print(row, asked)
+            rows += found
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     figures = growth(rows) + capacity(_measured(rows))
@@ -104,6 +117,7 @@ def rehearse(folder: Path, reports: int, asked: argparse.Namespace) -> list[Row]
         rows = [_store(local, url, reports, asked)]
         rows += _wait(local, url, reports)
         rows += [_row(line, reports, curves) for line in _summed(notes)]
+        rows += [{**row, "reports": reports} for row in largest(local)]
         rows.append({"stage": "disk", "reports": reports, **_bytes(local)})
     return rows
 
@@ -126,8 +140,9 @@ def _plan(minimum: int) -> dict[str, Any]:
     mechanism = {"name": "minkowski", "domain": square, "epsilon": 2.0, "radius": 0.5}
     # In a crowd of millions a δ of 1e-3 would leave no ε to promise.
     delta = min(1e-3, 0.5 / minimum)
-    group = {"randomizer": mechanism, "minimum": minimum, "delta": delta}
-    radius = math.sqrt(3 / math.pi / max(1, minimum))
+    # Raw: `project` would put 42 % of all people on the border, and 7 % into a corner.
+    group = {"randomizer": mechanism, "decode": "raw", "minimum": minimum, "delta": delta}
+    radius = math.sqrt(_OTHERS * _AREA / math.pi / max(1, minimum))
     return {
         "round": "rehearsal",
         "task": {"name": "maximum-matching", "radius": radius},
@@ -141,11 +156,13 @@ def _store(local: Cluster, url: str, reports: int, asked: argparse.Namespace) ->
     settings = read_settings(config, role="shuffler", kind=ShufflerSettings)
     store = ShufflerStore(settings.store_url, settings.round_key_folder)
     signed = read_signed(store.round(bytes.fromhex(url.rpartition("/")[2])).signed)
-    begun, wall, own = time.perf_counter(), 0.0, 0.0
+    begun, wall, own, done, said = time.perf_counter(), 0.0, 0.0, 0, Said()
     for group in in_groups(uploads(signed, reports, stand_in=asked.stand_in)):
         start, cpu = time.perf_counter(), time.process_time()
         store.put(group)
         wall, own = wall + time.perf_counter() - start, own + time.process_time() - cpu
+        done += len(group)
+        said.now_and_then(f"{done:,} of {reports:,} uploads are stored")
     store.close()
     return {
         "stage": "store",
@@ -159,11 +176,12 @@ def _store(local: Cluster, url: str, reports: int, asked: argparse.Namespace) ->
 
 def _wait(local: Cluster, url: str, reports: int) -> list[Row]:
     """Wait for the phases as the services tell them."""
-    board = f"{local.url('board')}/rounds/{url.rpartition('/')[2]}"
+    board, said = f"{local.url('board')}/rounds/{url.rpartition('/')[2]}", Said()
 
     def until(is_so: Callable[[], bool]) -> float:
         while not is_so():
             local.check(*local.names)
+            said.now_and_then(last_words(local.folder))
             time.sleep(min(0.5, max(0.05, reports / 1e6)))  # who asks often takes CPU, too
         return time.perf_counter()
 
@@ -236,10 +254,10 @@ def growth(rows: list[Row]) -> list[Figure]:
         ends = [
             row for size in sizes for row in rows if (row["stage"], row["reports"]) == (stage, size)
         ]
-        for key in ("seconds", "peak_bytes"):
+        for key in ("seconds", "cpu_seconds", "peak_bytes"):
             if len(sizes) > 1 and all(row.get(key) for row in ends):
                 apart = math.log(ends[-1][key] / ends[0][key]) / math.log(sizes[-1] / sizes[0])
-                target = 1.1 if key == "seconds" else None
+                target = 1.1 if key != "peak_bytes" else None
                 what = f"growth of {stage}, {key}"
                 figures.append(Figure(what=what, value=apart, unit="", target=target))
     return figures

@@ -305,3 +305,13 @@ def test_a_scenario_asks_for_everybody() -> None:
         scenario = make_scenario(name, people=people, epsilon=1.5)
         assert scenario.people == people
         assert all(draft.minimum >= 2 for draft in scenario.drafts)
+
+
+def test_ada_is_where_many_are_near() -> None:
+    """The story is told of somebody who has an answer, and the attacker is elsewhere."""
+    for people in (60, 400):
+        (rows,) = make_scenario("nearby", people=people, epsilon=1.0).values
+        near = [int((misses(city.CITY, rows, one[None]) <= 1_000).sum()) for one in rows]
+        assert city.quarter(rows[0]) == "old town"
+        assert near[0] >= np.quantile(near, 0.8)
+        assert city.quarter(rows[-1]) == "university"

@@ -79,7 +79,10 @@ def test_the_demo_runs_in_memory_and_says_so(python: Path) -> None:
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["simulation"] is True
-    assert told["service"]["private"]["served"] > 0
+    assert told["service"]["settled"]["within"] > 0.9 > told["service"]["private"]["within"]
+    attack = told["trilateration"]
+    assert attack["app"]["error_m"] < 10 < attack["coatcheck"]["error_m"]
+    assert told["warnings"] == []
     assert "runs in memory" in done.stderr
     assert "pip install 'coatcheck[serve]'" in done.stderr
     assert "SIMULATION" in run(python, "demo", "--people", "60").stdout

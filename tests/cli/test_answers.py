@@ -20,7 +20,7 @@ URL = "http://127.0.0.1:8001/rounds/00"
 def test_a_partner_is_told_without_128_digits() -> None:
     """The place with its noise, a short key, and what to type next."""
     text = "\n".join(answer_text({"partners": [PARTNER]}, URL))
-    assert "Partner 1, of drivers, read as 31.2, 121.4 (with noise)" in text
+    assert "Partner 1 (group drivers), read as 31.2, 121.4 (with noise)" in text
     assert CONTACT not in text
     assert f"coatcheck letters write {URL} --to 1" in text
 

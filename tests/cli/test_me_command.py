@@ -74,6 +74,8 @@ def test_what_a_profile_says_is_not_asked_again(home: Path) -> None:
         (["me", "set", "--per-round", "-1"], "above 0"),
         (["me", "set", "--witnesses", "-1"], ">= 0"),
         (["me", "set", "--relay", "nonsense"], "give https://HOST"),
+        (["me", "set", "--per-round", "4"], "choose at most 3"),
+        (["me", "set"], "say what to change"),
     ],
 )
 def test_a_mistake_changes_nothing(home: Path, words: list[str], told: str) -> None:
@@ -93,3 +95,50 @@ def test_without_a_profile_or_with_a_broken_one(home: Path) -> None:
     (home / "profile.json").write_text('{"epsilon": "much"}')
     assert "profile.json cannot be read" in typed("letters", "read", URL).stderr
     assert typed("calibrate", "--epsilon", "1", "--crowd", "100", "--delta", "1e-4").exit_code == 0
+
+
+def test_a_key_of_another_role_is_not_trusted(home: Path) -> None:
+    """By its name, or because it is trusted in another role already: nothing is kept."""
+    typed("me", "begin", "--epsilon", "3")
+    keys("shuffler")
+    Path("any.pub").write_text(typed("keygen", "any", "--out", "any.key").stdout)
+    wrong = typed("me", "trust", "server=shuffler.pub")
+    assert (wrong.exit_code, "the key of a shuffler" in wrong.stderr) == (2, True)
+    assert typed("me", "trust", "shuffler=any.pub").exit_code == 0
+    twice = typed("me", "trust", "board=any.pub")
+    assert (twice.exit_code, "the key of a shuffler" in twice.stderr) == (2, True)
+    assert len(load().trust) == 1  # type: ignore[union-attr] # it was begun above
+    assert len(list(home.glob("*.pub"))) == 1
+
+
+def test_letters_need_a_ticket() -> None:
+    """Whoever gives another address than their round's is told so, before anything is asked."""
+    typed("me", "begin", "--epsilon", "3")
+    for role in ("server", "shuffler", "board"):
+        typed("me", "trust", keys(role))
+    for words in (["write", URL, "--to", "1", "--message", "hello"], ["read", URL]):
+        done = typed("letters", *words)
+        assert done.exit_code == 2
+        assert "you have no ticket" in done.stderr
+        assert "take-part" in done.stderr
+
+
+@pytest.mark.parametrize("group", [(), ("me",), ("round",), ("ledger",), ("terms",), ("letters",)])
+def test_help_lists_whole_sentences(group: tuple[str, ...]) -> None:
+    """No command is described by half a sentence."""
+    listed = typed(*group, "--help")
+    assert listed.exit_code == 0
+    assert "..." not in listed.stdout.split("\n", 1)[1]
+
+
+def test_an_address_without_its_scheme_is_told_at_once() -> None:
+    """Nobody waits for what cannot be asked."""
+    for words in (
+        ["take-part", "localhost:8001", "--value", "1,2"],
+        ["round", "list", "nonsense"],
+        ["round", "status", "127.0.0.1:8001/rounds/00"],
+        ["letters", "read", "localhost:8001"],
+    ):
+        done = typed(*words)
+        assert done.exit_code == 2
+        assert "is an address, http://HOST:PORT" in done.stderr

@@ -17,7 +17,7 @@ from coatcheck.protocol.parcels import REASONS
 from coatcheck.protocol.server_moves import Phase
 from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.services import faults
-from coatcheck.services.server import computing, jobs
+from coatcheck.services.server import computing, jobs, stages
 from coatcheck.tasks import References, answering, regions
 from coatcheck.tasks.neighbours import Neighbours
 from coatcheck.tasks.regions import Region
@@ -290,3 +290,17 @@ def test_regions_that_are_cut_otherwise_have_the_same_answers(
 def _by_regions(task: Any, estimates: Any, *, count: int, run: Any, cut: Any) -> list[References]:
     parts = cut(task.placed(estimates), reach=task.reach, count=count)
     return [regions.joined(parts, list(run(None, parts)))]
+
+
+def test_a_part_is_not_sealed_without_all_that_was_dealt_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody is left out because a piece was."""
+    seal, scene = stages.seal, Scene(tmp_path, monkeypatch, Echo())
+
+    def short(crate: Any, settings: Any, number: int, told: Any, pieces: Any) -> bytes:
+        return seal(crate, settings, number, told, pieces[1:])
+
+    monkeypatch.setattr(stages, "seal", short)
+    with pytest.raises(Unavailable, match=r"part 0 of the bulletin is not all of it"):
+        scene.make()

@@ -7,6 +7,8 @@ import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ import pytest
 from coatcheck.errors import Fenced, Forgotten, Misuse, Refused, Unavailable, Unsealable
 from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.shuffler_moves import Phase
+from coatcheck.stores import shuffler
+from coatcheck.stores.database import Session
 from coatcheck.stores.server import ServerRound, ServerStore
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore, Verdict
 from coatcheck.stores.vault import RoundKey, Vault
@@ -115,6 +119,39 @@ def test_a_batch_that_came_is_forgotten_with_its_round(store: ShufflerStore, dis
     assert disk.depot_files() == ["out-0"]
     store.move(DIGEST, "forget", fence=1)
     assert (disk.key_files(), disk.depot_files()) == ([], [])
+
+
+def test_millions_of_uploads_go_some_at_a_time(
+    store: ShufflerStore, disk: Disk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No transaction deletes a whole crowd; what a crash leaves of it the next leader deletes."""
+    monkeypatch.setattr(shuffler, "_AT_ONCE", 50)
+    given = uploads(400)
+    assert set(store.put(given)) == {Verdict.NEW}
+    most, transaction = [400], store.database.transaction
+
+    @contextmanager
+    def watched() -> Iterator[Session]:
+        with transaction() as session:
+            yield session
+            most.append(session.rows("SELECT COUNT(*) FROM shuffler_parcels")[0][0])
+        if len(most) > 4:
+            raise KeyboardInterrupt
+
+    store.move(DIGEST, "close", fence=1)
+    monkeypatch.setattr(store.database, "transaction", watched)
+    with pytest.raises(KeyboardInterrupt):
+        store.move(DIGEST, "abandon", fence=1)
+    assert max(a - b for a, b in pairwise(most)) < 150
+    assert most[-1] > 0
+    assert disk.found(*parts(given)) == []
+    other = ShufflerStore(disk.url, disk.keys)
+    assert other.crowd(DIGEST) == {0: 200, 1: 200}  # the counts go last
+    other.clear()
+    assert other.crowd(DIGEST) == {}
+    assert other.read("SELECT id FROM shuffler_parcels") == []
+    assert other.read("SELECT place FROM shuffler_bundles") == []
+    other.close()
 
 
 def test_files_without_a_key_are_cleared(store: ShufflerStore, disk: Disk) -> None:

@@ -309,6 +309,7 @@ KINDS: dict[str, Callable[[Case], Case]] = {
     "payload": _payload,
     "mechanism": noises.mechanism,
     "coin": noises.coin,
+    "fields": noises.fields,
     "directions": noises.directions,
     "upload": _upload,
     "receipt": _receipt,

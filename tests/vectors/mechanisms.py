@@ -2,10 +2,11 @@
 
 from typing import Any
 
-from coatcheck.domains import Ball, Box, Categories
+from coatcheck.domains import Ball, Box, Categories, Product
 from coatcheck.randomizers import (
     BoundedResponse,
     CodebookResponse,
+    FieldwiseResponse,
     GridResponse,
     MinkowskiResponse,
     SphereResponse,
@@ -43,7 +44,7 @@ def mechanisms() -> list[Case]:
         ),
     ]
     found += [_case("a codebook on a ball", ball.params(), points=_INSIDE), *_caps()]
-    found += [*_coins(grid.params()), *_labels()]
+    found += [*_coins(grid.params()), *_labels(), *_fields()]
     outside = ball.params() | {"points": [*ball.params()["points"], [20, 20, 20]]}
     name = "a codebook is refused: a point leaves the ball"
     found.append(_case(name, outside, points=_INSIDE, expect="misuse"))
@@ -97,6 +98,40 @@ def _labels() -> list[Case]:
         found.append(
             _case(f"categories are refused: {name}", given, points=points, expect="misuse")
         )
+    return found
+
+
+def _fields() -> list[Case]:
+    """A place, a label and a codebook side by side, and fields that are none."""
+    labels = Categories(("red", "green", "blue"))
+    shares = {"where": 3.0, "color": 2.0, "home": 1.0}
+    domain = Product({"where": _BOX, "color": labels, "home": _BOX}, shares=shares)
+    made = FieldwiseResponse(
+        domain=domain,
+        parts={
+            "where": MinkowskiResponse(domain=_BOX, epsilon=1.5, radius=0.25),
+            "color": GridResponse(domain=labels, epsilon=1.0),
+            "home": CodebookResponse(domain=_BOX, epsilon=0.5, points=_POINTS, closest=2),
+        },
+    )
+    plain = made.params()
+    parts, space = plain["parts"], plain["domain"]
+    coin = {"name": "coin", "part": parts["color"], "rate": 0.5}
+    other = MinkowskiResponse(domain=Box((0.0, -1.0), (1.0, 3.0)), epsilon=1.5, radius=0.25)
+    wrong: dict[str, Any] = {
+        "in another order": {"parts": dict(reversed(parts.items()))},
+        "one has no mechanism": {"parts": {"where": parts["where"], "color": parts["color"]}},
+        "one has a coin": {"parts": parts | {"color": coin}},
+        "one is made for another domain": {"parts": parts | {"where": other.params()}},
+        "no field": {"domain": space | {"fields": {}, "shares": {}}, "parts": {}},
+        "a share of 0": {"domain": space | {"shares": shares | {"home": 0.0}}},
+        "a budget of the whole": {"epsilon": 3.0},
+    }
+    asked = [[0, 0, 1, 3, 2], [-32, 32, 0, 32, -32], [7, -4, 2, -4, 10]]
+    found = [case("fields side by side", "fields", {"params": plain, "points": asked})]
+    for name, change in wrong.items():
+        given = {"params": plain | change, "points": asked}
+        found.append(case(f"fields are refused: {name}", "fields", given, expect="misuse"))
     return found
 
 

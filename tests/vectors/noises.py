@@ -27,6 +27,23 @@ def coin(case: Case) -> Case:
     return {"heads": str(made.heads), "low": low, "high": high, "payload": size}
 
 
+def fields(case: Case) -> Case:
+    """Make a mechanism of several fields: each one's coin, near reports, and the whole's bounds."""
+    made: Any = from_params(case["input"]["params"])
+    points = np.array(case["input"]["points"], dtype=np.int64)
+    columns = made.domain.columns
+    near = [
+        near_reports(part, points[:, columns[name]]).tolist() for name, part in made.parts.items()
+    ]
+    return {
+        "heads": [str(part.heads) for part in made.parts.values()],
+        "low": made.low.tolist(),
+        "high": made.high.tolist(),
+        "payload": PayloadFormat.between(made.low, made.high).size,
+        "near": [list(row) for row in zip(*near, strict=True)],
+    }
+
+
 def near_reports(made: Any, points: Points) -> Points:
     """Return the cells, the closest points or the centers of the caps of lattice points."""
     if isinstance(made, GridResponse):

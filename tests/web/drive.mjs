@@ -59,6 +59,13 @@ const kinds = {
     const r = c.randomizerOf(input);
     return { heads: String(r.heads), low: r.low, high: r.high, payload: c.messages.widths(r).reduce((sum, one) => sum + one, 0) };
   },
+  fields: ({ input }) => {
+    const r = c.randomizerOf(input.params);
+    return {
+      heads: r.parts.map((part) => String(part.heads)), low: r.low, high: r.high,
+      payload: c.messages.widths(r).reduce((sum, one) => sum + one, 0), near: input.points.map((point) => r.center(point)),
+    };
+  },
   directions: ({ input }) => {
     const r = c.randomizerOf(input.params);
     const near = (turn) => input.points.map((point) => r.center(point, turn).sort((a, b) => a - b));

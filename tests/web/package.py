@@ -5,10 +5,17 @@ import json
 import shutil
 import subprocess
 import tempfile
-from functools import cache
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+from playwright.sync_api import expect, sync_playwright
+
+from service_rounds import PATIENCE
 from web.browser import ROOT, needed, packages
 
 SOURCES = ROOT / "web-client"
@@ -83,3 +90,39 @@ def compiled(folder: Path, source: str) -> str:
         timeout=600,
     )
     return done.stdout
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[str]:
+    """Serve a folder to a browser."""
+
+    class Quiet(SimpleHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def said_in_chromium(project: Path, *, relay: str) -> str:
+    """Open a project's page; return what it says at last. It asks its site and the relay only."""
+    (project / "favicon.ico").write_bytes(b"")
+    complaints: list[str] = []
+    asked: set[str] = set()
+    with served(project) as site, sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-gpu"]
+        browser = playwright.chromium.launch(executable_path=needed("chromium"), args=flags)
+        page = browser.new_page()
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: asked.add("/".join(request.url.split("/")[:3])))
+        page.goto(f"{site}/index.html")
+        waiting = "Waiting for the others."
+        expect(page.locator("#said")).not_to_have_text(waiting, timeout=PATIENCE * 1000)
+        said = page.locator("#said").inner_text()
+        browser.close()
+    assert complaints == []
+    assert asked == {site, relay}
+    return said

@@ -20,8 +20,8 @@ def test_the_bundle_is_what_the_sources_build_to(tmp_path: Path) -> None:
 
 
 def test_the_bundle_is_small_and_asks_nobody() -> None:
-    """Under 220 KB, and no address of anybody in it that it could fetch from."""
+    """Under 230 KB, and no address of anybody in it that it could fetch from."""
     text = BUNDLE.read_text()
-    assert len(text) < 220_000
+    assert len(text) < 230_000
     assert "fetch(" not in text
     assert "eval(" not in text

@@ -6,17 +6,16 @@ from collections import Counter
 from fractions import Fraction
 from typing import Any
 
-import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from coatcheck.accounting.amplification import amplify, delta_curve
 from coatcheck.accounting.laws import TwoLevel
-from coatcheck.domains import Ball, Box, Categories
+from coatcheck.domains import Ball, Box, Categories, Product
 from coatcheck.randomizers import (
     BoundedResponse,
     CodebookResponse,
     CoinResponse,
+    FieldwiseResponse,
     GridResponse,
     MinkowskiResponse,
     Randomizer,
@@ -28,6 +27,14 @@ from web.browser import Refusal, ask
 Exact = MinkowskiResponse | BoundedResponse | GridResponse | CodebookResponse
 CITY = Box.geographic(south=31.0, west=121.0, north=31.5, east=122.0)
 SMALL = Box((0.0, 0.0), (1.0, 1.0), steps=6)
+LABELS = Categories(("a", "b", "c"))
+FIELDS = FieldwiseResponse(
+    domain=Product({"place": SMALL, "label": LABELS}),
+    parts={
+        "place": GridResponse(domain=SMALL, epsilon=1.5, cells=(3, 2)),
+        "label": GridResponse(domain=LABELS, epsilon=0.5),
+    },
+)
 
 
 def mechanisms(domain: Box, *, seed: int, count: int) -> list[Exact]:
@@ -83,16 +90,18 @@ def test_the_coin_and_the_caps_are_the_same_integers() -> None:
             domain=SMALL, epsilon=1.0, points=((3, 3), (-3, 2), (0, 0), (2, -3)), closest=2
         ),
         CoinResponse(part=GridResponse(domain=SMALL, epsilon=1.0, cells=(3, 2)), rate=0.3),
-        GridResponse(domain=Categories(("a", "b", "c")), epsilon=1.0),
+        GridResponse(domain=LABELS, epsilon=1.0),
+        FIELDS,
     ],
-    ids=["minkowski", "bounded", "grid", "codebook", "coin", "categories"],
+    ids=["minkowski", "bounded", "grid", "codebook", "coin", "categories", "fieldwise"],
 )
 def test_reports_follow_the_exact_distribution(made: Any) -> None:
     """20,000 draws of the browser's own randomness pass a chi-square test against exact masses.
 
-    The draws are fresh each run: each of the six fails by chance once in a million runs.
+    The draws are fresh each run: each of the seven fails by chance once in a million runs.
     """
-    check_distribution(made, (3, -1) if made.domain == SMALL else (2,))
+    points = {SMALL: (3, -1), LABELS: (2,), FIELDS.domain: (3, -1, 2)}
+    check_distribution(made, points[made.domain])
 
 
 def check_distribution(made: Any, point: tuple[int, ...], count: int = 20_000) -> None:
@@ -113,14 +122,21 @@ def check_distribution(made: Any, point: tuple[int, ...], count: int = 20_000) -
     [
         (
             Laplace(domain=CITY, epsilon=1.0),
-            "draws minkowski, bounded, grid, codebook, sphere, coin only",
+            "draws minkowski, bounded, grid, codebook, sphere, fieldwise, coin only",
+        ),
+        (
+            FieldwiseResponse(
+                domain=Product({"7": LABELS}),
+                parts={"7": GridResponse(domain=LABELS, epsilon=0.5)},
+            ),
+            "a field is called 7",
         ),
         (
             MinkowskiResponse(domain=Ball(radius=1.0, p=3, dimension=2), epsilon=1.0, radius=0.5),
             "knows p = 1, 2 and inf only",
         ),
     ],
-    ids=["laplace", "l3"],
+    ids=["laplace", "numbered", "l3"],
 )
 def test_what_the_browser_cannot_draw_it_refuses(made: Randomizer, sentence: str) -> None:
     """A mechanism or a domain beyond the page's is refused with a sentence, never approximated."""
@@ -143,63 +159,3 @@ def test_the_browser_states_the_same_law() -> None:
         assert [here["law"][name] for name in there] == pytest.approx(
             list(there.values()), rel=1e-6, abs=1e-12
         )
-
-
-def test_the_browsers_bound_is_above_what_is_attained_and_near_the_librarys() -> None:
-    """Its δ is never below an attained one; its ε is the library's where caps do not overlap."""
-    laws = [one.law for one in mechanisms(CITY, seed=11, count=4) if 0 < one.law.epsilon < 6]
-    asks: list[dict[str, Any]] = [
-        {"law": plain(law), "crowd": crowd, "epsilon": share * law.epsilon}
-        for law in laws
-        for crowd in (2, 40, 700)
-        for share in (0.2, 0.6)
-    ]
-    lower = [
-        float(
-            delta_curve(laws[n // 6], crowd=one["crowd"], epsilons=[one["epsilon"]], lower=True)[0]
-        )
-        for n, one in enumerate(asks)
-    ]
-    here = np.array(ask("deltas", asks=asks))
-    assert (here >= np.array(lower) * (1 - 1e-9)).all()
-    wishes = [{"law": plain(law), "crowd": 900, "delta": 1e-5, "corrupted": 20} for law in laws]
-    found = ask("amplify", asks=wishes)
-    for law, epsilon in zip(laws, found, strict=True):
-        assert isinstance(law, TwoLevel)
-        library = amplify(law, crowd=900, delta=1e-5, corrupted=20).epsilon
-        assert epsilon > library * 0.99  # the library smears, the page sums: either may win
-        if law.apart == law.cap:
-            assert epsilon < library * 1.001
-
-
-def test_large_crowds_are_counted_and_the_largest_in_part() -> None:
-    """In a crowd of a million the page's ε is the library's; where that is too much work, above."""
-    cases = [(8.2, 200_000), (9.5, 1_000_000), (1.0, 5_000_000)]
-    laws = [BoundedResponse(domain=CITY, epsilon=one, radius=0.3).law for one, _ in cases]
-    asks = [
-        {"law": plain(law), "crowd": crowd, "delta": 1e-7}
-        for law, (_, crowd) in zip(laws, cases, strict=True)
-    ]
-    found = ask("amplify", asks=asks)
-    library = [
-        amplify(law, crowd=crowd, delta=1e-7).epsilon
-        for law, (_, crowd) in zip(laws, cases, strict=True)
-    ]
-    assert found[:2] == pytest.approx(library[:2], rel=1e-4)
-    assert library[2] < found[2] < 0.1 * cases[2][0]
-
-
-def test_a_coin_amplifies_in_the_browser_as_in_the_library() -> None:
-    """Silence hides the others: the page's ε is the library's, and below that without a coin."""
-    part = GridResponse(domain=CITY, epsilon=3.0, cells=(4, 4))
-    rates = (0.01, 0.2, 0.7)
-    asks = [
-        {"law": {**plain(part.law), "rate": rate}, "crowd": 2_000, "delta": 1e-6} for rate in rates
-    ]
-    alone = ask("amplify", asks=[{"law": plain(part.law), "crowd": 2_000, "delta": 1e-6}])[0]
-    found = ask("amplify", asks=asks)
-    for rate, epsilon in zip(rates, found, strict=True):
-        law = CoinResponse(part=part, rate=rate).law
-        assert epsilon == pytest.approx(amplify(law, crowd=2_000, delta=1e-6).epsilon, rel=2e-3)
-    assert found == sorted(found)
-    assert found[-1] < alone

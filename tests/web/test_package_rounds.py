@@ -5,24 +5,20 @@ import json
 import re
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
-from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect, sync_playwright
 
-from coatcheck.domains import Box
+from coatcheck.accounting.amplification import amplify
+from coatcheck.domains import Box, Categories, Product
 from coatcheck.protocol.ticket import read_ticket
-from coatcheck.randomizers import CoinResponse, GridResponse
+from coatcheck.randomizers import CoinResponse, GridResponse, fieldwise
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.person.settling import settle
 from coatcheck.services.person.visit import Visit
 from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, RANDOMIZER, draft
-from web.browser import needed
-from web.package import SOURCES, installed, node, told
+from web.package import SOURCES, installed, node, said_in_chromium, told
 
 README = (SOURCES / "README.md").read_text(encoding="utf-8")
 PRINTS = "\nconsole.log(JSON.stringify(await work()));\n"
@@ -67,9 +63,17 @@ class Other(threading.Thread):
     """Somebody with the Python client, who takes part meanwhile."""
 
     def __init__(
-        self, local: Cluster, url: str, path: Path, *, group: str, words: str = ""
+        self,
+        local: Cluster,
+        url: str,
+        path: Path,
+        *,
+        group: str,
+        words: str = "",
+        value: Any = (0.3, 0.7),
     ) -> None:
         super().__init__(daemon=True)
+        self.value = value
         self.visit = Visit(url, path=path, trusted=local.trusted)
         self.group, self.words = group, words
         self.letters: list[bytes] = []
@@ -83,7 +87,7 @@ class Other(threading.Thread):
     async def take_part(self) -> None:
         """Do what a person does."""
         async with self.visit as visit:
-            await visit.join((0.3, 0.7), group=self.group, limit=LIMIT, ledger=None)
+            await visit.join(self.value, group=self.group, limit=LIMIT, ledger=None)
             if self.words:
                 side = await settle(visit, (0.3, 0.7), words=self.words, patience=PATIENCE)
                 self.partners = [who.hex() for who in side.machine.partners]
@@ -128,21 +132,6 @@ def test_the_readme_takes_part_in_node(local: Cluster, project: Path, tmp_path: 
     assert set(found["asked"]) == {local.url("relay")}
 
 
-@contextmanager
-def served(folder: Path) -> Iterator[str]:
-    """Serve a folder to a browser."""
-
-    class Quiet(SimpleHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            """Say nothing."""
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder))) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-
-
 def test_the_readme_takes_part_in_a_page(local: Cluster, project: Path, tmp_path: Path) -> None:
     """Its page does the same in Chromium from the packed package, and complains of nothing."""
     url = local.open_round(draft("page", minimum=1), closes=1, expires=3600)
@@ -150,21 +139,8 @@ def test_the_readme_takes_part_in_a_page(local: Cluster, project: Path, tmp_path
     told_ = {"url": url, "relay": local.url("relay"), "trusted": local.trusted.plain()}
     (project / "settings.json").write_text(json.dumps(told_))
     (project / "index.html").write_text(block("html"))
-    (project / "favicon.ico").write_bytes(b"")
-    complaints: list[str] = []
-    asked: set[str] = set()
-    with served(project) as site, sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu"]
-        browser = playwright.chromium.launch(executable_path=needed("chromium"), args=flags)
-        page = browser.new_page()
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: asked.add("/".join(request.url.split("/")[:3])))
-        page.goto(f"{site}/index.html")
-        expect(page.locator("#said")).to_have_text("You meet 1.", timeout=PATIENCE * 1000)
-        browser.close()
+    assert said_in_chromium(project, relay=local.url("relay")) == "You meet 1."
     assert other.done().letters == [b"at the corner"]
-    assert complaints == []
-    assert asked == {site, local.url("relay")}
 
 
 def test_node_finds_who_is_near_within_windows(
@@ -253,3 +229,102 @@ def test_node_tosses_a_coin_and_refuses_what_costs_too_much(local: Cluster, proj
         assert part in sentence, sentence
     assert found["kept"] == []
     assert len(found["answers"]) == 3
+
+
+COINS = r"""<!doctype html>
+<title>Coins</title>
+<p id="said">Waiting for the others.</p>
+<script type="module">
+  import { Entropy, Visit, readTicket } from "./node_modules/@coatcheck/client/dist/client.js";
+  const { url, relay, trusted } = await (await fetch("settings.json")).json();
+  const fair = 2n ** 63n;                       // the heads of a coin of rate 1/2
+  const falls = [false, false, true, true];     // how the coins of four people fall
+  const toss = Entropy.prototype.coin;
+  Entropy.prototype.coin = function (heads) {
+    return heads === fair ? falls.shift() : toss.call(this, heads);
+  };
+  const budgets = { limit: { epsilon: 9.5, delta: 1e-3 }, budget: { epsilon: 64, delta: 1e-2 } };
+  const people = [];
+  try {
+    for (let n = 0; n < 4; n += 1) {
+      const kept = new Map();
+      const store = { get: (name) => kept.get(name), set: (name, text) => kept.set(name, text) };
+      const visit = new Visit(url, { trusted, relay, store });
+      await visit.join([0.5], { group: "people", ...budgets });
+      const [, written] = [...kept].find(([name]) => name.includes("ticket"));
+      people.push({ visit, size: readTicket(written).upload.length });
+    }
+    const told = [];
+    for (const { visit, size } of people) {
+      told.push({ size, values: (await visit.collect()).values });
+    }
+    document.querySelector("#said").textContent = JSON.stringify(told);
+  } catch (error) {
+    document.querySelector("#said").textContent = error.message;
+  }
+</script>
+"""
+
+
+def test_silence_in_a_page_is_a_message_like_any_other(local: Cluster, project: Path) -> None:
+    """Of four people in Chromium two are silent: same bytes, counted, answered with zeros."""
+    grid = GridResponse(domain=Box(lo=(0.0,), hi=(1.0,)), epsilon=2.0, cells=(3,))
+    coin = CoinResponse(part=grid, rate=0.5).params()
+    group = {"name": "people", "randomizer": coin, "minimum": 4, "delta": 1e-3}
+    plain = {"round": "silence", "task": {"name": "standing"}, "groups": [group]}
+    url = local.open_round(plain, closes=1, expires=3600)
+    told_ = {"url": url, "relay": local.url("relay"), "trusted": local.trusted.plain()}
+    (project / "settings.json").write_text(json.dumps(told_))
+    (project / "index.html").write_text(COINS)
+    said = said_in_chromium(project, relay=local.url("relay"))
+    people = json.loads(said)
+    assert len({person["size"] for person in people}) == 1
+    assert [person["values"][0] > 0 for person in people] == [False, False, True, True]
+
+
+def test_node_takes_part_with_a_place_and_a_preference(
+    local: Cluster, project: Path, tmp_path: Path
+) -> None:
+    """Fields are drawn, matched with a Python person's, and cost what the library says."""
+    square, drinks = Box(lo=(0.0, 0.0), hi=(1.0, 1.0)), Categories(("tea", "coffee", "milk"))
+    domain = Product({"place": square, "likes": drinks}, shares={"place": 2.0, "likes": 1.0})
+    both = fieldwise(epsilon=3.0, domain=domain)
+
+    def plain(name: str, *, minimum: int) -> dict[str, Any]:
+        group = {"randomizer": both.params(), "minimum": minimum, "delta": 1e-3}
+        groups = [{"name": one, **group} for one in GROUPS]
+        return {"round": name, "task": {"name": "least-cost-matching"}, "groups": groups}
+
+    large = local.open_round(plain("many", minimum=3_000), closes=1, expires=3600)
+    url = local.open_round(plain("fields", minimum=1), closes=1, expires=3600)
+    value = {"place": (0.3, 0.7), "likes": "tea"}
+    other = Other(local, url, tmp_path / "other", group=GROUPS[1], value=value)
+    script = r"""
+    const large = process.argv[4];
+    async function work() {
+      const store = fileStore("my-tickets");
+      const group = "riders";
+      const other = new Visit(large, { trusted, relay, store });
+      const cost = await other.invitation({ group, limit: budgets.limit });
+      const visit = new Visit(url, { trusted, relay, store });
+      const sentences = [];
+      const place = [0.5, 0.5];
+      const likes = "tea";
+      const beer = { place, likes: "beer" };
+      for (const wrong of [place, { place }, { place, likes, age: [3] }, beer]) {
+        const refused = ({ message }) => sentences.push(message);
+        await visit.join(wrong, { group, ...budgets }).catch(refused);
+      }
+      await visit.join({ likes: "milk", place }, { group, ...budgets });
+      const { partners } = await visit.collect();
+      for (const { contact } of partners) await visit.write("by the blue door", contact);
+      return { epsilon: cost.epsilon, local: cost.local, sentences, met: partners.length };
+    }"""
+    found = told(project, BEGIN + script + PRINTS, url, local.url("relay"), large)
+    assert found["met"] == 1
+    assert other.done().letters == [b"by the blue door"]
+    known = amplify(both.law, crowd=3_000, delta=1e-3)
+    assert found["epsilon"] == pytest.approx(known.epsilon, rel=1e-4)
+    assert found["local"] == pytest.approx(both.epsilon_spent)
+    assert ["the fields place, likes" in one for one in found["sentences"]] == [True] * 3 + [False]
+    assert "beer is no choice here" in found["sentences"][3]

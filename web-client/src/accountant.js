@@ -2,28 +2,83 @@
 //
 // With the blanket m, a report's pull towards the one of two inputs is G = (R(x0) - e R(x1))/m and
 //     delta(eps_c) <= E[(G_1 + ... + G_n)_+] / n          (docs/explanation/amplification.md)
-// Of n draws C fall on the two sides, A of these on the upper one, F on the flat value. Given C, A
-// is a fair binomial and F a binomial of the rest, so the expectation is a double sum with prefix
-// sums over F. What overlap of caps would hide further is not counted, which is the private side.
+// Here a law becomes the kinds of reports that it has, each with R(x0)/m, R(x1)/m and m, as in
+// coatcheck/accounting/pairs.py; `inversion.js` does the sum.
 
-const TAIL = 1e-30; // what is cut off weighs e^epsilon at most, in a crowd of millions too
-const WHOLE = 50_000; // people who are always counted
-const WORK = 1e7; // terms of the sum up to which more are; else a phone would be busy for minutes
-const DEVIATIONS = 24; // how wide a binomial is, where `TAIL` cuts it off on both sides
+import { meanExcess } from "./inversion.js";
 
-/** ln C(n, k) p^k (1-p)^(n-k), for the whole range that holds all but `TAIL`. */
-function binomial(n, p) {
-  if (p <= 0) return { low: 0, mass: [1], cut: 0 };
-  if (p >= 1) return { low: n, mass: [1], cut: 0 };
-  const mode = Math.min(n, Math.floor((n + 1) * p));
-  const odds = p / (1 - p);
-  const up = [];
-  for (let k = mode, mass = 1; mass > TAIL && k < n; k += 1) up.push((mass *= ((n - k) / (k + 1)) * odds));
-  const down = [];
-  for (let k = mode, mass = 1; mass > TAIL && k > 0; k -= 1) down.push((mass *= k / (n - k + 1) / odds));
-  const mass = [...down.reverse(), 1, ...up];
-  const sum = mass.reduce((total, one) => total + one, 0);
-  return { low: mode - down.length, mass: mass.map((one) => one / sum), cut: 4 * TAIL * n };
+const UNIT = 2 ** -53;
+const above = (number) => number * (1 + 8 * UNIT); // more than the rounding of what it is made of
+const SLACK = 1e-9; // of a cap: what two caps share below this is rounding
+const MOST_KINDS = 1500; // of reports that are worked out one by one
+const MOST = 130; // values of G that are summed as they are; more are put on as many points
+
+/** The kinds of a report of any mechanism of this epsilon: the worst case. */
+function anyKinds(epsilon) {
+  const p = above(Math.exp(epsilon));
+  return [{ x: p, y: 1, m: 1 / (p + 1) }, { x: 1, y: p, m: 1 / (p + 1) }];
+}
+
+/** The kinds of one field's report: in one of two caps, in both, elsewhere. Null if nothing is left for the rest. */
+function fieldKinds(field) {
+  const p = above(Math.exp(field.epsilon));
+  const apart = above(field.apart);
+  const cap = Math.max(above(field.cap), apart);
+  const kernel = Math.min(field.kernel * (1 - 8 * UNIT), cap - apart);
+  const shared = Math.max(0, cap - apart - kernel);
+  const deep = shared <= SLACK * cap ? 0 : shared;
+  const flat = 1 - (p - 1) * cap - 2 * apart - deep - kernel + p * kernel;
+  if (flat < 0) return field.few ? anyKinds(field.epsilon) : null;
+  const kinds = [{ x: p, y: 1, m: apart }, { x: 1, y: p, m: apart }, { x: 1, y: 1, m: flat }, { x: p, y: p, m: deep }];
+  return kinds.filter(({ m }) => m > 0);
+}
+
+/** Multiply the fields: values that differ as far as they can in every field are the worst (Statements 17, 18). */
+function productKinds(fields) {
+  let whole = [{ x: 1, y: 1, m: 1 }];
+  for (const field of fields) {
+    const kinds = fieldKinds(field);
+    if (!kinds) return null;
+    const merged = new Map();
+    for (const one of whole) {
+      for (const { x, y, m } of kinds) {
+        const [first, second] = [one.x * x, one.y * y];
+        const name = `${first} ${second}`;
+        merged.set(name, { x: first, y: second, m: one.m * m + (merged.get(name)?.m ?? 0) });
+      }
+    }
+    if (merged.size > MOST_KINDS) return null;
+    whole = [...merged.values()];
+  }
+  return whole;
+}
+
+/** A law as lists of kinds of reports; each list bounds it. Silence is as likely under every value. */
+function bounds({ rate = 1, ...law }) {
+  const any = anyKinds(law.epsilon);
+  const silenced = (kinds) => [...kinds.map(({ x, y, m }) => ({ x, y, m: rate * m })), { x: 1, y: 1, m: 1 - rate }];
+  return [productKinds(law.fields ?? [law]), any].filter((kinds) => kinds !== null).map(silenced);
+}
+
+function delta(kinds, n, epsilon, enough = 0) {
+  const e = Math.exp(epsilon);
+  const values = kinds.map(({ x, y, m }) => ({ v: x - e * y + 8 * UNIT * (x + e * y), m })).filter(({ m }) => m > 0);
+  return Math.min(1, meanExcess(values.length > MOST ? fewer(values, e) : values, n, enough));
+}
+
+/** Put values on fewer points by lotteries that keep their means, which only raises the bound. */
+function fewer(values, e) {
+  const top = values.reduce((most, { v }) => Math.max(most, (v + e) * (1 + 1e-12), ((1 - v) / e) * (1 + 1e-12)), 2);
+  const ratios = Array.from({ length: MOST / 2 }, (_, at) => top ** (at / (MOST / 2 - 1)));
+  const points = [...ratios.map((one) => 1 - e * one), ...ratios.map((one) => one - e)].sort((a, b) => a - b);
+  const mass = points.map(() => 0);
+  for (const { v, m } of values) {
+    const next = Math.min(points.length - 1, Math.max(1, points.findIndex((point) => point >= v)));
+    const up = Math.min(1, Math.max(0, (v - points[next - 1]) / (points[next] - points[next - 1] || 1)));
+    mass[next] += m * up;
+    mass[next - 1] += m * (1 - up);
+  }
+  return points.map((point, at) => ({ v: point + 16 * UNIT * (Math.abs(point) + e), m: mass[at] })).filter(({ m }) => m > 0);
 }
 
 /**
@@ -31,76 +86,25 @@ function binomial(n, p) {
  * @param {import("./types.js").Law} law @param {number} n @param {number} epsilon @returns {number}
  */
 export function deltaAbove(law, n, epsilon) {
-  if (epsilon >= law.epsilon) return 0;
-  const p = Math.exp(law.epsilon);
-  const e = Math.exp(epsilon);
-  const rate = law.rate ?? 1; // the chance to speak; silence is as likely under every value
-  const side = rate * law.apart;
-  const rest = (p - 1) * (law.cap - law.kernel);
-  // `deep` reports (of both caps, outside the kernel) pull by p(1-e) < 1-e: counting them as flat
-  // only raises the bound.
-  const flat = rate * Math.max(0, 1 - 2 * law.apart - Math.max(0, rest)) + 1 - rate;
-  const sides = binomial(n, Math.min(1, 2 * side));
-  let sum = 0;
-  sides.mass.forEach((mass, at) => {
-    const c = sides.low + at;
-    sum += mass * pull({ n, c, p, e, flat: side < 0.5 ? flat / (1 - 2 * side) : 0 });
-  });
-  return Math.min(1, (sum / n) * (1 + 1e-9) + (sides.cut * 4 + TAIL) * (p - e));
-}
-
-/** E[(A(p - e) + (c - A)(1 - pe) - F(e - 1))_+] with A ~ Bin(c, 1/2), F ~ Bin(n - c, flat). */
-function pull({ n, c, p, e, flat }) {
-  const upper = binomial(c, 0.5);
-  const weight = binomial(n - c, Math.min(1, flat));
-  const before = prefix(weight);
-  let sum = 0;
-  upper.mass.forEach((mass, at) => {
-    const a = upper.low + at;
-    const gain = a * (p - e) + (c - a) * (1 - p * e);
-    if (gain > 0) sum += mass * excess(gain, e - 1, weight, before);
-  });
-  return sum;
-}
-
-function prefix({ low, mass }) {
-  const chance = [0];
-  const mean = [0];
-  mass.forEach((one, at) => {
-    chance.push(chance[at] + one);
-    mean.push(mean[at] + one * (low + at));
-  });
-  return { chance, mean };
-}
-
-/** E[(gain - step F)_+]. */
-function excess(gain, step, { low, mass }, { chance, mean }) {
-  const upTo = step > 0 ? Math.floor(gain / step) - low + 1 : mass.length;
-  const count = Math.max(0, Math.min(mass.length, upTo));
-  return gain * chance[count] - step * mean[count];
-}
-
-/** How many of the crowd are counted: whom the rest hides as well is only left out, so the bound holds. */
-function counted(law, crowd) {
-  const wide = (n, chance) => 1 + DEVIATIONS * Math.sqrt(n * chance);
-  const work = (n) => wide(n, 2 * law.apart) * (wide(n, law.apart) + wide(n, 1 / 4));
-  let n = crowd;
-  while (n > WHOLE && work(n) > WORK) n = Math.max(WHOLE, Math.ceil(n / 2));
-  return n;
+  return epsilon >= law.epsilon ? 0 : Math.min(...bounds(law).map((kinds) => delta(kinds, n, epsilon)));
 }
 
 /**
  * The central epsilon that the crowd gives at this delta, rounded up; never above the local one.
  * @param {import("./types.js").Law} law @param {{ crowd: number, delta: number, corrupted?: number, exposed?: number }} options @returns {number}
  */
-export function amplify(law, { crowd, delta, corrupted = 0, exposed = 0 }) {
-  const n = counted(law, Math.max(1, crowd - corrupted - exposed));
-  let good = law.epsilon;
-  let bad = 0;
-  for (let turn = 0; turn < 40 && good - bad > 1e-7 * good; turn += 1) {
-    const middle = (good + bad) / 2;
-    if (deltaAbove(law, n, middle) <= delta) good = middle;
-    else bad = middle;
+export function amplify(law, { crowd, delta: asked, corrupted = 0, exposed = 0 }) {
+  const n = Math.max(1, crowd - corrupted - exposed);
+  let best = law.epsilon;
+  for (const kinds of n > 1 ? bounds(law) : []) {
+    const holds = (epsilon) => delta(kinds, n, epsilon, asked) <= asked;
+    if (!holds(best * (1 - 1e-6))) continue;
+    let bad = 0;
+    for (let turn = 0; turn < 40 && best - bad > 1e-7 * best; turn += 1) {
+      const middle = (best + bad) / 2;
+      if (holds(middle)) best = middle;
+      else bad = middle;
+    }
   }
-  return good;
+  return best;
 }

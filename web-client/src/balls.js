@@ -70,13 +70,6 @@ export function latticeBall(p, d) {
   return { boxes, counts, countsAbove, lens, sample, shrink, project };
 }
 
-/** Two integers' ratio as a float. @param {[any, any]} integers */
-export function ratio([top, bottom]) {
-  const bits = (value) => value.toString(2).length;
-  const shift = BigInt(Math.max(0, bits(bottom) - bits(top) + 64));
-  return Number((top << shift) / bottom) * 2 ** -Number(shift);
-}
-
 /** How many points of the l1 ball have k nonzero coordinates: C(d, k) C(reach, k) 2^k. */
 function l1Layers(d, reach) {
   const layers = [1n];

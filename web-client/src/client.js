@@ -17,9 +17,9 @@ import { ADDRESS } from "./suites.js";
 import { settle } from "./terms.js";
 
 const ROUNDING = 1e-9; // the last digits of two sides' arithmetic
-// This bound is a little coarser than the library's where caps overlap, so an honest promise may lie
-// below it. What the person spends is this bound, and the person's own limit knows no such slack.
-const COARSE = 0.01;
+// Two sides add up in other orders, so an honest promise may lie a little below this bound. What the person spends is
+// this bound, and the person's own limit knows no such slack.
+const COARSE = 1e-4;
 
 /**
  * Check the terms and refuse what promises less than asked; nothing private is touched. `now` in seconds since 1970.
@@ -47,7 +47,7 @@ export function examine(signed, { group, trusted, limit, now }) {
   const law = randomizer.law();
   const delta = promise.delta - round.terms.trap_delta; // the rest is the chance that traps count wrongly
   const epsilon = amplify(law, { ...promise, crowd: of.minimum, delta });
-  if (epsilon > promise.epsilon * (1 + COARSE)) {
+  if (epsilon > promise.epsilon * (1 + COARSE) + ROUNDING) {
     throw new Refused(
       `the terms promise ε = ${promise.epsilon.toPrecision(4)}, the crowd of ${of.minimum} gives only`
       + ` ${epsilon.toPrecision(4)}: do not join`,

@@ -46,11 +46,17 @@ export function headsFor(epsilon, cap, whole) {
   return heads;
 }
 
+/** Two integers' ratio as a float. @param {[any, any]} integers */
+export function ratio([top, bottom]) {
+  const bits = (value) => value.toString(2).length;
+  const shift = BigInt(Math.max(0, bits(bottom) - bits(top) + 64));
+  return Number((top << shift) / bottom) * 2 ** -Number(shift);
+}
+
 /** The law of caps of so many of all reports, told apart as well as that allows. */
 export function countedLaw(heads, cap, whole) {
   if (cap === whole) return { epsilon: 0, cap: 1, apart: 0, kernel: 1 };
-  const mixing = Number(heads) / Number(TOSSES);
-  const one = (1 - mixing) / whole;
-  const epsilon = Math.log1p(((mixing / (1 - mixing)) * whole) / cap);
-  return { epsilon, cap: cap * one, apart: Math.min(cap, whole - cap) * one, kernel: 0 };
+  const one = ratio([TOSSES - heads, TOSSES * BigInt(whole)]);
+  const epsilon = Math.log1p(ratio([heads * BigInt(whole), (TOSSES - heads) * BigInt(cap)]));
+  return { epsilon, cap: cap * one, apart: Math.min(cap, whole - cap) * one, kernel: 0, few: 2 * cap <= whole };
 }

@@ -3,11 +3,12 @@
 // The same mechanisms as coatcheck/randomizers, bit for bit in their parameters; whatever else
 // terms may name is refused here. No float carries a private value to the wire.
 
-import { latticeBall, ratio } from "./balls.js";
+import { latticeBall } from "./balls.js";
 import { codebook, grid } from "./cells.js";
 import { complete, domainOf, roundEven } from "./domains.js";
 import { Refused } from "./errors.js";
-import { TOSSES, fraction, headsFor } from "./mixing.js";
+import { fieldwise } from "./fieldwise.js";
+import { TOSSES, fraction, headsFor, ratio } from "./mixing.js";
 import { sphere } from "./sphere.js";
 
 const MAX_REACH = 2 ** 30;
@@ -120,9 +121,10 @@ function coin(params) {
  */
 export function randomizerOf(params) {
   if (params?.name === "coin") return coin(params);
+  if (params?.name === "fieldwise") return fieldwise(params, randomizerOf);
   if (!Object.hasOwn(KINDS, params?.name ?? "")) {
     throw new Refused(
-      `the round randomizes by ${params?.name}; this page draws ${[...Object.keys(KINDS), "coin"].join(", ")} only:`
+      `the round randomizes by ${params?.name}; this page draws ${[...Object.keys(KINDS), "fieldwise", "coin"].join(", ")} only:`
       + " join with the command line",
     );
   }

@@ -12,21 +12,25 @@
  */
 /** @typedef {{ document: string, server: string, shufflers: (string | null)[] }} SignedTerms */
 /** @typedef {import("./terms.js").Round} Round */
-/** @typedef {number[] | string} Value a place with one number per axis, or a label */
+/** @typedef {number[] | string} Simple a place with one number per axis, or a label */
+/** @typedef {Simple | Record<string, Simple>} Value a place or a label, or the fields of a product by name */
 /**
  * @typedef {object} Randomizer a mechanism, made of the parameters in the terms
  * @property {string} name
  * @property {string[]} decodes
- * @property {bigint} heads
+ * @property {bigint} [heads] how many of 2^64 tosses choose the cap, or speak; fields have coins of their own
+ * @property {Randomizer[]} [parts] the mechanisms of the fields
  * @property {number[]} low
  * @property {number[]} high
  * @property {(value: Value) => number[]} snap the lattice point of a value
  * @property {(point: number[], entropy: import("./entropy.js").Entropy) => number[]} respond a fresh report
  * @property {() => Law} law
- * @property {(report: number[]) => number[] | string | null} place where the server will put a report
- * @property {(point: number[], turn: number) => number[]} center
+ * @property {(report: number[]) => Place} place where the server will put a report
+ * @property {(point: number[], turn: number) => any[]} center
  */
-/** @typedef {{ epsilon: number, cap: number, apart: number, kernel: number, rate?: number }} Law */
+/** @typedef {Simple | null | Record<string, Simple | null>} Place */
+/** @typedef {{ epsilon: number, cap: number, apart: number, kernel: number, few?: boolean }} TwoLevel `few`: caps hold at most half of the reports */
+/** @typedef {(TwoLevel | { epsilon: number, fields: TwoLevel[] }) & { rate?: number }} Law */
 /**
  * @typedef {object} Invitation terms that hold what they promise, for one group
  * @property {Round} round
@@ -59,7 +63,7 @@
  * @property {Uint8Array} payload
  * @property {Uint8Array} [address]
  * @property {number[]} [report]
- * @property {number[] | string | null} [place]
+ * @property {Place} [place]
  */
 /**
  * @typedef {object} Answer

@@ -56,23 +56,35 @@ GROUPS = {
 _PROFILED = {"trust", "epsilon", "delta", "ledger"}
 """What a person's profile says, if there is one."""
 
+_SENTENCE = 1_000  # letters, more than any has: click cuts what is longer
 COMMANDS = {name: module for group in GROUPS.values() for name, module in group.items()}
 
 
-class _Lazy(click.Group):
+class Commands(click.Group):
+    """A group that lists its commands with a whole sentence each, wrapped and never cut."""
+
+    def sections(self, ctx: click.Context) -> dict[str, list[str]]:
+        """Name the commands, by the titles under which they are listed."""
+        return {"Commands": self.list_commands(ctx)}
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the list of commands, as click asks for it."""
+        for title, names in self.sections(ctx).items():
+            with formatter.section(title):
+                commands = [(name, self.get_command(ctx, name)) for name in names]
+                formatter.write_dl(
+                    [(name, made.get_short_help_str(_SENTENCE)) for name, made in commands if made]
+                )
+
+
+class _Lazy(Commands):
     """A group whose commands are imported when asked for, so that `--help` answers at once."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
         return list(COMMANDS)
 
-    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        width = formatter.width - 6 - max(map(len, COMMANDS))
-        for title, names in GROUPS.items():
-            with formatter.section(title):
-                commands = [(name, self.get_command(ctx, name)) for name in names]
-                formatter.write_dl(
-                    [(name, made.get_short_help_str(width)) for name, made in commands if made]
-                )
+    def sections(self, ctx: click.Context) -> dict[str, list[str]]:  # noqa: ARG002 - as above
+        return {title: list(names) for title, names in GROUPS.items()}
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -21,7 +21,7 @@ def answer_text(found: Mapping[str, Any], round_url: str = "") -> Iterator[str]:
     for number, one in enumerate(partners, start=1):
         where = one.get("estimate")
         near = "" if where is None else f", read as {plain('estimate', where)} (with noise)"
-        yield f"Partner {number}, of {one['group']}{near}: {plain('contact', one['contact'])}"
+        yield f"Partner {number} (group {one['group']}){near}: {plain('contact', one['contact'])}"
     if not partners and not found.get("values") and "shared" not in found:
         yield "Nobody was named to you this time."
     for one in found.get("settled", {}).get("partners", ()):

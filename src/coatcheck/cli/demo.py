@@ -14,10 +14,10 @@ import click
 from coatcheck.cli.files import memory_folder
 from coatcheck.cli.options import POSITIVE, Json, command
 from coatcheck.cli.output import hint, show
-from coatcheck.cli.sides import told
+from coatcheck.cli.sides import rehearsed, told
 from coatcheck.cli.silence import at_work
-from coatcheck.cli.simulate import describe_trial, trial_text
-from coatcheck.demo.in_memory import INSTALL, missing, rehearse
+from coatcheck.cli.simulate import describe_trial
+from coatcheck.demo.in_memory import INSTALL, attack, missing, rehearse
 from coatcheck.demo.scenarios import Scenario, make_scenario, next_lesson, with_places
 from coatcheck.domains import Floats
 from coatcheck.domains.places import read_places
@@ -79,9 +79,9 @@ def demo(
     if absent:
         hint(f"no {', '.join(absent)} here, so this round runs in memory, in one process")
         hint(f"for real processes, and for --page: {INSTALL}")
-        trial = describe_trial(rehearse(scenario, entropy=_SEED))
-        document = {"demo": name, **trial, "seconds": time.perf_counter() - begun}
-        show(document, as_json=as_json, text=lambda: trial_text(document, stated=True))
+        document = _in_memory(scenario)
+        document["seconds"] = time.perf_counter() - begun
+        show(document, as_json=as_json, text=lambda: rehearsed(document))
         return
     if page:
         scenario = with_places(scenario)
@@ -104,6 +104,14 @@ def demo(
     if keep:
         document["kept"] = folder
     show(document, as_json=as_json, text=lambda: told(document))
+
+
+def _in_memory(scenario: Scenario) -> dict[str, Any]:
+    with at_work("the round runs in memory"):
+        trial = rehearse(scenario, entropy=_SEED)
+        story = {} if scenario.trilaterator is None else {"trilateration": attack(scenario, trial)}
+    told = {"demo": scenario.name, "besides": scenario.besides}
+    return {**told, **describe_trial(trial), **story}
 
 
 async def _run(scenario: Scenario, folder: Path, *, crowd: "Crowd") -> dict[str, Any]:

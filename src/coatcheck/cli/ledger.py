@@ -6,12 +6,13 @@ from typing import Annotated
 import click
 
 from coatcheck.accounting.ledger import Ledger
+from coatcheck.cli import Commands
 from coatcheck.cli.options import Json, command
 from coatcheck.cli.output import hint, show
 from coatcheck.errors import Misuse
 
 
-@click.group()
+@click.group(cls=Commands)
 def ledger() -> None:
     """Your own ledger of rounds: what you have spent, and what is left."""
 

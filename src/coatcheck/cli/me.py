@@ -1,5 +1,6 @@
 """`coatcheck me`: a person's profile, so that taking part is one short command."""
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -7,17 +8,17 @@ import click
 from msgspec.structs import replace
 
 from coatcheck.accounting.ledger import Ledger
-from coatcheck.cli import profile
+from coatcheck.cli import Commands, profile
 from coatcheck.cli.options import POSITIVE, Json, command
 from coatcheck.cli.output import hint, show
 from coatcheck.errors import Misuse
 from coatcheck.files import read_bytes, write_bytes
-from coatcheck.protocol.keyfiles import read_public
+from coatcheck.protocol.keyfiles import PublicKeys, read_public
 from coatcheck.protocol.trust import ROLES
 from coatcheck.services.http.origins import origin_of
 
 
-@click.group()
+@click.group(cls=Commands)
 def me() -> None:
     """Your profile: your limits, whom you trust, your relay, your ledger."""
 
@@ -32,6 +33,7 @@ def begin(
     """Begin a profile and its ledger, with a limit that is set once."""
     if profile.ledger().exists():
         raise Misuse(f"{profile.ledger()} exists: a limit is set once; coatcheck me show prints it")
+    _check_one(per_round, of=epsilon)
     one = profile.Profile(epsilon=per_round or epsilon, delta=delta)
     profile.folder().mkdir(mode=0o700, parents=True, exist_ok=True)
     Ledger.open(profile.ledger(), epsilon=epsilon, delta=delta)
@@ -54,10 +56,27 @@ def trust(keys: tuple[str, ...]) -> None:
         copies = []
         for name in names.split(","):
             public = read_public(Path(name))
+            _check_role(public, role, known)
             copies.append(f"{role}-{public.verifying[:16]}.pub")
             write_bytes(profile.folder() / copies[-1], read_bytes(Path(name)), replace=True)
         known[f"{role}={','.join(copies)}"] = None
     profile.store(replace(mine, trust=tuple(known)))
+
+
+def _check_one(per_round: float | None, *, of: float) -> None:
+    if per_round is not None and per_round > of:
+        raise Misuse(f"one round cannot cost more than all together: choose at most {of:g}")
+
+
+def _check_role(public: PublicKeys, role: str, known: Iterable[str]) -> None:
+    """Refuse a key that is somebody else's, by its name or by what is trusted already."""
+    other = public.name if public.name in ROLES else role
+    for text in known:
+        before, _, files = text.partition("=")
+        if f"{before}-{public.verifying[:16]}.pub" in files.split(","):
+            other = before if before != role else other
+    if other != role:
+        raise Misuse(f"this is the key of a {other}: no party has two roles, so find the {role}'s")
 
 
 @command(me)
@@ -71,8 +90,12 @@ def set_(
     """Change what is said here; the limit of all rounds stays."""
     if relay:
         origin_of(relay)
+    if per_round is not None:
+        _check_one(per_round, of=Ledger.open(profile.ledger()).limit[0])
     given = {"epsilon": per_round, "relay": relay, "witnesses": witnesses, "ca": ca}
     changes = {name: value for name, value in given.items() if value is not None}
+    if not changes:
+        raise Misuse("say what to change: --per-round, --relay, --witnesses or --ca")
     profile.store(replace(profile.loaded(), **changes))
 
 

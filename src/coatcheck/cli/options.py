@@ -14,6 +14,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin
+from urllib.parse import urlsplit
 
 import click
 import msgspec
@@ -44,6 +45,7 @@ class Reader(_Type):
             return self._read(value) if isinstance(value, str) else value
         except (ValueError, LookupError, OverflowError, msgspec.DecodeError):
             option = "" if param is None else param.opts[-1]
+            option = option if option.startswith("-") else option.upper()
             raise Misuse(f"{option} {self._told}, got {value!r}") from None
 
 
@@ -138,11 +140,19 @@ def numbers(example: str, *, count: int = 0) -> Reader:
     return Reader(read, f"takes {many} by comma, such as {example}", name="numbers")
 
 
+def _address(text: str) -> str:
+    parts = urlsplit(text)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise ValueError
+    return text
+
+
 FILE = click.Path(path_type=Path)
 WHOLE = Reader(whole, "is a whole number, such as 10000 or 1e6", name="number")
 POSITIVE = Reader(_positive, "is a number above 0, usually 0.1 to 3", name="number")
 OBJECT = Reader(_object, 'is a JSON object such as {"limit": 9}', name="json")
 _CONTACT = Reader(bytes.fromhex, "is a contact in hexadecimal", name="hex")
+ADDRESS = Reader(_address, "is an address, http://HOST:PORT or https://HOST and more", name="text")
 HEX = Reader(bytes.fromhex, "is hexadecimal, such as 00ff", name="hex")
 
 # -- options that several commands take
@@ -167,7 +177,7 @@ class TakingPart:
     """What a person states to take part: whom to trust, the value, and the most it may cost."""
 
     trust: Trust
-    group: Annotated[str, "Your group in the terms."]
+    group: Annotated[str, "Your group in the terms, if they have several."] = ""
     value: Annotated[str, "Your value, such as 31.23,121.47; - reads stdin."]
     epsilon: Annotated[float, "The most that the round may cost."]
     delta: Annotated[float, "The chance that it costs more."]

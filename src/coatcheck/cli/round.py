@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 
+from coatcheck.cli import Commands
 from coatcheck.cli.files import read_object
-from coatcheck.cli.options import Ca, Json, command
+from coatcheck.cli.options import ADDRESS, Ca, Json, command
 from coatcheck.cli.output import hint, show, table, told_time
 from coatcheck.files import read_secret
 from coatcheck.services.cluster import open_round
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 _Token = Annotated[Path, "The file with the operator's token."]
 
 
-@click.group(name="round")
+@click.group(name="round", cls=Commands)
 def round() -> None:  # noqa: A001 - the word people type
     """Run rounds at a server and its shufflers."""
 
@@ -28,7 +29,7 @@ def round() -> None:  # noqa: A001 - the word people type
 def open_(
     draft: Path,
     *,
-    server: Annotated[str, "The server's address, http://HOST:PORT."],
+    server: Annotated[str, ADDRESS, "The server's address, http://HOST:PORT."],
     token: _Token,
     closes: Annotated[int, "Seconds until release."] = 3600,
     expires: Annotated[int, "Seconds until it ends unfilled."] = 7200,
@@ -47,7 +48,7 @@ def open_(
 
 @command(round)
 def status(
-    url: str,
+    url: Annotated[str, ADDRESS],
     *,
     token: Annotated[Path | None, "File with the operator's token, for exact counts."] = None,
     ca: Ca = "",
@@ -64,7 +65,7 @@ def status(
 
 
 @command(round)
-def list_(role: str, *, ca: Ca = "", as_json: Json = False) -> None:
+def list_(role: Annotated[str, ADDRESS], *, ca: Ca = "", as_json: Json = False) -> None:
     """List the rounds at the address of a server or shuffler, with their phases and times."""
     at = f"{role.rstrip('/')}/rounds"
     found = ask("GET", at, ca=ca)
@@ -81,7 +82,7 @@ def list_(role: str, *, ca: Ca = "", as_json: Json = False) -> None:
 
 @command(round)
 def close(
-    url: str,
+    url: Annotated[str, ADDRESS],
     *,
     token: _Token,
     abandon: Annotated[bool, "End it without releasing anything."] = False,

@@ -2,14 +2,17 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from coatcheck.accounting.guarantee import rounded_up
 from coatcheck.cli.output import length, service_table
+from coatcheck.cli.simulate import STAMP
 from coatcheck.demo.words import plain_promise
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+_WIDTH = 96  # of a paragraph, within what the widest table needs
 
 
 def told(document: dict[str, Any]) -> Iterator["str | Table"]:
@@ -28,11 +31,7 @@ def told(document: dict[str, Any]) -> Iterator["str | Table"]:
         yield from _trilateration(document["trilateration"])
     yield from _server(document)
     yield from _board(document["board"])
-    yield "\n[bold]The promise[/]" + _season(document)
-    for one in document["groups"]:
-        said = plain_promise(epsilon=one["epsilon"], delta=one["delta"], also=document["besides"])
-        yield f"  to {one['name']}: {said}"
-    yield "  (--json has it in full, with its assumptions)"
+    yield from _promise(document)
     yield "\n[bold]Time[/]"
     for step in document["steps"]:
         rate = f"  ({step['people'] / step['seconds']:,.0f} per second)" if step["people"] else ""
@@ -42,13 +41,35 @@ def told(document: dict[str, Any]) -> Iterator["str | Table"]:
         yield f"\nkept in {document['kept']}"
 
 
+def rehearsed(document: dict[str, Any]) -> Iterator["str | Table"]:
+    """Tell a round that ran in memory."""
+    yield f"[bold]{STAMP}[/]"
+    people = sum(group["people"] for group in document["groups"])
+    yield f"\n[bold]How well {people:,} people were served[/]\n"
+    yield service_table(document["service"], document["unit"])
+    if "trilateration" in document:
+        yield from _trilateration(document["trilateration"])
+    yield from _promise(document)
+    for warning in document["warnings"]:
+        yield f"\n[bold]warning[/]: {warning}"
+    yield f"\n{document['seconds']:.1f} s, all of it in this process"
+
+
+def _promise(document: dict[str, Any]) -> Iterator[str]:
+    yield "\n[bold]The promise[/]" + _season(document)
+    for one in document["groups"]:
+        said = plain_promise(epsilon=one["epsilon"], delta=one["delta"], also=document["besides"])
+        yield from wrap(f"  to {one['name']}: {said}", _WIDTH, subsequent_indent="    ")
+    yield "  (--json has it in full, with its assumptions)"
+
+
 def _trilateration(found: dict[str, Any]) -> Iterator[str]:
     """Tell the attack, in an app that rounds distances and here."""
     app, here, ledger = found["app"], found["coatcheck"], found["ledger"]
     now, rounds = found["this_round"], len(here["rounds"])
     step, others = f"{app['step_m']:.0f} m", now["candidates"] - now["near"]
     within, found_, most = f"{here['within_m']:.0f} m", here["found"], here["bound"]
-    spent = ", ".join(rounded_up(one) for one in ledger["spent"])
+    spent = len(ledger["spent"])
     yield "\n[bold]A trilaterator, who says false places, looks for Ada[/]"
     for label, words in (
         (
@@ -67,7 +88,7 @@ def _trilateration(found: dict[str, Any]) -> Iterator[str]:
         ("if Ada signs with her name", f"one yes or no per round: {here['bound_if_named']:.0%}"),
         (
             "Ada's ledger stops it",
-            f"ε = {spent} of {ledger['limit']:g}: the next round is refused",
+            f"{spent} rounds are within her limit, ε = {ledger['limit']:g}; the next is refused",
         ),
     ):
         yield f"  {label:<28} {words}"

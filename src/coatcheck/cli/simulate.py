@@ -14,6 +14,7 @@ from coatcheck.errors import Misuse, OutsideDomain
 from coatcheck.randomizers import Prior
 from coatcheck.simulation import trial
 from coatcheck.simulation.quality import names_many
+from coatcheck.simulation.settling import usual_cell
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -86,7 +87,7 @@ def simulate(
             entropy=seed,
             clamp=clamp,
             prior=_prior(prior, columns=names),
-            settle=settle,
+            settle=usual_cell(around) if settle else None,
         )
     except OutsideDomain as error:
         raise Misuse(str(error).replace("ask for clamp=True", "give --clamp")) from None
@@ -156,7 +157,8 @@ def _warnings(found: trial.Trial) -> list[str]:
         for name in found.unlearned
     ]
     service = found.service
-    private, chance = service.private.mean_distance, service.at_random.mean_distance
+    private = (service.settled or service.private).mean_distance
+    chance = service.at_random.mean_distance
     if private - service.without_noise.mean_distance > chance - private:
         told.append(
             "partners are nearer to chance than to what true places would give: find more people,"

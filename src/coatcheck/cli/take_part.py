@@ -9,9 +9,11 @@ from typing import Annotated, Any
 import click
 
 from coatcheck.accounting.ledger import Ledger
+from coatcheck.cli import Commands
 from coatcheck.cli.answers import answer_text, contact_of, keep_contacts
 from coatcheck.cli.files import read_trust
 from coatcheck.cli.options import (
+    ADDRESS,
     Ca,
     Json,
     Relay,
@@ -24,7 +26,7 @@ from coatcheck.cli.options import (
 from coatcheck.cli.output import hint, show
 from coatcheck.cli.person import hint_caveat, letters_of, told, value_of
 from coatcheck.cli.profile import begun, boards, forget, remember, ticket_of
-from coatcheck.errors import Error, Unavailable
+from coatcheck.errors import Error, Misuse, Unavailable
 from coatcheck.files import read_bytes
 from coatcheck.protocol.candidates import Candidates, settle_terms
 from coatcheck.protocol.client import Limit
@@ -38,9 +40,9 @@ _RETRIEVAL = f"whole | entry (with a relay) | by-size: one entry above {MOST:,} 
 _Ticket = Annotated[Path | None, "--ticket", "Where your ticket is; else in your profile's folder."]
 
 
-@command(doing="the round goes on; Ctrl-C is safe, the same command goes on from there")
+@command(doing="waiting for the round; Ctrl-C is safe, the same command goes on from there")
 def take_part(
-    round_url: str,
+    round_url: Annotated[str, ADDRESS],
     *,
     asked: TakingPart,
     place: _Ticket = None,
@@ -58,9 +60,9 @@ def take_part(
     """Join the round at ROUND_URL, wait for its answers, and show your own.
 
     Of a service that runs rounds again and again, the first shuffler's address is enough: you
-    take part in its current round. With a profile (`coatcheck me begin`), a value and your group
-    are all there is to say. After a crash, run the same command again: it sends the report stored
-    in the ticket, the same bytes, and the letters of settling likewise.
+    take part in its current round. With a profile (`coatcheck me begin`), a value is all there is
+    to say, and your group if there are several. After a crash, run the same command again: it
+    sends the report stored in the ticket, the same bytes, and the letters of settling likewise.
     """
     book, trusted = Ledger.open(asked.ledger), read_trust(asked.trust, witnesses=witnesses)
     if service := service_of(round_url):
@@ -130,14 +132,22 @@ def outcome(side: Candidates) -> dict[str, Any]:
     }
 
 
-@click.group()
+def _ticket(round_url: str, place: Path | None) -> Path:
+    """Find the ticket of somebody who has taken part."""
+    found = ticket_of(round_url, place)
+    if not found.exists():
+        raise Misuse(f"you have no ticket of {round_url}: give the address that take-part printed")
+    return found
+
+
+@click.group(cls=Commands)
 def letters() -> None:
     """Write to your partners, and read what they wrote."""
 
 
 @command(letters)
 def write(
-    round_url: str,
+    round_url: Annotated[str, ADDRESS],
     *,
     trust: Trust,
     to: Annotated[str, "A partner: 1 for the first that `take-part` named, or a contact in hex."],
@@ -148,7 +158,7 @@ def write(
     ca: Ca = "",
 ) -> None:
     """Write a sealed letter to a partner and post it on the board."""
-    ticket, kept = ticket_of(round_url, place), boards()
+    ticket, kept = _ticket(round_url, place), boards()
     contact = contact_of(ticket, to)
 
     async def whole() -> None:
@@ -164,7 +174,7 @@ def write(
 
 @command(letters)
 def read(
-    round_url: str,
+    round_url: Annotated[str, ADDRESS],
     *,
     trust: Trust,
     place: _Ticket = None,
@@ -174,7 +184,7 @@ def read(
     as_json: Json = False,
 ) -> None:
     """Read the new letters to you."""
-    ticket, kept = ticket_of(round_url, place), boards()
+    ticket, kept = _ticket(round_url, place), boards()
 
     async def whole() -> dict[str, Any]:
         trusted = read_trust(trust, witnesses=witnesses)

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 import click
 import msgspec
 
+from coatcheck.cli import Commands
 from coatcheck.cli.files import now, read, read_object, read_terms_file, read_trust, write
 from coatcheck.cli.options import Json, Key, Trust, command, one_of
 from coatcheck.cli.output import hint, show
@@ -54,7 +55,7 @@ def keygen(
     hint(f"keep {out} secret; publish what was printed")
 
 
-@click.group()
+@click.group(cls=Commands)
 def terms() -> None:
     """Write, sign and check the public terms of a round."""
 

@@ -7,10 +7,12 @@ seeded randomness is right; the noise on their places is drawn by the clients, a
 from typing import Final
 
 import numpy as np
+from scipy.spatial import cKDTree
 from scipy.special import ndtri
 
 from coatcheck.domains import Box, Floats
 from coatcheck.entropy import Entropy, source
+from coatcheck.tasks.distances import measured, scale_of
 
 CITY: Final = Box.geographic(south=31.190, west=121.430, north=31.262, east=121.514)
 """Eight kilometres by eight, stated before anybody is asked where they are."""
@@ -50,6 +52,14 @@ def place_of(name: str) -> Floats:
     (share,) = (one[1:3] for one in _QUARTERS if one[0] == name)
     low, high = np.array(CITY.lo), np.array(CITY.hi)
     return np.asarray(low + np.array(share) * (high - low))
+
+
+def well_placed(people: Floats, *, within: float) -> int:
+    """Tell who of the old town has the most people within so many metres."""
+    places = measured(people, scale_of(CITY) or (1.0, 1.0))
+    near = cKDTree(places).query_ball_point(places, within, return_length=True)
+    there = [quarter(place) == "old town" for place in people]
+    return int(np.argmax(np.where(there, near, 0)))
 
 
 def quarter(place: Floats) -> str:

@@ -5,10 +5,10 @@ install for the round of real processes.
 """
 
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from coatcheck.demo.story import trilateration
 from coatcheck.errors import Misuse
-from coatcheck.simulation.quality import names_many
 from coatcheck.simulation.trial import Trial, run_trial
 
 if TYPE_CHECKING:
@@ -27,14 +27,25 @@ def missing() -> list[str]:
 
 def rehearse(scenario: "Scenario", *, entropy: "Entropy | int") -> Trial:
     """Run the round of a scenario in memory, and measure how well its people are served."""
-    task = scenario.task if names_many(scenario.task) else scenario.alone
-    if scenario.box is None or task is None:
+    if scenario.box is None or scenario.alone is None:
         raise Misuse(f"the {scenario.name} demo runs with services only: {INSTALL}")
+    near = scenario.task.name == "neighbours"
     return run_trial(
-        dict(zip(task.groups, scenario.values, strict=True)),
-        task=task,
+        dict(zip(scenario.task.groups, scenario.values, strict=True)),
+        task=scenario.task,
         box=scenario.box,
         epsilon=scenario.epsilon,
         entropy=entropy,
-        settle=names_many(task),
+        settle=None if scenario.settle is None else scenario.settle["settle"]["cell"],
+        alone=scenario.alone if near else None,
     )
+
+
+def attack(scenario: "Scenario", trial: Trial) -> dict[str, Any]:
+    """Tell what a trilaterator gets, in an app, in this round and in more of them."""
+    told = trial.outcome.answers[0][-1].partners
+    near = [pair for pair in trial.settled if pair[0] == len(scenario.values[0]) - 1]
+    return {
+        **trilateration(scenario),
+        "this_round": {"candidates": len(told), "near": len(near)},
+    }

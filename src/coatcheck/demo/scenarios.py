@@ -190,7 +190,7 @@ def _groups(name: str, people: int, data: Mapping[str, Floats] | None) -> dict[s
     if name in {"nearby", "friends"}:
         rows = np.concatenate(list(groups.values())) if data else city.places(people, entropy=_SEED)
         if name == "nearby":
-            rows[-1] = np.median(rows, axis=0) if data else city.place_of("old town")
+            _cast(rows, made_up=not data)
         return {"members": rows}
     if data is None:
         riders = people * 9 // 20
@@ -203,6 +203,16 @@ def _groups(name: str, people: int, data: Mapping[str, Floats] | None) -> dict[s
     if len(groups) != 2:
         raise Misuse(f"the taxi demo has riders and drivers, the file has {', '.join(groups)}")
     return groups
+
+
+def _cast(rows: Floats, *, made_up: bool) -> None:
+    """Let the first row be Ada's, where many are near, and the last one the trilaterator's."""
+    if not made_up:
+        rows[-1] = np.median(rows, axis=0)
+        return
+    ada = city.well_placed(rows, within=float(_WORK["nearby"][1]["radius"]))
+    rows[[0, ada]] = rows[[ada, 0]]
+    rows[-1] = city.place_of("university")
 
 
 def _standing(people: int, epsilon: float) -> Scenario:

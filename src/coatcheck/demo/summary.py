@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from coatcheck.randomizers import Decode
 
 _SHOWN = 4
-_HEROES = ("Ada", "Bo")
+_HEROES = ("Ada", "Bo", "Cy")
 
 
 def summarize(run: "Run", lessons: Sequence[dict[str, Any]] = ()) -> dict[str, Any]:
@@ -87,10 +87,18 @@ def _told(row: Floats, digits: int = 15) -> list[float] | None:
 
 
 def _heroes(run: "Run", estimates: Sequence[Floats]) -> list[dict[str, Any]]:
-    """Tell of the first person of the first group and of whom they meet."""
-    met = [(0, 1)] if run.scenario.box is None else run.known_partners((0, 0))
-    chosen = zip(_HEROES, [(0, 0), *met], strict=False)
+    """Tell of the first person and of whom they meet; of two who do meet, if nobody is near."""
+    met = [(0, 1)] if run.scenario.box is None else run.known_partners((0, 0))[:1]
+    chosen = zip(_HEROES, [(0, 0), *(met or _pair(run))], strict=False)
     return [_hero(run, name, who, estimates) for name, who in chosen]
+
+
+def _pair(run: "Run") -> list[Person]:
+    """Find two people who meet, if any do."""
+    for who in run.answers:
+        if who[0] == 0 and (met := run.known_partners(who)):
+            return [who, met[0]]
+    return []
 
 
 def _hero(run: "Run", name: str, who: Person, estimates: Sequence[Floats]) -> dict[str, Any]:

@@ -216,8 +216,12 @@ class Round:
         return suite_named(self.terms.suite)
 
     def group(self, name: str) -> int:
-        """Find a group's number by its name."""
+        """Find a group's number by its name; no name is the only group of a round that has one."""
         names = [group.name for group in self.terms.groups]
+        if not name and len(names) == 1:
+            return 0
+        if not name:
+            raise Malformed(f"say which group is yours, the round has {', '.join(names)}")
         if name not in names:
             raise Malformed(f"the round has no group {name!r}, its groups are {', '.join(names)}")
         return names.index(name)

@@ -17,6 +17,7 @@ from coatcheck.entropy import Entropy, source
 from coatcheck.errors import Misuse
 from coatcheck.protocol.keys import address_of
 from coatcheck.protocol.messages import Partner
+from coatcheck.protocol.nearness import Nearness, offsets
 from coatcheck.protocol.settling import Settling
 from coatcheck.protocol.steps import Cell, Progress, cell_of, prf, schedule
 from coatcheck.simulation.quality import shorter_side
@@ -136,10 +137,6 @@ def settle_round(
     sizes = outcome.bulletin.heading.sizes
     few = min(range(len(sizes)), key=sizes.__getitem__)
     steps = schedule(asks)
-
-    def listed(partners: Sequence[Partner]) -> list[bytes]:
-        return [address_of(outcome.round.suite, partner.contact) for partner in partners]
-
     people = {}
     for address, (group, row) in outcome.whose.items():
         answer = outcome.answers[group][row]
@@ -147,10 +144,43 @@ def settle_round(
             Progress(cell=cell_of(values[group][row], scale=params["scale"], side=side)),
             address=address,
             asks=group == few,
-            lists=[listed(one) for one in (answer.partners, answer.second)[: len(asks)]],
-            secret=prf(outcome.tickets[group][row].seed, b"secret", outcome.round.digest),
+            lists=[_listed(outcome, one) for one in (answer.partners, answer.second)[: len(asks)]],
+            secret=_secret(outcome, group, row),
             steps=steps,
         )
     run_together(people.values())
     first = ((row, people[who].partner) for who, (group, row) in outcome.whose.items() if not group)
     return sorted((row, outcome.whose[found][1]) for row, found in first if found is not None)
+
+
+def find_near(
+    outcome: "Outcome", places: Floats, *, radius: float, side: float
+) -> list[tuple[int, int]]:
+    """Let everybody of a simulated round find out who of their list is near; the pairs, by row."""
+    params: Any = outcome.round.terms.task.params
+    around = offsets(radius, side=side, axes=places.shape[1])
+    people = {
+        address: Nearness(
+            Progress(cell=cell_of(places[row], scale=params["scale"], side=side)),
+            address=address,
+            candidates=_listed(outcome, outcome.answers[0][row].partners),
+            secret=_secret(outcome, 0, row),
+            around=around,
+            digest=outcome.round.digest,
+        )
+        for address, (_, row) in outcome.whose.items()
+    }
+    run_together(people.values())
+    return sorted(
+        (outcome.whose[who][1], outcome.whose[other][1])
+        for who, person in people.items()
+        for other in person.near
+    )
+
+
+def _listed(outcome: "Outcome", partners: Sequence[Partner]) -> list[bytes]:
+    return [address_of(outcome.round.suite, partner.contact) for partner in partners]
+
+
+def _secret(outcome: "Outcome", group: int, row: int) -> bytes:
+    return prf(outcome.tickets[group][row].seed, b"secret", outcome.round.digest)

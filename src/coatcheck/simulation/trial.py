@@ -34,7 +34,7 @@ from coatcheck.randomizers.choice import misses
 from coatcheck.randomizers.reading import LEARNED, read
 from coatcheck.simulation.quality import Service, measure, named_alone, names_many
 from coatcheck.simulation.round import Outcome, simulate, view
-from coatcheck.simulation.settling import settle_round, usual_cell
+from coatcheck.simulation.settling import find_near, settle_round
 from coatcheck.tasks.distances import scale_of
 
 _LOCATION_TASKS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
@@ -53,6 +53,7 @@ class Trial:
     Attributes:
         errors: for each group the distance between each estimate and the true place.
         unlearned: the groups whose learned decode had too few reports to learn from.
+        settled: who found whom by letter, by their rows; nobody if they did not settle.
     """
 
     outcome: Outcome
@@ -60,6 +61,7 @@ class Trial:
     errors: tuple[Floats, ...]
     service: Service
     unlearned: tuple[str, ...] = ()
+    settled: tuple[tuple[int, int], ...] = ()
 
 
 def box_around(groups: Mapping[str, Floats], *, degrees: bool) -> Box:
@@ -172,11 +174,13 @@ def run_trial(
     entropy: Entropy | int = 0,
     clamp: bool = False,
     prior: Prior | None = None,
-    settle: bool = False,
+    settle: float | None = None,
+    alone: tasks.Task | None = None,
 ) -> Trial:
     """Run a round of everybody in memory and measure how well they are served.
 
-    `entropy` is a source, or a seed. With `settle` candidates settle by letters, without seals.
+    `entropy` is a source, or a seed. With `settle`, the side of a cell, people settle by letters,
+    without seals; `alone` is the task by which the server would serve them without letters.
     """
     values = [np.asarray(groups[name], dtype=np.float64) for name in task.groups]
     for name, rows in zip(task.groups, values, strict=True):
@@ -199,7 +203,7 @@ def run_trial(
     )
     drawn = source(entropy)
     outcome = simulate(plans, values, task=task, entropy=drawn, name="trial", prior=prior)
-    found = settle_round(outcome, values, side=usual_cell(box)) if settle else None
+    found = None if settle is None else _settled(outcome, values, task=task, side=settle)
     seen, terms = view(outcome, "server"), outcome.round.terms.groups
     owners = [[outcome.whose[address][1] for address in group] for group in seen.addresses]
     estimates, unlearned = [], []
@@ -210,15 +214,25 @@ def run_trial(
             unlearned.append(of.name)
     read_as = zip(estimates, values, owners, strict=True)
     told = [(row, other) for row, others in enumerate(outcome.partners(0)) for _, other in others]
-    if names_many(task):  # of one partner each
-        told = named_alone(task, estimates, owners)
+    if names_many(task) or alone is not None:
+        told = named_alone(alone or task, estimates, owners)
     return Trial(
         outcome=outcome,
         box=box,
         errors=tuple(misses(box, one, rows[who]) for one, rows, who in read_as),
-        service=measure(told, values, task=task, box=box, entropy=drawn, settled=found),
+        service=measure(told, values, task=alone or task, box=box, entropy=drawn, settled=found),
         unlearned=tuple(unlearned),
+        settled=tuple(found or ()),
     )
+
+
+def _settled(
+    outcome: Outcome, values: Sequence[Floats], *, task: tasks.Task, side: float
+) -> list[tuple[int, int]]:
+    """Let people settle: with one of their candidates, or with all of their list who are near."""
+    if names_many(task):
+        return settle_round(outcome, values, side=side)
+    return find_near(outcome, values[0], radius=float(str(task.params()["radius"])), side=side)
 
 
 def _check_inside(rows: Floats, name: str, *, box: Box, clamp: bool) -> None:

@@ -4,7 +4,7 @@ All that a stage needs of a role's store: no database. A file is bound to its na
 moved or changed does not open. SPEC section 10.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import NamedTuple
 
@@ -18,6 +18,15 @@ class Slot(NamedTuple):
 
     at: int
     length: int
+
+
+class Wanted(NamedTuple):
+    """A piece: its file and number there, at which byte it begins, and how many bytes it has."""
+
+    name: str
+    number: int
+    start: int
+    size: int
 
 
 class Crate:
@@ -43,7 +52,7 @@ class Crate:
 
     def get(self, name: str, *, use: str = "round") -> bytes:
         """Give a file."""
-        return self._opened(self._depot.get((self.digest, use), name), name, use=use)
+        return self._opened(self.key(use), self._depot.get((self.digest, use), name), name)
 
     def put_pieces(self, name: str, pieces: Sequence[bytes]) -> None:
         """Keep a file of pieces that are read one by one; empty ones take no room."""
@@ -56,14 +65,21 @@ class Crate:
 
     def piece(self, name: str, number: int, *, start: int, size: int) -> bytes:
         """Give a piece of so many bytes, which begins at this place of its file."""
-        if not size:
-            return b""
-        sealed = self._depot.get((self.digest, "round"), name, start, sealed_size(size))
-        return self._opened(sealed, _piece(name, number).decode())
+        return next(self.pieces([Wanted(name, number, start, size)]))
 
-    def _opened(self, sealed: bytes, name: str, *, use: str = "round") -> bytes:
+    def pieces(self, wanted: Iterable[Wanted]) -> Iterator[bytes]:
+        """Give pieces one after the other, with the key read once: a stage may want thousands."""
+        key = self.key()
+        for name, number, start, size in wanted:
+            if not size:
+                yield b""
+                continue
+            sealed = self._depot.get((self.digest, "round"), name, start, sealed_size(size))
+            yield self._opened(key, sealed, _piece(name, number).decode())
+
+    def _opened(self, key: RoundKey, sealed: bytes, name: str) -> bytes:
         try:
-            return self.key(use).open(sealed, self.digest, name.encode())
+            return key.open(sealed, self.digest, name.encode())
         except Unsealable:
             raise Unavailable(
                 f"{name} in the depot is not what was put there: put it back; what a release"

@@ -29,6 +29,8 @@ _CROSSING: Final = 65_536
 """How many uploads other processes may be about to keep: so near to the end they wait in line."""
 _PAGE: Final = 16_384
 """How many registrations are in memory at once, besides their ids."""
+_AT_ONCE: Final = 16_384
+"""How many uploads are deleted in one transaction."""
 _NOBODY: Final[Named] = (b"", b"", None)
 _NOTHING: Final = Upload(0, b"", b"", b"")
 Given = tuple[Named, Upload]
@@ -194,8 +196,8 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
     ) -> None:
         """Make a move of a round; a release comes with its batch, giving up with the signed end.
 
-        What the new phase must not hold any more is deleted in the same transaction, and cannot be
-        read by anybody once its key is destroyed.
+        What the new phase must not hold any more cannot be read by anybody once its key is
+        destroyed, and is then deleted.
         """
         with self.writing(fence) as session:
             if self.database.shut:
@@ -203,9 +205,6 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
             phase = self.moved(session, digest, move)
             if phase in HOLDING and move != "reopen":
                 return
-            if phase not in HOLDING:
-                for table in ("parcels", "bundles", "counts"):
-                    session.rows(f"DELETE FROM shuffler_{table} WHERE round = {_NUMBER}", (digest,))
             self.drop(session, digest)
             if batch:
                 self.keep(session, digest, "batch", batch)
@@ -214,6 +213,36 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
         self.destroy_keys(digest, phase)
         if phase in HOLDING:  # the release begins anew, with the uploads that come
             self.depot.drop((digest, "round"))
+        else:
+            self._delete(digest)
+
+    def clear(self) -> None:
+        """Remove what no key opens any more: from the depot, and uploads that a crash left."""
+        super().clear()
+        for digest in self.crowds():
+            self._delete(digest)
+
+    def _delete(self, digest: bytes) -> None:
+        """Delete the uploads of a round unless it holds them, and their counts last of all.
+
+        Some at a time, so that nobody who writes waits for millions of rows. No move leads back to
+        a phase that holds uploads, so the phase need not be looked at again.
+        """
+        sql = "SELECT number, phase FROM shuffler_rounds WHERE digest = ?"
+        ((number, phase),) = self.read(sql, digest)
+        if Phase(phase) in HOLDING:
+            return
+        steps = 1 + sum(self.crowd(digest).values()) // _AT_ONCE
+        for step in range(steps):
+            first, last = 2**63 * step // steps, 2**63 * (step + 1) // steps - 1
+            least, most = (2 * first).to_bytes(8, "big"), (2 * last + 1).to_bytes(8, "big")
+            with self.database.transaction() as session:
+                sql = "DELETE FROM shuffler_bundles WHERE round = ? AND place BETWEEN ? AND ?"
+                session.rows(sql, (number, first, last))
+                sql = "DELETE FROM shuffler_parcels WHERE round = ? AND id BETWEEN ? AND ?"
+                session.rows(sql, (number, least, most + b"\xff" * 8))
+        with self.database.transaction() as session:
+            session.rows("DELETE FROM shuffler_counts WHERE round = ?", (number,))
 
 
 def _bundles(given: Sequence[Given], keys: Keys) -> list[Bundle]:

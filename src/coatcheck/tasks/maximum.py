@@ -10,6 +10,8 @@ Knows points, not people.
 Paper, server-side algorithms.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import maximum_bipartite_matching
@@ -47,7 +49,7 @@ def maximum(rows: Floats, columns: Floats, *, radius: float) -> Positions:
         if crowded or rows.shape[1] != 2 or each * len(rows) > _PAIRS:
             return _by_flow(*places, radius)
     if available() and rows.shape[1] == 2:
-        return _match(_compiled_graph(rows, columns, radius))
+        return _side_by_side(rows, columns, radius)
     if each <= _FEW:
         pairs = _all_pairs(rows, columns, tree, radius)
         return _match(_graph(pairs, (len(rows), len(columns))))
@@ -114,19 +116,45 @@ def _match(graph: csr_array) -> Positions:
     return np.asarray(found).astype(np.int64)
 
 
+def _side_by_side(rows: Floats, columns: Floats, radius: float) -> Positions:
+    """Match in the plane with neighbours side by side in memory, which a search needs together."""
+    first, second = (_cells(side, radius).order for side in (rows, columns))
+    found = _match(_compiled_graph(rows[first], columns[second], radius))
+    column_of = np.empty(len(rows), np.int64)
+    column_of[first] = np.where(found >= 0, second[found], -1)
+    return column_of
+
+
+class _Cells(NamedTuple):
+    """A grid over points: where it begins, a cell's side, how many cells; and who is in each."""
+
+    low: Floats
+    side: float
+    shape: tuple[int, int]
+    order: Positions
+    begins: Positions
+
+
+def _cells(points: Floats, radius: float) -> _Cells:
+    """Sort points of the plane into cells, by compiled loops."""
+    from coatcheck.tasks import maximum_kernels  # noqa: PLC0415 - an extra
+
+    low, span = points.min(axis=0), np.ptp(points, axis=0)
+    # As wide as the radius, and so wide that there are no more cells than a few per point.
+    side = max(radius * (1 + _SLACK * 1000), float(np.sqrt(span.prod() / len(points) / 2)))
+    side = max(side, float(span.max()) / len(points)) or 1.0
+    shape = (int(span[0] / side) + 1, int(span[1] / side) + 1)
+    found = maximum_kernels.into_cells(np.ascontiguousarray(points), low, side, shape)
+    return _Cells(low, side, shape, *found)
+
+
 def _compiled_graph(rows: Floats, columns: Floats, radius: float) -> csr_array:
     """Every pair within the radius in the plane, by compiled loops over a grid."""
     from coatcheck.tasks import maximum_kernels  # noqa: PLC0415 - an extra
 
-    rows, columns = np.ascontiguousarray(rows), np.ascontiguousarray(columns)
-    low, span = columns.min(axis=0), np.ptp(columns, axis=0)
-    # As wide as the radius, and so wide that there are no more cells than a few per column.
-    side = max(radius * (1 + _SLACK * 1000), float(np.sqrt(span.prod() / len(columns) / 2)))
-    side = max(side, float(span.max()) / len(columns))
-    shape = (int(span[0] / side) + 1, int(span[1] / side) + 1)
-    order, begins = maximum_kernels.into_cells(columns, low, side, shape)
+    low, side, shape, order, begins = _cells(columns, radius)
     indptr, indices = maximum_kernels.within(
-        rows, columns[order], order, begins, low, side, shape, radius * radius
+        np.ascontiguousarray(rows), columns[order], order, begins, low, side, shape, radius * radius
     )
     ones = np.ones(len(indices), dtype=np.int8)
     return csr_array((ones, indices, indptr), shape=(len(rows), len(columns)))

@@ -22,6 +22,7 @@ TEXT: Final = "text/plain; charset=utf-8"
 OCTETS: Final = "application/octet-stream"
 ROUND: Final = "/rounds/{digest}"
 _APART: Final = frozenset({"body", "wire"})
+_ROUND: Final = "this is no address of a round: it ends in /rounds/ and 64 digits, 0-9 and a-f"
 
 Digest = Annotated[
     str, Meta(pattern=r"\A[0-9a-f]{64}\Z", description="The digest of the round's terms.")
@@ -151,7 +152,8 @@ class Route:
                 given = dict(parse_qsl(query.decode("ascii"), max_num_fields=16)) | path
             found = msgspec.convert(given, type=self.parameters, strict=False)
         except (ValueError, msgspec.ValidationError) as error:
-            raise Problem("unprocessable", f"the address is wrong: {error}"[:300]) from None
+            wrong = _ROUND if "$.digest" in str(error) else f"the address is wrong: {error}"
+            raise Problem("unprocessable", wrong[:300]) from None
         read: dict[str, Any] = msgspec.structs.asdict(found)
         if any(str(value) != given.get(name, str(value)) for name, value in read.items()):
             raise Problem("unprocessable", "the address is wrong: write a number as digits alone")

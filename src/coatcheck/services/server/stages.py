@@ -31,7 +31,7 @@ from coatcheck.services.server import columns
 from coatcheck.services.server.columns import COUNT, PLACES, Source, column, opened
 from coatcheck.services.server.told import Told, partners_of
 from coatcheck.services.settings import ServerSettings
-from coatcheck.stores.crate import Crate, Slot
+from coatcheck.stores.crate import Crate, Slot, Wanted
 
 Bytes = NDArray[np.uint8]
 
@@ -173,14 +173,17 @@ def _gathered(
     """Read what was dealt to a part: its entries by place, and the partners of each group."""
     mine: list[Bytes] = []
     others: dict[int, list[Bytes]] = {}
-    for source, start, own, wanted in pieces:
-        first, second = dealt_width(round_, source.group)
-        cut = own * first
-        size = cut + wanted * second
-        piece = crate.piece(dealt(mark, source.number), number, start=start, size=size)
-        raw = np.frombuffer(piece, np.uint8)
-        mine.append(raw[:cut].reshape(own, first))
-        others.setdefault(source.group, []).append(raw[cut:].reshape(wanted, second))
+    wide = [dealt_width(round_, one.source.group) for one in pieces]
+    read = crate.pieces(
+        Wanted(
+            dealt(mark, one.source.number), number, one.at, one.own * first + one.wanted * second
+        )
+        for one, (first, second) in zip(pieces, wide, strict=True)
+    )
+    for one, (first, second), found in zip(pieces, wide, read, strict=True):
+        raw, cut = np.frombuffer(found, np.uint8), one.own * first
+        mine.append(raw[:cut].reshape(one.own, first))
+        others.setdefault(one.source.group, []).append(raw[cut:].reshape(one.wanted, second))
     rows = np.concatenate(mine)
     place = np.ascontiguousarray(rows[:, : COUNT.itemsize]).view(COUNT).ravel()
     return rows[np.argsort(place)], {g: np.concatenate(of) for g, of in others.items()}

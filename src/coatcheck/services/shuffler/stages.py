@@ -14,7 +14,7 @@ import numpy as np
 
 from coatcheck.protocol.manifest import Part
 from coatcheck.protocol.parcels import content_id, items_of
-from coatcheck.protocol.peeling import RANK, Bytes, gather, rows
+from coatcheck.protocol.peeling import RANK, gather, rows
 from coatcheck.protocol.shuffler import Shuffler, ShufflerState
 from coatcheck.protocol.terms import Round
 from coatcheck.services import faults
@@ -24,7 +24,7 @@ from coatcheck.services.runners.contract import terms_of
 from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler.rounds import role_of
 from coatcheck.stores.bundles import Bundle, unbundled
-from coatcheck.stores.crate import Crate, Slot
+from coatcheck.stores.crate import Crate, Slot, Wanted
 
 _COUNT: Final = np.dtype(">u4")
 
@@ -109,13 +109,14 @@ def collect(
     """Gather a partition from the pieces that each part dealt to it; its count and hash."""
     del settings
 
-    def piece(name: str, slot: Slot, width: int) -> Bytes:
-        size = slot.length * width
-        return rows(crate.piece(name, target.within, start=slot.at, size=size), width)
-
     width = RANK + target.size
-    found = [piece(dealt(target.group, source), slot, width) for source, slot in pieces]
-    raw = gather([rows(b"", width), *found], piece(left(target.group), out, RANK))
+    wanted = [(dealt(target.group, source), slot, width) for source, slot in pieces]
+    wanted.append((left(target.group), out, RANK))
+    read = crate.pieces(
+        Wanted(name, target.within, slot.at, slot.length * width) for name, slot, width in wanted
+    )
+    *found, gone = (rows(raw, of[2]) for raw, of in zip(read, wanted, strict=True))
+    raw = gather([rows(b"", width), *found], gone)
     faults.reach("stage.gather", alone=True)
     crate.put(part_name(OUT, target.number), raw, use="batch")
     faults.reach("stage.gathered", alone=True)

@@ -2,6 +2,7 @@
 
 const SPACE = "http://www.w3.org/2000/svg";
 const [LEFT, RIGHT, TOP, BOTTOM] = [46, 412, 12, 390];
+const KEY = 132;
 
 function make(name, attributes, text) {
   const node = document.createElementNS(SPACE, name);
@@ -12,18 +13,31 @@ function make(name, attributes, text) {
 
 const short = (value) => (value >= 1000 ? `${value / 1000}k` : String(value));
 
-/** Name every curve where it ends, one above the other where they would touch. */
-function labels(lines, { across, up }) {
-  let last = Infinity;
-  const ends = lines.map(({ name, on, points }) => ({ name, on, x: across(points[0][0]), y: up(points[0][1]) }));
-  return ends.sort((a, b) => b.y - a.y).map(({ name, on, x, y }) => {
-    last = Math.min(y - 4, last - 13);
-    return make("text", { class: on ? "label on" : "label", x: x + 6, y: last }, name === "best" ? "recommended" : name);
-  });
+/** Name every curve beside a piece of it, in the corner at the bottom that curves leave free. */
+function key(lines, side) {
+  const [left, top] = [side === "left" ? LEFT + 6 : RIGHT - KEY, BOTTOM - 8 - 17 * lines.length];
+  return [
+    make("rect", { class: "key", x: left, y: top, width: KEY - 6, height: 17 * lines.length + 4 }),
+    ...lines.flatMap(({ name, on }, row) => {
+      const y = top + 17 * row + 10;
+      return [
+        make("path", { class: style(name, on), d: `M${left + 4} ${y}h26` }),
+        make("text", { class: on ? "label on" : "label", x: left + 36, y: y + 4 }, name === "best" ? "recommended" : name),
+      ];
+    }),
+  ];
+}
+
+const style = (name, on) => `curve ${name}${on ? " on" : ""}`;
+
+/** Name a level under its line, or above it where the axis is. */
+function named({ value, label }, up) {
+  const y = up(value) + 14;
+  return make("text", { class: "level", x: LEFT + 6, y: y > BOTTOM - 2 ? y - 20 : y }, label);
 }
 
 /** Draw lines `{name, on, points}`, a level across, and the place of the sliders. */
-export function chart(svg, { x, y, lines, level, at }) {
+export function chart(svg, { x, y, lines, level, at, corner }) {
   const share = ([low, high], value) => Math.log(Math.min(high, Math.max(low, value)) / low) / Math.log(high / low);
   const across = (value) => LEFT + share(x.range, value) * (RIGHT - LEFT);
   const up = (value) => BOTTOM - share(y.range, value) * (BOTTOM - TOP);
@@ -39,9 +53,11 @@ export function chart(svg, { x, y, lines, level, at }) {
     ]),
     make("text", { x: RIGHT, y: BOTTOM + 33, "text-anchor": "end" }, x.label),
     make("line", { class: "grid", x1: LEFT, x2: RIGHT, y1: up(level.value), y2: up(level.value), "stroke-dasharray": "4 4" }),
-    make("text", { x: RIGHT - 4, y: up(level.value) - 5, "text-anchor": "end" }, level.label),
-    ...[...lines].sort((a, b) => a.on - b.on).map((line) => make("path", { class: line.on ? "curve on" : "curve", d: path(line.points) })),
-    ...labels(lines, { across, up }),
+    corner === "left"
+      ? make("text", { x: RIGHT - 4, y: up(level.value) - 5, "text-anchor": "end" }, level.label)
+      : named(level, up),
+    ...[...lines].sort((a, b) => a.on - b.on).map((line) => make("path", { class: style(line.name, line.on), d: path(line.points) })),
+    ...key(lines, corner),
     make("circle", { class: "at", cx: across(at[0]), cy: up(at[1]), r: 6 }),
   ];
   svg.replaceChildren(...drawn);

@@ -50,15 +50,7 @@ function paint(context, map, metres) {
       context.stroke();
     }
   }
-  const write = (text, at, size, ink, weight = "") => {
-    context.font = `${weight} ${size * unit}px system-ui, "DejaVu Sans", sans-serif`;
-    context.lineWidth = 3 * unit;
-    context.strokeStyle = color("--wash");
-    context.fillStyle = ink;
-    context.strokeText(text, ...at);
-    context.fillText(text, ...at);
-  };
-  context.textAlign = "center";
+  const write = writer(context, unit, color("--wash"));
   if (!small) {
     for (const { name, line } of (city.streets ?? []).filter((street) => street.name)) {
       along(context, map, line, (at) => write(name, at, 9.5, color("--soft")));
@@ -68,8 +60,28 @@ function paint(context, map, metres) {
       write(name, map.at(middle), 9.5, color("--good"));
     }
   }
-  for (const { name, at } of city.quarters ?? []) write(name.toUpperCase(), map.at(at), small ? 9 : 11.5, color("--soft"), "600");
   if (metres?.length) scaleBar(context, map, metres, write, color("--ink"));
+}
+
+/** Write the names of the quarters, above the dots: in a crowd they could not be read below. */
+export function quarters(context, map, color) {
+  const write = writer(context, map.ratio, color("--wash"));
+  const size = map.canvas.width / map.ratio < 330 ? 9 : 11.5;
+  for (const { name, at } of city.quarters ?? []) write(name.toUpperCase(), map.at(at), size, color("--ink"), "600");
+}
+
+/** Write text with a rim in the color of the ground, centered. */
+function writer(context, unit, rim) {
+  context.textAlign = "center";
+  context.lineJoin = "round";
+  return (text, at, size, ink, weight = "") => {
+    context.font = `${weight} ${size * unit}px system-ui, "DejaVu Sans", sans-serif`;
+    context.lineWidth = 3 * unit;
+    context.strokeStyle = rim;
+    context.fillStyle = ink;
+    context.strokeText(text, ...at);
+    context.fillText(text, ...at);
+  };
 }
 
 /** Write along the middle of a street, turned as the street runs. */

@@ -112,6 +112,7 @@ export class Explorer {
       lines: lines((name) => epsilons.map((at) => [at, this.look("errors", name, people, at)])),
       level: { value: blind, label: `no report at all: ${metres(blind)}` },
       at: [epsilon, this.look("errors", mechanism, people, epsilon)],
+      corner: "left",
     });
     chart($("chart-amp"), {
       x: { range: [crowds[0], crowds.at(-1)], ticks: [100, 1000, 10000, 100000], label: "people" },
@@ -119,6 +120,7 @@ export class Explorer {
       lines: lines((name) => crowds.map((at) => [at, this.look("locals", name, at, epsilon)])),
       level: { value: epsilon, label: `promised ε = ${epsilon}` },
       at: [people, this.look("locals", mechanism, people, epsilon)],
+      corner: "right",
     });
     this.numbers(people, names);
   }

@@ -14,6 +14,7 @@ export class DotMap {
     this.dots = [];
     this.marks = null;
     this.ground = null;
+    this.names = null;
     this.began = 0;
     this.frames = [];
     this.waiting = false;
@@ -64,6 +65,7 @@ export class DotMap {
     const share = Math.min(1, Math.max(0, (now - this.began) / FLIGHT));
     const eased = 1 - (1 - share) ** 3;
     for (const group of [0, 1]) this.dotsOf(context, group, color(group ? "--second" : "--first"), eased);
+    this.names?.(context, this, color);
     this.marks?.(context, this, color);
     this.frames.push(performance.now() - start);
     if (this.frames.length > 240) this.frames.shift();

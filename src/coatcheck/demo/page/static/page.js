@@ -3,6 +3,7 @@
 import { Adversaries } from "./adversaries.js";
 import { Explorer } from "./explorer.js";
 import { PHASES, Round, listen } from "./round.js";
+import { headline } from "./served.js";
 import { Sides } from "./sides.js";
 import { themed } from "./theme.js";
 
@@ -14,7 +15,7 @@ const adversaries = new Adversaries(sides);
 sides.onchoose = () => { if (adversaries.asks) adversaries.look(); };
 
 const ASKED = {
-  nearby: ["Who is near me? Find out, and tell nobody where you are.", "Apps that say who is near know where everybody is, and many give it away: whoever asks one of them from a few false places finds you to the metre. Here people find out who is near by a round of coatcheck, and no server learns where anybody is. One of them is such an attacker: take its seat below."],
+  nearby: ["Who is near me? Find out, and tell nobody where you are.", "Apps that say who is near know where everybody is, and many give it away: whoever asks one of them from a few false places finds you to the metre. Here people find out who is near by a round of coatcheck, and no server learns where anybody is. One of the people attacks: take its seat below."],
   friends: ["Who is near me? A first look from noisy places alone.", "Everybody hands in a noisy place and is told who seems near; nobody can tell whose place was whose."],
   taxi: ["Which driver comes for me? Without a company that knows where I am.", "Riders and drivers hand in noisy places, are matched, and write to each other; nobody can tell whose place was whose."],
 };
@@ -39,8 +40,12 @@ function ask() {
   $("seat-trilaterator").hidden = !round.terms.trilaterator;
 }
 
+function over() {
+  return `The round is over. ${round.service ? `${headline(round.service)} ` : ""}Choose people and seats, replay it, or begin a new one.`;
+}
+
 function tell() {
-  const said = round.failed ?? (round.over ? "The round is over. Choose people and seats, replay it, or begin a new one." : SAID[round.phase]?.());
+  const said = round.failed ?? (round.over ? over() : SAID[round.phase]?.());
   if (said && $("status").textContent !== said) $("status").textContent = said;
   const now = PHASES.indexOf(round.phase);
   for (const [at, step] of [...$("phases").children].entries()) {

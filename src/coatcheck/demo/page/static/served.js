@@ -9,6 +9,15 @@ const NAMES = {
 const metres = (value) => (value === null ? "–" : `${Math.round(value).toLocaleString("en")} m`);
 const percent = (value) => (value === null ? "–" : `${(100 * value).toFixed(1)} %`);
 
+/** The result in one sentence: what people got, beside true places and chance. */
+export function headline({ settled, private: alone, without_noise: truth, at_random: chance }) {
+  const got = settled ?? alone;
+  const people = got.served.toLocaleString("en");
+  return got.within === null
+    ? `${people} people have a partner, ${metres(got.mean_distance)} away on average (${metres(truth.mean_distance)} with true places, ${metres(chance.mean_distance)} by chance).`
+    : `${people} people were told of somebody, and ${percent(got.within)} of those named are truly near (${percent(chance.within)} by chance).`;
+}
+
 /** The rows of the table, in the order of the names; what was not measured has none. */
 export function served(service) {
   return Object.entries(NAMES).filter(([name]) => service[name]).map(([name, words]) => {

@@ -1,6 +1,6 @@
 // The two sides, a person and the server, and what lies between them, drawn from the state of the round.
 
-import { ground } from "./city.js";
+import { ground, quarters } from "./city.js";
 import { DotMap, diamond, disc, outlined, squares } from "./maps.js";
 import { digits } from "./figures.js";
 import { served } from "./served.js";
@@ -15,7 +15,7 @@ export class Sides {
     this.adversary = { name: "all", corrupted: [], exposed: [] };
     this.left = new DotMap($("person-map"), { strength: 0.6 });
     this.right = new DotMap($("server-map"));
-    for (const map of [this.left, this.right]) map.ground = () => ground(map, round.terms?.metres);
+    for (const map of [this.left, this.right]) Object.assign(map, { ground: () => ground(map, round.terms?.metres), names: quarters });
     this.left.marks = (context, map, color) => this.markPerson(context, map, color);
     this.right.marks = (context, map, color) => this.markKnown(context, map, color);
     $("person-map").addEventListener("click", (event) => {
@@ -116,7 +116,7 @@ export class Sides {
       mark(first, "first", round_),
       ...(second ? [mark(second, "second", "M7 1l6 6-6 6-6-6z")] : []),
       mark("the person on the left", "ring", round_),
-      mark("the lattice point that was sent", "me", "M3 3h8v8H3z"),
+      mark("the noisy place that was sent", "me", "M3 3h8v8H3z"),
       mark("the partner in the answer", "good", "M1 6h12v2.5H1z"),
       mark("corrupted person", "ink", "M2.500 1L7 5.500 11.500 1 13 2.500 8.500 7 13 11.500 11.500 13 7 8.500 2.500 13 1 11.500 5.500 7 1 2.500z"),
     ];
@@ -177,7 +177,7 @@ export class Sides {
     const kilobytes = Math.round(board.bytes / 1024).toLocaleString("en");
     $("board-note").textContent = `Sorted by address, ${kilobytes} kB, the same for everybody. Root ${board.root.slice(0, 16)}…`;
     const { size, root } = board.witnessed;
-    $("witness-note").textContent = `It cosigned a log of ${size} ${size > 1 ? "places" : "place"} with root ${root.slice(0, 16)}…, and cosigns only what continues that. It sees roots, and nothing of anybody.`;
+    $("witness-note").textContent = `It cosigned a log of ${size} ${size > 1 ? "entries" : "entry"} with root ${root.slice(0, 16)}…, and cosigns only what continues that. It sees roots, and nothing of anybody.`;
   }
 
   // -- one person
@@ -216,7 +216,7 @@ export class Sides {
     $("fact-true").textContent = round.spelled(place);
     const off = (to) => `${Math.round(round.metres(place, to)).toLocaleString("en")} m off`;
     $("fact-sent").textContent = sent
-      ? `(${sent.report.map((one) => one.toLocaleString("en")).join(", ")}), ${off(sent.sent)}`
+      ? `${round.spelled(sent.sent)}, ${off(sent.sent)}`
       : "nothing yet";
     $("fact-thought").textContent = sent ? `${round.spelled(sent.thought)}, ${off(sent.thought)}` : "nothing yet";
     $("fact-ticket").replaceChildren(sent ? mono(`address ${sent.address}`) : "none yet");
@@ -231,7 +231,7 @@ export class Sides {
     if (!found.partners.length) return ["no partner for this person this time"];
     const settled = round.settled[me];
     if (found.candidates && !settled) return [`${found.candidates} candidates, who settle by letter`];
-    if (settled && !settled.length) return [`nobody of ${found.candidates} candidates`];
+    if (settled && !settled.length) return [`nobody: of ${found.candidates} who seemed near, none is`];
     const here = round.places[me[0]][me[1]];
     const told = (settled ?? found.them).map((who, at) => {
       const apart = who ? `, really ${Math.round(round.metres(here, round.places[who[0]][who[1]])).toLocaleString("en")} m away` : "";

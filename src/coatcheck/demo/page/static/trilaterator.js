@@ -1,6 +1,6 @@
 // The trilaterator's seat: an app that rounds distances on the left, coatcheck on the right.
 
-import { ground } from "./city.js";
+import { ground, quarters } from "./city.js";
 import { DotMap, disc, outlined } from "./maps.js";
 
 const $ = (id) => document.getElementById(id);
@@ -37,7 +37,7 @@ export class Trilaterator {
 
   map(id, marks) {
     const made = new DotMap($(id), { margin: 0.02 });
-    made.ground = () => ground(made, this.round.terms?.metres);
+    Object.assign(made, { ground: () => ground(made, this.round.terms?.metres), names: quarters });
     made.marks = marks;
     return made;
   }
@@ -137,7 +137,7 @@ export class Trilaterator {
       return item;
     };
     $("ledger").replaceChildren(
-      ...spent.map((epsilon, at) => entry(`after round ${at + 1}: ε = ${epsilon.toFixed(2)} of ${limit}`, epsilon / limit, "")),
+      ...spent.map((epsilon, at) => entry(`after round ${at + 1}: ${epsilon < limit ? `ε = ${epsilon.toFixed(2)} of ${limit}` : `still within ε = ${limit}`}`, epsilon / limit, "")),
       ...(refused ? [entry(`round ${spent.length + 1}: refused, nothing is sent`, 1, "refused")] : []),
     );
     $("ledger-note").textContent = "The ledger is a file of Ada’s own. It counts what all her rounds could tell the server together, and refuses the round that would be too much.";

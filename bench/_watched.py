@@ -1,0 +1,44 @@
+"""What a long rehearsal says of itself while it runs, and how much memory its processes had."""
+
+import sys
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from bench._staged import children, peak_of
+from coatcheck.services.cluster import Cluster
+
+_OFTEN: Final = 10.0
+"""After how many seconds at most something is said."""
+
+
+class Said:
+    """Says where a long run is, on standard error, now and then."""
+
+    def __init__(self) -> None:
+        self._begun = self._last = time.monotonic()
+
+    def now_and_then(self, what: str) -> None:
+        """Say something, unless the last words were a moment ago."""
+        now = time.monotonic()
+        if now >= self._last + _OFTEN:
+            self._last = now
+            print(f"{now - self._begun:6.0f} s: {what}", file=sys.stderr, flush=True)
+
+
+def last_words(folder: Path) -> str:
+    """Give the last line of the log that was written last."""
+    newest = max(folder.glob("*.log"), key=lambda path: path.stat().st_mtime)
+    lines = newest.read_text(encoding="utf-8", errors="replace").splitlines()
+    return f"{newest.stem}: {lines[-1] if lines else ''}"
+
+
+def largest(local: Cluster) -> list[dict[str, Any]]:
+    """Give the most memory that any process of each role had, its workers included."""
+    rows = []
+    for name, process in local.processes.items():
+        family = [process.pid]
+        for pid in family:
+            family += children(pid)
+        rows.append({"stage": f"memory, {name}", "peak_bytes": max(map(peak_of, family))})
+    return rows

@@ -1,0 +1,143 @@
+// The sum behind the accountant, as one integral: E[(G_1 + ... + G_n)_+] / n, bounded from above.
+//
+// With M(z) = E[e^(zG)] and any c > 0 the expectation is (1/2 pi) times the integral of M(c + it)^n / (c + it)^2
+// over t. Noise of mean zero is added to the sum, which only raises the bound, so that the integrand ends early.
+// What the sum over points adds to the integral is positive; what it leaves out and what floats may be off is
+// bounded and added. As coatcheck/accounting/inversion.py; the proof is Statement 28 of
+// docs/explanation/amplification.md, section 7a. The work does not grow with n.
+
+const UNIT = 2 ** -53;
+const UNIFORMS = 16; // the noise is a sum of so many uniform variables
+const WIDTH = 0.005; // of each of them, over 1/c: it costs about 2e-5 of delta
+const END = 4; // points of the integrand, times the width of a uniform: past it 1e-7 of the integral is left
+const APART = 13; // standard deviations of the sum between the images that a sum over points adds
+const MEAN = 0.462116; // of the positive part of their sum, rounded down
+const UNDERFLOW = 1e-250;
+
+const sum = (count, term) => {
+  let total = 0;
+  for (let k = 0; k < count; k += 1) total += term(k);
+  return total;
+};
+
+/**
+ * Bound E[(G_1 + ... + G_n)_+] / n for a G that has each value v with chance m, and else is zero. A bound of at most
+ * `enough` is not made closer.
+ * @param {{ v: number, m: number }[]} given @param {number} n @param {number} [enough] @returns {number}
+ */
+export function meanExcess(given, n, enough = 0) {
+  const top = given.reduce((most, { v }) => Math.max(most, v), 0);
+  if (top <= 0) return 0;
+  // One draw as low as -n top makes every sum negative, so a lower one is as good.
+  const values = given.map(({ v }) => Math.max(v, -n * top));
+  const mass = given.map(({ m }) => m);
+  const over = (term) => sum(values.length, term);
+  const c = saddle(values, mass, { n, top });
+  const more = over((k) => mass[k] * Math.expm1(c * values[k])); // M(c) - 1
+  const unit = (32 + 2 * values.length) * UNIT; // more than the relative rounding error of a sum over the values
+  const rounding = 1e-12 + (unit / (1 + more)) * n * over((k) => mass[k] * Math.abs(Math.expm1(c * values[k])));
+  const whole = Math.exp(Math.min(700, n * Math.log1p(more))) * (1 + rounding); // M(c)^n
+  const quick = whole / (Math.E * c * n); // for s_+ <= e^(cs) / (ec)
+  if (quick <= enough) return quick;
+  const grown = mass.map((m, k) => (m * Math.exp(c * values[k])) / (1 + more));
+  const mean = over((k) => grown[k] * values[k]);
+  const variance = Math.max(0, over((k) => grown[k] * values[k] ** 2) - mean ** 2);
+  const noise = WIDTH / c;
+  const reach = APART * Math.sqrt(n * variance + (UNIFORMS / 12) * noise ** 2) + 8 / c;
+  const step = (2 * Math.PI) / reach;
+  const end = END / noise;
+  // What floats may be off per draw, over M(c), is `off` times |z|.
+  const off = unit * over((k) => grown[k] * Math.abs(values[k]));
+  const found = terms(values, grown, { n, c, noise, off, step, points: Math.ceil(end / step) + 1 });
+  // Past the end the kernel is below (2 cosh(c noise / 2) / (t noise))^16 / t^2.
+  const past = ((2 * Math.cosh(WIDTH / 2)) / END) ** UNIFORMS / ((UNIFORMS + 1) * end) / Math.PI;
+  // If no draw adds anything, the noise alone was counted (Statement 29).
+  const none = Math.max(0, 1 - over((k) => mass[k]) - unit) ** n * noise * MEAN * (1 - 1e-6);
+  return Math.max(0, whole * ((step / (2 * Math.PI)) * found + past) - none) / n + UNDERFLOW;
+}
+
+/** Add up the integrand at the points t and -t, over M(c)^n, with what floats may be off. */
+function terms(values, grown, { n, c, noise, off, step, points }) {
+  // q - 1 with q = M(c + it)/M(c): points are cut into rows, and uw - 1 = (u - 1)w + (w - 1), where w belongs to the
+  // row's first point. So q is exact where it is next to one, and few sines are asked for.
+  const many = values.length;
+  const row = Math.ceil(Math.sqrt(points));
+  const [cosines, sines] = turned(values, row, step);
+  const [firstReal, firstImaginary] = turned(values, Math.ceil(points / row), row * step);
+  const [a, b] = [new Float64Array(many), new Float64Array(many)];
+  let total = 0;
+  for (let start = 0; start < points; start += row) {
+    const at = (start / row) * many;
+    let [sumReal, sumImaginary] = [0, 0];
+    for (let k = 0; k < many; k += 1) {
+      a[k] = grown[k] * (1 + firstReal[at + k]);
+      b[k] = grown[k] * firstImaginary[at + k];
+      sumReal += grown[k] * firstReal[at + k];
+      sumImaginary += b[k];
+    }
+    for (let j = 0; j < row && start + j < points; j += 1) {
+      let [real, imaginary] = [sumReal, sumImaginary];
+      for (let k = 0, from = j * many; k < many; k += 1, from += 1) {
+        real += a[k] * cosines[from] - b[k] * sines[from];
+        imaginary += a[k] * sines[from] + b[k] * cosines[from];
+      }
+      const square = 2 * real + real * real + imaginary * imaginary; // |q|^2 - 1
+      const log = square < -0.5 ? Math.log(Math.hypot(1 + real, imaginary)) : Math.log1p(square) / 2;
+      const t = (start + j) * step;
+      const [x, y] = kernel(c, t, noise);
+      const angle = n * Math.atan2(imaginary, 1 + real);
+      const doubt = off * Math.hypot(c, t);
+      const wrong = n * doubt * Math.exp((n - 1) * Math.log(Math.exp(log) + doubt)) + 128 * UNIT;
+      const term = Math.exp(n * log) * (Math.cos(angle) * x - Math.sin(angle) * y) + wrong * Math.hypot(x, y);
+      total += t > 0 ? 2 * term : term;
+    }
+  }
+  return total;
+}
+
+/** e^(i x v) - 1 for x = 0, step, 2 step and so on, and each value v: real parts, imaginary parts. */
+function turned(values, count, step) {
+  const [real, imaginary] = [0, 1].map(() => new Float64Array(count * values.length));
+  for (let j = 0, at = 0; j < count; j += 1) {
+    for (const value of values) {
+      const half = (j * step * value) / 2;
+      const sine = Math.sin(half);
+      real[at] = -2 * sine * sine;
+      imaginary[at] = 2 * sine * Math.cos(half);
+      at += 1;
+    }
+  }
+  return [real, imaginary];
+}
+
+/** (sinh(z noise / 2) / (z noise / 2))^16 / z^2 at z = c + it. */
+function kernel(c, t, noise) {
+  const [x, y] = [(c * noise) / 2, (t * noise) / 2];
+  let power = divided(Math.sinh(x) * Math.cos(y), Math.cosh(x) * Math.sin(y), x, y);
+  for (let turn = 1; turn < UNIFORMS; turn *= 2) power = [power[0] ** 2 - power[1] ** 2, 2 * power[0] * power[1]];
+  return divided(...power, c * c - t * t, 2 * c * t);
+}
+
+function divided(a, b, x, y) {
+  const square = x * x + y * y;
+  return [(a * x + b * y) / square, (b * x - a * y) / square];
+}
+
+/** Find the c > 0 at which M(c)^n / c^2 is about least. Any c > 0 is sound. */
+function saddle(values, mass, { n, top }) {
+  const none = Math.max(0, 1 - sum(mass.length, (k) => mass[k]));
+  const low = (c) => {
+    const grown = mass.map((m, k) => m * Math.exp((c / top) * values[k]));
+    const [pull, all] = [sum(mass.length, (k) => grown[k] * values[k]), sum(mass.length, (k) => grown[k])];
+    return n * c * pull <= 2 * top * (all + none);
+  };
+  let [good, bad] = [1, 1];
+  while (bad < 500 && low(bad)) [good, bad] = [bad, 2 * bad];
+  while (!low(good) && good > 1e-300) [bad, good] = [good, good / 4];
+  while (bad - good > 1e-3 * bad) {
+    const middle = (good + bad) / 2;
+    if (low(middle)) good = middle;
+    else bad = middle;
+  }
+  return good / top;
+}
