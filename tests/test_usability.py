@@ -126,7 +126,7 @@ TAKE_PART = (
     *("take-part", NOWHERE, "--group", "riders", "--value", "1,2", "--epsilon", "1"),
     *("--delta", "1e-6", "--ledger", "none", "--ticket", "t", "--trust", "note.txt"),
 )
-LETTERS = (NOWHERE, "--trust", "note.txt", "--ticket", "t")
+LETTERS = (NOWHERE, "--trust", "note.txt", "--ticket", "note.txt")
 OPEN = ("--server", "http://127.0.0.1:9", "--token", "note.txt")
 SERVICES = [
     (("serve", "shuffler", "--config", "none.toml"), "cannot read none.toml: No such file"),
@@ -138,8 +138,9 @@ SERVICES = [
     (("round", "open", "bad.json", *OPEN), "bad.json is not a JSON document"),
     (("round", "open", "empty.json", *OPEN), "note.txt can be read by others: run `chmod 600"),
     (("round", "status", NOWHERE), "check the address, or try later"),
-    (("round", "status", "nonsense"), "check the address, or try later"),
+    (("round", "status", "nonsense"), "URL is an address, http://HOST:PORT or https://HOST"),
     (TAKE_PART, "there is no ledger at none"),
+    (("letters", "read", *LETTERS[:-1], "none"), "give the address that take-part printed"),
     (("letters", "read", *LETTERS), "note.txt is no file of public keys"),
     (("letters", "write", *LETTERS, "--to", "zz", "--message", "hi"), "a contact in hexadecimal"),
 ]

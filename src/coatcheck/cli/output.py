@@ -14,6 +14,7 @@ from coatcheck.protocol.records import document
 if TYPE_CHECKING:
     from rich.table import Table
 
+STAMP = "SIMULATION: one process saw every place, and the seed repeats; it protected nobody"
 _WIDTH = 100  # columns that the widest table needs
 _TIMES = ("opens", "closes", "expires")
 _KEY = re.compile(r"[0-9a-f]{32,}")

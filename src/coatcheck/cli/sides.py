@@ -5,8 +5,7 @@ from collections.abc import Iterator
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from coatcheck.cli.output import length, service_table
-from coatcheck.cli.simulate import STAMP
+from coatcheck.cli.output import STAMP, length, service_table
 from coatcheck.demo.words import plain_promise
 
 if TYPE_CHECKING:

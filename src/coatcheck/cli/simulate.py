@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from coatcheck.cli.options import POSITIVE, Json, Reader, command, numbers
-from coatcheck.cli.output import length, service_table, show, table
+from coatcheck.cli.output import STAMP, length, service_table, show, table
 from coatcheck.domains import Floats
 from coatcheck.domains.places import group_name, read_places
 from coatcheck.errors import Misuse, OutsideDomain
@@ -27,7 +27,6 @@ _GROUPS = ("group", "people", "local ε", "ε", "δ", *_ERRORS, "randomizer")
 _BOX = numbers("31.0,121.2,31.4,121.7", count=4)
 _MANY = "is a number, or one per group such as 5,5"
 _HELPERS = Reader(lambda text: [int(part) for part in text.split(",")], _MANY, name="numbers")
-STAMP = "SIMULATION: one process saw every place, and the seed repeats; it protected nobody"
 
 
 @command(doing="the round is planned and simulated")
