@@ -17,9 +17,8 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import cdist
 
-from coatcheck.errors import Misuse
 from coatcheck.tasks.answers import Floats, Positions
-from coatcheck.tasks.blocks import Blocks, Short, cut
+from coatcheck.tasks.blocks import Blocks, cut
 from coatcheck.tasks.compiled import available, needed
 from coatcheck.tasks.distances import distinct, normalised
 
@@ -42,7 +41,6 @@ _PATIENCE = 100  # bids for each point, until an auction is tried with a larger 
 _MANY = 0.02  # of the rows: while more than these know a better column, the step stays
 _COARSE = 1000  # columns: above, a coarse problem gives the prices to start from
 _COARSE_GAP = 0.05
-_MOST_EDGES = 2**31  # which four bytes can name
 _TINY = 2.0**-46  # a share of prices that is their rounding
 _ROUNDING = 1e-12  # a gap as small as this is the rounding of long sums, not a better matching
 
@@ -172,22 +170,20 @@ class Market:
         self.kernels, self.pricing = assignment_kernels, pricing_kernels
         self.rows, self.columns, self.supply, self.demand = rows, columns, supply, demand
         self.u, self.v = np.zeros(len(rows) + 1), np.zeros(len(columns))
-        none = np.zeros(len(columns), dtype=np.int32)
-        self.edges = (np.zeros(len(rows) + 1, dtype=np.int64), none[:0], np.empty(0), none)
+        none = np.zeros(len(rows) + 1, dtype=np.int64)
+        self.edges = (none, none[:0], np.empty(0), np.zeros(len(columns), dtype=np.int64))
         self.owner = none[:0]
         self.cost = self.bound = 0.0
         self.added = _ADDED
 
-    def add(self, owners: Positions | Short, columns: Positions | Short) -> None:
+    def add(self, owners: Positions, columns: Positions) -> None:
         """Let these pairs be edges too; what flows stays."""
-        if len(self.edges[3]) + len(columns) >= _MOST_EDGES:
-            raise Misuse("there are too many places for one matching: take a coarser mechanism")
         order = np.argsort(owners, kind="stable")
         bounds = np.zeros(len(self.rows) + 1, dtype=np.int64)
         np.cumsum(np.bincount(owners, minlength=len(self.rows)), out=bounds[1:])
-        more = bounds, columns.astype(np.int32, copy=False)[order]
+        more = bounds, columns[order]
         self.edges = self.kernels.join(self.rows, self.columns, self.edges, more)
-        self.owner = np.repeat(np.arange(len(self.rows), dtype=np.int32), np.diff(self.edges[0]))
+        self.owner = np.repeat(np.arange(len(self.rows)), np.diff(self.edges[0]))
 
     def first_prices(self) -> None:
         """Take prices from a coarse problem where there are many columns, and little room."""
@@ -227,7 +223,7 @@ class Market:
         """
         n, blocks, u, v = len(self.rows), self.blocks, self.u[:-1], self.v
         width = min(self.added, len(v))
-        found, worst = np.full((n, width), -1, dtype=np.int32), np.zeros((n, width))
+        found, worst = np.full((n, width), -1), np.zeros((n, width))
         boxes = blocks.start, blocks.stop, blocks.skip, blocks.low, blocks.high
         places, prices = self.columns[blocks.order], v[blocks.order]
         self.pricing.price(self.rows, u + margin, places, prices, *boxes, found, worst)
@@ -274,10 +270,8 @@ class Market:
         """Solve, and tell what flows."""
         rounds = self.solve(gap)
         used = np.flatnonzero(self.edges[3][: len(self.owner)])
-        flows = (self.owner, self.edges[1], self.edges[3])
-        sources, targets, amounts = (side[used].astype(np.int64) for side in flows)
-        bound = min(self.bound, self.cost)
-        return Plan(sources, targets, amounts, self.cost, bound, rounds)
+        flows = self.owner[used], self.edges[1][used], self.edges[3][used]
+        return Plan(*flows, self.cost, min(self.bound, self.cost), rounds)
 
 
 def _coarse_prices(market: Market) -> Floats:
@@ -300,7 +294,7 @@ def _merged(blocks: Blocks, points: Floats, amounts: Positions) -> tuple[Floats,
     return summed / weight[:, None], weight
 
 
-def _candidates(market: Market) -> tuple[Short, Short]:
+def _candidates(market: Market) -> tuple[Positions, Positions]:
     """Near columns, some far ones from ever thinner subsets, and one full plan."""
     rows, columns, supply, demand = market.rows, market.columns, market.supply, market.demand
     n, m = len(rows), len(columns)
@@ -314,16 +308,16 @@ def _candidates(market: Market) -> tuple[Short, Short]:
         found.append(_nearest(rows, columns, np.sort(spread[:size]), _FAR))
         size //= _THIN
     table = np.concatenate(found, axis=1)
-    owners = np.repeat(np.arange(n, dtype=np.int32), table.shape[1])
+    owners = np.repeat(np.arange(n), table.shape[1])
     # One full plan, so that there is one: both sides block by block, unit by unit.
-    orders = (blocks.order.astype(np.int32) for blocks in (cut(rows, size=_BLOCK), market.blocks))
-    sides = zip(orders, (supply, demand), strict=True)
-    ours, theirs = (np.repeat(order, amounts[order]) for order, amounts in sides)
+    by_block = cut(rows, size=_BLOCK).order
+    ours = np.repeat(by_block, supply[by_block])
+    theirs = np.repeat(market.blocks.order, demand[market.blocks.order])
     taken = theirs[(np.arange(len(ours)) * len(theirs)) // len(ours)]
     return np.concatenate([owners, ours]), np.concatenate([table.ravel(), taken])
 
 
-def _nearest(rows: Floats, columns: Floats, subset: Positions, count: int) -> Short:
+def _nearest(rows: Floats, columns: Floats, subset: Positions, count: int) -> Positions:
     tree = cKDTree(columns[subset], balanced_tree=False, compact_nodes=False)
     _, near = tree.query(rows, k=min(count, len(subset)))
-    return subset.astype(np.int32)[np.asarray(near).reshape(len(rows), -1)]
+    return subset[np.asarray(near).reshape(len(rows), -1)]

@@ -11,10 +11,8 @@ plan is cheaper. Imported only when numba is there (`compiled.available`).
 import numpy as np
 
 from coatcheck.tasks.answers import Floats, Positions
-from coatcheck.tasks.blocks import Short
 from coatcheck.tasks.compiled import jit
 
-Edges = tuple[Positions, Short, Floats, Short]  # bounds, columns, costs, and what flows
 _FAR = np.inf
 
 
@@ -22,16 +20,16 @@ _FAR = np.inf
 def join(
     rows: Floats,
     places: Floats,
-    edges: Edges,
-    more: tuple[Positions, Short],
-) -> Edges:
+    edges: tuple[Positions, Positions, Floats, Positions],
+    more: tuple[Positions, Positions],
+) -> tuple[Positions, Positions, Floats, Positions]:
     """Add columns to the edges of each row; return the edges sorted by cost, without repeats."""
     indptr, columns, _, flow = edges
     n, m = len(rows), len(places)
     size = len(columns) + len(more[1])
     starts = np.zeros(n + 1, dtype=np.int64)
-    joined, costs = np.empty(size, dtype=np.int32), np.empty(size)
-    amounts = np.empty(size + m, dtype=np.int32)
+    joined, costs = np.empty(size, dtype=np.int64), np.empty(size)
+    amounts = np.empty(size + m, dtype=np.int64)
     mark = np.full(m, -1, dtype=np.int64)
     stop = 0
     for i in range(n):
@@ -97,9 +95,9 @@ def _push(heap: Positions, keys: Floats, size: int, j: int) -> None:
 @jit
 def _best_two(
     span: tuple[int, int],
-    columns: Short,
+    columns: Positions,
     costs: Floats,
-    flow: Short,
+    flow: Positions,
     supply: int,
     demand: Positions,
     v: Floats,
@@ -127,8 +125,8 @@ def _best_two(
 def _loosest(
     k: int,
     but: int,
-    following: Short,
-    owner: Short,
+    following: Positions,
+    owner: Positions,
     costs: Floats,
     u: Floats,
 ) -> tuple[int, float, float]:
@@ -148,7 +146,7 @@ def _loosest(
 
 
 @jit
-def _link(head: Short, following: Short, previous: Short, j: int, edge: int) -> None:
+def _link(head: Positions, following: Positions, previous: Positions, j: int, edge: int) -> None:
     """Put an edge first in the list of those that fill column j."""
     following[edge], previous[edge] = head[j], -1
     if head[j] >= 0:
@@ -157,7 +155,7 @@ def _link(head: Short, following: Short, previous: Short, j: int, edge: int) -> 
 
 
 @jit
-def _unlink(head: Short, following: Short, previous: Short, j: int, edge: int) -> None:
+def _unlink(head: Positions, following: Positions, previous: Positions, j: int, edge: int) -> None:
     """Take an edge out of the list of those that fill column j."""
     if previous[edge] >= 0:
         following[previous[edge]] = following[edge]
@@ -170,10 +168,10 @@ def _unlink(head: Short, following: Short, previous: Short, j: int, edge: int) -
 @jit
 def auction(
     indptr: Positions,
-    columns: Short,
+    columns: Positions,
     costs: Floats,
-    flow: Short,
-    owner: Short,
+    flow: Positions,
+    owner: Positions,
     supply: Positions,
     demand: Positions,
     u: Floats,
@@ -191,9 +189,9 @@ def auction(
     n, m, count = len(indptr) - 1, len(v), len(columns)
     flow[:] = 0
     v -= v.max()
-    head = np.full(m, -1, dtype=np.int32)
-    following = np.full(count + m, -1, dtype=np.int32)
-    previous = np.full(count + m, -1, dtype=np.int32)
+    head = np.full(m, -1, dtype=np.int64)
+    following = np.full(count + m, -1, dtype=np.int64)
+    previous = np.full(count + m, -1, dtype=np.int64)
     room, left = demand.copy(), np.empty(n + 1, dtype=np.int64)
     left[:n], left[n] = supply, demand.sum() - supply.sum()
     waiting = np.flatnonzero(left)
@@ -273,10 +271,10 @@ def auction(
 @jit
 def exact_prices(
     indptr: Positions,
-    columns: Short,
+    columns: Positions,
     costs: Floats,
-    flow: Short,
-    owner: Short,
+    flow: Positions,
+    owner: Positions,
     u: Floats,
     v: Floats,
     tiny: float,
@@ -289,8 +287,8 @@ def exact_prices(
     up. Prices may be off by a share of `tiny`, which is their rounding.
     """
     n, m, count = len(indptr) - 1, len(v), len(columns)
-    head = np.full(m, -1, dtype=np.int32)
-    following = np.empty(count + m, dtype=np.int32)
+    head = np.full(m, -1, dtype=np.int64)
+    following = np.empty(count + m, dtype=np.int64)
     u[:] = -_FAR
     for k in range(count + m):
         if flow[k] > 0:

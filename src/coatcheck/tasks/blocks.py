@@ -7,12 +7,8 @@ people. Used by the least-cost matching (pricing) and by the exact pair counts.
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from coatcheck.tasks.answers import Floats, Positions
-
-Short = npt.NDArray[np.int32]
-"""Positions of places where there are dozens per place: half the memory."""
 
 
 @dataclass(frozen=True, eq=False)

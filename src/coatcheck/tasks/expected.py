@@ -12,7 +12,6 @@ from scipy.optimize import linear_sum_assignment
 
 from coatcheck.tasks.answers import Floats, Positions
 from coatcheck.tasks.assignment import DENSE_PAIRS, Market, Plan, handed_out
-from coatcheck.tasks.blocks import Short
 from coatcheck.tasks.compiled import available, needed
 from coatcheck.tasks.contract import Belief
 
@@ -77,7 +76,7 @@ class _Table(Market):
         owners = np.repeat(np.arange(n), cheapest.shape[1])
         self.add(np.concatenate([owners, ours]), np.concatenate([cheapest.ravel(), taken]))
 
-    def add(self, owners: Positions | Short, columns: Positions | Short) -> None:
+    def add(self, owners: Positions, columns: Positions) -> None:
         """Let these pairs be edges too; what flows stays."""
         m, count = self.costs.shape[1], len(self.edges[1])
         flows = np.concatenate([self.edges[3][:count], np.zeros(len(owners), dtype=np.int64)])
@@ -88,9 +87,9 @@ class _Table(Market):
         order = np.lexsort((cost, owner))
         bounds = np.zeros(len(self.costs) + 1, dtype=np.int64)
         np.cumsum(np.bincount(owner, minlength=len(self.costs)), out=bounds[1:])
-        flow = np.concatenate([flows[first][order], self.edges[3][count:]]).astype(np.int32)
-        self.owner = owner[order].astype(np.int32)
-        self.edges = (bounds, column[order].astype(np.int32), cost[order], flow)
+        flow = np.concatenate([flows[first][order], self.edges[3][count:]])
+        self.owner = owner[order]
+        self.edges = (bounds, column[order], cost[order], flow)
 
     def first_prices(self) -> None:
         """Nothing is known beforehand."""

@@ -7,7 +7,6 @@ Imported only when numba is there (`compiled.available`).
 import numpy as np
 
 from coatcheck.tasks.answers import Floats, Positions
-from coatcheck.tasks.blocks import Short
 from coatcheck.tasks.compiled import jit
 
 
@@ -31,7 +30,7 @@ def _price_block(
     v: Floats,
     first: int,
     held: int,
-    found: Short,
+    found: Positions,
     worst: Floats,
 ) -> int:
     """Price the pairs of one row with one block; return how many the row's list holds then."""
@@ -58,7 +57,7 @@ def price(
     skip: Positions,
     low: Floats,
     high: Floats,
-    found: Short,
+    found: Positions,
     worst: Floats,
 ) -> int:
     """Find pairs cheaper than their prices, among ALL pairs; return how many rows have some.
@@ -92,7 +91,7 @@ def price(
 
 
 @jit
-def _keep_worst(found: Short, worst: Floats, held: int, k: int, by: float) -> int:
+def _keep_worst(found: Positions, worst: Floats, held: int, k: int, by: float) -> int:
     """Insert a pair into the list of a row's worst, sorted with the worst first."""
     if held == len(found):
         if by <= worst[held - 1]:
