@@ -61,8 +61,8 @@ class Scene:
     def __init__(
         self, folder: Path, monkeypatch: pytest.MonkeyPatch, task: Task | None = None
     ) -> None:
-        monkeypatch.setattr(manifests, "_BITS", 1)
-        for module in (stages, computing, answering):
+        monkeypatch.setattr(manifests, "_BITS", 2)
+        for module in (computing, answering):
             monkeypatch.setattr(module, "PART", 4)
         self.small = SmallRound(task=task, note_size=2)
         self.round, self.digest = self.small.round, self.small.round.digest

@@ -51,7 +51,7 @@ class LargeBatch:
         self.settings = msgspec.structs.replace(plain, **settings)
         self.keys = read_keys(folder / "server.key").pairs
         self.mine = KeyPairs(self.round.suite, bytes(32)).opening
-        parts = [list(self._parted(list(self._made(*one)))) for one in enumerate(people)]
+        parts = [list(self._parted(*one)) for one in enumerate(people)]
         batch = Batch.compose(parts, [Tally(n) for n in people], digest=self.digest)
         self.raw = batch.sign(read_keys(folder / "shuffler-1.key").pairs.signing.sign)
         batch = Batch.decode(self.raw, self.round)
@@ -64,9 +64,10 @@ class LargeBatch:
             self.store.crate(self.digest).put(part_name(IN, number), part)
         self.store.accept(self.digest, batch.manifest.encode(), fence=FENCE)
 
-    def _parted(self, items: list[bytes]) -> Iterator[list[bytes]]:
+    def _parted(self, group: int, count: int) -> Iterator[list[bytes]]:
         """Cut a group into as many partitions as its size asks for."""
-        each = -(-len(items) >> bits_of(len(items)))
+        items = list(self._made(group, count))
+        each = -(-count >> bits_of(count, self.round.item_size(group, 1)))
         return (items[at : at + each] for at in range(0, len(items), each))
 
     def _made(self, group: int, count: int) -> Iterator[bytes]:

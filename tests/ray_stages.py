@@ -12,10 +12,11 @@ from unittest.mock import patch
 from bench._nodes import SECOND, Nodes
 from coatcheck import errors
 from coatcheck.errors import Unavailable
+from coatcheck.protocol import manifest
 from coatcheck.protocol.envelope import Bulk
 from coatcheck.services import faults
 from coatcheck.services.runners.contract import Done, Given, Runner, Stage
-from coatcheck.services.server import computing, stages
+from coatcheck.services.server import computing
 from coatcheck.services.settings import Settings
 from coatcheck.stores.crate import Crate
 from repeatable import seal_each
@@ -40,8 +41,8 @@ def failing(crate: Crate, settings: Settings, kind: str, text: str) -> bytes:
 def small(crate: Crate, settings: Settings, stage: Stage, *part: Any) -> bytes:
     """Do a part of a real stage, in small partitions and with seals that repeat."""
     with ExitStack() as changed:
-        for module in (stages, computing):
-            changed.enter_context(patch.object(module, "PART", SIZE))
+        changed.enter_context(patch.object(manifest, "_BITS", BITS))
+        changed.enter_context(patch.object(computing, "PART", SIZE))
         changed.enter_context(patch.object(Bulk, "seal_each", seal_each))
         made = stage(crate, settings, *part)
     _lose(stage.__name__)

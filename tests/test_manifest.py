@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from coatcheck.errors import BadSignature, Malformed, Refused
 from coatcheck.protocol import manifest as manifests
-from coatcheck.protocol.manifest import MOST, PART, Batch, Manifest, Part, bits_of
+from coatcheck.protocol.manifest import PART, Batch, Manifest, Part, bits_of, room_of_part
 from coatcheck.protocol.merkle import Tree
 from coatcheck.protocol.parcels import REASONS, Tally
 from coatcheck.protocol.peeling import RANK, Peeled, gather, rows, sift
@@ -126,10 +126,20 @@ def test_sifting_and_gathering_is_what_one_loop_does(data: st.DataObject, bits: 
 
 
 def test_half_to_all_of_a_partition_is_full() -> None:
-    """The number of partitions follows from the count: 8,192 to 16,384 items each."""
+    """The number of partitions follows from count and size: 8,192 to 16,384 items up to 2^20."""
     for count in (PART + 1, 10**5, 10**6, 10**7, 2**32 - 1):
-        assert PART / 2 < count / (1 << bits_of(count)) <= PART
-    assert {bits_of(count) for count in range(PART + 1)} == {0}
+        for size in (100, 3000, 10**5):
+            room = room_of_part(count, size)
+            assert room / 2 < count / (1 << bits_of(count, size)) <= room
+            assert room == PART or (count > 2**20 and room * size <= 2**26)
+    assert {bits_of(count, 100) for count in range(PART + 1)} == {0}
+
+
+def test_pieces_of_a_large_crowd_grow_as_it_does() -> None:
+    """Each of so many parts deals a piece to each partition: one piece for 128 to 512 items."""
+    for bits in range(20, 33):
+        parts = 1 << bits_of(1 << bits, 16)
+        assert 128 <= 2**bits / parts**2 <= 512
 
 
 def test_the_root_is_the_specs() -> None:
@@ -152,8 +162,8 @@ def test_a_manifest_of_another_hop_or_hand_is_refused() -> None:
         verify_manifest(raw, round_, hop=1)
     with pytest.raises(BadSignature):
         verify_manifest(made.sign(CASCADE.roles.server.signing.sign), round_, hop=0)
-    crowded = [[Part(MOST + 1, bytes(32)), *[Part(1, bytes(32))] * 3], parts[1]]
-    large = Manifest.compose(crowded, (Tally(MOST + 4), Tally(1)), digest=round_.digest)
+    crowded = [[Part(2 * PART + 1, bytes(32)), *[Part(1, bytes(32))] * 3], parts[1]]
+    large = Manifest.compose(crowded, (Tally(2 * PART + 4), Tally(1)), digest=round_.digest)
     with pytest.raises(Malformed, match="more than"):
         verify_manifest(large.sign(sign), round_, hop=0)
 

@@ -161,7 +161,7 @@ def _manifest(case: Case) -> Case:
 
 
 def _partitions(case: Case) -> Case:
-    return {"partitions": [1 << bits_of(count) for count in case["input"]]}
+    return {"partitions": [1 << bits_of(count, size) for count, size in case["input"]]}
 
 
 def _commitment(case: Case) -> Case:

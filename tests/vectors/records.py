@@ -5,7 +5,7 @@ import struct
 
 from coatcheck.entropy import seeded
 from coatcheck.protocol.envelope import Purpose, binding
-from coatcheck.protocol.manifest import MOST, PART, Batch, Manifest, Part
+from coatcheck.protocol.manifest import PART, Batch, Manifest, Part
 from coatcheck.protocol.messages import Answer, Partner, encode_report
 from coatcheck.protocol.parcels import Tally, Upload
 from coatcheck.protocol.receipts import Receipt, issue
@@ -155,8 +155,8 @@ def manifests(round_: Round) -> list[Case]:
         "hashes": [[part.content.hex() for part in row] for row in parts],
         "root": manifest.root.hex(),
     }
-    crowded = [[Part(n, bytes(32)) for n in row] for row in ((MOST + 1, 1, 1, 1), (3,))]
-    large = Manifest.compose(crowded, (Tally(MOST + 4), Tally(3)), digest=round_.digest)
+    crowded = [[Part(n, bytes(32)) for n in row] for row in ((2 * PART + 1, 1, 1, 1), (3,))]
+    large = Manifest.compose(crowded, (Tally(2 * PART + 4), Tally(3)), digest=round_.digest)
     changes = [
         ("a byte short", raw[:-1], "malformed"),
         ("a byte more", raw + b"\0", "malformed"),
@@ -164,12 +164,16 @@ def manifests(round_: Round) -> list[Case]:
         ("a partition with an item more", flip(raw, 36 + 3 * 36 + 3), "malformed"),
         ("a partition of too many", large.sign(sign), "malformed"),
     ]
-    counts = [0, 1, PART, PART + 1, 2 * PART, 2 * PART + 1, 10**6, 10**7, 2**32 - 1]
-    shares = {"partitions": [1, 1, 1, 2, 2, 4, 64, 1024, 2**18]}
+    counts = [0, 1, PART, PART + 1, 2 * PART, 2 * PART + 1, 10**6, 2**20, 2**20 + 1, 2**21 + 1]
+    sized = [(count, 100) for count in [*counts, 2**22 + 1, 10**7, 2**32 - 1]]
+    # Items of 2,048 bytes leave room for one bit more, and larger ones for none.
+    sized += [(10**7, size) for size in (1024, 1025, 2048, 2049, 4096, 4097, 2**15)]
+    small = [1, 1, 1, 2, 2, 4, 64, 64, 64, 128, 128, 256, 2**13]
+    shares = {"partitions": [*small, 256, 512, 512, 1024, 1024, 1024, 1024]}
     return [
         case("five partitions", "manifest", raw.hex(), fields=fields),
         *wrong("manifest", "manifest", *changes),
-        case("of so many items", "partitions", counts, fields=shares),
+        case("of so many items", "partitions", sized, fields=shares),
     ]
 
 

@@ -22,9 +22,11 @@ _HEAD: Final = Layout("batch", ">BBBx32s")
 _PART: Final = struct.Struct(">I32s")
 _BITS: Final = 14
 PART: Final = 1 << _BITS
-"""How many items a partition holds at most on average; half as many at least, if there are two."""
-MOST: Final = 2 * PART
+"""How many items a partition holds at most on average, in all but very large groups."""
+_MOST: Final = 2 * PART
 """How many one may hold; by chance none ever has so many."""
+_MANY: Final = 20
+_BYTES: Final = 26
 
 
 class Part(NamedTuple):
@@ -54,12 +56,32 @@ class Place(NamedTuple):
     part: Part
 
 
-def bits_of(received: int) -> int:
+def room_of_part(count: int, size: int) -> int:
+    """Give how many items a part holds at most on average, of so many of a size.
+
+    Beyond 2^20 items it grows with the root of their number, so that the pieces that parts of one
+    kind deal to parts of another grow as the crowd does; but not beyond 2^26 bytes.
+    """
+    return (1 << _BITS) << _growth(count, size)
+
+
+def bits_of(received: int, size: int) -> int:
     """Give how many leading bits of the rank are a partition's number.
 
-    By the count alone, which is public, so that nobody chooses.
+    By the count and the size of an item alone, which are public, so that nobody chooses.
     """
-    return max(0, (received - 1).bit_length() - _BITS)
+    return max(0, _bits(received) - _bits(room_of_part(received, size)))
+
+
+def _growth(count: int, size: int) -> int:
+    """Give the bits by which parts are larger because there are so many items."""
+    wanted = -((_MANY - _bits(count)) // 2)
+    return max(0, min(wanted, _BYTES - _BITS - _bits(size)))
+
+
+def _bits(count: int) -> int:
+    """Give the smallest power of two that is no less than a count."""
+    return max(0, count - 1).bit_length()
 
 
 @dataclass(frozen=True)
@@ -137,15 +159,17 @@ class Manifest(Signed):
         at = earlier + hop * HASH_SIZE
         roots = tuple(raw[n : n + HASH_SIZE] for n in range(earlier, at, HASH_SIZE))
         parts = []
-        for tally in tallies:
-            end = at + _PART.size * (1 << bits_of(tally.received))
+        for group, tally in enumerate(tallies):
+            size = round_.item_size(group, hop + 1)
+            end = at + _PART.size * (1 << bits_of(tally.received, size))
             if len(raw) < end + SIGNATURE_SIZE:
                 raise Malformed("this batch is cut off: its manifest is not as long as it says")
             found = tuple(Part(*row) for row in _PART.iter_unpack(raw[at:end]))
             if sum(part.items for part in found) != tally.kept:
                 raise Malformed("the partitions of this batch do not hold what its counts say")
-            if any(part.items > MOST for part in found):
-                raise Malformed(f"a partition of this batch holds more than {MOST} items")
+            most = _MOST << _growth(tally.received, size)
+            if any(part.items > most for part in found):
+                raise Malformed(f"a partition of this batch holds more than {most} items")
             parts.append(found)
             at = end
         end = at + SIGNATURE_SIZE

@@ -221,7 +221,7 @@ class Shuffler:
         for number, (tally, parts) in enumerate(given):
             peeled = [peeler.peel(number, part) for part in parts]
             sifted = sift(tally, (part.told for part in peeled), traps=self._traps(number))
-            bits = bits_of(tally.received)
+            bits = bits_of(tally.received, self.round.item_size(number, self.hop + 1))
             dealt = zip(*(part.dealt(bits) for part in peeled), strict=True)
             groups.append(sifted.tally)
             listed.append([gather(*pair) for pair in zip(dealt, sifted.dealt(bits), strict=True)])

@@ -28,7 +28,7 @@ from coatcheck.services.runners.contract import Done, Runner, keep_terms
 from coatcheck.services.server import columns, computing, stages
 from coatcheck.services.server.columns import COUNT, PLACES, Source, column, opened
 from coatcheck.services.server.computing import Computed, Cut
-from coatcheck.services.server.stages import Asked, Piece
+from coatcheck.services.server.stages import Asked, Piece, Share
 from coatcheck.services.settings import ServerSettings
 from coatcheck.stores.crate import slots
 from coatcheck.stores.server import ServerRound, ServerStore
@@ -75,7 +75,8 @@ class Answering:
         keep_terms(self._crate, self._signed)
         items = sum(tally.kept for tally in self._manifest.tallies)
         parts = len(self._sources)
-        self._plan = {"open": parts, "compute": 1, "deal": parts, "seal": -(-items // PART)}
+        entries = -(-items // computing.entries_of_part(self._round, items))
+        self._plan = {"open": parts, "compute": 1, "deal": parts, "seal": entries}
         self._store.plan(self._digest, self._plan, fence=self._fence)
         runner = runner_of(self._settings, self._crate, little=items <= PART)
         self._open(runner)
@@ -198,11 +199,11 @@ class Answering:
     # -- deal
 
     def _deal(self, runner: Runner, computed: Computed) -> None:
-        there, mark = self._crate.names(), computed.mark
+        there, mark, parts = self._crate.names(), computed.mark, len(computed.told)
         where = slots([COUNT.itemsize * one.rows for one in self._sources])
         wanted = slots(computed.wanted)
         todo = [
-            (one, Asked(where[one.number], wanted[one.number], len(computed.told), mark))
+            (one, Asked(where[one.number], wanted[one.number], parts, computed.each, mark))
             for one in self._sources
             if not (f"deal {one.number}" in self._notes and stages.dealt(mark, one.number) in there)
         ]
@@ -232,7 +233,7 @@ class Answering:
                 for one, at, (own, wanted) in dealt
                 if own[number] or wanted[number]
             ]
-            yield number, (computed.mark, told[number]), pieces
+            yield number, Share(computed.mark, told[number], number * computed.each), pieces
 
     def _noting(self, stage: str, name: str = "") -> Done:
         """Write down what came of each part of a stage, by its number or the name of its part."""

@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from coatcheck import tasks
 from coatcheck.errors import Refused
-from coatcheck.protocol.manifest import PART
+from coatcheck.protocol.manifest import PART, room_of_part
 from coatcheck.protocol.messages import PayloadFormat
 from coatcheck.protocol.opened import NOWHERE
 from coatcheck.protocol.server import Server
+from coatcheck.protocol.terms import Round
 from coatcheck.services import faults
 from coatcheck.services.keyring import keyring_of
 from coatcheck.services.log import place_of
@@ -44,12 +45,14 @@ class Computed(Struct, frozen=True):
 
     Attributes:
         mark: marks the files of the pieces.
+        each: how many entries a part of the bulletin has.
     """
 
     refused: str = ""
     mark: str = ""
     told: list[int] = []
     wanted: list[int] = []
+    each: int = PART
 
 
 class Cut(Struct, frozen=True):
@@ -67,6 +70,12 @@ def regions_name(mark: str) -> str:
 def near_name(mark: str, number: int) -> str:
     """Name the answers of a region."""
     return f"near-{mark}-{number}"
+
+
+def entries_of_part(round_: Round, people: int) -> int:
+    """Give how many entries a part of the bulletin has, if it answers so many people."""
+    sizes = (round_.entry_size(group) for group in range(len(round_.terms.groups)))
+    return room_of_part(people, max(sizes))
 
 
 @dataclass(frozen=True)
@@ -179,10 +188,11 @@ def compute(
         crate.put(DENSITY, shown_by(server.round, server.randomizers, heard.reports))
     groups = [[one for one in sources if one.group == group] for group in range(len(found))]
     named = naming([[(one.number, where[one.number]) for one in own] for own in groups])
-    told, wanted = write_told(found, named, parts=len(sources), size=PART)
+    each = entries_of_part(heard.server.round, sum(map(len, found)))
+    told, wanted = write_told(found, named, parts=len(sources), size=each)
     mark = mark_of([*told, *wanted])
     crate.put_pieces(columns.told(mark), told)
     crate.put_pieces(columns.wanted(mark), wanted)
     faults.reach("stage.computed", alone=True)
     sizes = ([len(one) for one in pieces] for pieces in (told, wanted))
-    return msgspec.json.encode(Computed("", mark, *sizes))
+    return msgspec.json.encode(Computed("", mark, *sizes, each))

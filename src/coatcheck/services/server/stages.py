@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 
 from coatcheck.errors import Unavailable
 from coatcheck.protocol.envelope import Bulk
-from coatcheck.protocol.manifest import PART
 from coatcheck.protocol.merkle import leaf_hash, root_over
 from coatcheck.protocol.opened import NOWHERE, open_part
 from coatcheck.protocol.replies import seal_entries, write_answers
@@ -50,13 +49,23 @@ class Asked(NamedTuple):
 
     Attributes:
         parts: of how many parts the bulletin is.
+        each: how many entries a part has.
         mark: of which try of the task.
     """
 
     places: Slot
     wanted: Slot
     parts: int
+    each: int
     mark: str
+
+
+class Share(NamedTuple):
+    """A part of the bulletin: of which try of the task, where it is told, and its first place."""
+
+    mark: str
+    told: Slot
+    first: int
 
 
 def dealt(mark: str, number: int) -> str:
@@ -98,7 +107,7 @@ def deal(crate: Crate, settings: ServerSettings, source: Source, asked: Asked) -
     entries name: contact and payload.
     """
     del settings
-    places, wanted, parts, mark = asked
+    places, wanted, parts, each, mark = asked
     round_, number = terms_of(crate), source.number
     names, said, contacts = (column(crate, round_, source, n) for n in range(3))
     raw = crate.piece(PLACES, number, start=places.at, size=places.length)
@@ -107,7 +116,7 @@ def deal(crate: Crate, settings: ServerSettings, source: Source, asked: Asked) -
     keys = contacts[order, : round_.suite.sealing_size]
     numbers = place[order].view(np.uint8).reshape(-1, COUNT.itemsize)
     own = np.concatenate([numbers, names[order], keys], axis=1)
-    counts = np.bincount(place[order] // PART, minlength=parts)
+    counts = np.bincount(place[order] // each, minlength=parts)
     raw = crate.piece(columns.wanted(mark), number, start=wanted.at, size=wanted.length)
     listed = np.frombuffer(raw, COUNT)
     others, rows = listed[:parts], listed[parts:]
@@ -134,18 +143,15 @@ def seal(
     crate: Crate,
     settings: ServerSettings,
     number: int,
-    told: tuple[str, Slot],
+    share: Share,
     pieces: Sequence[Piece],
 ) -> bytes:
-    """Make a part of the bulletin from what was dealt to it; its subtree's root, and its hash.
-
-    `told` says of which try of the task, and where in its file this part's answers are.
-    """
+    """Make a part of the bulletin from what was dealt to it; its subtree's root, and its hash."""
     del settings
-    round_, (mark, slot) = terms_of(crate), told
+    round_, (mark, slot, first) = terms_of(crate), share
     own, partners = _gathered(crate, round_, number, pieces, mark)
     place = np.ascontiguousarray(own[:, : COUNT.itemsize]).view(COUNT).ravel()
-    if not np.array_equal(place, np.arange(len(place)) + number * PART):
+    if not np.array_equal(place, np.arange(len(place)) + first):
         raise Unavailable(f"what was dealt to part {number} of the bulletin is not all of it")
     raw = crate.piece(columns.told(mark), number, start=slot.at, size=slot.length)
     answers = msgspec.msgpack.decode(raw, type=list[Told])

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from coatcheck.errors import Refused
 from coatcheck.protocol.agreement import read_signed, settle
-from coatcheck.protocol.manifest import PART, Manifest, Part, bits_of
+from coatcheck.protocol.manifest import PART, Manifest, Part, bits_of, room_of_part
 from coatcheck.protocol.parcels import ID_SIZE, Tally
 from coatcheck.protocol.peeling import RANK, rows, sift
 from coatcheck.services import faults
@@ -58,15 +58,11 @@ class Release:
         self._before: Manifest | None = None
         if self._role.hop:
             self._before = Manifest.decode(store.kept(self._digest, "incoming"), self._round)
-        # About as many items as a partition has.
-        each = max(1, PART // len(self._round.terms.shufflers))
-        self._pages = (
-            []
-            if self._before
-            else [store.pages(self._digest, group, each) for group in self._groups]
-        )
         self._tallies = self._counted()
-        self._bits = [bits_of(tally.received) for tally in self._tallies]
+        received = [tally.received for tally in self._tallies]
+        self._sizes = [self._round.item_size(one, self._role.hop + 1) for one in self._groups]
+        self._bits = [bits_of(*of) for of in zip(received, self._sizes, strict=True)]
+        self._pages = [] if self._before else [self._paged(*of) for of in enumerate(received)]
         self._sources = list(self._listed())
 
     def _counted(self) -> list[Tally]:
@@ -75,6 +71,11 @@ class Release:
             return list(self._before.tallies)
         hops = len(self._round.terms.shufflers)
         return [Tally(hops * self._crowd.get(group, 0)) for group in self._groups]
+
+    def _paged(self, group: int, received: int) -> list[list[int]]:
+        """Cut the uploads of a group into pages of about as many items as a partition has."""
+        each = room_of_part(received, self._sizes[group]) // len(self._round.terms.shufflers)
+        return self._store.pages(self._digest, group, max(1, each))
 
     def _listed(self) -> Iterator[Source]:
         """List the parts of what came in."""
@@ -169,8 +170,7 @@ class Release:
 
     def _ungathered(self, sifting: Sifting) -> Iterator[tuple[Any, ...]]:
         there, number = self._crate.names("batch"), 0
-        for group in self._groups:
-            size = self._round.item_size(group, self._role.hop + 1)
+        for group, size in enumerate(self._sizes):
             mine = [one for one in self._sources if one.group == group]
             counts = [stages.counts_of(self._notes[_peeled(one)]) for one in mine]
             places = [slots(one, RANK + size) for one in counts]
