@@ -1,20 +1,18 @@
-"""Reports for `bench scale`, sealed in bulk by processes, and what the curves alone would take."""
+"""Reports for `bench scale`, sealed in bulk by processes."""
 
-import multiprocessing
-import os
-import time
 from collections import deque
 from collections.abc import Iterator
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future
 from itertools import chain, islice
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
+from bench._curves import CORES, pool
 from bench._staged import OVERHEAD
 from coatcheck.entropy import system
 from coatcheck.protocol.agreement import SignedTerms, settle
-from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
+from coatcheck.protocol.envelope import Purpose, binding, seal
 from coatcheck.protocol.keys import KeyPairs, SealingKey
 from coatcheck.protocol.messages import PayloadFormat
 from coatcheck.protocol.parcels import Upload
@@ -23,12 +21,6 @@ from coatcheck.randomizers import from_params
 
 CHUNK: Final = 2_000
 _AHEAD: Final = 4
-CORES: Final = os.cpu_count() or 1
-
-
-def pool() -> ProcessPoolExecutor:
-    """Start a process per core."""
-    return ProcessPoolExecutor(CORES, mp_context=multiprocessing.get_context("spawn"))
 
 
 def uploads(signed: SignedTerms, count: int, *, stand_in: bool) -> Iterator[list[Upload]]:
@@ -75,45 +67,6 @@ def _some(signed: SignedTerms, group: int, count: int, stand_in: bool) -> list[U
             body = seal(seal(text, to=to_server, bound=inner), to=to_shuffler, bound=layer)
         found.append(Upload(group, round_.digest, name, body))
     return found
-
-
-class Limit(NamedTuple):
-    """What one opening or one seal takes: seconds if all cores do nothing else, and CPU."""
-
-    seconds: float
-    cpu: float
-
-
-def limits(seconds: float = 2.0) -> dict[str, Limit]:
-    """Measure what one opening and one seal take."""
-    with pool() as made:
-        found = {}
-        for kind in ("open", "seal"):
-            list(made.map(_curve, [kind] * CORES, [0.1] * CORES))  # warm
-            rates = list(made.map(_curve, [kind] * CORES, [seconds] * CORES))
-            wall, busy = zip(*rates, strict=True)
-            found[kind] = Limit(1 / sum(wall), CORES / sum(busy))
-        return found
-
-
-def _curve(kind: str, seconds: float) -> tuple[float, float]:
-    """Open or seal for so long, with objects made per item as a role must.
-
-    How many per second, and per second of CPU.
-    """
-    keys = KeyPairs(CLASSICAL, bytes(32))
-    bound = binding(Purpose.ANSWER, digest=bytes(32), group=0)
-    public = keys.opening.public_raw
-    sealed = seal(bytes(128), to=keys.opening.public, bound=bound)
-    done, begun, cpu = 0, time.perf_counter(), time.process_time()
-    while time.perf_counter() < begun + seconds:
-        for _ in range(100):
-            if kind == "open":
-                unseal(sealed, key=keys.opening, bound=bound)
-            else:
-                seal(bytes(128), to=SealingKey(CLASSICAL, public), bound=bound)
-        done += 100
-    return done / (time.perf_counter() - begun), done / (time.process_time() - cpu)
 
 
 def in_groups(chunks: Iterator[list[Upload]], size: int = 1000) -> Iterator[list[Upload]]:

@@ -2,7 +2,8 @@
 
 `python -m bench._staged ROLE SETTINGS LISTEN` serves as `coatcheck.services.run` does. Every
 process that computes imports this file again, and so notes what it does: a line per call in the
-file that the environment names. With `STAND_IN` nothing is sealed: bytes of the same size stand
+file that the environment names. After every part it opens or seals for a moment more, which says
+how fast the machine is just then. With `STAND_IN` nothing is sealed: bytes of the same size stand
 for it.
 """
 
@@ -17,6 +18,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Final
 
+from bench._curves import curve
 from coatcheck import tasks
 from coatcheck.protocol.envelope import Bulk
 from coatcheck.services import run, workers
@@ -26,6 +28,9 @@ STAND_IN: Final = "BENCH_STAND_IN"
 NODES: Final = "BENCH_NODES"
 OVERHEAD: Final = 48
 _TICK: Final = os.sysconf("SC_CLK_TCK")
+_MOMENT: Final = 0.02
+_SOME: Final = 1000
+"""How many are opened or sealed at least, before a moment of it counts for little."""
 
 
 def cpu_of(pid: int) -> float:
@@ -78,8 +83,26 @@ def noted(stage: str, call: Callable[..., Any]) -> Callable[..., Any]:
                 + [peak_of(pid) for pid in helpers]
             ),
         }
-        with Path(os.environ[NOTES]).open("a", encoding="ascii") as notes:
-            notes.write(json.dumps(row) + "\n")
+        _note(row)
+        return found
+
+    return inside
+
+
+def _note(row: dict[str, Any]) -> None:
+    with Path(os.environ[NOTES]).open("a", encoding="ascii") as notes:
+        notes.write(json.dumps(row) + "\n")
+
+
+def sampled(kind: str, call: Callable[..., Any]) -> Callable[..., Any]:
+    """Open or seal for a moment after each part; it counts as time of the stage."""
+
+    @wraps(call)
+    def inside(bulk: Bulk, many: Sequence[bytes], **named: Any) -> Any:
+        found = call(bulk, many, **named)
+        if len(many) >= _SOME:
+            done = curve(kind, _MOMENT)
+            _note({"stage": f"limit {kind}", "role": sys.argv[1], **done._asdict()})
         return found
 
     return inside
@@ -103,6 +126,9 @@ if NOTES in os.environ:
     if STAND_IN in os.environ:
         Bulk.unseal_each = _uncovered  # type: ignore[assignment, method-assign]
         Bulk.seal_each = _covered  # type: ignore[assignment, method-assign]
+    else:
+        Bulk.unseal_each = sampled("open", Bulk.unseal_each)  # type: ignore[method-assign]
+        Bulk.seal_each = sampled("seal", Bulk.seal_each)  # type: ignore[method-assign]
     tasks.answer = noted("task", tasks.answer)
     _with_store = workers.with_store
     wraps(_with_store)(_job)

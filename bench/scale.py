@@ -31,8 +31,9 @@ import httpx2
 
 from bench import Figure, show
 from bench._capacity import Measured, capacity
+from bench._curves import Done, Limit, limits
 from bench._nodes import Nodes
-from bench._reports import Limit, in_groups, limits, uploads
+from bench._reports import in_groups, uploads
 from bench._staged import NODES, NOTES, STAND_IN
 from bench._watched import Said, largest, last_words
 from coatcheck.domains import Box
@@ -59,7 +60,12 @@ what the task itself takes within `compute`."""
 _OTHERS: Final = 3
 _AREA: Final = 2.0
 """How many others are within the radius, and over which area raw reports spread, about."""
-CURVES: Final = {"peel": "open", "open": "open", "seal": "seal"}
+CURVES: Final = {
+    "peel": ("shuffler", "open"),
+    "open": ("server", "open"),
+    "seal": ("server", "seal"),
+}
+"""The stages that open or seal: whose, and what."""
 Row = dict[str, Any]
 
 
@@ -110,13 +116,15 @@ def rehearse(folder: Path, reports: int, asked: argparse.Namespace) -> list[Row]
     os.environ.pop(STAND_IN, None)
     if asked.stand_in:
         os.environ[STAND_IN] = "1"
-    curves = {} if asked.stand_in else limits()
+    before = {} if asked.stand_in else limits()
     with _hands(folder, asked.runner) as hands, Staged(folder, extra=hands) as local:
         # Its minimum is the crowd, so that it closes when everybody is in.
         url = local.open_round(_plan(reports // 2), closes=1, expires=86_000)
         rows = [_store(local, url, reports, asked)]
         rows += _wait(local, url, reports)
-        rows += [_row(line, reports, curves) for line in _summed(notes)]
+        noted = [json.loads(line) for line in notes.read_text(encoding="ascii").splitlines()]
+        curves = _curves(noted, before)
+        rows += [_row(line, reports, curves) for line in _summed(noted)]
         rows += [{**row, "reports": reports} for row in largest(local)]
         rows.append({"stage": "disk", "reports": reports, **_bytes(local)})
     return rows
@@ -197,11 +205,26 @@ def _wait(local: Cluster, url: str, reports: int) -> list[Row]:
     ]
 
 
-def _summed(notes: Path) -> list[Row]:
+def _curves(notes: list[Row], before: dict[str, Limit]) -> dict[str, Limit]:
+    """Give each stage's limit: as its processes measured it between its parts.
+
+    Nodes of Ray do not, and a small round has no parts: there it is what was measured before.
+    """
+    found = {}
+    for name, (role, kind) in CURVES.items() if before else ():
+        done = [
+            Done(note["count"], note["seconds"], note["cpu"])
+            for note in notes
+            if (note["role"], note["stage"]) == (role, f"limit {kind}")
+        ]
+        found[name] = Limit.of(done) if done else before[kind]
+    return found
+
+
+def _summed(notes: list[Row]) -> list[Row]:
     """Add up the calls of each stage."""
     found: dict[str, Row] = {}
-    for line in notes.read_text(encoding="ascii").splitlines():
-        note = json.loads(line)
+    for note in notes:
         name = NAMES.get((note["role"], note["stage"]))
         if name is None:
             continue
@@ -224,7 +247,7 @@ def _summed(notes: Path) -> list[Row]:
 def _row(row: Row, reports: int, curves: dict[str, Limit]) -> Row:
     """Compare a stage with what the curves alone would take on all cores."""
     name, own = row["stage"], row.pop("own_seconds")
-    limit = curves[CURVES[name]] if curves and name in CURVES else None
+    limit = curves.get(name)
     return {
         **row,
         "reports": reports,

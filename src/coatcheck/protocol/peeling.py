@@ -18,7 +18,7 @@ from coatcheck.protocol.envelope import Bulk, Purpose, binding
 from coatcheck.protocol.keys import OpeningKey
 from coatcheck.protocol.parcels import ID_SIZE, Tally
 from coatcheck.protocol.terms import Round
-from coatcheck.protocol.traps import commitment
+from coatcheck.protocol.traps import committing
 
 RANK: Final = 16
 _TOLD: Final = RANK + ID_SIZE
@@ -75,18 +75,14 @@ class Peeler:
         bounds = self._bounds(group, sealed)
         opened = self._bulk.unseal_each(list(sealed.values()), key=self._key, bounds=bounds)
         ranks = [self.rank(group, name) for name in sealed]
-        digest, hop = self._round.digest, self._hop
         # Every item is hashed, so that a trap takes no other time than a report.
-        names = [
-            _NONE
-            if item is None
-            else commitment(item, digest=digest, group=group, hop=hop)[:ID_SIZE]
-            for item in opened
-        ]
-        pairs = sorted((rank, item) for rank, item in zip(ranks, opened, strict=True) if item)
-        width = RANK + self._round.item_size(group, hop + 1)
-        told = b"".join(one for pair in zip(ranks, names, strict=True) for one in pair)
-        return Peeled(rows(told, _TOLD), rows(b"".join(map(b"".join, pairs)), width))
+        named = committing(digest=self._round.digest, group=group, hop=self._hop)
+        names = [named(item)[:ID_SIZE] if item else _NONE for item in opened]
+        told = np.concatenate([rows(b"".join(ranks), RANK), rows(b"".join(names), ID_SIZE)], axis=1)
+        kept = rows(b"".join(rank for rank, item in zip(ranks, opened, strict=True) if item), RANK)
+        items = rows(b"".join(filter(None, opened)), self._round.item_size(group, self._hop + 1))
+        order = np.argsort(_keys(kept))
+        return Peeled(told, np.concatenate([kept[order], items[order]], axis=1))
 
     def rank(self, group: int, name: bytes) -> bytes:
         """Give an item's place in the new order."""

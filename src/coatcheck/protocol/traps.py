@@ -7,6 +7,7 @@ the theorem and its proof are in docs/explanation/a-crowd-that-is-counted.md.
 """
 
 import hashlib
+from collections.abc import Callable
 from functools import lru_cache
 from math import ceil, comb, log, sqrt
 from typing import Final
@@ -20,7 +21,19 @@ _EXACT: Final = 1 << 16
 
 def commitment(trap: bytes, *, digest: bytes, group: int, hop: int) -> bytes:
     """Give what a person registers of a trap: it says nothing about the trap's bytes."""
-    return hashlib.sha256(_LABEL + bytes((hop, group)) + digest + trap).digest()
+    return committing(digest=digest, group=group, hop=hop)(trap)
+
+
+def committing(*, digest: bytes, group: int, hop: int) -> Callable[[bytes], bytes]:
+    """Give what makes commitments of a group and hop: with many, what they share is hashed once."""
+    begun = hashlib.sha256(_LABEL + bytes((hop, group)) + digest)
+
+    def made(trap: bytes) -> bytes:
+        found = begun.copy()
+        found.update(trap)
+        return found.digest()
+
+    return made
 
 
 @lru_cache(maxsize=64)

@@ -6,7 +6,7 @@ loads the keys that it needs by itself, and its file is there in whole or not at
 twice changes nothing. The bytes between them are in the depot only, sealed. SPEC section 10.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -81,7 +81,7 @@ def peel(crate: Crate, settings: ShufflerSettings, source: Source, bits: int) ->
         items = (raw[at : at + size] for at in range(0, len(raw), size))
         sealed = {content_id(item): item for item in items}
     else:
-        sealed = dict(_uploaded(raw, crate, role.round))
+        sealed = _uploaded(raw, crate, role.round)
     peeled = role.peeler.peel(group, sealed)
     pieces = peeled.dealt(bits)
     faults.reach("stage.peel", alone=True)
@@ -91,12 +91,17 @@ def peel(crate: Crate, settings: ShufflerSettings, source: Source, bits: int) ->
     return np.array([len(piece) for piece in pieces], _COUNT).tobytes()
 
 
-def _uploaded(raw: bytes, crate: Crate, round_: Round) -> Iterator[tuple[bytes, bytes]]:
+def _uploaded(raw: bytes, crate: Crate, round_: Round) -> dict[bytes, bytes]:
     """Open bundles of uploads as they are stored, and cut them into items by their ids."""
-    key = crate.key()
+    key, is_alone = crate.key(), len(round_.terms.shufflers) == 1
+    items: dict[bytes, bytes] = {}
     for bundle in msgspec.msgpack.decode(raw, type=list[Bundle]):
         for name, (_, body) in unbundled(key, crate.digest, bundle):
-            yield from items_of(name, body, round_).items()
+            if is_alone:  # as `items_of` has it, and millions of calls less
+                items[name] = body
+            else:
+                items.update(items_of(name, body, round_))
+    return items
 
 
 def collect(

@@ -1,0 +1,70 @@
+"""What the curves alone take: how fast this machine opens and seals if its cores do nothing else.
+
+A machine's speed moves by a third within minutes, so a stage is compared with what its own
+processes did between its parts, and not with a minute before or after.
+"""
+
+import multiprocessing
+import os
+import time
+from concurrent.futures import ProcessPoolExecutor
+from typing import Final, NamedTuple
+
+from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
+from coatcheck.protocol.keys import KeyPairs, SealingKey
+from coatcheck.protocol.suites import CLASSICAL
+
+CORES: Final = os.cpu_count() or 1
+
+
+class Done(NamedTuple):
+    """How many openings or seals were done, in how many seconds, and how many of CPU."""
+
+    count: int
+    seconds: float
+    cpu: float
+
+
+class Limit(NamedTuple):
+    """What one opening or one seal takes: seconds if all cores do nothing else, and CPU."""
+
+    seconds: float
+    cpu: float
+
+    @classmethod
+    def of(cls, done: list[Done]) -> "Limit":
+        """Add up what was done by processes with a core each."""
+        each = sum(one.cpu for one in done) / sum(one.count for one in done)
+        return cls(each / CORES, each)
+
+
+def pool() -> ProcessPoolExecutor:
+    """Start a process per core."""
+    return ProcessPoolExecutor(CORES, mp_context=multiprocessing.get_context("spawn"))
+
+
+def limits(seconds: float = 2.0) -> dict[str, Limit]:
+    """Measure what one opening and one seal take, on all cores at once."""
+    with pool() as made:
+        found = {}
+        for kind in ("open", "seal"):
+            list(made.map(curve, [kind] * CORES, [0.1] * CORES))  # warm
+            found[kind] = Limit.of(list(made.map(curve, [kind] * CORES, [seconds] * CORES)))
+        return found
+
+
+def curve(kind: str, seconds: float) -> Done:
+    """Open or seal for so long, with objects made per item as a role must."""
+    keys = KeyPairs(CLASSICAL, bytes(32))
+    bound = binding(Purpose.ANSWER, digest=bytes(32), group=0)
+    public = keys.opening.public_raw
+    sealed = seal(bytes(128), to=keys.opening.public, bound=bound)
+    done, begun, cpu = 0, time.perf_counter(), time.process_time()
+    while time.perf_counter() < begun + seconds:
+        for _ in range(50):
+            if kind == "open":
+                unseal(sealed, key=keys.opening, bound=bound)
+            else:
+                seal(bytes(128), to=SealingKey(CLASSICAL, public), bound=bound)
+        done += 50
+    return Done(done, time.perf_counter() - begun, time.process_time() - cpu)
