@@ -20,7 +20,7 @@ CORES: Final = os.cpu_count() or 1
 class Done(NamedTuple):
     """How many openings or seals were done, in how many seconds, and how many of CPU."""
 
-    count: int
+    many: int
     seconds: float
     cpu: float
 
@@ -34,7 +34,7 @@ class Limit(NamedTuple):
     @classmethod
     def of(cls, done: list[Done]) -> "Limit":
         """Add up what was done by processes with a core each."""
-        each = sum(one.cpu for one in done) / sum(one.count for one in done)
+        each = sum(one.cpu for one in done) / sum(one.many for one in done)
         return cls(each / CORES, each)
 
 

@@ -213,7 +213,7 @@ def _curves(notes: list[Row], before: dict[str, Limit]) -> dict[str, Limit]:
     found = {}
     for name, (role, kind) in CURVES.items() if before else ():
         done = [
-            Done(note["count"], note["seconds"], note["cpu"])
+            Done(note["many"], note["seconds"], note["cpu"])
             for note in notes
             if (note["role"], note["stage"]) == (role, f"limit {kind}")
         ]
