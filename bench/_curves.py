@@ -34,8 +34,10 @@ class Limit(NamedTuple):
     @classmethod
     def of(cls, done: list[Done]) -> "Limit":
         """Add up what was done by processes with a core each."""
-        each = sum(one.cpu for one in done) / sum(one.many for one in done)
-        return cls(each / CORES, each)
+        many = sum(one.many for one in done)
+        return cls(
+            sum(one.seconds for one in done) / many / CORES, sum(one.cpu for one in done) / many
+        )
 
 
 def pool() -> ProcessPoolExecutor:
