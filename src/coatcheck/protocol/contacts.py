@@ -18,6 +18,7 @@ from coatcheck.protocol.keys import (
     P,
     address_label,
 )
+from coatcheck.protocol.ordering import first_of_each
 from coatcheck.protocol.suites import ADDRESS_SIZE, CLASSICAL, Suite
 
 _Rows = NDArray[np.uint8]
@@ -53,11 +54,8 @@ def addresses(suite: Suite, rows: _Rows) -> _Rows:
 
 def first_seen(rows: _Rows) -> _Mask:
     """Tell of each address (n, 16) whether no row before it has it too."""
-    one, two = np.ascontiguousarray(rows).view(_WORD).T
-    order = np.lexsort((two, one))  # stable: of equal addresses the first comes first
-    one, two = one[order], two[order]
-    first = np.ones(len(rows), dtype=np.bool_)
-    first[order[1:]] = (one[1:] != one[:-1]) | (two[1:] != two[:-1])
+    first = np.zeros(len(rows), dtype=np.bool_)
+    first[first_of_each(rows)] = True
     return first
 
 

@@ -16,6 +16,7 @@ from coatcheck.protocol.envelope import Bulk, Purpose, binding
 from coatcheck.protocol.keys import OpeningKey
 from coatcheck.protocol.manifest import PART
 from coatcheck.protocol.messages import PayloadFormat, ReportTable
+from coatcheck.protocol.ordering import first_of_each
 from coatcheck.protocol.parcels import Tally
 from coatcheck.protocol.terms import Round
 from coatcheck.randomizers.contract import Randomizer
@@ -138,14 +139,8 @@ def places(groups: Sequence[NDArray[np.uint8]]) -> list[NDArray[np.uint32]]:
     report before.
     """
     ends = np.cumsum([len(group) for group in groups])
-    every = np.concatenate(groups)
-    one, two = np.ascontiguousarray(every).view(">u8").astype(np.uint64).T
-    order = np.lexsort((two, one))  # stable: of equal addresses the first comes first
-    one, two = one[order], two[order]
-    fresh = np.ones(len(every), dtype=np.bool_)
-    fresh[1:] = (one[1:] != one[:-1]) | (two[1:] != two[:-1])
-    order = order[fresh]
-    found = np.full(len(every), NOWHERE, dtype=np.uint32)
+    order = first_of_each(np.concatenate(groups))
+    found = np.full(ends[-1], NOWHERE, dtype=np.uint32)
     by_group = order[np.argsort(np.searchsorted(ends, order, side="right"), kind="stable")]
     found[by_group] = np.arange(len(by_group), dtype=np.uint32)
     return np.split(found, ends[:-1])

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
 from coatcheck.protocol.keys import OpeningKey
+from coatcheck.protocol.ordering import first_of_each, in_order
 from coatcheck.protocol.parcels import ID_SIZE, Tally
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.traps import committing
@@ -81,7 +82,7 @@ class Peeler:
         told = np.concatenate([rows(b"".join(ranks), RANK), rows(b"".join(names), ID_SIZE)], axis=1)
         kept = rows(b"".join(rank for rank, item in zip(ranks, opened, strict=True) if item), RANK)
         items = rows(b"".join(filter(None, opened)), self._round.item_size(group, self._hop + 1))
-        order = np.argsort(_keys(kept))
+        order, _ = in_order(kept)
         return Peeled(told, np.concatenate([kept[order], items[order]], axis=1))
 
     def rank(self, group: int, name: bytes) -> bytes:
@@ -108,13 +109,12 @@ def sift(tally: Tally, told: Iterable[Bytes], *, traps: Bytes) -> Sifted:
     time are a repetition.
     """
     every = np.concatenate([np.zeros((0, _TOLD), np.uint8), *told])
-    first = _first(_keys(every[:, :RANK]))
-    every = every[first]
+    every = every[first_of_each(every[:, :RANK])]
     opened = every[every[:, RANK:].any(axis=1)]
-    ranks, names = np.ascontiguousarray(opened[:, :RANK]), _keys(opened[:, RANK:])
+    ranks, names = np.ascontiguousarray(opened[:, :RANK]), opened[:, RANK:]
     stays = np.zeros(len(opened), np.bool_)
-    stays[_first(names)] = True
-    caught = stays & np.isin(names, _keys(traps))
+    stays[first_of_each(names)] = True
+    caught = stays & np.isin(_keys(names), _keys(traps))
     tally = tally.drop("repeated", tally.kept - len(every) + int((~stays).sum()))
     tally = tally.drop("unpeeled", len(every) - len(opened)).drop("trap", int(caught.sum()))
     return Sifted(tally, ranks[~stays | caught])
@@ -123,7 +123,7 @@ def sift(tally: Tally, told: Iterable[Bytes], *, traps: Bytes) -> Sifted:
 def gather(pieces: Iterable[Bytes], out: Bytes) -> bytes:
     """Make a partition of its pieces of all parts: in the order of rank, without those left out."""
     found = np.concatenate(list(pieces))
-    found = found[_first(_keys(found[:, :RANK]))]
+    found = found[first_of_each(found[:, :RANK])]
     stays = ~np.isin(_keys(found[:, :RANK]), _keys(out))
     return found[stays, RANK:].tobytes()
 
@@ -137,15 +137,6 @@ def _keys(columns: Bytes) -> NDArray[Any]:
     """Give rows as values that are compared byte by byte."""
     flat = np.ascontiguousarray(columns)
     return flat.view(np.dtype((np.void, columns.shape[1]))).ravel()
-
-
-def _first(keys: NDArray[Any]) -> NDArray[np.intp]:
-    """Give the first place of each different key, in the order of the keys."""
-    order = np.argsort(keys, kind="stable")
-    ordered = keys[order]
-    new = np.ones(len(keys), np.bool_)
-    new[1:] = ordered[1:] != ordered[:-1]
-    return order[new]
 
 
 def _dealt(ranked: Bytes, bits: int) -> list[Bytes]:
