@@ -95,7 +95,7 @@ def test_a_silent_witness_delays_nobody_who_does_not_demand_it(
         scene.exchange = silent  # type: ignore[method-assign] # what the board asks
         begun = time.monotonic()
         look: Any = asyncio.create_task(scene.board.watched.look(scene))  # type: ignore[arg-type]
-        while scene.board.watched._note is None:
+        while scene.board.watched._note is None:  # noqa: ASYNC110 - nobody tells
             await asyncio.sleep(0)
         assert not look.done()
         assert (await scene.view(scene.board, 1).follow()).size == 2
@@ -108,8 +108,7 @@ def test_a_silent_witness_delays_nobody_who_does_not_demand_it(
         assert time.monotonic() - begun < 60
         # What it says of an old checkpoint is not put under the new one; then it is asked anew.
         spoken.set()
-        while scene.board.watched._asking:
-            await asyncio.sleep(0)
+        await asyncio.gather(*scene.board.watched._asking.values())
         assert len(scene.board.watched.note.signatures) == 2
         await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
         assert (await scene.view(scene.board, 2).follow()).size == 5
