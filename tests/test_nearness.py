@@ -1,12 +1,15 @@
 """The nearness test by letter: the right bit for both, and letters that tell nothing else."""
 
+import math
+from typing import Any
+
 import numpy as np
 import pytest
 
-from coatcheck.errors import BadKey, Misuse
+from coatcheck.errors import BadKey, Misuse, Refused
 from coatcheck.protocol.blinding import POINT_SIZE, Blind, hash_to_point
 from coatcheck.protocol.nearness import NAME_SIZE, Nearness, offsets, reply_size
-from coatcheck.protocol.steps import Cell, Progress, prf
+from coatcheck.protocol.steps import Cell, Progress, cell_of, prf
 from coatcheck.simulation.settling import run_together
 
 AROUND = offsets(2.0, side=1.0, axes=2)
@@ -50,6 +53,45 @@ def test_which_cells_count_as_near() -> None:
             around=[],
             digest=DIGEST,
         )
+
+
+def test_terms_with_many_axes_stall_nobody() -> None:
+    """No more cells are looked at than a letter could name; 11^40 would take for ever."""
+    for axes in (3, 8, 40):
+        with pytest.raises(Misuse, match="make cells larger"):
+            offsets(6.0, side=1.0, axes=axes)
+    assert offsets(1.0, side=1.0, axes=1000) == [(0,) * 1000]
+    assert len(offsets(1.2, side=1.0, axes=100)) == 201
+
+
+@pytest.mark.parametrize(
+    ("place", "scale", "side"),
+    [
+        ((0.5, 1.0), (), 1e-10),
+        ((0.5, -1.0), (), 1e-10),
+        ((0.5, 1.0), (), 5e-324),
+        ((math.nan, 1.0), (), 1.0),
+        ((math.inf, 1.0), (), 1.0),
+        ((2.0**31 - 7, 0.0), (), 1.0),
+        ((0.5, 1.0), (1.0,), 1.0),
+        ((0.5, 1.0), "ab", 1.0),
+        ((0.5, 1.0), (1.0, None), 1.0),
+    ],
+)
+def test_a_place_without_a_cell_is_refused(place: Any, scale: Any, side: float) -> None:
+    """The terms are a stranger's; letters and tickets hold numbers of 32 bits."""
+    with pytest.raises(Refused):
+        cell_of(place, scale=scale, side=side)
+
+
+def test_the_cells_around_the_last_one_are_numbers_too() -> None:
+    """Both at the upper and the lower end."""
+    ends = cell_of((2.0**31 - 8, -(2.0**31) + 8), scale=(), side=1.0)
+    one = person(0, ends, [1])
+    one._around = offsets(6.0, side=1.0, axes=2)
+    for _ in range(2):
+        ((_, body),) = one.speak()
+    assert len(body) == reply_size(6.0, side=1.0, axes=2)
 
 
 def test_blinds_commute_and_come_off() -> None:

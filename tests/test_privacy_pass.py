@@ -78,6 +78,8 @@ def test_challenges_are_those_of_rfc_9577() -> None:
         'privatetoken  token = "{}"',
         'PrivateToken other="x", token="{}", more=1',
         'PrivateToken token="{}",extensions="abc="',
+        'PrivateToken TOKEN="{}"',
+        'PrivateToken other="token=x, \\" token=y", token="{}"',
     ],
 )
 def test_a_credential_is_read_as_the_rfc_lets_it_be_written(spelled: str) -> None:
@@ -100,6 +102,11 @@ def test_a_credential_is_read_as_the_rfc_lets_it_be_written(spelled: str) -> Non
         'PrivateToken token="{}", token="{}"',
         'PrivateToken nottoken="{}"',
         'PrivateToken token="{}\n"',
+        'PrivateToken token="{}", Token="{}"',
+        'PrivateToken token="{}", token="short"',
+        'PrivateToken other="x, token={}, y"',
+        'PrivateToken token="{}", PrivateToken token="{}"',
+        'PrivateToken token="{}" more',
     ],
 )
 def test_what_is_no_credential_is_refused(spelled: str) -> None:

@@ -11,9 +11,11 @@ from coatcheck.errors import (
     Malformed,
     Missing,
     Misuse,
+    Refused,
 )
 from coatcheck.protocol import client
 from coatcheck.protocol.client import Limit
+from coatcheck.protocol.steps import Progress
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.protocol.verification import VerifiedEntry, verify_bulletin
 from rounds import OPENS, SmallRound, posting_counted
@@ -36,6 +38,20 @@ def test_a_ticket_survives_its_file_and_does_not_print() -> None:
     for raw in (b"", b"{}", b"\xff", write_ticket(ticket).replace(b"ticket/1", b"ticket/2")):
         with pytest.raises(Malformed):
             read_ticket(raw)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        Progress(cell=(1 << 40, 0)),
+        Progress(cell=(0, 0), read=1 << 40),
+        Progress(cell=(0, 0), placed=[(1 << 60, b"")]),
+    ],
+)
+def test_a_ticket_that_could_not_be_read_is_not_written(wrong: Progress) -> None:
+    """What others made up must not take the place of a ticket that is good."""
+    with pytest.raises(Refused, match="is not kept"):
+        write_ticket(replace(CROWD[0], settling=wrong))
 
 
 def test_receipts_are_kept_if_they_are_for_ones_own_bytes() -> None:

@@ -59,6 +59,41 @@ def test_a_token_admits_one_upload(tmp_path: Path) -> None:
     asyncio.run(whole())
 
 
+def test_two_tokens_are_refused_wherever_they_stand(tmp_path: Path) -> None:
+    """In one header or in two, good or not; neither is spent."""
+
+    async def whole() -> None:
+        async with lone(tmp_path) as made:
+            upload = made.invitations[0].join((0.5, 0.5), ledger=None).upload
+            first, second = (
+                privacy_pass.credential(ISSUER.token(made.round, nonce=bytes([n]) * 32))
+                for n in (1, 2)
+            )
+            for lines in ([first, second], [first, first], [first, "Basic eA=="]):
+                assert await status_of(made, upload, lines) == 401
+            assert made.live.crowd == {}
+            assert await status_of(made, upload, [first]) == 201
+
+    asyncio.run(whole())
+
+
+async def status_of(made: LoneShuffler, upload: bytes, shown: list[str]) -> int:
+    """Hand an upload in with so many headers of one name."""
+    said: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": upload, "more_body": False}
+
+    async def send(message: Any) -> None:
+        said.append(message)
+
+    path = f"/rounds/{made.round.digest.hex()}/uploads"
+    lines = [(b"authorization", one.encode()) for one in shown]
+    scope = {"type": "http", "method": "POST", "path": path, "headers": lines}
+    await made.service(scope, receive, send)
+    return int(said[0]["status"])
+
+
 def test_a_token_that_came_while_the_round_was_closed_is_not_spent(tmp_path: Path) -> None:
     """A token is spent if and only if its upload is kept."""
 

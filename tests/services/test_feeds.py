@@ -110,12 +110,31 @@ def test_a_look_without_news_is_one_request(peers: Peers) -> None:
         lambda answer: (answer.body, {}),
         lambda answer: (answer.body, {**answer.headers, NUMBERS: "1,0"}),
         lambda answer: (answer.body[:36] + bytes(16) + answer.body[52:], answer.headers),
+        lambda answer: (answer.body, {**answer.headers, NUMBERS: "0,\u00b2"}),
+        lambda answer: (answer.body, {**answer.headers, NUMBERS: "0," + "9" * 5000}),
+        lambda answer: (answer.body, {**answer.headers, NUMBERS: "0,2"}),
     ],
 )
 def test_other_letters_than_were_asked_for_are_refused(peers: Peers, lie: Any) -> None:
-    """Torn, unnumbered, out of order, or for somebody else."""
+    """Torn, unnumbered, out of order, for somebody else, or of a number that is not there."""
     for _ in range(2):
         post(peers.service, 1)
     peers.lie = lie
     with pytest.raises(Refused, match="other letters"):
         asyncio.run(feed_of(peers).update(NAMES[1:2]))
+
+
+@pytest.mark.parametrize("count", [-1, 1 << 40, 1 << 70])
+def test_more_letters_than_anybody_holds_are_not_asked_for(peers: Peers, count: int) -> None:
+    """A board may say that it has any number of them; a ticket would keep it."""
+
+    async def told(url: str) -> bytes:
+        return (await ask(peers.service, "GET", url)).body.replace(
+            b'"letters":0', b'"letters":%d' % count
+        )
+
+    peers.get = told  # type: ignore[method-assign] # a lie
+    feed = feed_of(peers)
+    with pytest.raises(Refused):
+        asyncio.run(feed.update(NAMES))
+    assert feed.read == 0

@@ -25,6 +25,7 @@ from coatcheck.services.shuffler import service as of_shuffler
 from coatcheck.services.shuffler.admission import TokenAdmission, admission_of
 from coatcheck.services.shuffler.jobs import release
 from coatcheck.stores.shuffler import Verdict
+from coatcheck.stores.vault import Vault
 from rounds import OPENS, SmallRound, released
 from shufflers import LoneShuffler, lone_shuffler
 
@@ -319,3 +320,18 @@ def test_an_upload_of_a_round_that_was_just_dropped_is_kept(tmp_path: Path) -> N
             assert lone.live.crowd == {0: 1}
 
     asyncio.run(whole())
+
+
+def test_people_are_not_told_where_keys_are(tmp_path: Path, caplog: Any) -> None:
+    """The folder of round keys is away: they come again, and the operator's log says why, once."""
+
+    async def whole() -> None:
+        async with lone_shuffler(tmp_path) as lone:
+            lone.service.store.vault = Vault(tmp_path / "hidden", prepared=True)
+            for _ in range(2):
+                status, body = await lone.ask(ticket(lone))
+                assert status == 503
+                assert b"hidden" not in body
+
+    asyncio.run(whole())
+    assert caplog.text.count("hidden is not the folder of round keys") == 1

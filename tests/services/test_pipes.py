@@ -94,8 +94,11 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:
         b"nonsense\r\n\r\n",
         b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nhi",
         b"HTTP/1.1 200 OK\r\ncontent-length: 2000000\r\n\r\n" + bytes(1_500_000),
+        b"HTTP/1.1 200 OK\r\n"
+        + b"".join(b"x%d: %d\r\n" % (n, n) for n in range(100_000))
+        + PLAIN[17:],
     ],
-    ids=["nothing", "no HTTP", "cut off", "too long"],
+    ids=["nothing", "no HTTP", "cut off", "too long", "endless headers"],
 )
 def test_a_strange_gateway_counts_as_away(said: bytes) -> None:
     """No answer, no HTTP, half an answer, one that does not end."""

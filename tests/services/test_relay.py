@@ -1,5 +1,6 @@
 """The gateway and the relay one by one: keys that change, and one answer to each fault."""
 
+import asyncio
 import json
 import time
 from collections.abc import Iterator
@@ -111,6 +112,24 @@ def test_keys_change_and_the_one_before_serves_as_long_again(scene: Scene) -> No
         assert [await status(one) for one in (old, new)] == [400, 200]
         scene.now += 5 * period
         assert [await status(one) for one in (old, new)] == [400, 400]
+
+    run(whole)
+
+
+def test_a_key_opens_nothing_after_the_end_that_was_signed(scene: Scene) -> None:
+    """Also if nobody asked for long, so that it was replaced late."""
+    period = scene.board.settings.gateway_period
+
+    async def whole() -> None:
+        first = await scene.keys()
+        old = await scene.sealed(get(b"/checkpoint"))
+        scene.now += 1.9 * period
+        assert (await scene.keys()).keys != first.keys
+        for later, status in ((0.05 * period, 200), (0.05 * period, 400)):
+            scene.now += later
+            assert (scene.now < first.until) == (status == 200)
+            found = await ask(scene.board, "POST", GATEWAY_PATH, old.raw, SEALED)
+            assert found.status == status
 
     run(whole)
 
@@ -228,5 +247,26 @@ def test_the_relay_gives_everybody_the_same_keys(
         scene.away = True
         now[0] += 1_000
         assert (await ask(scene.relay, "GET", where)).status == 503
+
+    run(whole)
+
+
+def test_people_who_ask_at_one_moment_get_the_same_keys(scene: Scene) -> None:
+    """A gateway that makes a key for everybody who asks is asked once."""
+
+    class Own(Scene):
+        async def exchange(self, *given: Any, **more: Any) -> Answered:
+            self.board.gateway._next = 0.0
+            await asyncio.sleep(0.01)
+            return await super().exchange(*given, **more)
+
+    scene.__class__ = Own
+
+    async def whole() -> None:
+        asked = (ask(scene.relay, "GET", "/gateways/127.0.0.1:7") for _ in range(10))
+        found = await asyncio.gather(*asked)
+        assert [one.status for one in found] == [200] * 10
+        assert len({one.body for one in found}) == 1
+        assert scene.fetched == ["GET"]
 
     run(whole)

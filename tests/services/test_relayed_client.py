@@ -1,12 +1,19 @@
 """A person's client behind a relay: whose keys it takes, and which addresses it refuses."""
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from coatcheck.errors import Misuse, Refused, Unavailable
+from coatcheck.protocol.binary_http import Request, Response
+from coatcheck.protocol.oblivious import message_size
 from coatcheck.protocol.trust import Trust
+from coatcheck.services.board.documents import NUMBERS
+from coatcheck.services.http.client import BULK, Answered
+from coatcheck.services.http.gateway import UNTIL
 from coatcheck.services.http.origins import apart, origin_of
 from coatcheck.services.person.relayed import RelayedClient
 from coatcheck.services.relay.service import RelayService
@@ -67,6 +74,8 @@ def test_a_client_takes_keys_of_the_right_role_only(
         ("https://a.org", "https://board.a.org:8443", True),
         ("https://relay.a.co.uk", "https://board.a.co.uk", True),
         ("https://a.co.uk", "https://b.co.uk", False),
+        ("https://relay.foo.io", "https://board.foo.io", True),
+        ("https://ab.de", "https://board.ab.de", True),
         ("https://relay.org", "https://board.org", False),
         ("https://relay.b.org", "https://board.a.org", False),
         ("https://10.0.0.1", "https://10.0.0.1:8443", True),
@@ -104,3 +113,70 @@ def test_an_address_that_is_none_gets_a_sentence(url: str) -> None:
         RelayedClient(url, first=BOARD, trusted=Trust())
     with pytest.raises(Misuse, match="without a path"):
         RelayedClient("https://a/b", first=BOARD, trusted=Trust())
+
+
+class Answering(Relayed):
+    """A person whose board answers what a test says, sealed as it should be."""
+
+    def __init__(self, scene: Scene, reply: Callable[[bytes], Response]) -> None:
+        scene.now = time.time()
+        key = scene.board.keyring.current.signing.public_raw
+        super().__init__(scene, Trust(board=frozenset((key,))))
+        self.reply = reply
+        self.until: str | None = None
+
+    async def exchange(self, method: str, url: str, body: bytes = b"", **more: Any) -> Answered:
+        """Answer as the relay, or as the board behind it."""
+        if method == "GET":
+            found = await super().exchange(method, url, body, **more)
+            told = {} if self.until is None else {UNTIL: self.until}
+            return Answered(found.status, {**found.headers, **told}, found.body)
+        self.asked.append(url)
+        assert len(self.asked) < 50, "it asks for ever"
+        opened = self.scene.board.gateway.open(body)
+        text = self.reply(Request.decode(opened.text).path).encode()
+        size = message_size(len(text), overhead=opened.overhead)
+        return Answered(200, {}, opened.answer(text.ljust(size, b"\0")))
+
+
+@pytest.mark.parametrize("until", ["-1", str(1 << 64), "9" * 5000, "1_000", "\u0663", " 1", ""])
+def test_an_end_of_keys_that_is_no_time_is_refused(until: str, scene: Scene) -> None:
+    """A relay may write what it likes there."""
+
+    async def whole() -> None:
+        person = Answering(scene, lambda _: Response(200))
+        person.until = until
+        with pytest.raises(Refused, match="not signed"):
+            await person.client.get(f"{BOARD}/checkpoint")
+
+    run(whole)
+
+
+@pytest.mark.parametrize("total", [b"1000000", b"9" * 12])
+def test_a_board_whose_pieces_are_empty_is_not_asked_for_ever(total: bytes, scene: Scene) -> None:
+    """Neither is one that says that there are more than anybody holds."""
+    place = (b"content-range", b"bytes 0-0/" + total)
+
+    async def whole() -> None:
+        person = Answering(scene, lambda _: Response(206, (place,), b""))
+        with pytest.raises(Refused, match="without end"):
+            await person.client.get(f"{BOARD}/bulletin", most=BULK)
+
+    run(whole)
+
+
+def test_strange_answers_are_refused_or_read_but_break_nothing(scene: Scene) -> None:
+    """A length of 5,000 digits, a header that is no UTF-8, a problem that is nested deeply."""
+
+    async def whole() -> None:
+        place = (b"content-range", b"bytes 0-0/" + b"9" * 5000)
+        person = Answering(scene, lambda _: Response(206, (place,), b"x"))
+        assert await person.client.get(f"{BOARD}/bulletin", most=BULK) == b"x"
+        person.reply = lambda _: Response(200, ((NUMBERS.encode(), b"\xff"),), b"x")
+        assert await person.client.page(f"{BOARD}/letters") == (b"x", {NUMBERS: "\xff"})
+        deep = b'{"detail":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
+        person.reply = lambda _: Response(400, (), deep)
+        with pytest.raises(Refused, match="status 400"):
+            await person.client.get(f"{BOARD}/checkpoint")
+
+    run(whole)

@@ -225,6 +225,34 @@ def test_a_round_that_reopens_begins_anew(tmp_path: Path, monkeypatch: pytest.Mo
     scene.check(scene.make())
 
 
+def test_files_of_a_try_before_a_round_reopened_are_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The depot failed, or the process ended, before they were removed: no upload is lost."""
+    scene = Scene(tmp_path, 0, monkeypatch)
+    scene.make()
+    with monkeypatch.context() as trouble:
+        trouble.setattr(scene.store.depot, "drop", _fails)
+        with pytest.raises(Unavailable):
+            scene.store.move(scene.digest, "reopen", fence=FENCE)
+    scene.store.sweep(fence=FENCE)
+    scene.store.clear()
+    assert scene.files.exists()
+    late = [CASCADE.join(0) for _ in range(6)]
+    for ticket in late:
+        scene.store.put([scene._vetted(ticket, 0)])
+    scene.store.move(scene.digest, "close", fence=FENCE)
+    scene.role.state.phase = Phase.OPEN
+    for ticket in late:
+        scene.role.receive(ticket.upload, now=OPENS)
+    scene.role.close(now=CASCADE.round.terms.closes)
+    scene.check(scene.make())
+
+
+def _fails(of: object) -> None:
+    raise Unavailable(f"the depot keeps {of}")
+
+
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Large:
     """The large round, and what it gives."""

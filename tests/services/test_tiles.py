@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import sys
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -16,6 +18,7 @@ from coatcheck.errors import Malformed
 from coatcheck.protocol.merkle import Tree, check_consistency, check_inclusion, leaf_hash
 from coatcheck.protocol.notes import LogCheckpoint, Note, NoteKey
 from coatcheck.protocol.notices import LETTER_LEAF, ROUND_LEAF, TERMS_LEAF, Posting
+from coatcheck.protocol.tiled import TileCache
 from coatcheck.protocol.tiles import TileName
 from coatcheck.protocol.verification import board_note_key
 from coatcheck.services.board.service import BoardService
@@ -96,7 +99,7 @@ def test_a_path_names_one_tile(level: str, place: str, number: int, width: int) 
     [
         *("0/0", "0/x000/001", "00/001", "0/001.p/0", "0/001.p/256", "0/001.p/01", "0/001.p"),
         *("0/1000", "-1/000", "64/000", "data/000", "0/x001/x23/067", "0/001/002", "0/000.p/2/3"),
-        "0/٠٠٠",
+        *("0/٠٠٠", "0/001.p/257", "0/001.p/999", "entries/001.p/300"),
     ],
 )
 def test_no_other_path_is_a_tile(path: str) -> None:
@@ -121,6 +124,7 @@ def test_tiles_are_there_as_far_as_the_log_goes(shown: Shown) -> None:
         "1/000.p/3",
         "2/000.p/1",
         "entries/003",
+        "0/000.p/300",
     ):
         assert shown.get("tile", *beyond.split("/", 1)) is None
 
@@ -142,6 +146,31 @@ def test_tlog_scales_follows_our_board(shown: Shown) -> None:
         grown.check(shown.service.look(lambda log: log.root(old)), point.root_hash)  # noqa: B023
         path = shown.service.look(lambda log: log.consistency(old))  # noqa: B023
         assert grown.node_hashes == path
+
+
+def test_several_threads_share_a_cache() -> None:
+    """One looks a tile up that another one is about to forget: it is there, or it is not."""
+    cache, wrong = TileCache(), list[Exception]()
+
+    def work(first: int) -> None:
+        try:
+            for turn in range(20_000):
+                key = b"%d" % ((first + turn) % 300)
+                cache.get(key) or cache.put(key, [[key]])
+        except Exception as error:  # noqa: BLE001 - whatever it is
+            wrong.append(error)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [Thread(target=work, args=(n * 70,)) for n in range(4)]
+        for one in threads:
+            one.start()
+        for one in threads:
+            one.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert wrong == []
 
 
 def test_we_follow_a_log_of_tlog_scales(tmp_path: Path) -> None:

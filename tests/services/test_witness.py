@@ -275,6 +275,7 @@ def test_a_witness_answers_as_c2sp_says(tmp_path: Path) -> None:
             (sent(0, tree, 3), 409),
             (sent(2, other, 3, *other.consistency(2, 3)), 422),
             (sent(2, tree, 3), 422),
+            (sent(2, other, 2), 409),
             (sent(2, tree, 3, *tree.consistency(2, 3)), 200),
             (bytes(1 << 17), 413),
         ]

@@ -9,7 +9,7 @@ a person's own letters back and so appear near. The same interface as `settling`
 import hashlib
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import product
+from itertools import islice
 from typing import Final
 
 from coatcheck.errors import Misuse
@@ -21,6 +21,8 @@ NAME_SIZE: Final = 16
 """Bytes of a cell's name in a reply."""
 MOST_CELLS: Final = 6
 """How many cells a radius may have: a reply has no room for more."""
+_MOST_NAMES: Final = 253
+"""How many names the longest letter has room for, after its head and a point."""
 _LABEL: Final = b"coatcheck/v1/near/cell\0"
 _SHARE: Final = 0.9  # of the radius: most pairs of cells this far apart are within it
 
@@ -29,9 +31,16 @@ def offsets(radius: float, *, side: float, axes: int) -> list[Cell]:
     """Give the cells that count as near, as seen from one: by the distance of their middles."""
     if radius > MOST_CELLS * side:
         raise Misuse(f"a radius has at most {MOST_CELLS} cells, this one has {radius / side:.3g}")
-    reach = int(_SHARE * radius / side)
-    around = product(range(-reach, reach + 1), repeat=axes)
-    return [o for o in around if sum(n * n for n in o) * side * side <= (_SHARE * radius) ** 2]
+    reach, most = int(_SHARE * radius / side), (_SHARE * radius) ** 2
+    found: list[Cell] = [()]
+    # Axis by axis, so that terms with many axes cost no more than a letter has room for.
+    for _ in range(axes):
+        longer = ((*one, n) for one in found for n in range(-reach, reach + 1))
+        near = (o for o in longer if sum(n * n for n in o) * side * side <= most)
+        found = list(islice(near, _MOST_NAMES + 1))
+        if len(found) > _MOST_NAMES:
+            raise Misuse(f"a letter names at most {_MOST_NAMES} cells: make cells larger")
+    return found
 
 
 def reply_size(radius: float, *, side: float, axes: int) -> int:

@@ -119,6 +119,13 @@ class Note:
                 found[key] = key.check(self.text, signature)
         return found
 
+    def only(self, key: NoteKey) -> "Note | None":
+        """Give the note with the signature of one key alone, or None if it has none."""
+        if not self.signers([key]):
+            return None
+        own = (one for one in self.signatures if one[:2] == (key.name, key.id))
+        return Note(self.text, (next(own),))
+
 
 @dataclass(frozen=True)
 class LogCheckpoint:

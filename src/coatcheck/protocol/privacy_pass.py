@@ -28,9 +28,12 @@ TOKEN_SIZE: Final = _INPUT + 256
 _CONTEXT: Final = b"coatcheck/v1/admission\0"
 _SALT: Final = PSS(MGF1(SHA384()), 48)
 _CREDENTIAL: Final = re.compile(r"privatetoken +(.*)", re.IGNORECASE | re.ASCII)
+_WORD: Final = r"[!#$%&'*+.^_`|~\w-]+"
 _PARAMETER: Final = re.compile(
-    r"(?:\A|,)[ \t]*token[ \t]*=[ \t]*(\"?)([\w-]{472})\1[ \t]*(?=,|\Z)", re.ASCII
+    rf"[ \t]*({_WORD})[ \t]*=[ \t]*(?:\"((?:[^\"\\]|\\.)*)\"|({_WORD}=*))[ \t]*(?:,|\Z)", re.ASCII
 )
+"""A parameter of RFC 9110, section 11.2, up to the comma after it; its value may be quoted."""
+_TOKEN: Final = re.compile(r"[\w-]{472}", re.ASCII)
 
 
 def challenge(round_: Round, hop: int) -> bytes:
@@ -62,12 +65,27 @@ def credential(token: bytes) -> str:
 
 
 def read_credential(text: str) -> bytes:
-    """Read the one token of an `Authorization` header; other parameters are for others."""
+    """Read the one token of an `Authorization` header; other parameters are for others.
+
+    A name is read in any case, and what stands inside quotes is no parameter.
+    """
     scheme = _CREDENTIAL.fullmatch(text)
-    found = _PARAMETER.findall(scheme[1]) if scheme else []
-    if len(found) != 1:
-        raise Malformed('a token comes as `PrivateToken token="..."`, in base64url')
-    return base64.urlsafe_b64decode(found[0][1])
+    found = [value for name, value in _parameters(scheme[1] if scheme else "") if name == "token"]
+    if len(found) != 1 or not _TOKEN.fullmatch(found[0]):
+        raise Malformed('a token comes as `PrivateToken token="..."`, in base64url, and alone')
+    return base64.urlsafe_b64decode(found[0])
+
+
+def _parameters(text: str) -> list[tuple[str, str]]:
+    """Read parameters, their names in lower case; nothing if a part of the text is none."""
+    read, at = list[tuple[str, str]](), 0
+    while at < len(text):
+        found = _PARAMETER.match(text, at)
+        if found is None:
+            return []
+        read.append((found[1].lower(), found[3] or found[2] or ""))
+        at = found.end()
+    return read
 
 
 def redeem(token: bytes, round_: Round, hop: int) -> bytes:

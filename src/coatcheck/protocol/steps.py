@@ -12,6 +12,8 @@ from typing import Annotated, Final
 
 from msgspec import Meta, Struct
 
+from coatcheck.errors import SHAPELESS, Refused
+
 MARK: Final = 0
 """The first byte of the body of every letter of settling; no text begins with it."""
 HALF: Final = 16
@@ -20,6 +22,8 @@ HERE, YOURS, WOULD = 1, 2, 4
 """What a letter says: "I am free and here"; "I ask you", or "I hold you"; "I would take you"."""
 _HEAD: Final = struct.Struct(">BBB")
 _LABEL: Final = b"coatcheck/v1/settle/"
+
+_LAST: Final = 2**31 - 8
 
 Small = Annotated[int, Meta(ge=0, le=2**31)]
 Cell = tuple[Annotated[int, Meta(ge=-(2**31), lt=2**31)], ...]
@@ -124,9 +128,18 @@ def prf(key: bytes, label: bytes, data: bytes = b"") -> bytes:
 
 
 def cell_of(place: Sequence[float], *, scale: Sequence[float], side: float) -> Cell:
-    """Round a place to its cell: the number of the cell on each axis."""
+    """Round a place to its cell: the number of the cell on each axis.
+
+    Numbers that letters and tickets do not hold, also those of the cells around it, are refused.
+    """
     factors = scale or (1.0,) * len(place)
-    return tuple(int(x * f // side) for x, f in zip(place, factors, strict=True))
+    try:
+        found = [float(x * f // side) for x, f in zip(place, factors, strict=True)]
+    except SHAPELESS as error:
+        raise Refused(f"the terms give this place no cell: {error}") from None
+    if not all(-_LAST <= number <= _LAST for number in found):
+        raise Refused("the cells of this round are too small for this place: do not settle here")
+    return tuple(int(number) for number in found)
 
 
 def write_word(index: int, said: int, *, half: bytes, cell: Cell) -> bytes:

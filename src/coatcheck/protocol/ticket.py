@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Meta, Struct
 from msgspec.structs import replace
 
-from coatcheck.errors import Malformed, Misuse
+from coatcheck.errors import Malformed, Misuse, Refused
 from coatcheck.protocol.keys import KeyPairs, VerifyingKey
 from coatcheck.protocol.parcels import Registration, Upload
 from coatcheck.protocol.receipts import Receipt
@@ -79,8 +79,13 @@ class TicketStore(Protocol):
 
 
 def write_ticket(ticket: Ticket) -> bytes:
-    """Write a ticket as JSON; the bytes are secret."""
-    return msgspec.json.format(msgspec.json.encode(ticket), indent=1)
+    """Write a ticket as JSON; the bytes are secret.
+
+    *Guarantee:* what is written can be read: a number that a peer made up costs nobody a ticket.
+    """
+    raw = msgspec.json.format(msgspec.json.encode(ticket), indent=1)
+    read_document(raw, Ticket, "this would be no ticket any more, and is not kept", error=Refused)
+    return raw
 
 
 def read_ticket(raw: bytes) -> Ticket:

@@ -4,6 +4,7 @@ The tiles are those of C2SP (`tiles.py`), so they are served as they lie there. 
 """
 
 from collections import OrderedDict
+from threading import Lock
 from typing import Final
 
 from coatcheck.protocol.merkle import HASH_SIZE, Prover, folded, leaf_hash
@@ -23,19 +24,22 @@ class TileCache:
 
     def __init__(self) -> None:
         self._found: OrderedDict[bytes, Levels] = OrderedDict()
+        self._lock = Lock()  # several threads read a board at once
 
     def get(self, key: bytes) -> Levels | None:
         """Give what is above a tile."""
-        found = self._found.get(key)
-        if found is not None:
-            self._found.move_to_end(key)
-        return found
+        with self._lock:
+            found = self._found.get(key)
+            if found is not None:
+                self._found.move_to_end(key)
+            return found
 
     def put(self, key: bytes, levels: Levels) -> None:
         """Keep it, and forget what was not used for longest."""
-        self._found[key] = levels
-        if len(self._found) > _HELD:
-            self._found.popitem(last=False)
+        with self._lock:
+            self._found[key] = levels
+            if len(self._found) > _HELD:
+                self._found.popitem(last=False)
 
 
 class TiledTree(Prover):

@@ -34,12 +34,10 @@ class TileName:
         found = _PLACE.fullmatch(place)
         if not found or (level != ENTRIES and not _LEVEL.fullmatch(level)):
             raise Malformed("this is no tile: its path is LEVEL/x001/x234/067 or LEVEL/067.p/WIDTH")
-        number = int(found[1].replace("x", "").replace("/", ""))
-        made = cls(
-            None if level == ENTRIES else int(level),
-            number,
-            int(found[2]) if found[2] else WIDTH,
-        )
+        number, width = int(found[1].replace("x", "").replace("/", "")), int(found[2] or WIDTH)
+        if width > WIDTH:
+            raise Malformed(f"this is no tile: it has at most {WIDTH} hashes")
+        made = cls(None if level == ENTRIES else int(level), number, width)
         if made.path != f"{level}/{place}" or (made.level or 0) > _MOST:
             raise Malformed("this is no tile: its path is longer than it needs to be")
         return made

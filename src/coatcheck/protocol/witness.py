@@ -28,9 +28,25 @@ class Behind(Refused):
         self.size = size
 
 
+class Forked(TwoFaces):
+    """The log has signed another root for the size that was cosigned last.
+
+    Attributes:
+        size: this size.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__(f"the log has two roots for the size {size}: keep both checkpoints")
+        self.size = size
+
+
 @dataclass(frozen=True)
 class Accepted:
-    """A checkpoint that continues the last one, to be stored and cosigned."""
+    """A checkpoint that continues the last one, to be stored and cosigned.
+
+    Its note has the log's own signature alone: anybody may hand in a checkpoint, and what else
+    stands under it is nobody's word here.
+    """
 
     checkpoint: LogCheckpoint
     note: Note
@@ -48,7 +64,8 @@ def examine(
     key = logs.get(point.origin)
     if key is None:
         raise Unknown("this witness does not follow this log: ask its operator")
-    if not sent.note.signers([key]):
+    signed = sent.note.only(key)
+    if signed is None:
         raise BadSignature("the log's key has not signed this checkpoint")
     if sent.old > point.size:
         raise Malformed("the old size is larger than the new one")
@@ -59,6 +76,8 @@ def examine(
         raise TwoFaces("a first checkpoint has no consistency proof")
     if not point.size and point.root != EMPTY:
         raise TwoFaces("a log without leaves has another root")
+    if sent.old == point.size and not sent.path and point.root != before.root:
+        raise Forked(before.size)
     check_consistency(
         old=before.size,
         old_root=before.root,
@@ -66,4 +85,4 @@ def examine(
         new_root=point.root,
         path=sent.path,
     )
-    return Accepted(point, sent.note)
+    return Accepted(point, signed)

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, Generic, TypeVar
 
-from coatcheck.errors import Error, Unavailable
+from coatcheck.errors import Error, Full, Unavailable
 from coatcheck.services.http.problems import Problem
+from coatcheck.services.log import log, place_of
 
 _T = TypeVar("_T")
 _R = TypeVar("_R")
@@ -35,6 +36,7 @@ class GroupCommit(Generic[_T, _R]):
         self._waiting: list[tuple[_T, asyncio.Future[_R]]] = []
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
+        self._failed = ""
 
     @property
     def waiting(self) -> int:
@@ -53,6 +55,13 @@ class GroupCommit(Generic[_T, _R]):
     async def apart(self, call: Callable[[], None]) -> None:
         """Make a call in the writer's thread, between two groups."""
         await asyncio.get_running_loop().run_in_executor(self._thread, call)
+
+    def _log(self, error: Exception) -> None:
+        """Tell the operator why nothing is written, once per reason."""
+        why = str(error) if isinstance(error, Error) else place_of(error)
+        if why != self._failed:
+            log.warning("write: %s", why)
+        self._failed = why
 
     async def run(self) -> None:
         """Write what waits, group by group; a failed one is told to those in it and to no other."""
@@ -73,8 +82,10 @@ class GroupCommit(Generic[_T, _R]):
                 try:
                     results = await loop.run_in_executor(self._thread, self._write, items)
                 except Exception as error:  # noqa: BLE001 - the writer must outlive whatever it is
+                    self._log(error)
                     _fail(futures, error)
                 else:
+                    self._failed = ""
                     _settle(futures, results)
                 took = time.perf_counter() - begun
         finally:
@@ -89,7 +100,10 @@ def _settle(futures: list[asyncio.Future[_R]], results: list[_R]) -> None:
 
 
 def _fail(futures: list[asyncio.Future[_R]], error: Exception) -> None:
-    told = error if isinstance(error, Error | Problem) else Unavailable("the write failed")
+    """Tell that a write failed; why a store or a folder of keys is away is for the operator."""
+    told: Exception = Unavailable("the store is away: send the same bytes again later")
+    if isinstance(error, Full) or not isinstance(error, Unavailable):
+        told = error if isinstance(error, Error | Problem) else Unavailable("the write failed")
     for future in futures:
         if not future.done():
             future.set_exception(told)

@@ -270,7 +270,9 @@ class BoardSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=T
     """A board also bounds letters, which anybody may post.
 
     Attributes:
-        witnesses: addresses of witnesses that every new checkpoint is handed to.
+        witnesses: addresses of witnesses that every new checkpoint is handed to. After a blank an
+            address may be followed by the witness's key as C2SP writes it; without one, the
+            witness is asked for it at `/key`.
         letters_each: how many letters an address may get per round; more are refused.
         letters_for: for how many seconds after a round expires its letters are taken.
     """

@@ -71,7 +71,7 @@ class Proof(Struct, frozen=True):
 class Posted(Struct, frozen=True):
     """Where in the log a letter is shown; of several letters, the first."""
 
-    place: int
+    place: Annotated[int, Meta(ge=0, le=2**53)]
 
 
 @dataclass(frozen=True)

@@ -235,6 +235,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
 
     async def end(self) -> None:
         """Let go of what the service holds."""
+        await self.watched.close()
         await self._peers.close()
         await super().end()
 

@@ -213,7 +213,7 @@ def _refusal(url: str, status: int, raw: bytes) -> Refused | Unavailable:
     """Tell a problem document in its own words."""
     try:
         text = str(msgspec.json.decode(raw, type=dict[str, Any])["detail"])[:500]
-    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, KeyError):
         text = f"status {status}"
     if status in _LATER:
         kind = NotTaken if status in _NOT_TAKEN else Unavailable

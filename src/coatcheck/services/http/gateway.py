@@ -4,6 +4,7 @@ Knows what is asked, never who asks: it sees the relay's address. Its keys are i
 each opens for two periods. Only routes that say `relayed` are served. SPEC section 17.
 """
 
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -49,6 +50,8 @@ _REQUEST_MEDIA: Final = REQUEST_MEDIA.encode()
 _RESPONSE_MEDIA: Final = RESPONSE_MEDIA.encode()
 _RUNGS: Final = {b"%d" % rung: rung for rung in SIZES}
 _LABEL: Final = b"coatcheck/v1/gateway\0"
+_SECONDS: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
+_SIGNATURE: Final = re.compile(r"([0-9a-f]{2})*", re.ASCII)
 SENDS: Final = (
     Header(UNTIL, "When the keys end, in seconds since 1970.", "^[0-9]+$"),
     Header(SIGNATURES, "The role's signatures over the keys and their end, in hex."),
@@ -76,13 +79,10 @@ class SignedKeys:
     @classmethod
     def read(cls, keys: bytes, headers: Mapping[str, str]) -> "SignedKeys":
         """Read what a gateway or a relay answered; nothing is checked yet."""
-        try:
-            until, listed = int(headers[UNTIL]), headers[SIGNATURES].split(", ")
-            return cls(keys, until, tuple(bytes.fromhex(one) for one in listed))
-        except (KeyError, ValueError):
-            raise Malformed(
-                "these gateway keys are not signed: is this a coatcheck role?"
-            ) from None
+        until, listed = headers.get(UNTIL, ""), headers.get(SIGNATURES, "").split(", ")
+        if not _SECONDS.fullmatch(until) or not all(map(_SIGNATURE.fullmatch, listed)):
+            raise Malformed("these gateway keys are not signed: is this a coatcheck role?")
+        return cls(keys, int(until), tuple(map(bytes.fromhex, listed)))
 
     def is_signed_by(self, verifying: bytes) -> bool:
         """Tell whether the owner of this key vouches for the keys until their end."""
@@ -101,21 +101,21 @@ class Gateway:
         self._keyring = keyring
         self._clock = clock
         self._period = period
-        self._keys: list[GatewayKey] = []
+        self._keys: list[tuple[GatewayKey, int]] = []
         self._next = 0.0
         self._shown = SignedKeys(b"", 0, ())
 
     def signed(self) -> SignedKeys:
         """Give the current keys, signed; a key that is too old goes, a new one comes."""
         now = self._clock.now()
+        self._keys = [(key, until) for key, until in self._keys if now < until]
         if now >= self._next:
             source = system()
-            late = now >= self._next + self._period
-            number = (self._keys[0].number + 1) % 256 if self._keys else source.integer(256)
-            fresh = GatewayKey(number, source.token(32))
-            self._keys = [fresh] if late else [fresh, *self._keys[:1]]
+            number = (self._keys[0][0].number + 1) % 256 if self._keys else source.integer(256)
+            fresh, until = GatewayKey(number, source.token(32)), int(now + 2 * self._period)
+            self._keys = [(fresh, until), *self._keys]
             self._next = now + self._period
-            keys, until = write_keys(self._keys[:1]), int(now + 2 * self._period)
+            keys = write_keys([fresh])
             signatures = self._keyring.sign_by_all(_signed_part(keys, until))
             self._shown = SignedKeys(keys, until, tuple(signatures))
         return self._shown
@@ -123,7 +123,7 @@ class Gateway:
     def open(self, raw: bytes) -> OpenedRequest:
         """Open a request with whichever key it is sealed to; one problem, whatever the cause."""
         self.signed()
-        for key in self._keys:
+        for key, _ in self._keys:
             try:
                 return key.open(raw)
             except Unsealable:

@@ -1,10 +1,15 @@
 """Addresses of roles and relays: their parts, and whether two belong to one operator."""
 
 import ipaddress
-from typing import NamedTuple
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from coatcheck.errors import Misuse
+
+_REGISTRIES: Final = frozenset(
+    ("ac", "co", "com", "edu", "go", "gob", "gouv", "gov", "mil", "ne", "net", "nom", "or", "org")
+)
+"""Labels below a country's that are a registry's."""
 
 
 class Origin(NamedTuple):
@@ -51,8 +56,8 @@ def apart(relay: str, role: str) -> None:
 
 def _domain(host: str) -> list[str]:
     labels = host.rstrip(".").split(".")
-    # Two short labels at the end, as in a.co.uk, are a registry's and nobody's own.
-    registry = len(labels) > 2 and len(labels[-1]) == 2 and len(labels[-2]) <= 3
+    # The last two labels of a.co.uk are a registry's and nobody's own; those of a.b.io are b's.
+    registry = len(labels) > 2 and len(labels[-1]) == 2 and labels[-2] in _REGISTRIES
     return labels[-3 if registry else -2 :]
 
 

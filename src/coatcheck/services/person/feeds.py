@@ -5,9 +5,11 @@ sections 9 and 17.
 """
 
 import asyncio
+import re
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from itertools import chain
+from typing import Final
 
 from coatcheck.errors import Refused
 from coatcheck.protocol.notices import RECIPIENT
@@ -16,6 +18,8 @@ from coatcheck.services.board.documents import MORE, NUMBERS, RoundStatus
 from coatcheck.services.http.client import BULK
 from coatcheck.services.person.board import Peers
 from coatcheck.services.person.relayed import RelayedClient
+
+_NUMBER: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
 
 
 class LettersFeed:
@@ -85,6 +89,8 @@ class OwnFeed:
         """Fetch what is new for these addresses."""
         wrong = f"{self.url} does not say how many letters it has"
         end = read_document(await self._peers.get(self.url), RoundStatus, wrong).letters
+        if not 0 <= end <= BULK // self.size:
+            raise Refused(f"{self.url} has {end} letters: more than {BULK} bytes are not read")
         for address in addresses:
             while self._ends.get(address) != end and await self._page(address, end):
                 pass
@@ -96,12 +102,13 @@ class OwnFeed:
         known = self._to.setdefault(address, [])
         asked = f"{self.url}/letters/{address.hex()}?since={len(known)}&until={end}"
         raw, told = await self._peers.page(asked)
-        numbers = [int(one) for one in told.get(NUMBERS, "").split(",") if one.isdigit()]
+        numbers = [int(one) for one in told.get(NUMBERS, "").split(",") if _NUMBER.fullmatch(one)]
         pieces = [raw[at : at + self.size] for at in range(0, len(raw), self.size)]
         fresh = list(zip(numbers, pieces, strict=False))
         places = [number for number, _ in known[-1:] + fresh]
         good = all(piece[RECIPIENT] == address for piece in pieces) and len(raw) % self.size == 0
-        if not good or len(numbers) != len(pieces) or places != sorted(set(places)):
+        good &= len(numbers) == len(pieces) and all(number < end for number in numbers)
+        if not good or places != sorted(set(places)):
             raise Refused("the board gives other letters than were asked for: do not rely on it")
         known += fresh
         return told.get(MORE) == "yes" and bool(fresh)

@@ -5,6 +5,7 @@ relay only. The relay hands out the gateways' keys; the roles' signatures on the
 section 17.
 """
 
+import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -31,6 +32,7 @@ from coatcheck.services.http.origins import Origin, apart, origin_of
 from coatcheck.services.http.problems import OHTTP_KEY
 from coatcheck.services.http.routes import JSON
 
+_WHOLE: Final = re.compile(rb"bytes [0-9]+-[0-9]+/([0-9]{1,12})")
 _HEADERS: Final = 256
 """Bytes that what surrounds a content may take."""
 _LEVELS: Final = 3
@@ -96,7 +98,7 @@ class RelayedClient:
     async def page(self, url: str) -> tuple[bytes, dict[str, str]]:
         """Fetch a page with its headers."""
         answer = await self._exchange("GET", url)
-        lines = {name.decode(): value.decode() for name, value in answer.headers}
+        lines = {name.decode(): value.decode("latin-1") for name, value in answer.headers}
         return self._taken(url, answer), lines
 
     async def send(
@@ -120,12 +122,13 @@ class RelayedClient:
         while True:
             wanted = {"range": f"bytes={len(found)}-{len(found) + PIECE - 1}"}
             answer = await self._exchange("GET", url, headers=wanted)
-            place = dict(answer.headers).get(b"content-range", b"").rpartition(b"/")[2]
-            found += self._taken(url, answer)
-            if answer.status != 206 or not place.isdigit() or len(found) >= int(place):
+            piece = self._taken(url, answer)
+            found += piece
+            told = _WHOLE.fullmatch(dict(answer.headers).get(b"content-range", b""))
+            if answer.status != 206 or not told or len(found) >= int(told[1]):
                 return bytes(found)
-            if int(place) > most:
-                raise Refused(f"{url} answers with more than {most} bytes: it is not read")
+            if int(told[1]) > most or not piece:
+                raise Refused(f"{url} answers with more than {most} bytes, or without end")
 
     @staticmethod
     def _taken(url: str, answer: Response) -> bytes:

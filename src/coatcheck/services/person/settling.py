@@ -7,9 +7,10 @@ again. Nobody is waited for longer than the terms say. SPEC section 15.
 import asyncio
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from coatcheck.errors import Misuse, Unavailable
+from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.protocol import candidates
 from coatcheck.protocol.candidates import Candidates
 from coatcheck.protocol.steps import NOTICES, Kind
@@ -68,9 +69,13 @@ async def settle(
 async def _wait(
     visit: "Visit", side: Candidates, *, pause: float, look: float, patience: float
 ) -> None:
-    """Wait until the next step may begin; a board that is away is asked again for a while."""
-    progress = side.machine.progress
-    end, away = progress.begun + progress.step * pause, time.time() + patience
+    """Wait until the next step may begin; a board that is away is asked again for a while.
+
+    So is one that took the person's own notice and does not show it: without it nobody may go on.
+    """
+    progress, now = side.machine.progress, time.time()
+    end, away = progress.begun + progress.step * pause, now + patience
+    hidden = max(now, end) + patience
     while True:
         try:
             await _hear(visit, side)
@@ -80,6 +85,11 @@ async def _wait(
                 raise
         if side.machine.ready(late=time.time() >= end):
             return
+        if time.time() > hidden:
+            raise Unavailable(
+                "the board took what you wrote and does not show it, so nobody can know of it: try"
+                " later with the same ticket, or ask its operator"
+            )
         await asyncio.sleep(min(visit.pause(look), pause))
 
 
@@ -95,6 +105,22 @@ async def _post(visit: "Visit", side: Candidates, patience: float) -> None:
     if not progress.outbox:
         return
     stamped = [side.stamped(posting) for posting in progress.outbox]
-    place = await visit.post(stamped, patience=patience)
+    try:
+        place = await visit.post(stamped, patience=patience)
+    except Refused:
+        # A candidate whose mailbox somebody filled costs the letter to that candidate alone.
+        if len(stamped) == 1 or not await _posted_singly(visit, stamped, patience):
+            raise
+        return
     if side.machine.steps[progress.step - 1].kind in NOTICES:
         progress.keep_place(place, progress.outbox[0])
+
+
+async def _posted_singly(visit: "Visit", stamped: Sequence[bytes], patience: float) -> int:
+    """Post letters one by one; how many the board took."""
+    taken = 0
+    for one in stamped:
+        with suppress(Refused):
+            await visit.post([one], patience=patience)
+            taken += 1
+    return taken

@@ -87,13 +87,15 @@ class Pipes:
 class _Pipe(asyncio.Protocol):
     """One connection; the parser calls the methods that begin with `on_`."""
 
-    most: Final = 1 << 20
+    most: Final = (1 << 20) + (1 << 16)
+    """Bytes of an answer, its headers included."""
 
     def __init__(self) -> None:
         self.is_closed = False
         self._waiting: asyncio.Future[Answered | None] | None = None
         self._headers: dict[str, str] = {}
         self._body = bytearray()
+        self._received = 0
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: Any = transport
@@ -111,15 +113,16 @@ class _Pipe(asyncio.Protocol):
     async def ask(self, raw: bytes) -> Answered | None:
         """Send a request and wait for its answer; None if there is none."""
         self._waiting = asyncio.get_running_loop().create_future()
-        self._headers, self._body = {}, bytearray()
+        self._headers, self._body, self._received = {}, bytearray(), 0
         self._parser = httptools.HttpResponseParser(self)
         self._transport.write(raw)
         return await self._waiting
 
     def data_received(self, data: bytes) -> None:
         try:
-            if self._waiting is None:
-                self.close()  # nobody asked
+            self._received += len(data)
+            if self._waiting is None or self._received > self.most:
+                self.close()  # nobody asked, or not for so much
                 return
             self._parser.feed_data(data)
         except httptools.HttpParserError:
@@ -130,8 +133,6 @@ class _Pipe(asyncio.Protocol):
 
     def on_body(self, body: bytes) -> None:
         self._body += body
-        if len(self._body) > self.most:
-            self.close()
 
     def on_message_complete(self) -> None:
         if not self._parser.should_keep_alive():

@@ -5,7 +5,9 @@ and its media type and nothing of the connection. One list of keys per gateway s
 that no gateway can give each person a key of their own. SPEC section 17.
 """
 
+import asyncio
 import time
+from collections import defaultdict
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any, Final
@@ -80,6 +82,7 @@ class RelayService(App[RelaySettings]):
         self._pipes = Pipes(ca=settings.ca_file, timeout=settings.peer_timeout)
         self._gateways: dict[str, Origin] = {}
         self._kept: dict[str, _Kept] = {}
+        self._fetching: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._under_way = 0
         for told in settings.gateways:
             if not told.startswith("@"):
@@ -125,17 +128,22 @@ class RelayService(App[RelaySettings]):
 
     async def keys(self, authority: Authority) -> Reply:
         """Give a gateway's keys: the same to everybody for a while."""
-        gateway, kept = self._gateway(authority), self._kept.get(authority)
-        if kept is None or time.monotonic() - kept.since > self.settings.keys_for:
-            answer = await self._ask("GET", gateway, b"", {"accept": KEYS_MEDIA})
-            if answer.status != 200:
-                raise Problem("unavailable", _AWAY)
-            try:
-                kept = _Kept(SignedKeys.read(answer.body, answer.headers), time.monotonic())
-            except Malformed:
-                raise Problem("unavailable", _AWAY) from None
-            self._kept[authority] = kept
+        gateway = self._gateway(authority)
+        async with self._fetching[authority]:  # whoever asks meanwhile gets what the first one gets
+            kept = self._kept.get(authority)
+            if kept is None or time.monotonic() - kept.since > self.settings.keys_for:
+                kept = self._kept[authority] = await self._fetched(gateway)
         return Reply(kept.signed.keys, kept.signed.headers)
+
+    async def _fetched(self, gateway: Origin) -> _Kept:
+        """Fetch a gateway's keys."""
+        answer = await self._ask("GET", gateway, b"", {"accept": KEYS_MEDIA})
+        if answer.status != 200:
+            raise Problem("unavailable", _AWAY)
+        try:
+            return _Kept(SignedKeys.read(answer.body, answer.headers), time.monotonic())
+        except Malformed:
+            raise Problem("unavailable", _AWAY) from None
 
     async def forward(self, authority: Authority, wire: Wire) -> Reply:
         """Pass a sealed request on to a gateway, and its sealed answer back."""

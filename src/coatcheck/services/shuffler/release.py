@@ -118,7 +118,8 @@ class Release:
         there = self._crate.names()
         todo = [one for one in self._sources if not self._is_peeled(one, there)]
         for source in todo:
-            if not self._before and source.name not in there:
+            # A file that is there may be of a try before the round reopened, with fewer uploads.
+            if not self._before:
                 self._export(source)
             yield source, self._bits[source.group]
 

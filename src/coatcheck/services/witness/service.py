@@ -17,7 +17,7 @@ from coatcheck.files import read_bytes, write_bytes
 from coatcheck.protocol.keyfiles import read_keys, read_public
 from coatcheck.protocol.notes import COSIGNATURE, LogCheckpoint, Note, NoteKey, signature_lines
 from coatcheck.protocol.verification import board_note_key
-from coatcheck.protocol.witness import Behind, Unknown, examine
+from coatcheck.protocol.witness import Behind, Forked, Unknown, examine
 from coatcheck.services.http.app import App, openapi
 from coatcheck.services.http.connections import Wire, read_body, respond
 from coatcheck.services.http.problems import Problem
@@ -76,8 +76,8 @@ class WitnessService(App[WitnessSettings]):
         raw = await read_body(scope, receive, limit=_MOST)
         try:
             lines = await self._cosign(raw)
-        except Behind as behind:
-            size = b"%d\n" % behind.size
+        except (Behind, Forked) as other:
+            size = b"%d\n" % other.size
             await respond(send, 409, size, media=SIZE_MEDIA.encode())
             return
         await respond(send, 200, lines, media=TEXT.encode())
@@ -93,6 +93,8 @@ class WitnessService(App[WitnessSettings]):
                 raise Problem("forbidden", str(error)) from None
             except TwoFaces as error:
                 self.metrics.taken.labels("refused").inc()
+                if isinstance(error, Forked):
+                    raise
                 raise Problem("unprocessable", str(error)) from None
             except Malformed as error:
                 raise Problem("malformed", str(error)) from None

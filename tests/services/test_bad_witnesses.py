@@ -1,0 +1,139 @@
+"""Witnesses that are silent, lie or are lied to: they spoil neither a note nor each other."""
+
+import asyncio
+import base64
+import hashlib
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from asking import ask
+from coatcheck.protocol.notes import LogCheckpoint, Note, NoteKey, Submission
+from coatcheck.services.board import watched
+from coatcheck.services.http.client import Answered
+from services.test_witness import KEY, LETTERS, Scene, run
+
+
+def line(key: NoteKey, made: bytes) -> bytes:
+    """Write a signature as it stands under a note."""
+    return f"\u2014 {key.name} {base64.b64encode(key.id + made).decode()}\n".encode()
+
+
+def test_a_witness_keeps_nothing_of_what_strangers_write_under_a_checkpoint(tmp_path: Path) -> None:
+    """Anybody may hand in a public checkpoint again, with 63 lines of rubbish or a false one."""
+
+    async def work(scene: Scene) -> None:
+        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        name, note = scene.names[0], scene.board.watched.note
+        witness = scene.witnesses[name]
+        (own,) = (one for one in note.signatures if one[0] == KEY.name)
+        rubbish = tuple(("junk.example", bytes(4), bytes((n,)) * 64) for n in range(63))
+        false = (witness.note_key.name, witness.note_key.id, bytes(72))
+        for more in (rubbish, (false,)):
+            sent = Submission(LogCheckpoint.read(note.text).size, (), Note(note.text, (own, *more)))
+            assert (await ask(witness, "POST", "/add-checkpoint", sent.write())).status == 200
+            again = scene.witness(name)
+            where = hashlib.sha256(KEY.name.encode()).hexdigest()
+            for one in (witness, again):
+                told = Note.read((await ask(one, "GET", f"/{where}/checkpoint")).body)
+                assert len(told.signatures) == 2
+                assert set(told.signers([KEY, witness.note_key])) == {KEY, witness.note_key}
+
+    run(tmp_path, work)
+
+
+@pytest.mark.parametrize("lie", ["another's", "many", "own", "no key", "no lines"])
+def test_a_witness_that_lies_spoils_no_note(lie: str, tmp_path: Path) -> None:
+    """False lines under the name of another, or of its own, and too many of them are left out."""
+
+    async def work(scene: Scene) -> None:
+        good, bad = (scene.witnesses[name].note_key for name in scene.names)
+        lines = {
+            "another's": line(good, bytes(72)),
+            "many": b"".join(
+                line(NoteKey("x", bytes(31) + bytes((n,)), 4), bytes(72)) for n in range(64)
+            ),
+            "own": line(bad, bytes(72)),
+            "no lines": b"rubbish",
+        }
+        real = scene.exchange
+
+        async def lied(method: str, url: str, body: bytes = b"") -> Answered:
+            if scene.names[1] not in url or (method == "GET" and lie != "no key"):
+                return await real(method, url, body)
+            return Answered(200, {}, b"rubbish" if method == "GET" else lines.get(lie, b""))
+
+        scene.exchange = lied  # type: ignore[method-assign] # what the board asks
+        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        assert (await scene.view(scene.board, 1).follow()).size == 2
+        assert set(scene.board.watched.note.signers([KEY, good, bad])) == {KEY, good}
+        assert len(scene.board.watched.note.signatures) == 2
+        # Once it is well, its word stands there too.
+        scene.exchange = real  # type: ignore[method-assign] # as it was
+        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        assert (await scene.view(scene.board, 2).follow()).size == 2
+
+    run(tmp_path, work)
+
+
+def test_a_silent_witness_delays_nobody_who_does_not_demand_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The others' word is shown while it is still awaited, also for the checkpoints after."""
+    monkeypatch.setattr(watched, "_PATIENCE", 0.2)
+
+    async def work(scene: Scene) -> None:
+        real, spoken = scene.exchange, asyncio.Event()
+
+        async def silent(method: str, url: str, body: bytes = b"") -> Answered:
+            if scene.names[1] in url:
+                await spoken.wait()
+            return await real(method, url, body)
+
+        scene.exchange = silent  # type: ignore[method-assign] # what the board asks
+        begun = time.monotonic()
+        look: Any = asyncio.create_task(scene.board.watched.look(scene))  # type: ignore[arg-type]
+        while scene.board.watched._note is None:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0)
+        assert not look.done()
+        assert (await scene.view(scene.board, 1).follow()).size == 2
+        await look
+        for number in range(3):
+            scene.show(scene.board, LETTERS[number])
+            await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+            assert (await scene.view(scene.board, 1).follow()).size == 3 + number
+        assert len(scene.board.watched._asking) == 1
+        assert time.monotonic() - begun < 60
+        # What it says of an old checkpoint is not put under the new one; then it is asked anew.
+        spoken.set()
+        await asyncio.gather(*scene.board.watched._asking.values())
+        assert len(scene.board.watched.note.signatures) == 2
+        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        assert (await scene.view(scene.board, 2).follow()).size == 5
+
+    run(tmp_path, work)
+
+
+def test_a_witness_of_somebody_else_is_named_with_its_key(tmp_path: Path) -> None:
+    """C2SP gives witnesses no address for their keys: then the settings have it."""
+
+    async def work(scene: Scene) -> None:
+        board = scene.board.watched
+        named = {
+            f"http://{name}": f"http://{name} {scene.witnesses[name].note_key.text}"
+            for name in scene.names
+        }
+        board._sizes = dict.fromkeys(named.values(), 0)
+        real = scene.exchange
+
+        async def keyless(method: str, url: str, body: bytes = b"") -> Answered:
+            assert method == "POST"
+            return await real(method, url, body)
+
+        scene.exchange = keyless  # type: ignore[method-assign] # what the board asks
+        await board.look(scene)  # type: ignore[arg-type] # a client
+        assert (await scene.view(scene.board, 2).follow()).size == 2
+
+    run(tmp_path, work)
