@@ -1,6 +1,7 @@
 """The client: what it refuses to join, what it keeps, what it opens and what it reads."""
 
 import json
+import math
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -166,11 +167,11 @@ def test_a_mechanism_in_floats_is_for_simulations() -> None:
 
 
 def test_an_epsilon_within_rounding_of_the_promise_is_accepted() -> None:
-    """A limit of just what the round costs is enough; a hair less is not."""
+    """A limit of just what the round costs is enough; the float below it is not."""
     cost = look().guarantee.epsilon
     assert look(limit=Limit(cost, 1e-3))
     with pytest.raises(Refused, match="your limit"):
-        look(limit=Limit(cost * (1 - 1e-6), 1e-3))
+        look(limit=Limit(math.nextafter(cost, 0.0), 1e-3))
     promised = SMALL.round.terms.groups[0].promise.epsilon
     with pytest.raises(Refused, match="gives only"):
         look(resigned(lambda t: t["groups"][0]["promise"].update(epsilon=promised * (1 - 1e-6))))

@@ -1,6 +1,7 @@
 """What the browser client refuses as the Python one does: trust, exposure, limits, loose terms."""
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -102,13 +103,15 @@ def test_loose_terms_are_refused(change: Callable[[dict[str, Any]], object]) -> 
 
 
 def test_the_limit_is_kept_to_the_last_digit() -> None:
-    """A round that costs a thousandth more than the person allows is refused."""
+    """A round that costs a float more than the person allows is refused."""
     small = SmallRound(minimum=50)
     cost = look(small.signed, small.roles.trusted)["epsilon"]
     limit = {"epsilon": cost, "delta": 1e-3}
     assert look(small.signed, small.roles.trusted, limit=limit)
     with pytest.raises(Refusal, match="your limit is"):
-        look(small.signed, small.roles.trusted, limit={**limit, "epsilon": cost * 0.999})
+        look(
+            small.signed, small.roles.trusted, limit={**limit, "epsilon": math.nextafter(cost, 0.0)}
+        )
 
 
 @pytest.mark.parametrize(

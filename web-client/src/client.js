@@ -53,7 +53,7 @@ export function examine(signed, { group, trusted, limit, now }) {
       + ` ${epsilon.toPrecision(4)}: do not join`,
     );
   }
-  if (epsilon > limit.epsilon * (1 + ROUNDING) || promise.delta > limit.delta) {
+  if (epsilon > limit.epsilon || promise.delta > limit.delta) {
     throw new Refused(
       `the round costs (ε, δ) = (${epsilon.toPrecision(4)}, ${promise.delta}), your limit is`
       + ` (${limit.epsilon}, ${limit.delta}): wait for a larger crowd or raise the limit`,

@@ -69,7 +69,7 @@ export function spend(ledger, ticket, invitation, now = seconds()) {
   const entry = { round, content, name: ticket.round, epsilon, delta, local, until, end: "" };
   const entries = [...ledger.entries, entry];
   const after = spent({ entries }, now);
-  if (after.epsilon > ledger.epsilon * (1 + 1e-9) || after.delta > ledger.delta * (1 + 1e-9)) {
+  if (after.epsilon > ledger.epsilon || after.delta > ledger.delta) {
     throw new Refused(
       `with this round you would have spent ε = ${after.epsilon.toPrecision(4)} of ${ledger.epsilon}`
       + ` (δ = ${after.delta.toPrecision(3)} of ${ledger.delta}): nothing was sent`,

@@ -210,7 +210,7 @@ def examine(
             f"the terms promise ε = {promise.epsilon:g}, the crowd of {of.minimum} gives only"
             f" {guarantee.epsilon:.4g}: do not join"
         )
-    if guarantee.epsilon > limit.epsilon * (1 + _SLACK) or promise.delta > limit.delta:
+    if guarantee.epsilon > limit.epsilon or promise.delta > limit.delta:
         raise Refused(
             f"the round costs (ε, δ) = ({guarantee.epsilon:.4g}, {promise.delta:g}), your limit is"
             f" ({limit.epsilon:g}, {limit.delta:g}): wait for a larger crowd or raise the limit"
