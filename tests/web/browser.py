@@ -47,10 +47,10 @@ class Refusal(Exception):
     """The client refused, with this sentence."""
 
 
-def ask(verb: str, **request: Any) -> Any:
+def ask(verb: str, *, script: str = "drive.mjs", **request: Any) -> Any:
     """Send one request to the client and return its answer."""
     done = subprocess.run(  # noqa: S603 - our own script
-        [needed("node"), "--no-warnings", str(HERE / "drive.mjs")],
+        [needed("node"), "--no-warnings", str(HERE / script)],
         input=json.dumps({"verb": verb, **request}),
         capture_output=True,
         text=True,

@@ -4,7 +4,7 @@
 // page gets it for the challenge of the round, which is the same for everybody.
 
 import { base64, byte, concat, hex, unbase64, unhex, unsigned, utf8 } from "./bytes.js";
-import { Refused } from "./errors.js";
+import { Misuse, Refused } from "./errors.js";
 import { sha256 } from "./keys.js";
 
 const TYPE = unsigned(2, 2);
@@ -58,4 +58,18 @@ function checkToken(round, token, hop) {
   if (raw.length !== TOKEN || hex(raw.slice(0, 2)) !== hex(TYPE) || hex(raw.slice(34, 98)) !== hex(bound)) {
     throw new Refused(`${name} admits who has a Privacy Pass token of ${admission.issuer} for this round`);
   }
+}
+
+/**
+ * What is shown to each shuffler, of tokens separated by commas; a shuffler could use up at another one what it is shown.
+ * @param {import("./types.js").Round} round @param {string} token @returns {[string, string][][]}
+ */
+export function headersFor(round, token) {
+  const hops = round.terms.shufflers.length;
+  const given = token.split(",");
+  const shown = given.filter(Boolean);
+  if (given.length > hops || new Set(shown).size < shown.length) {
+    throw new Misuse(`the round has ${hops} shufflers, and each takes a token of its own: give them in the order of the terms, separated by commas`);
+  }
+  return round.terms.shufflers.map((_, hop) => credential(round, given[hop] ?? "", hop));
 }

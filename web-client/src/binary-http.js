@@ -7,7 +7,7 @@ const [REQUEST, RESPONSE] = [0, 1];
 const NAME = /^[!#$%&'*+.^_`|~0-9a-z-]+$/;
 const VALUE = /^([!-~\x80-\xff]([\t -~\x80-\xff]*[!-~\x80-\xff])?)?$/;
 const NOTHING = new Uint8Array();
-const latin = (bytes) => String.fromCharCode(...bytes);
+const latin = (bytes) => Array.from(bytes, (one) => String.fromCharCode(one)).join("");
 
 function varint(number) {
   const power = [0, 1, 2, 3].find((one) => number < 2 ** ((8 << one) - 2)) ?? 3;

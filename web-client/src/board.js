@@ -7,10 +7,19 @@ import { concat, text, unbase64, unhex } from "./bytes.js";
 import { Refused, Unavailable } from "./errors.js";
 import { ROUND_LEAF, UNSEEN, checkLogged, checkPlaced, checkTerms, follow } from "./log.js";
 import * as messages from "./messages.js";
-import { windowOf } from "./windows.js";
+import { pauses, windowOf } from "./windows.js";
 
 const UNLOGGED = "the board has not logged the terms of this round, so others may be shown other ones: nothing was sent";
-const json = (raw) => JSON.parse(text(raw));
+const BULK = 1 << 30; // the most bytes of letters that are read
+
+/** Read a document of the board. */
+function json(raw) {
+  try {
+    return JSON.parse(text(raw));
+  } catch {
+    throw new Refused("the board's answer is not what its documents say: ask its operator");
+  }
+}
 
 /** The hashes of a path that came in one piece. */
 function steps(path) {
@@ -40,6 +49,11 @@ export class BoardView {
     return windowOf(this.round, this.peer);
   }
 
+  /** How long to wait before looking again; through a relay it is drawn. @param {number} due @returns {number} */
+  pause(due) {
+    return pauses(this.round, this.peer)(due);
+  }
+
   /**
    * Every posting from a place on, page by page, or those to one address; an empty page is the last.
    * @param {number} since @param {string} [address] @returns {Promise<Uint8Array[]>}
@@ -53,6 +67,7 @@ export class BoardView {
       if (page.length % size) throw new Refused("the board's letters do not have the size of this round's");
       if (!page.length) return found;
       for (let from = 0; from < page.length; from += size) found.push(page.slice(from, from + size));
+      if (found.length * size > BULK) throw new Refused(`${this.url} does not end: more letters than ${BULK} bytes are not read`);
     }
   }
 
@@ -62,7 +77,7 @@ export class BoardView {
    */
   async post(stamped) {
     const { place } = json(await this.peer.send(this.at, concat(...stamped)));
-    if (!Number.isSafeInteger(place)) throw new Refused("the board does not say where your letter is: it may be lost");
+    if (!(Number.isSafeInteger(place) && place >= 0)) throw new Refused("the board does not say where your letter is: it may be lost");
     return place;
   }
 

@@ -3,7 +3,7 @@
 // `settleByLetter` is all a page needs: it is given a board to ask and a place to keep the ticket.
 
 import { concat, equal, hex, unhex } from "./bytes.js";
-import { Misuse, Refused } from "./errors.js";
+import { Misuse, Refused, Unavailable } from "./errors.js";
 import { addressOf, contactOf, keyPairs } from "./keys.js";
 import { readNotice, readSettling, write, writeNotice } from "./letters.js";
 import * as messages from "./messages.js";
@@ -178,7 +178,9 @@ export async function settleByLetter(ticket, place, answer, { round, sizes, word
   };
   const post = async () => {
     if (!progress.outbox.length) return;
-    const at = await patiently(() => board.post(progress.outbox.map((one) => side.stamped(one))), patience);
+    const stamped = progress.outbox.map((one) => side.stamped(one));
+    const send = (some) => patiently(() => board.post(some), patience);
+    const at = await send(stamped).catch((error) => postedSingly(stamped, send, error));
     const [posting] = progress.outbox;
     const told = progress.placed.some(([, one]) => equal(one, posting));
     if (isNotice(steps[progress.step - 1]) && !told) progress.placed.push([at, posting]);
@@ -186,10 +188,12 @@ export async function settleByLetter(ticket, place, answer, { round, sizes, word
   await post(); // what a crash may have kept from leaving
   while (!machine.done) {
     const end = progress.begun + progress.step * pause;
+    const hidden = Math.max(end, seconds()) + patience;
     for (;;) {
       await hear();
       if (machine.ready({ late: seconds() >= end })) break;
-      await rest(nap);
+      if (seconds() > hidden) throw new Unavailable("the board took what you wrote and does not show it: try later with the same ticket, or ask its operator");
+      await rest(Math.min(board.pause(nap), pause));
     }
     if (progress.placed.length && steps[progress.step].kind === "words") {
       await patiently(() => board.prove(progress.placed), patience);
@@ -202,11 +206,25 @@ export async function settleByLetter(ticket, place, answer, { round, sizes, word
   }
   const end = progress.begun + (steps.length + 1) * pause;
   while (side.words.length < side.partners.length && seconds() < end) {
-    await rest(nap);
+    await rest(Math.min(board.pause(nap), pause));
     await hear();
   }
   await keep(side.ticket);
   return side;
+}
+
+/** Post letters one by one: a candidate whose mailbox somebody filled costs the letter to that candidate alone. */
+async function postedSingly(stamped, send, error) {
+  if (!(error instanceof Refused) || error instanceof Unavailable || stamped.length === 1) throw error;
+  const places = [];
+  for (const one of stamped) {
+    places.push(await send([one]).catch((again) => {
+      if (!(again instanceof Refused) || again instanceof Unavailable) throw again;
+      return -1;
+    }));
+  }
+  if (places.every((place) => place < 0)) throw error;
+  return places[0];
 }
 
 const seconds = () => Date.now() / 1000;

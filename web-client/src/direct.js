@@ -42,7 +42,7 @@ export class Direct {
     let content;
     try {
       answer = await ask(url, { ...options, ...PLAIN });
-      content = await held(answer, most);
+      content = await held(answer, most, url);
     } catch (error) {
       if (error instanceof Refused) throw error;
       throw new Unavailable(`${new URL(url).origin} does not answer: check the address, or try later`);
@@ -51,8 +51,11 @@ export class Direct {
   }
 }
 
-/** Read an answer as long as it is not too long. */
-async function held(answer, most) {
+/**
+ * Read an answer as long as it is not too long.
+ * @param {Response} answer @param {number} most @param {string} url @returns {Promise<Uint8Array<ArrayBuffer>>}
+ */
+export async function held(answer, most, url) {
   const pieces = [];
   let size = 0;
   for (const reader = answer.body?.getReader(); reader;) {
@@ -62,7 +65,7 @@ async function held(answer, most) {
     size += value.length;
     if (size > most) {
       await reader.cancel();
-      throw new Refused(`${new URL(answer.url).origin} answers with more than ${most} bytes: it is not read`);
+      throw new Refused(`${new URL(url).origin} answers with more than ${most} bytes: it is not read`);
     }
   }
   return concat(...pieces);

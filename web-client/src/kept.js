@@ -9,14 +9,19 @@ import { readTicket, writeTicket } from "./ticket.js";
 
 const LEDGER = "coatcheck/ledger";
 
+/** Who changes the ledger of a store at the moment: several visits may join at once. @type {WeakMap<object, Promise<unknown>>} */
+const turns = new WeakMap();
+
 /** One round's things in a store that all rounds of a person share. */
 export class Kept {
   #store;
+  #turn;
   #digest;
 
   /** @param {import("./store.js").Store | Storage} store @param {string} digest */
   constructor(store, digest) {
     this.#store = storeOf(store);
+    this.#turn = /** @type {any} */ (store).turn ?? store;
     this.#digest = digest;
   }
 
@@ -41,6 +46,11 @@ export class Kept {
     return ticket;
   }
 
+  /** Forget a ticket of which nothing has left. */
+  async dropTicket() {
+    await this.#store.set(`coatcheck/ticket/${this.#digest}`, "");
+  }
+
   /**
    * The ledger, or one that begins with a budget.
    * @param {import("./types.js").Limit} [budget] @returns {Promise<import("./types.js").Ledger>}
@@ -55,8 +65,18 @@ export class Kept {
     return Boolean(await this.#store.get(LEDGER));
   }
 
-  async keepLedger(ledger) {
-    await this.#store.set(LEDGER, JSON.stringify(ledger));
+  /**
+   * Change the ledger, one after the other: of two visits that read it at once, one would forget what the other spent.
+   * Other pages of this site wait too, where the browser has locks. What refuses leaves it as it was.
+   * @param {(ledger: import("./types.js").Ledger) => import("./types.js").Ledger} change @param {import("./types.js").Limit} [budget]
+   */
+  async changeLedger(change, budget) {
+    const once = async () => { await this.#store.set(LEDGER, JSON.stringify(change(await this.ledger(budget)))); };
+    const locks = globalThis.navigator?.locks;
+    const alone = async () => { await (locks ? locks.request(LEDGER, once) : once()); };
+    const mine = (turns.get(this.#turn) ?? Promise.resolve()).then(alone, alone);
+    turns.set(this.#turn, mine);
+    await mine;
   }
 
   /** The last checkpoint of the round's board, for all rounds of a person, and how to keep the next one. */
@@ -67,7 +87,10 @@ export class Kept {
     const before = kept ? parse(kept) : null;
     return {
       before: before && { size: before.size, root: unhex(before.root) },
-      remember: ({ size, root }) => this.#store.set(name, JSON.stringify({ size, root: hex(root) })),
+      remember: async ({ size, root }) => {
+        const newest = await this.#store.get(name); // another round of this person may have kept a newer one
+        if (!newest || size >= parse(newest).size) await this.#store.set(name, JSON.stringify({ size, root: hex(root) }));
+      },
     };
   }
 }

@@ -10,6 +10,7 @@ import { MARK, prf, writeCell } from "./steps.js";
 const STEPS = ["blind", "reply", "words"].map((kind) => ({ kind, turn: 0 }));
 const NAME = 16;
 const MOST_CELLS = 6;
+const MOST_NAMES = 253; // that the longest letter has room for, after its head and a point
 const SHARE = 0.9; // of the radius: most pairs of cells this far apart are within it
 const LABEL = utf8("coatcheck/v1/near/cell\0");
 
@@ -20,9 +21,14 @@ export function offsets(radius, side, axes) {
   const line = Array.from({ length: 2 * reach + 1 }, (_, at) => at - reach);
   /** @type {number[][]} */
   let around = [[]];
-  for (let axis = 0; axis < axes; axis += 1) around = around.flatMap((one) => line.map((at) => [...one, at]));
   const square = (one) => one.reduce((sum, at) => sum + at * at, 0);
-  return around.filter((one) => square(one) * side * side <= (SHARE * radius) ** 2);
+  const near = (one) => square(one) * side * side <= (SHARE * radius) ** 2;
+  // Axis by axis, so that terms with many axes cost no more than a letter has room for.
+  for (let axis = 0; axis < axes; axis += 1) {
+    around = around.flatMap((one) => line.map((at) => [...one, at])).filter(near);
+    if (around.length > MOST_NAMES) throw new Misuse(`a letter names at most ${MOST_NAMES} cells: make cells larger`);
+  }
+  return around;
 }
 
 const content = (cells) => POINT + NAME * cells;

@@ -6,6 +6,7 @@
 
 import { concat, unhex, unsigned, utf8 } from "./bytes.js";
 import { decodeResponse, encodeRequest } from "./binary-http.js";
+import { held } from "./direct.js";
 import { Misuse, Refused, Unavailable } from "./errors.js";
 import { checkSignature } from "./keys.js";
 import { taken } from "./answers.js";
@@ -17,6 +18,7 @@ const PIECE = SIZES[3] - AROUND;
 const MOST = 1 << 30;
 const REQUEST_MEDIA = "message/ohttp-req";
 const KEYS_MEDIA = "application/ohttp-keys";
+const REGISTRIES = ["ac", "co", "com", "edu", "go", "gob", "gouv", "gov", "mil", "ne", "net", "nom", "or", "org"];
 const OHTTP_KEY = "http-problem-types#ohttp-key";
 
 /**
@@ -97,7 +99,7 @@ export class Relay {
     for (let turn = 0; turn < 2; turn += 1) {
       const sealed = await sealRequest(request, await this.#config(origin, host));
       const answer = await this.#at(host, { method: "POST", headers: { "content-type": REQUEST_MEDIA }, body: sealed.raw });
-      const raw = new Uint8Array(await answer.arrayBuffer());
+      const raw = await this.#held(answer);
       if (answer.ok) return decodeResponse(await sealed.open(raw));
       // The gateway opened nothing, so that asking again is no repetition.
       if (answer.status !== 400 || !new TextDecoder().decode(raw).includes(OHTTP_KEY)) break;
@@ -112,8 +114,9 @@ export class Relay {
       checkApart(new URL(this.#url).hostname, new URL(origin).hostname);
       const answer = await this.#at(host, { headers: { accept: KEYS_MEDIA } });
       if (!answer.ok) throw new Unavailable(`the relay has no keys of ${host}: try later; nothing is sent around the relay`);
-      const raw = new Uint8Array(await answer.arrayBuffer());
-      const until = Number(answer.headers.get("coatcheck-until"));
+      const raw = await this.#held(answer);
+      const told = answer.headers.get("coatcheck-until") ?? "";
+      const until = /^[0-9]{1,16}$/.test(told) ? Number(told) : NaN;
       const signatures = (answer.headers.get("coatcheck-signatures") ?? "").split(", ");
       if (!Number.isSafeInteger(until)) throw new Refused(`the relay does not say when the keys for ${host} end`);
       this.#checkSigned(raw, until, signatures, origin);
@@ -137,6 +140,16 @@ export class Relay {
     };
     if (!keys.some((key) => signatures.some((signature) => holds(key, signature)))) {
       throw new Refused(`the relay's keys for ${origin} are signed by nobody you trust in that role: nothing was sent`);
+    }
+  }
+
+  /** Read what the relay answers: no message is longer than the largest of the ladder. */
+  async #held(answer) {
+    try {
+      return await held(answer, SIZES[SIZES.length - 1], this.#url);
+    } catch (error) {
+      if (error instanceof Refused) throw error;
+      throw new Unavailable(`the relay ${this.#url} hangs up: try later; nothing is sent around it`);
     }
   }
 
@@ -173,7 +186,7 @@ function checkApart(one, two) {
 
 function domain(host) {
   const labels = host.replace(/\.$/, "").split(".");
-  // Two short labels at the end, as in a.co.uk, are a registry's and nobody's own.
-  const registry = labels.length > 2 && labels.at(-1).length === 2 && labels.at(-2).length <= 3;
+  // The last two labels of a.co.uk are a registry's and nobody's own; those of a.b.io are b's.
+  const registry = labels.length > 2 && labels.at(-1).length === 2 && REGISTRIES.includes(labels.at(-2));
   return labels.slice(registry ? -3 : -2).join(".");
 }

@@ -12,7 +12,7 @@ export const TAG = 16;
 /** "I am free and here"; "I ask you", or "I hold you"; "I would take you". */
 export const [HERE, YOURS, WOULD] = [1, 2, 4];
 const HEAD = 3;
-const AXIS = 2 ** 31;
+const LAST = 2 ** 31 - 8; // so that the cells around it have numbers of 32 bits, too
 
 /** The steps for so many times of asking with each list; each has its kind and its list's number. */
 export function schedule(asks) {
@@ -42,8 +42,10 @@ export function cellOf(place, scale, side) {
   if (!Array.isArray(place) || !place.length || !place.every(Number.isFinite)) {
     throw new Misuse("say where you are, as a list of numbers, one per coordinate");
   }
-  const cell = place.map((x, axis) => floorDivide(x * (scale[axis] ?? 1), side));
-  if (!cell.every((number) => number >= -AXIS && number < AXIS)) throw new Refused("this place is in no cell");
+  const factors = scale?.length ? Array.from(scale) : place.map(() => 1);
+  if (factors.length !== place.length) throw new Refused("the terms give this place no cell: they have another number of axes");
+  const cell = place.map((x, axis) => floorDivide(x * factors[axis], side));
+  if (!cell.every((number) => Math.abs(number) <= LAST)) throw new Refused("the cells of this round are too small for this place: do not settle here");
   return cell;
 }
 

@@ -9,6 +9,7 @@ import { Misuse } from "./errors.js";
  * @typedef {object} Store
  * @property {(name: string) => string | null | undefined | Promise<string | null | undefined>} get
  * @property {(name: string, text: string) => unknown} set
+ * @property {object} [turn] the same object for all stores that keep the same things
  */
 
 /** A store that is gone with the page or the process. @returns {Store} */

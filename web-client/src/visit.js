@@ -3,7 +3,7 @@
 // What is private stays in the ticket, which is stored before anything is sent. A retry sends the same bytes;
 // whatever fails, no other and no less private way is tried. SPEC section 12.
 
-import { credential } from "./admission.js";
+import { headersFor } from "./admission.js";
 import { BoardView } from "./board.js";
 import { hex, text, utf8 } from "./bytes.js";
 import { settleByLetter } from "./candidates.js";
@@ -18,9 +18,8 @@ import { readHeading } from "./messages.js";
 import { patiently } from "./patience.js";
 import { Relay } from "./relay.js";
 import { settle } from "./terms.js";
-import { linger, windowOf } from "./windows.js";
+import { linger, pauses, windowOf } from "./windows.js";
 
-const SLOWLY = { growth: 1.3 };
 const MOST = 2000; // entries up to which the whole board is fetched, also through a relay
 const seconds = () => Math.floor(Date.now() / 1000);
 
@@ -100,7 +99,7 @@ export class Visit {
       await this.#kept.keepTerms({ signed: this.#signed, relay: this.#relay });
       await this.#kept.keepTicket(ticket);
     }
-    await this.#kept.keepLedger(spend(await this.#kept.ledger(budget), ticket, invitation)); // the same bytes cost nothing again
+    await this.#enter(ticket, invitation, { budget, resumed });
     await this.#handIn(ticket, { headers, patience, resumed });
     return this.address();
   }
@@ -126,14 +125,15 @@ export class Visit {
     if (retrieval === "entry" && !(peer instanceof Relay)) {
       throw new Misuse("asking for your entry directly shows which one is yours: give a relay, or fetch the whole board");
     }
-    const heading = await patiently(() => this.#shown(() => peer.get(`${round.atBoard}/heading`)), patience, SLOWLY);
+    const slowly = { growth: 1.3, draw: pauses(round, peer) };
+    const heading = await patiently(() => this.#shown(() => peer.get(`${round.atBoard}/heading`)), patience, slowly);
     await this.#linger();
     const entries = readHeading(heading, round).sizes.reduce((sum, one) => sum + one, 0);
     const large = retrieval === "entry" || (retrieval === "by-size" && entries > MOST);
-    if (entries && large && peer instanceof Relay) return this.#collectEntry(ticket, patience);
-    const raw = await patiently(() => this.#shown(() => peer.whole(`${round.atBoard}/bulletin`)), patience, SLOWLY);
+    if (entries && large && peer instanceof Relay) return this.#collectEntry(ticket, patience, slowly);
+    const raw = await patiently(() => this.#shown(() => peer.whole(`${round.atBoard}/bulletin`)), patience, slowly);
     const board = await this.#board();
-    await patiently(() => board.check(raw), patience, SLOWLY);
+    await patiently(() => board.check(raw), patience, slowly);
     await this.#settleLedger(ticket, raw);
     this.#answer = await collect(ticket, raw, round);
     return this.#answer;
@@ -253,9 +253,9 @@ export class Visit {
     await linger(windowOf(await this.round(), await this.#asked()));
   }
 
-  async #collectEntry(ticket, patience) {
+  async #collectEntry(ticket, patience, slowly) {
     const [round, board, address] = [await this.round(), await this.#board(), await this.address()];
-    const shown = await patiently(() => board.entry(ticket.group, address), patience, SLOWLY);
+    const shown = await patiently(() => board.entry(ticket.group, address), patience, slowly);
     if (!shown) {
       throw new Refused(`the board says that your address ${address} is not on it: fetch the whole board to see for yourself, with retrieval "whole"`);
     }
@@ -267,7 +267,18 @@ export class Visit {
   /** Tell the ledger how the round ended, from a bulletin or its head. */
   async #settleLedger(ticket, raw) {
     if (!await this.#kept.hasLedger()) return;
-    await this.#kept.keepLedger(settleRound(await this.#kept.ledger(), ticket, ended(ticket, raw, await this.round())));
+    const end = ended(ticket, raw, await this.round());
+    await this.#kept.changeLedger((book) => settleRound(book, ticket, end));
+  }
+
+  /** Enter the round into the ledger; the same bytes cost nothing again. A new ticket that it refuses is removed. */
+  async #enter(ticket, invitation, { budget, resumed }) {
+    try {
+      await this.#kept.changeLedger((book) => spend(book, ticket, invitation), budget);
+    } catch (error) {
+      if (error instanceof Refused && !resumed) await this.#kept.dropTicket();
+      throw error;
+    }
   }
 
   /** Register the traps, then send the upload, until every shuffler has signed for its part. */
@@ -321,17 +332,6 @@ function offered(raw, url) {
   }
   if (typeof found?.signed?.document !== "string") throw new Refused(`${url} is no round of a shuffler: ask for the right address`);
   return found;
-}
-
-/** What is shown to each shuffler; a shuffler could use up at another one what it is shown. */
-function headersFor(round, token) {
-  const hops = round.terms.shufflers.length;
-  const given = token.split(",");
-  const shown = given.filter(Boolean);
-  if (given.length > hops || new Set(shown).size < shown.length) {
-    throw new Misuse(`the round has ${hops} shufflers, and each takes a token of its own: give them in the order of the terms, separated by commas`);
-  }
-  return round.terms.shufflers.map((_, hop) => credential(round, given[hop] ?? "", hop));
 }
 
 /** @param {string | Uint8Array} body */

@@ -1,0 +1,152 @@
+// The client's sources among hostile peers and several visits at once: one JSON request in, one answer out.
+
+import { readFileSync } from "node:fs";
+import * as c from "../../web-client/src/index.js";
+import { Kept } from "../../web-client/src/kept.js";
+import { fileStore } from "../../web-client/src/node.js";
+import { pauses } from "../../web-client/src/windows.js";
+
+const request = JSON.parse(readFileSync(0, "utf8"));
+const nap = (seconds) => new Promise((awake) => { setTimeout(awake, 1000 * seconds); });
+const BUDGET = { epsilon: 3, delta: 0.5 };
+
+/** A store that takes its time, as a database of a browser does. */
+function slowStore() {
+  const kept = new Map();
+  return {
+    async get(name) {
+      const found = kept.get(name) ?? null;
+      await nap(0.01);
+      return found;
+    },
+    async set(name, text) {
+      await nap(0.01);
+      kept.set(name, text);
+    },
+  };
+}
+
+/** The face of a browser's storage. */
+function storage() {
+  const kept = new Map();
+  return { getItem: (name) => kept.get(name) ?? null, setItem: (name, text) => { kept.set(name, text); } };
+}
+
+const STORES = {
+  slow: () => [slowStore()],
+  storage: () => [storage()],
+  files: ({ folder }) => [fileStore(folder), fileStore(`${folder}/../${folder.split("/").pop()}`)],
+};
+
+function failure(error) {
+  return `${error.constructor.name}: ${error.message}`;
+}
+
+function person(number, round) {
+  const seed = new Uint8Array(32).fill(number);
+  const none = new Uint8Array();
+  const ticket = { round: "r", digest: round.digest, suite: "x25519", group: 0, seed, upload: none, registrations: [], registered: [], receipt: none, written: 0, seen: [] };
+  return { ticket, keys: c.keyPairs(round.suite, seed) };
+}
+
+const verbs = {
+  /** Several visits enter a round of ε = 2 at once, and one more leaves things as they are. */
+  async ledgers({ kind, folder }) {
+    const stores = STORES[kind]({ folder });
+    const kept = (at) => new Kept(stores[at % stores.length], `${at}`.repeat(64));
+    const enter = (name) => (book) => {
+      if (book.entries.length) throw new c.Refused("spent");
+      return { ...book, entries: [{ round: name, epsilon: 2, delta: 0.1, local: 2, until: 9e9, end: "" }] };
+    };
+    const done = await Promise.allSettled([0, 1, 2, 3].map((at) => kept(at).changeLedger(enter(`${at}`), BUDGET)));
+    return { entered: done.filter(({ status }) => status === "fulfilled").length, rounds: (await kept(0).ledger()).entries.map((one) => one.round) };
+  },
+  async written({ folder }) {
+    const store = fileStore(folder);
+    const texts = Array.from({ length: 20 }, (_, at) => `${at}`.repeat(50_000));
+    await Promise.all(texts.map((text) => store.set("name", text)));
+    return texts.includes(await store.get("name"));
+  },
+  async remembered() {
+    const [store, round] = [slowStore(), { watched: {}, terms: { board: { verifying: "00" } } }];
+    const [one, other] = await Promise.all(["0", "1"].map((digest) => new Kept(store, digest).checkpoint(round)));
+    for (const [kept, size] of [[one, 5], [other, 9], [one, 7]]) await kept.remember({ size, root: new Uint8Array(32) });
+    return (await new Kept(store, "2").checkpoint(round)).before.size;
+  },
+  async endless({ first, trusted }) {
+    let sent = 0;
+    const body = () => new ReadableStream({ pull(out) { sent += 1; if (sent > 200) out.close(); else out.enqueue(new Uint8Array(1 << 20)); } });
+    const relay = new c.Relay("https://relay.example", { first, trusted, ask: async () => new Response(body()) });
+    return [await relay.get(first).catch(failure), sent];
+  },
+  async until({ first, trusted, values }) {
+    const ask = (value) => async () => new Response(new Uint8Array(45), { headers: { "coatcheck-until": value, "coatcheck-signatures": "00" } });
+    return Promise.all(values.map((value) => new c.Relay("https://relay.example", { first, trusted, ask: ask(value) }).get(first).catch(failure)));
+  },
+  async apart({ pairs, trusted }) {
+    const ask = async () => { throw new Error("asked"); };
+    return Promise.all(pairs.map(([relay, role]) => new c.Relay(relay, { first: `${role}/rounds/0`, trusted, ask }).get(`${role}/x`).catch((error) => error.constructor.name)));
+  },
+  drawn({ window, due, count }) {
+    const relay = new c.Relay("https://relay.example", { first: "https://a.example/rounds/0", trusted: {} });
+    const drawn = pauses({ terms: { window } }, relay);
+    return { drawn: Array.from({ length: count }, () => drawn(due)), plain: pauses({ terms: { window } }, {})(due) };
+  },
+  /** Join through a real relay, and look for an end that does not come. */
+  async looks({ url, relay, trusted }) {
+    const times = [];
+    const ask = (where, options) => { times.push(Date.now()); return fetch(where, options); };
+    const visit = new c.Visit(url, { trusted, relay, ask, store: c.memoryStore() });
+    await visit.join([0.2, 0.3], { group: "riders", limit: { epsilon: 9, delta: 1e-3 }, budget: { epsilon: 9, delta: 1e-3 } });
+    times.length = 0;
+    await visit.collect({ patience: 9 }).catch(() => {});
+    return times.slice(1).map((time, at) => (time - times[at]) / 1000);
+  },
+  async strange({ document }) {
+    const round = c.readTerms(document);
+    const board = (get) => new c.BoardView(round, { peer: { get, send: get } });
+    const posted = (text) => board(async () => c.utf8(text)).post([new Uint8Array(1)]).catch(failure);
+    const size = c.messages.postingSize(round);
+    const one = new Uint8Array(1);
+    const page = { length: size * 500_000, slice: () => one };
+    return [await posted("no JSON"), await posted('{"place":-1}'), await posted('{"place":1e300}'), await board(async () => page).letters(0).catch(failure)];
+  },
+  cells: ({ places }) => places.map(([place, scale, side]) => {
+    try {
+      return c.cellOf(place, scale, side);
+    } catch (error) {
+      return error.constructor.name;
+    }
+  }),
+  axes: ({ sizes }) => sizes.map(([radius, axes]) => {
+    try {
+      return c.offsets(radius, 1, axes).length;
+    } catch (error) {
+      return error.constructor.name;
+    }
+  }),
+  /** Settle with two candidates, of whom the board takes letters for one alone, or hides one's own notice. */
+  async settle({ document, full, patience }) {
+    const round = c.readTerms(document);
+    const [{ ticket }, ...others] = [1, 2, 3].map((number) => person(number, round));
+    const contacts = await Promise.all(others.map(async ({ keys }) => (await keys).contact));
+    const [taken, answer] = [[], { partners: contacts.map((contact) => ({ contact })), second: [] }];
+    const board = {
+      window: 0, pause: (due) => due, letters: async () => [], prove: async () => {},
+      async post(stamped) {
+        if (stamped.some((one) => c.hex(one).startsWith(c.hex(contacts[0])) && full)) throw new c.Refused("full");
+        taken.push(...stamped.map((one) => contacts.findIndex((contact) => c.hex(one).startsWith(c.hex(contact)))));
+        return 7;
+      },
+    };
+    const options = { round, sizes: [3, 4], words: new Uint8Array(), board, keep: () => {}, look: 0.1, patience };
+    const end = await c.settleByLetter(ticket, [0.5, 0.5], answer, options).catch(failure);
+    return { end, taken };
+  },
+};
+
+try {
+  process.stdout.write(JSON.stringify({ answer: await verbs[request.verb](request) ?? null }));
+} catch (error) {
+  process.stdout.write(JSON.stringify({ error: error.message, kind: error.constructor.name, stack: error.stack }));
+}
