@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import gc
 import os
 import sys
 import time
@@ -19,6 +18,7 @@ import uvicorn
 from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.receipts import RECEIPT_SIZE
 from coatcheck.services.http.connections import protocol
+from coatcheck.services.run import collect_seldom
 from coatcheck.services.settings import ShufflerSettings, read_settings
 from coatcheck.services.shuffler.rounds import ShufflerLiveRound
 from coatcheck.services.shuffler.service import ShufflerService
@@ -81,8 +81,7 @@ def serve(kind: str, config: Path, port: int) -> None:
         date_header=False,
         lifespan="off" if kind == "bare" else "on",
     )
-    gc.collect()
-    gc.freeze()
+    collect_seldom()
     uvicorn.Server(made).run()
 
 

@@ -65,6 +65,7 @@ def test_no_more_uploads_than_a_batch_carries(tmp_path: Path) -> None:
         async with lone_shuffler(tmp_path) as lone:
             limit = heading_size(2, 1) + 3 * max(sizes_of(lone.round))
             lone.service.settings = replace(lone.service.settings, batch_limit=limit)
+            lone.live.room = lone.service.hold(lone.live.stored).room
             uploads = [lone.invitations[0].join((0.5, 0.5), ledger=None).upload for _ in range(4)]
             told = await asyncio.gather(*(lone.post(raw) for raw in uploads))
             assert sorted(told) == [201, 201, 201, 507]

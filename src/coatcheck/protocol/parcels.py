@@ -112,7 +112,8 @@ class Upload(Struct, frozen=True):
                 f"uploads of this group have {round_.upload_sizes[group]} bytes,"
                 f" this one has {len(raw)}"
             )
-        return cls(group, digest, upload, raw[UPLOAD_HEAD:])
+        # The round's own bytes, not a copy per upload: whoever looks them up finds them at once.
+        return cls(group, round_.digest, upload, raw[UPLOAD_HEAD:])
 
     def items(self, round_: Round) -> dict[bytes, bytes]:
         """Give the report and the traps by their ids, in the order in which they were handed in."""

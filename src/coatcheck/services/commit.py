@@ -37,6 +37,7 @@ class GroupCommit(Generic[_T, _R]):
         self._wake = asyncio.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="commit")
         self._failed = ""
+        self._loop: asyncio.AbstractEventLoop | None = None  # while it runs
 
     @property
     def waiting(self) -> int:
@@ -47,7 +48,8 @@ class GroupCommit(Generic[_T, _R]):
         """Have an item written; whoever waits for what is returned waits until it is."""
         if len(self._waiting) >= self._queue:
             raise Problem("busy", "too many wait for the disk already; send the same bytes again")
-        future: asyncio.Future[_R] = asyncio.get_running_loop().create_future()
+        # Which loop runs is known: to ask costs a call into the kernel, up to Python 3.11.
+        future: asyncio.Future[_R] = (self._loop or asyncio.get_running_loop()).create_future()
         self._waiting.append((item, future))
         self._wake.set()
         return future
@@ -66,6 +68,7 @@ class GroupCommit(Generic[_T, _R]):
     async def run(self) -> None:
         """Write what waits, group by group; a failed one is told to those in it and to no other."""
         loop, took = asyncio.get_running_loop(), 0.0
+        self._loop = loop
         try:
             while True:
                 await self._wake.wait()
@@ -89,6 +92,7 @@ class GroupCommit(Generic[_T, _R]):
                     _settle(futures, results)
                 took = time.perf_counter() - begun
         finally:
+            self._loop = None
             _fail([future for _, future in self._waiting], Unavailable("the service is ending"))
             self._thread.shutdown(wait=False)
 

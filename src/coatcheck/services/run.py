@@ -93,9 +93,7 @@ def serve(
     app.started = lambda: _announce(settings, url)
     server = uvicorn.Server(made)
     app.stop = lambda: setattr(server, "should_exit", True)
-    # What is loaded by now stays: the collector need not look at it again while people wait.
-    gc.collect()
-    gc.freeze()
+    collect_seldom()
     try:
         server.run(sockets=[bound])
     finally:
@@ -103,6 +101,17 @@ def serve(
     if app.failure:
         raise Misuse(app.failure)
     return 0 if server.started else 1
+
+
+def collect_seldom() -> None:
+    """Keep the collector of garbage from looking, while people wait, at what is none.
+
+    What is loaded by now stays. And uploads that wait for one commit are some thousand objects: by
+    default the collector would look through them several times, and find nothing.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10 * gc.get_threshold()[0])
 
 
 def _announce(settings: ProcessSettings, url: str) -> None:

@@ -14,6 +14,7 @@ from coatcheck.stores.vault import RoundKey
 
 Named = tuple[bytes, bytes, bytes | None]
 """An upload's name, the hash that tells its bytes from others, and the name of its token."""
+Given = tuple[Named, Upload]
 Bundle = tuple[int, int, int, bytes]
 """Its place in the table, the group, how many are in it, and their bytes under the round's key."""
 _PLACES: Final = 2**63
@@ -26,21 +27,22 @@ def named(key: RoundKey, upload: Upload) -> Named:
     return key.name(upload.id, kind="upload"), content, token
 
 
-def bundled(key: RoundKey, uploads: Sequence[tuple[bytes, Upload]]) -> list[Bundle]:
-    """Seal new uploads of a round, given with their names, group by group."""
-    groups: dict[int, list[tuple[bytes, Upload]]] = {}
+def bundled(key: RoundKey, uploads: Sequence[Given]) -> list[Bundle]:
+    """Seal new uploads of a round group by group."""
+    groups: dict[int, list[Given]] = {}
     for one in uploads:
         groups.setdefault(one[1].group, []).append(one)
-    return [_sealed(key, group, sorted(of, key=_name)) for group, of in sorted(groups.items())]
+    return [_sealed(key, group, sorted(of, key=name_of)) for group, of in sorted(groups.items())]
 
 
-def _name(one: tuple[bytes, Upload]) -> bytes:
-    return one[0]
+def name_of(one: Given) -> bytes:
+    """Give the name of an upload: uploads are ordered by it."""
+    return one[0][0]
 
 
-def _sealed(key: RoundKey, group: int, uploads: Sequence[tuple[bytes, Upload]]) -> Bundle:
-    text = b"".join(upload.id + upload.body for _, upload in uploads)
-    mark = key.name(b"".join(name for name, _ in uploads), kind="bundle")
+def _sealed(key: RoundKey, group: int, uploads: Sequence[Given]) -> Bundle:
+    text = b"".join([upload.id + upload.body for _, upload in uploads])
+    mark = key.name(b"".join(map(name_of, uploads)), kind="bundle")
     place = int.from_bytes(mark[:8], "big") % _PLACES
     size = len(uploads)
     return place, group, size, key.seal(text, *_bound(uploads[0][1].digest, place, group, size))

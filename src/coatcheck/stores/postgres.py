@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from itertools import accumulate
 from typing import Any, Final
 
@@ -146,9 +146,11 @@ class Postgres(Database):
         with self._connected() as connection, connection.transaction():
             yield _Statements(connection)
 
-    def reading(self) -> AbstractContextManager[Session]:
-        """Begin; a reader is in nobody's way."""
-        return self.transaction()
+    @contextmanager
+    def reading(self) -> Iterator[Session]:
+        """Begin nothing: each statement sees what is committed by then, also in a transaction."""
+        with self._connected() as connection:
+            yield _Statements(connection)
 
     def quick_put(self, put: Put) -> bool:
         """Insert in one statement, which is one way there and back and one commit."""

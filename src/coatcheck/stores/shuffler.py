@@ -3,7 +3,7 @@
 # ruff: noqa: S608 - what is put into SQL here is a query of this file, never a value
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
@@ -14,7 +14,7 @@ from coatcheck.entropy import system
 from coatcheck.errors import Forgotten
 from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.shuffler_moves import HOLDING, MOVES, Phase
-from coatcheck.stores.bundles import Bundle, Named, bundled, named, unbundled
+from coatcheck.stores.bundles import Bundle, Given, Named, bundled, name_of, named, unbundled
 from coatcheck.stores.database import COUNT, Put, Row, Session, gate_of
 from coatcheck.stores.places import Place
 from coatcheck.stores.store import RoundStore, StoredRound
@@ -33,7 +33,6 @@ _AT_ONCE: Final = 16_384
 """How many uploads are deleted in one transaction."""
 _NOBODY: Final[Named] = (b"", b"", None)
 _NOTHING: Final = Upload(0, b"", b"", b"")
-Given = tuple[Named, Upload]
 Keys = dict[bytes, RoundKey]
 
 
@@ -85,41 +84,38 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
 
         `rooms` says how many uploads a round may have.
         """
-        keys = self._keys(uploads)
+        digests = {one.digest for one in uploads}
+        keys = self._keys(digests)
         given = [
             (named(keys[one.digest], one), one) if one.digest in keys else (_NOBODY, _NOTHING)
             for one in uploads
         ]
-        if self._put_quickly(given, keys, rooms or {}):
+        if len(digests) == len(keys) == 1 and self._put_quickly(given, keys, rooms or {}):
             return [Verdict.NEW] * len(uploads)
         with self.database.transaction() as session:
             return _Slowly(session, self, rooms or {}).put(given, keys)
 
     def _put_quickly(self, given: Sequence[Given], keys: Keys, rooms: Mapping[bytes, int]) -> bool:
-        """Try the usual case, in which everything is new, in one step."""
-        if len({one.digest for _, one in given}) != 1:
-            return False
+        """Try the usual case, in which all are new and of one round, in one step."""
+        ((digest, key),) = keys.items()
         # In order of name, so that two processes never wait for each other's rows in a circle.
-        rows = sorted(names for names, _ in given)
-        digest = given[0][1].digest
-        if digest not in keys:
-            return False
+        given = sorted(given, key=name_of)
         return self.database.quick_put(
             Put(
                 digest=digest,
                 phase=_PHASE,
-                names=rows,
-                bundles=_bundles(given, keys),
-                counts=Counter(one.group for _, one in given),
+                names=[names for names, _ in given],
+                bundles=bundled(key, given),
+                counts=Counter([one.group for _, one in given]),
                 room=rooms.get(digest, _ENDLESS) - _CROSSING,
                 holder=self.holder,
             )
         )
 
-    def _keys(self, uploads: Sequence[Upload]) -> Keys:
-        """Read the keys of the rounds that uploads are of."""
+    def _keys(self, digests: Iterable[bytes]) -> Keys:
+        """Read the keys of rounds."""
         keys: Keys = {}
-        for digest in {upload.digest for upload in uploads}:
+        for digest in digests:
             # Without its key a round takes nothing: its uploads name no round then.
             with suppress(Forgotten):
                 keys[digest] = self.vault.key(digest)
@@ -245,14 +241,6 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
             session.rows("DELETE FROM shuffler_counts WHERE round = ?", (number,))
 
 
-def _bundles(given: Sequence[Given], keys: Keys) -> list[Bundle]:
-    """Seal the bodies of uploads, round by round."""
-    rounds: dict[bytes, list[tuple[bytes, Upload]]] = {}
-    for (name, _, _), one in given:
-        rounds.setdefault(one.digest, []).append((name, one))
-    return [bundle for digest, of in rounds.items() for bundle in bundled(keys[digest], of)]
-
-
 class _Slowly:
     """Keeps uploads one by one, within a transaction, and finds out what is wrong with each."""
 
@@ -313,7 +301,7 @@ class _Slowly:
                 "INSERT INTO shuffler_bundles (place, round, kind, size, body)"
                 f" SELECT ?, {_NUMBER}, ?, ?, ?"
             )
-            for place, group, size, body in _bundles(own, keys):
+            for place, group, size, body in bundled(keys[digest], own):
                 self._session.rows(sql, (place, digest, group, size, body))
             for group, many in Counter(one.group for _, one in own).items():
                 self._session.rows(COUNT, (self._store.holder, group, many, digest))

@@ -75,6 +75,15 @@ class RoundKey:
         return hashlib.blake2b(digest_size=size, key=self._raw, person=b"cc " + label).digest()
 
 
+def _read(path: Path) -> bytes:
+    """Read a key; every commit does, so in three calls to the kernel instead of nine."""
+    file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(file, _SIZE + 1)
+    finally:
+        os.close(file)
+
+
 class Vault:
     """A folder of keys, or the memory of this process if there is no folder.
 
@@ -113,7 +122,7 @@ class Vault:
             raw = self._inside.get((digest, use), b"")
         else:
             try:
-                raw = self._path(digest, use).read_bytes()
+                raw = _read(self._path(digest, use))
             except FileNotFoundError:
                 self._check_there()
                 raw = b""

@@ -200,13 +200,15 @@ class _Careful(_Plain):
     _since: float | None = None
     _longer: float = 0.0
     _due: float | None = None
+    _answered: float = 0.0
     _head: int = 0  # bytes of headers so far; stays at the limit once they were refused
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self._extensions = {_PATIENCE: self._grant, _PROGRESS: self._progress}
         self._since = self.loop.time()
-        self._timer = self.loop.call_later(self.deadline, self._look)
+        self._pause = min(self.deadline, self.timeout_keep_alive) / 4
+        self._timer = self.loop.call_later(self._pause, self._look)
         self.doors.enter(self, self.client[0] if self.client else "")
 
     @property
@@ -271,6 +273,15 @@ class _Careful(_Plain):
         self._head = 0
         _Plain.on_message_complete(self)
 
+    def on_response_complete(self) -> None:
+        if self.pipeline or self.transport.is_closing():
+            _Plain.on_response_complete(self)
+            return
+        # As uvicorn does it, but without a timer for those who ask nothing more: `_look` comes by.
+        self.server_state.total_requests += 1
+        self.flow.resume_reading()
+        self._answered = self.loop.time()
+
     def send_400_response(self, msg: str) -> None:
         del msg
         self.transport.write(_raw(Problem("malformed", "this is not HTTP/1.1")))
@@ -289,13 +300,19 @@ class _Careful(_Plain):
         if self._is_unread(now):
             self.transport.abort()
             return
-        self._timer = self.loop.call_later(self.deadline / 4, self._look)
-        in_time = self._since is None or now - self._since < self.deadline + self._longer
-        if in_time or self.transport.is_closing():
+        self._timer = self.loop.call_later(self._pause, self._look)
+        if self.transport.is_closing():
             return
-        if self.cycle is None or not self.cycle.response_started:
+        is_late = self._since is not None and now - self._since >= self.deadline + self._longer
+        if is_late and (self.cycle is None or not self.cycle.response_started):
             self.transport.write(_raw(Problem("too-slow", "the request was not in time")))
-        self.transport.close()
+        if is_late or self._is_left(now):
+            self.transport.close()
+
+    def _is_left(self, now: float) -> bool:
+        """Tell whether nothing was asked for too long after the last answer."""
+        is_waiting = self._since is None and self.is_idle
+        return is_waiting and now - self._answered >= self.timeout_keep_alive
 
     def _is_unread(self, now: float) -> bool:
         """Tell whether an answer has waited for its reader for too long, also on a closed one."""

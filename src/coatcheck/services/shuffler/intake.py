@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from coatcheck.errors import Malformed, Misuse, Refused
 from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.receipts import RECEIPT_SIZE, Receipt
-from coatcheck.protocol.room import room_of
 from coatcheck.protocol.shuffler import Shuffler
 from coatcheck.services import faults
 from coatcheck.services.commit import GroupCommit
@@ -32,6 +31,7 @@ _TOLD: Final = {
     Verdict.FULL: Problem("full", "the round has all the reports that one batch can carry"),
     Verdict.CLOSED: Problem("closed", "the round takes no more uploads"),
 }
+_HELD: Final = (Verdict.NEW, Verdict.KNOWN)
 _Item = tuple[Shuffler, Upload, bytes]
 """Who signs for an upload, the upload, and its bytes as they came."""
 
@@ -80,9 +80,9 @@ class Intake:
     def _written(self, uploads: list[Upload]) -> list[Verdict]:
         begun = time.perf_counter()
         faults.reach("shuffler.upload")
-        rounds, limit = self._service.rounds, self._service.settings.batch_limit
+        rounds = self._service.rounds
         named = {upload.digest for upload in uploads} & rounds.keys()
-        rooms = {digest: room_of(rounds[digest].round, limit) for digest in named}
+        rooms = {digest: rounds[digest].room for digest in named}
         verdicts = self._service.store.put(uploads, rooms=rooms)
         faults.reach("shuffler.uploaded")
         metrics = self._service.metrics
@@ -91,12 +91,13 @@ class Intake:
         for verdict in Verdict:
             if count := verdicts.count(verdict):
                 metrics.taken.labels(verdict.value).inc(count)
-        new = [
+        new = Verdict.NEW  # looked up once: a member of an enumeration is no plain name
+        kept = [
             (upload.digest, upload.group)
             for upload, verdict in zip(uploads, verdicts, strict=True)
-            if verdict is Verdict.NEW
+            if verdict is new
         ]
-        for (digest, group), count in Counter(new).items():
+        for (digest, group), count in Counter(kept).items():
             if digest in rounds:
                 rounds[digest].crowd[group] += count  # until all are counted again
         return verdicts
@@ -114,7 +115,7 @@ def _receipts(group: list[_Item], verdicts: list[Verdict]) -> list[bytes]:
     receipts = [b""] * len(group)
     held: dict[bytes, list[int]] = {}
     for place, ((_, upload, _), verdict) in enumerate(zip(group, verdicts, strict=True)):
-        if verdict is Verdict.NEW or verdict is Verdict.KNOWN:
+        if verdict in _HELD:
             held.setdefault(upload.digest, []).append(place)
     for places in held.values():
         role, _, _ = group[places[0]]

@@ -75,6 +75,7 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
         role: checks uploads and signs for them; None once the round is delivered or given up.
         holds: whether uploads are held.
         hop: the place in the cascade; None if the round is over and its key was taken away.
+        room: how many uploads it may have.
         crowd: how many uploads of each group, or registrations of a later shuffler, are on the
             disk.
         short: the crowd with which the round last fell below its minimum.
@@ -82,6 +83,7 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
     """
 
     keys: Keyring
+    room: int
     crowd: Counter[int] = field(default_factory=Counter)
     short: Counter[int] | None = None
     rest: float = 0.0

@@ -24,6 +24,7 @@ from coatcheck.protocol.agreement import (
 )
 from coatcheck.protocol.ends import OPERATOR, due, end_due
 from coatcheck.protocol.keys import KeyPairs
+from coatcheck.protocol.room import room_of
 from coatcheck.protocol.shuffler_moves import MOVES, Phase
 from coatcheck.protocol.terms import AdmissionTerms, read_terms
 from coatcheck.services import faults
@@ -211,9 +212,9 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
 
     def hold(self, stored: ShufflerRound) -> ShufflerLiveRound:
         """Make a live round of its record."""
-        return ShufflerLiveRound(
-            round=settle(read_signed(stored.signed)), stored=stored, keys=self.keyring
-        )
+        round_ = settle(read_signed(stored.signed))
+        room = room_of(round_, self.settings.batch_limit)
+        return ShufflerLiveRound(round=round_, stored=stored, keys=self.keyring, room=room)
 
     async def step(self) -> None:
         """Look at every round that is not over."""
