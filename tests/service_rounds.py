@@ -31,8 +31,9 @@ MORTAL = {**QUICK, "lease": 0.6}
 """For services that are killed: the lease of the dead ends soon. Only patient clients ask them, as
 on a busy machine the living lose it too."""
 
-get = partial(httpx2.get, timeout=PATIENCE)
-post = partial(httpx2.post, timeout=PATIENCE)
+_CERTIFICATES = httpx2.create_ssl_context()  # read once: that takes longer than to ask
+get = partial(httpx2.get, timeout=PATIENCE, verify=_CERTIFICATES)
+post = partial(httpx2.post, timeout=PATIENCE, verify=_CERTIFICATES)
 
 
 def draft(name: str, *, minimum: int = 3) -> dict[str, Any]:

@@ -246,7 +246,7 @@ def test_an_interrupted_demo_leaves_no_process(
 ) -> None:
     """Whenever and however it is ended; only kill -9 cannot remove the folder."""
     # So many that it is not over before the signal comes.
-    process = start(tmp_path, "taxi", "--people", "2000")
+    process = start(tmp_path, "taxi", "--people", "800")
     wait_for_line(process, moment)
     time.sleep(delay)
     process.send_signal(end)
@@ -261,7 +261,7 @@ def test_an_interrupted_demo_leaves_no_process(
 
 def test_a_role_that_ends_is_told_in_a_sentence(tmp_path: Path) -> None:
     """If a process dies the demo says which, with the last words of its log, and clears up."""
-    process = start(tmp_path, "taxi", "--people", "2000")
+    process = start(tmp_path, "taxi", "--people", "800")
     wait_for_line(process, "people join")
     for pid in left_behind(tmp_path):
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")

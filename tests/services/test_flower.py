@@ -5,6 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from coatcheck.domains import Ball
-from coatcheck.planning import Group, plan
+from coatcheck.planning import Group, Plan, plan
 from coatcheck.protocol.client import Limit
 from coatcheck.services.cluster import Cluster
 from coatcheck.tasks.descent import Descent
@@ -84,16 +85,20 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Any:
         yield services
 
 
+@cache
+def planned() -> Plan:
+    """Plan for a small model, once for all tests."""
+    ball = Ball(radius=1.0, p=2, dimension=PARAMETERS)
+    group = {"people": Group(ball, PEOPLE)}
+    return plan(group, epsilon=12.0, delta=1e-3, goal="unbiased", rate=0.9)
+
+
 def strategy_for(cluster: Cluster, name: str) -> Any:
     """Make the strategy of a small model."""
     from coatcheck.services.flower import Organiser, PrivateMean  # noqa: PLC0415 - an extra
 
-    ball = Ball(radius=1.0, p=2, dimension=PARAMETERS)
-    made = plan(
-        {"people": Group(ball, PEOPLE)}, epsilon=12.0, delta=1e-3, goal="unbiased", rate=0.9
-    )
     organiser = Organiser.of(
-        made, dimension=PARAMETERS, server=cluster.url("server"), token=cluster.token, closes=1
+        planned(), dimension=PARAMETERS, server=cluster.url("server"), token=cluster.token, closes=1
     )
     descent = Descent(step=1.0, rounds=2, momentum=0.0)
     return PrivateMean(organiser=organiser, descent=descent, clients=PEOPLE, name=name)

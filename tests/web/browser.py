@@ -1,10 +1,13 @@
 """Runs the committed browser client in Node, and says why when it cannot."""
 
+import atexit
 import fcntl
 import json
 import os
 import shutil
 import subprocess
+import threading
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -47,17 +50,42 @@ class Refusal(Exception):
     """The client refused, with this sentence."""
 
 
+@cache
+def _client(script: str) -> "subprocess.Popen[str]":
+    """Start the client in Node, once for all tests of this process."""
+    started = subprocess.Popen(  # noqa: S603 - our own script
+        [needed("node"), "--no-warnings", str(HERE / script)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        encoding="utf-8",
+    )
+    atexit.register(_end, started)
+    return started
+
+
+def _end(started: "subprocess.Popen[str]") -> None:
+    with started:
+        started.kill()
+
+
 def ask(verb: str, *, script: str = "drive.mjs", **request: Any) -> Any:
     """Send one request to the client and return its answer."""
-    done = subprocess.run(  # noqa: S603 - our own script
-        [needed("node"), "--no-warnings", str(HERE / script)],
-        input=json.dumps({"verb": verb, **request}),
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=600,
-    )
-    reply = json.loads(done.stdout)
+    client = _client(script)
+    assert client.stdin is not None
+    assert client.stdout is not None
+    late = threading.Timer(600, client.kill)
+    late.start()
+    try:
+        client.stdin.write(json.dumps({"verb": verb, **request}) + "\n")
+        client.stdin.flush()
+        line = client.stdout.readline()
+    finally:
+        late.cancel()
+    if not line:
+        _client.cache_clear()
+        raise AssertionError(f"the client in Node ended while it was asked for {verb!r}")
+    reply = json.loads(line)
     if "error" in reply:
         assert reply["kind"] != "TypeError", reply["stack"]
         raise Refusal(reply["error"])

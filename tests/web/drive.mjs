@@ -1,9 +1,8 @@
-// Runs the committed bundle in Node: reads one JSON request from standard input, answers in JSON.
+// Runs the committed bundle in Node: answers each JSON request, a line of standard input, by one line.
 
-import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
 import * as c from "../../src/coatcheck/demo/page/static/client.js";
 
-const request = JSON.parse(readFileSync(0, "utf8"));
 const invite = ({ signed, group, trusted, limit, now }) => c.examine(signed, { group, trusted, limit, now });
 
 const seed = (number) => new Uint8Array(32).fill(number);
@@ -339,9 +338,13 @@ function attempt(check) {
   }
 }
 
-try {
-  const answer = await verbs[request.verb](request);
-  process.stdout.write(JSON.stringify({ answer: answer ?? null }));
-} catch (error) {
-  process.stdout.write(JSON.stringify({ error: error.message, kind: error.constructor.name, stack: error.stack }));
+for await (const line of createInterface({ input: process.stdin })) {
+  const request = JSON.parse(line);
+  let reply;
+  try {
+    reply = { answer: (await verbs[request.verb](request)) ?? null };
+  } catch (error) {
+    reply = { error: error.message, kind: error.constructor.name, stack: error.stack };
+  }
+  process.stdout.write(`${JSON.stringify(reply)}\n`);
 }

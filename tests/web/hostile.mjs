@@ -1,12 +1,11 @@
-// The client's sources among hostile peers and several visits at once: one JSON request in, one answer out.
+// The client's sources among hostile peers and several visits at once: a line of JSON in, a line out.
 
-import { readFileSync } from "node:fs";
+import { createInterface } from "node:readline";
 import * as c from "../../web-client/src/index.js";
 import { Kept } from "../../web-client/src/kept.js";
 import { fileStore } from "../../web-client/src/node.js";
 import { pauses } from "../../web-client/src/windows.js";
 
-const request = JSON.parse(readFileSync(0, "utf8"));
 const nap = (seconds) => new Promise((awake) => { setTimeout(awake, 1000 * seconds); });
 const BUDGET = { epsilon: 3, delta: 0.5 };
 
@@ -145,8 +144,13 @@ const verbs = {
   },
 };
 
-try {
-  process.stdout.write(JSON.stringify({ answer: await verbs[request.verb](request) ?? null }));
-} catch (error) {
-  process.stdout.write(JSON.stringify({ error: error.message, kind: error.constructor.name, stack: error.stack }));
+for await (const line of createInterface({ input: process.stdin })) {
+  const request = JSON.parse(line);
+  let reply;
+  try {
+    reply = { answer: (await verbs[request.verb](request)) ?? null };
+  } catch (error) {
+    reply = { error: error.message, kind: error.constructor.name, stack: error.stack };
+  }
+  process.stdout.write(`${JSON.stringify(reply)}\n`);
 }

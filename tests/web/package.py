@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -22,34 +23,63 @@ SOURCES = ROOT / "web-client"
 
 
 @cache
-def packed() -> Path:
-    """Pack the package, once per process; return the tarball."""
-    npm, folder = needed("npm"), Path(tempfile.mkdtemp(prefix="coatcheck-pack-"))
-    packages()
+def _shared() -> Path:
+    """Make a folder for this run of the tests, which all its processes share."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID")
+    if run is None:
+        return Path(tempfile.mkdtemp(prefix="coatcheck-pack-"))
+    folder = Path(tempfile.gettempdir()) / f"coatcheck-pack-{run}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def _turn() -> Iterator[None]:
+    """Let one process of the tests at a time go on."""
     with (SOURCES / "pack.mjs").open("rb") as turn:
-        fcntl.flock(turn, fcntl.LOCK_EX)  # the tests run in several processes
-        subprocess.run(  # noqa: S603 - our own package
-            [npm, "pack", "--pack-destination", str(folder)],
-            cwd=SOURCES,
-            check=True,
-            capture_output=True,
-            timeout=600,
-        )
+        fcntl.flock(turn, fcntl.LOCK_EX)
+        yield
+
+
+def packed() -> Path:
+    """Pack the package, once for all tests; return the tarball."""
+    npm, folder = needed("npm"), _shared()
+    packages()
+    with _turn():
+        if not any(folder.glob("*.tgz")):
+            subprocess.run(  # noqa: S603 - our own package
+                [npm, "pack", "--pack-destination", str(folder)],
+                cwd=SOURCES,
+                check=True,
+                capture_output=True,
+                timeout=600,
+            )
     (found,) = folder.glob("*.tgz")
     return found
 
 
 def installed(folder: Path) -> Path:
-    """Install the packed package in a folder, without asking anybody."""
-    (folder / "package.json").write_text('{ "private": true, "type": "module" }')
+    """Give a folder in which the packed package is installed: once by npm, then copied."""
+    tarball, project = packed(), _shared() / "project"
+    with _turn():
+        if not project.exists():
+            _install(tarball, project)
+    shutil.copytree(project, folder, dirs_exist_ok=True)
+    return folder
+
+
+def _install(tarball: Path, project: Path) -> None:
+    """Install the package without asking anybody."""
+    made = Path(tempfile.mkdtemp(dir=project.parent))
+    (made / "package.json").write_text('{ "private": true, "type": "module" }')
     subprocess.run(  # noqa: S603 - our own package
-        [needed("npm"), "install", "--offline", "--no-audit", "--no-fund", str(packed())],
-        cwd=folder,
+        [needed("npm"), "install", "--offline", "--no-audit", "--no-fund", str(tarball)],
+        cwd=made,
         check=True,
         capture_output=True,
         timeout=600,
     )
-    return folder
+    made.rename(project)
 
 
 def node(folder: Path, script: str, *words: str, timeout: float = 900.0) -> str:
@@ -72,24 +102,32 @@ def told(folder: Path, script: str, *words: str) -> Any:
     return json.loads(node(folder, script, *words))
 
 
-def compiled(folder: Path, source: str) -> str:
-    """Check a TypeScript file strictly against the package's types; return the complaints."""
-    (folder / "consumer.mts").write_text(source, encoding="utf-8")
+def compiled(folder: Path, **sources: str) -> dict[str, str]:
+    """Check TypeScript files strictly against the package's types; return the complaints of each.
+
+    All in one run of the compiler: reading the types of others takes most of its time.
+    """
+    for name, source in sources.items():
+        (folder / f"{name}.mts").write_text(source, encoding="utf-8")
     types = folder / "node_modules/@types"
     if not types.exists():
         shutil.copytree(packages() / "@types", types)
         shutil.copytree(packages() / "undici-types", folder / "node_modules/undici-types")
     tsc = packages() / "typescript/lib/tsc.js"
     options = ["--noEmit", "--strict", "--target", "es2022", "--module", "nodenext"]
+    files = [f"{name}.mts" for name in sources]
     done = subprocess.run(  # noqa: S603 - the compiler
-        [needed("node"), str(tsc), *options, "--types", "node", "consumer.mts"],
+        [needed("node"), str(tsc), *options, "--types", "node", *files],
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
         timeout=600,
     )
-    return done.stdout
+    said = done.stdout.splitlines()
+    found = {name: [line for line in said if line.startswith(f"{name}.mts(")] for name in sources}
+    assert sum(map(len, found.values())) == sum("error TS" in line for line in said), done.stdout
+    return {name: "\n".join(lines) for name, lines in found.items()}
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from coatcheck.demo.events import Done, Invited, Person
 from coatcheck.errors import Misuse, Refused
+from coatcheck.services.workers import end_with_parent
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -149,6 +150,7 @@ def _live(
         other.close()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever started it says when
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    end_with_parent()  # in the middle of an errand too
     with suppress(EOFError, BrokenPipeError):
         asyncio.run(_obey(line, Here(make)))
 

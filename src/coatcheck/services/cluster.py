@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -73,6 +74,7 @@ class Cluster:
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._stores = dict(stores or {})
         self._places: dict[str, str] = {}
+        self._over = threading.Event()
         self._extra = {"tick": 0.1, "lease": 2.0, **(extra or {})}
         self._role_extra = dict(role_extra or {})
         folder.mkdir(parents=True, exist_ok=True)
@@ -181,6 +183,7 @@ class Cluster:
         """
         if name in self.processes:
             self._reap(name)
+        self._over.clear()
         with suppress(Unavailable):
             self._places[name] = self.url(name).rpartition("//")[2]
         (self.folder / f"{name}.address").unlink(missing_ok=True)
@@ -265,6 +268,7 @@ class Cluster:
 
     def end(self) -> None:
         """End all processes: in order, or after a while by force."""
+        self._over.set()
         running = [name for name in self.processes if self.running(name)]
         for name in running:
             self.processes[name].send_signal(signal.SIGTERM)
@@ -279,13 +283,14 @@ class Cluster:
     ) -> str:
         """Propose a round and return its address at the first shuffler.
 
-        Times are seconds from now, or seconds since 1970.
+        Times are seconds from now, or seconds since 1970. It is given up when the cluster ends.
         """
         body = {"draft": dict(draft), "closes": closes, "expires": expires}
         end, address = time.monotonic() + patience, self.folder / "server.address"
         while not address.exists() and time.monotonic() < end:  # it is just being started
             time.sleep(_GLANCE)
-        return open_round(self.url("server"), body, token=self.token, patience=patience)
+        server = self.url("server")
+        return open_round(server, body, token=self.token, patience=patience, over=self._over)
 
 
 def _written(name: str, table: Mapping[str, Any]) -> str:
@@ -302,12 +307,20 @@ def _ended(process: "subprocess.Popen[bytes]") -> os.waitid_result | None:
 
 
 def open_round(
-    server: str, body: dict[str, Any], *, token: str, patience: float = 60.0, ca: str = ""
+    server: str,
+    body: dict[str, Any],
+    *,
+    token: str,
+    patience: float = 60.0,
+    ca: str = "",
+    over: threading.Event | None = None,
 ) -> str:
     """Ask a server to open a round until it is open everywhere; give its address for people.
 
-    Whoever is away for a while is asked again: asking twice opens one round.
+    Whoever is away for a while is asked again: asking twice opens one round. Whoever waits in a
+    thread ends that by setting `over`.
     """
+    over = over or threading.Event()
     end, away = time.monotonic() + patience, Unavailable("the server does not answer: ask again")
     while time.monotonic() < end:
         try:
@@ -318,5 +331,6 @@ def open_round(
             if status["opened"]:
                 return str(status["url"])
             away = Unavailable(f"round {status['round']} is still {status['phase']}: ask again")
-        time.sleep(0.3)
+        if over.wait(0.3):
+            break
     raise away

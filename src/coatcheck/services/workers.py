@@ -26,10 +26,10 @@ _R = TypeVar("_R")
 def _pool(count: int) -> ProcessPoolExecutor:
     # Fresh processes, not forks: a fork would inherit sockets, locks and the event loop.
     context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(count, mp_context=context, initializer=_end_with_parent)
+    return ProcessPoolExecutor(count, mp_context=context, initializer=end_with_parent)
 
 
-def _end_with_parent() -> None:
+def end_with_parent() -> None:
     """Watch the process that started this one, and end when it does, however it does."""
     parent = multiprocessing.parent_process()
     if parent is None:

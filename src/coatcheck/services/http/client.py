@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any, Final, Protocol, Self, TypeVar
 
 import httpx2
@@ -97,7 +97,7 @@ class HttpClient:
 
     def __init__(self, *, ca: str = "", timeout: float = 30.0, connections: int = 100) -> None:
         self._timeout = timeout
-        verify = trusted(ca) if ca else True
+        verify = trusted(ca) if ca else _usual()
         # The pool looks at everything that waits in it at every turn, so nothing waits in it.
         self._turns = asyncio.Semaphore(connections)
         self._http = httpx2.AsyncClient(
@@ -221,6 +221,12 @@ def _refusal(url: str, status: int, raw: bytes) -> Refused | Unavailable:
     if 300 <= status < 400:
         return Refused(f"{url} sends you elsewhere, which the terms do not name: nothing was done")
     return {404: Absent, 422: Wrong}.get(status, Refused)(f"{url} refused: {text}")
+
+
+@cache
+def _usual() -> ssl.SSLContext:
+    """Trust the system's certificates, read once: that takes longer than to ask."""
+    return httpx2.create_ssl_context()
 
 
 def trusted(ca: str) -> ssl.SSLContext:
