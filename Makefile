@@ -37,6 +37,8 @@ docs: $(VENV)/.user  ## the manual as a site in build/docs; warnings are errors
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
 
+# Every process that a test starts would compile the sources again.
+test: export PYTHONDONTWRITEBYTECODE =
 test: $(VENV)/.dev  ## run the tests
 	$(BIN)/python -m pytest -n $(TESTERS) --dist loadgroup
 

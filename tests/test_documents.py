@@ -87,6 +87,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "PYTHONPATH": str(ROOT / "src"),
         "HOME": str(folder),
         "TMPDIR": str(tmp_path_factory.mktemp("tmp")),
+        "OPENBLAS_NUM_THREADS": "1",
         "LC_ALL": "C.UTF-8",
     }
 

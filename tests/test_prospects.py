@@ -19,6 +19,8 @@ from coatcheck.simulation.settling import settle
 from coatcheck.tasks.candidates import candidates, settled
 from coatcheck.tasks.matching import LeastCostMatching
 
+# On one worker: the plan and its prospects are computed once.
+pytestmark = pytest.mark.xdist_group("test_prospects")
 SQUARE = Box((-1.0, -1.0), (1.0, 1.0))
 TASK = LeastCostMatching(groups=("riders", "drivers"), candidates=5)
 

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,7 +19,7 @@ LINE = Box((-1,), (1,))
 LABELS = Categories(("a", "b", "c"))  # one mechanism only, so that a plan is quick
 
 
-@cache
+@pytest.fixture(scope="module")
 def twelve_rounds() -> Recommendation:
     """Plan twelve rounds in which everybody reports, once for all tests."""
     return plan({"all": Group(LABELS, 3_000)}, epsilon=1.0, delta=1e-6, rounds=12)["all"]
@@ -44,10 +43,12 @@ def test_all_rounds_together_keep_the_promise() -> None:
     assert found.fading[0.2] > found.fading[0.01] > 1
 
 
-def test_fewer_reports_per_round_allow_a_larger_local_epsilon() -> None:
+def test_fewer_reports_per_round_allow_a_larger_local_epsilon(
+    twelve_rounds: Recommendation,
+) -> None:
     """Coins among as many people, and secret samples, both earn more than reports in each round."""
     group = {"all": Group(LABELS, 3_000)}
-    every = twelve_rounds()
+    every = twelve_rounds
     coins = plan(group, epsilon=1.0, delta=1e-6, rounds=12, rate=0.25)["all"]
     secret = plan(group, epsilon=1.0, delta=1e-6, rounds=12, rate=0.25, sampling="secret")["all"]
     locals_ = [one.best.randomizer.epsilon for one in (every, coins, secret)]
@@ -65,9 +66,11 @@ def test_fewer_reports_per_round_allow_a_larger_local_epsilon() -> None:
     assert "may skip any" in str(every.season)
 
 
-def test_a_ledger_takes_as_many_rounds_as_the_plan_says(tmp_path: Path) -> None:
+def test_a_ledger_takes_as_many_rounds_as_the_plan_says(
+    twelve_rounds: Recommendation, tmp_path: Path
+) -> None:
     """A little fewer than planned, because a ledger allows for terms that change."""
-    found = twelve_rounds()
+    found = twelve_rounds
     season = found.season
     assert season is not None
     book = Ledger.open(tmp_path / "mine", epsilon=1.0, delta=1e-6)
