@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import hashlib
 import socket
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
@@ -40,6 +41,7 @@ async def served(
     *,
     deadline: float = DEADLINE,
     named: bool = True,
+    keep_alive: int = 5,
 ) -> AsyncIterator[tuple[str, int, uvicorn.Server]]:
     """Serve an application on a free port, with a short deadline; `named`: it says of what kind."""
     config = uvicorn.Config(
@@ -50,6 +52,7 @@ async def served(
         access_log=False,
         log_level="error",
         server_header=named,
+        timeout_keep_alive=keep_alive,
         date_header=False,
     )
     server = uvicorn.Server(config)
@@ -88,6 +91,56 @@ def test_answers_with_one_head_come_whole_and_in_order(*, named: bool) -> None:
             start + lines + more + b"\r\n" + body
             for body, more in ((b"one", b""), (b"two", b""), (b"end", b"connection: close\r\n"))
         )
+
+    asyncio.run(whole())
+
+
+@pytest.mark.parametrize("asks_first", [False, True])
+def test_a_body_is_read_once_and_who_asks_first_is_told_to_send_it(*, asks_first: bool) -> None:
+    """Whether a body came with its headers or after them, nothing comes after it."""
+    after = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        body = await read_body(scope, receive, limit=3)
+        with contextlib.suppress(TimeoutError):
+            after.append(await asyncio.wait_for(receive(), 0.2))
+        await respond(send, 200, body)
+
+    async def whole() -> None:
+        async with served(app, deadline=60) as (host, port, _):
+            reader, writer = await asyncio.open_connection(host, port)
+            head = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 3\r\n"
+            if asks_first:
+                writer.write(head + b"expect: 100-continue\r\n\r\n")
+                assert b" 100 " in await reader.readuntil(b"\r\n\r\n")
+                writer.write(b"one")
+            else:
+                writer.write(head + b"\r\none")
+            assert await answer(reader) == (200, b"one")
+            writer.close()
+
+    asyncio.run(whole())
+    assert not after
+
+
+def test_who_asks_nothing_more_is_let_go() -> None:
+    """After the last answer a connection stays open for as long as the settings say."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await respond(send, 200, await read_body(scope, receive, limit=3))
+
+    async def whole() -> None:
+        async with served(app, deadline=60, keep_alive=1) as (host, port, server):
+            reader, writer = await asyncio.open_connection(host, port)
+            for _ in range(3):
+                writer.write(b"GET / HTTP/1.1\r\nhost: x\r\n\r\n")
+                assert await answer(reader) == (200, b"")
+                await asyncio.sleep(0.6)
+            begun = time.monotonic()
+            assert await reader.read() == b""
+            assert time.monotonic() - begun < 5
+            assert not server.server_state.connections
+            writer.close()
 
     asyncio.run(whole())
 

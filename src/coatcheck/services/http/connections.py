@@ -58,6 +58,11 @@ async def pieces(receive: Receive, *, limit: int) -> AsyncIterator[bytes]:
 
 async def read_body(scope: Scope, receive: Receive, *, limit: int) -> bytes:
     """Read a body of at most `limit` bytes; a larger one is refused before it is here."""
+    cycle = getattr(receive, "__self__", None)
+    if isinstance(cycle, RequestResponseCycle) and _is_whole(cycle, limit):
+        whole, cycle.body = bytes(cycle.body), bytearray()
+        cycle.message_event.clear()
+        return whole
     message = await receive()
     body: bytes | bytearray = message.get("body", b"")
     if message.get("more_body", False):
@@ -73,6 +78,12 @@ async def read_body(scope: Scope, receive: Receive, *, limit: int) -> bytes:
         message = await receive()
         body += message.get("body", b"")
     raise _too_large(limit)
+
+
+def _is_whole(cycle: RequestResponseCycle, limit: int) -> bool:
+    """Tell whether a body that may be taken is all here, as a small one is with its headers."""
+    is_asked = not cycle.disconnected and not cycle.waiting_for_100_continue
+    return is_asked and not cycle.more_body and len(cycle.body) <= limit
 
 
 def _too_large(limit: int) -> Problem:
