@@ -83,7 +83,7 @@ def test_a_board_that_hides_ones_notice_is_not_waited_for_for_ever(local: Cluste
             def is_notice(raw: bytes) -> bool:
                 return read_notice(raw, first.round) is not None
 
-            first.feed.to = hiding  # type: ignore[method-assign] # the board lies
+            first.feed.to = hiding  # type: ignore[method-assign, assignment] # the board lies
             await first.collect(patience=PATIENCE)
             others = asyncio.gather(*map(settled, visits[1:]))
             with pytest.raises(Unavailable, match="does not show it"):

@@ -156,7 +156,8 @@ def test_several_threads_share_a_cache() -> None:
         try:
             for turn in range(20_000):
                 key = b"%d" % ((first + turn) % 300)
-                cache.get(key) or cache.put(key, [[key]])
+                if not cache.get(key):
+                    cache.put(key, [[key]])
         except Exception as error:  # noqa: BLE001 - whatever it is
             wrong.append(error)
 

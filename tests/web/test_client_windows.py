@@ -1,5 +1,7 @@
 """The browser's times: drawn within the window of the terms with a relay, and at once without."""
 
+from typing import Any
+
 from web.browser import ask
 
 
@@ -18,5 +20,9 @@ def test_times_are_drawn_evenly_within_the_window() -> None:
 
 def test_only_a_relay_makes_people_wait() -> None:
     """Without a relay waiting hides nothing; without a window the terms ask for none."""
-    known = {"relay": "http://127.0.0.1:9", "url": "http://127.0.0.1:8/rounds/0", "trusted": {}}
+    known: dict[str, Any] = {
+        "relay": "http://127.0.0.1:9",
+        "url": "http://127.0.0.1:8/rounds/0",
+        "trusted": {},
+    }
     assert ask("windows", window=30, **known) == [30, 0, 0]

@@ -108,7 +108,8 @@ def test_a_round_of_people_with_blind_tokens(
             async with visit, HttpClient() as http:
                 offer = (await http.get(url)).decode()
                 limit = {"epsilon": LIMIT.epsilon, "delta": LIMIT.delta}
-                browser = {"offer": offer, "group": GROUPS[1], "trusted": local.trusted.plain()}
+                offered = {"offer": offer, "group": GROUPS[1]}
+                browser: dict[str, Any] = {**offered, "trusted": local.trusted.plain()}
                 with pytest.raises(Refusal, match=r"Privacy Pass token of issuer\.example"):
                     ask("joinByToken", value=[0.2, 0.8], limit=limit, token="", **browser)
                 joined = ask("joinByToken", value=[0.2, 0.8], limit=limit, token=second, **browser)

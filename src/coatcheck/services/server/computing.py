@@ -194,5 +194,5 @@ def compute(
     crate.put_pieces(columns.told(mark), told)
     crate.put_pieces(columns.wanted(mark), wanted)
     faults.reach("stage.computed", alone=True)
-    sizes = ([len(one) for one in pieces] for pieces in (told, wanted))
-    return msgspec.json.encode(Computed("", mark, *sizes, each))
+    sizes = [list(map(len, pieces)) for pieces in (told, wanted)]
+    return msgspec.json.encode(Computed("", mark, sizes[0], sizes[1], each))
