@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,29 @@ def test_a_worker_that_dies_is_replaced() -> None:
         workers.close()
 
     asyncio.run(whole())
+
+
+def test_jobs_that_never_end_do_not_keep_the_others_out(tmp_path: Path) -> None:
+    """Whoever waits no more for a job ends it: four of them leave both workers free."""
+
+    async def whole() -> None:
+        workers = Workers()
+        for number in range(4):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(workers.run(_stay, tmp_path / str(number)), 4)
+        assert await asyncio.wait_for(workers.run(os.getpid), 60) != os.getpid()
+        workers.close()
+
+    asyncio.run(whole())
+    pids = [path.read_text() for path in tmp_path.iterdir()]
+    assert len(pids) >= 2
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+
+def _stay(path: Path) -> None:
+    """Say who this is, and compute for ever."""
+    path.write_text(str(os.getpid()))
+    time.sleep(6000)
 
 
 def test_workers_end_with_their_service(tmp_path: Path) -> None:
