@@ -50,7 +50,8 @@ def test_jobs_that_never_end_do_not_keep_the_others_out(tmp_path: Path) -> None:
 
 def _stay(path: Path) -> None:
     """Say who this is, and compute for ever."""
-    path.write_text(str(os.getpid()))
+    path.with_suffix(".new").write_text(str(os.getpid()))
+    path.with_suffix(".new").rename(path)
     time.sleep(6000)
 
 
