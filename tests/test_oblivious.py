@@ -1,6 +1,7 @@
 """Binary HTTP and Oblivious HTTP: the RFCs' bytes, round trips, sizes, and broken messages."""
 
 import contextlib
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -47,6 +48,15 @@ def test_the_exchange_of_rfc_9458_is_the_same_to_the_byte() -> None:
     answer = opened.answer(raw["response_bhttp"], salt=raw["encapsulated_response"][:16])
     assert answer == raw["encapsulated_response"]
     assert sealed.open(answer) == raw["response_bhttp"]
+
+
+def test_a_request_to_another_number_does_not_open() -> None:
+    """The number stands in what the key is derived from; a gateway takes its own alone."""
+    key = GatewayKey(7, bytes(range(32)))
+    config = read_keys(write_keys([key]))
+    assert key.open(seal_request(b"text", config).raw).text == b"text"
+    with pytest.raises(Unsealable):
+        key.open(seal_request(b"text", replace(config, number=8)).raw)
 
 
 def test_the_examples_of_rfc_9292_read_as_they_say() -> None:

@@ -116,13 +116,38 @@ def test_what_is_no_credential_is_refused(spelled: str) -> None:
         privacy_pass.read_credential(spelled.format(text, text))
 
 
+def test_a_token_names_its_kind_and_its_key() -> None:
+    """One that names others is refused, also if the issuer signed it."""
+    round_ = _round()
+    text = ISSUER.token(round_)[:98]
+    assert privacy_pass.redeem(ISSUER.signed(text), round_, 0)
+    for place, kind in ((1, Malformed), (66, BadSignature), (97, BadSignature)):
+        other = bytearray(text)
+        other[place] ^= 1
+        with pytest.raises(kind):
+            privacy_pass.redeem(ISSUER.signed(bytes(other)), round_, 0)
+
+
+def test_a_token_is_for_one_place_of_the_cascade() -> None:
+    """Its challenge has the place, beside the shuffler's address."""
+    round_ = _round(shufflers=2)
+    for hop in range(2):
+        context = hashlib.sha256(
+            b"coatcheck/v1/admission\0" + round_.digest + bytes([hop])
+        ).digest()
+        assert context in privacy_pass.challenge(round_, hop)
+    with pytest.raises(BadSignature, match="another shuffler"):
+        privacy_pass.redeem(ISSUER.token(round_, hop=1), round_, 0)
+
+
 def _plain(key: str) -> dict[str, str]:
     return {"kind": "privacy-pass", "issuer": "issuer.example", "key": key}
 
 
-def _round() -> Any:
-    plain = json.loads(SmallRound().round.document)
-    plain["shufflers"][0]["admission"] = _plain(ISSUER.key)
+def _round(*, shufflers: int = 1) -> Any:
+    plain = json.loads(SmallRound(shufflers=shufflers).round.document)
+    for one in plain["shufflers"]:
+        one["admission"] = _plain(ISSUER.key)
     return read_terms(json.dumps(plain).encode())
 
 

@@ -239,6 +239,11 @@ def test_the_relay_gives_everybody_the_same_keys(
         assert len({one.body for one in lists}) == 1
         assert scene.fetched == ["GET"]
         old = await scene.sealed(get(b"/checkpoint"))
+        now[0] += 0.5
+        rubbish = old.raw[:-1] + bytes((old.raw[-1] ^ 1,))
+        assert (await ask(scene.relay, "POST", where, rubbish, SEALED)).status == 400
+        assert (await ask(scene.relay, "GET", where)).body == lists[0].body
+        assert scene.fetched == ["GET", "POST"]  # not again at the pace of whoever sends rubbish
         scene.now += 3 * scene.board.settings.gateway_period
         now[0] += 30
         assert (await ask(scene.relay, "GET", where)).body == lists[0].body
@@ -268,5 +273,23 @@ def test_people_who_ask_at_one_moment_get_the_same_keys(scene: Scene) -> None:
         assert [one.status for one in found] == [200] * 10
         assert len({one.body for one in found}) == 1
         assert scene.fetched == ["GET"]
+
+    run(whole)
+
+
+def test_what_is_done_is_not_under_way_any_more(scene: Scene) -> None:
+    """A relay with room for one request takes one after the other, whatever became of them."""
+    where = "/gateways/127.0.0.1:7"
+    scene.relay.settings = RelaySettings(name="relay", gateways=(BOARD,), waiting=1)
+
+    async def whole() -> None:
+        good = (await scene.sealed(get(b"/checkpoint"))).raw
+        for body, status in (
+            (good, 200),
+            (bytes(SIZES[-1] + 1), 413),
+            (b"short", 400),
+            (good, 200),
+        ):
+            assert (await ask(scene.relay, "POST", where, body, SEALED)).status == status
 
     run(whole)

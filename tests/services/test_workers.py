@@ -4,6 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -26,6 +27,32 @@ def test_a_worker_that_dies_is_replaced() -> None:
         workers.close()
 
     asyncio.run(whole())
+
+
+def test_jobs_that_never_end_do_not_keep_the_others_out(tmp_path: Path) -> None:
+    """Whoever waits no more for a job ends it: four of them leave both workers free."""
+    paths = [tmp_path / str(number) for number in range(4)]
+
+    async def whole() -> None:
+        workers = Workers()
+        for path in paths:
+            job = asyncio.create_task(workers.run(_stay, path))
+            await asyncio.to_thread(until, path.exists)
+            job.cancel()
+            await asyncio.wait([job])
+        assert await workers.run(os.getpid) != os.getpid()
+        workers.close()
+
+    asyncio.run(whole())
+    pids = [path.read_text() for path in paths]
+    until(lambda: not any(Path(f"/proc/{pid}").exists() for pid in pids))
+
+
+def _stay(path: Path) -> None:
+    """Say who this is, and compute for ever."""
+    path.with_suffix(".new").write_text(str(os.getpid()))
+    path.with_suffix(".new").rename(path)
+    time.sleep(6000)
 
 
 def test_workers_end_with_their_service(tmp_path: Path) -> None:

@@ -46,25 +46,42 @@ class Workers:
     """Two processes for the jobs of a service: a long computation leaves room for short ones."""
 
     def __init__(self) -> None:
-        self._jobs = _pool(2)
-        self._running = 0
+        self._idle = [_pool(1), _pool(1)]
+        self._turns = asyncio.Semaphore(len(self._idle))
 
     async def run(self, job: Callable[..., _R], *given: Any) -> _R:
-        """Run a job; if the worker died under it, the next try gets a new one."""
-        loop, jobs = asyncio.get_running_loop(), self._jobs
-        self._running += 1
-        try:
-            return await loop.run_in_executor(jobs, partial(job, *given))
-        except BrokenProcessPool:
-            if self._jobs is jobs:
-                self._jobs = _pool(2)
-            raise Unavailable("a worker ended in the middle of a job: it is tried again") from None
-        finally:
-            self._running -= 1
+        """Run a job; if the worker died under it, the next try gets a new one.
+
+        A job that is not awaited any more is ended, with its process: one that computes for ever
+        would keep its place for ever.
+        """
+        loop = asyncio.get_running_loop()
+        async with self._turns:
+            worker = self._idle.pop()
+            try:
+                return await loop.run_in_executor(worker, partial(job, *given))
+            except BrokenProcessPool:
+                worker = _replaced(worker)
+                text = "a worker ended in the middle of a job: it is tried again"
+                raise Unavailable(text) from None
+            except asyncio.CancelledError:
+                worker = _replaced(worker)
+                raise
+            finally:
+                self._idle.append(worker)
 
     def close(self) -> None:
-        """End the workers; one in the middle of a job ends with the service, not before it."""
-        self._jobs.shutdown(wait=not self._running, cancel_futures=True)
+        """End the workers; one in the middle of a job was ended when nobody waited for it."""
+        for worker in self._idle:
+            worker.shutdown(cancel_futures=True)
+
+
+def _replaced(worker: ProcessPoolExecutor) -> ProcessPoolExecutor:
+    """End a worker's process, whatever it does, and give a new worker."""
+    for process in list((worker._processes or {}).values()):  # noqa: SLF001 - `kill_workers` is of Python 3.14
+        process.kill()
+    worker.shutdown(wait=False, cancel_futures=True)
+    return _pool(1)
 
 
 @cache
