@@ -5,6 +5,7 @@ a record is about. SPEC section 7.
 """
 
 import struct
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final, TypeVar
@@ -15,6 +16,8 @@ from coatcheck.errors import Error, Malformed
 
 VERSION: Final = 1
 _T = TypeVar("_T")
+_ONE_BY_ONE: Final = threading.Lock()
+_decoders: Final[dict[type, Any]] = {}
 
 
 class Layout:
@@ -92,9 +95,18 @@ def cut(raw: bytes, start: int, counts: list[tuple[int, int]]) -> tuple[tuple[by
 def read_document(raw: bytes, kind: type[_T], what: str, *, error: type[Error] = Malformed) -> _T:
     """Read a JSON document strictly; `what` begins the sentence that says what is wrong."""
     try:
-        return msgspec.json.decode(raw, type=kind)
+        return _decoder(kind).decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as wrong:
         raise error(f"{what}: {wrong}") from None
+
+
+def _decoder(kind: type[_T]) -> msgspec.json.Decoder[_T]:
+    """Give the decoder of a type, made by one thread: two that make one at once crash Python."""
+    with _ONE_BY_ONE:
+        if kind not in _decoders:
+            _decoders[kind] = msgspec.json.Decoder(kind)
+        found: msgspec.json.Decoder[_T] = _decoders[kind]
+        return found
 
 
 def document(value: object) -> bytes:
