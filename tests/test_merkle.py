@@ -115,6 +115,26 @@ def test_a_rewritten_history_fails(data: st.DataObject) -> None:
         )
 
 
+def test_a_proof_has_no_step_too_many_and_no_size_turned_round() -> None:
+    """Not at its front either, where nobody would look; nor a leaf before the first."""
+    leaves = [bytes([n]) for n in range(7)]
+    tree = Tree(leaves)
+    for place in range(7):
+        path = [bytes(32), *tree.inclusion(place)]
+        with pytest.raises(TwoFaces):
+            check_inclusion(leaves[place], place=place, size=7, root=tree.root(), path=path)
+    with pytest.raises(TwoFaces):
+        check_inclusion(leaves[0], place=-1, size=7, root=tree.root(), path=tree.inclusion(0))
+    for old in range(1, 8):
+        longer = [bytes(32), *tree.consistency(old)]
+        roots = {"old_root": tree.root(old), "new_root": tree.root()}
+        with pytest.raises(TwoFaces):
+            check_consistency(old=old, new=7, path=longer, **roots)
+    same = {"old_root": tree.root(), "new_root": tree.root(), "path": []}
+    with pytest.raises(TwoFaces):
+        check_consistency(old=7, new=6, **same)
+
+
 def test_proofs_outside_the_tree_are_misuse() -> None:
     """Asking for a leaf or a size that is not there says so."""
     tree = Tree([b"a", b"b"])

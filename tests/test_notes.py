@@ -19,6 +19,7 @@ from coatcheck.protocol.notes import (
     read_lines,
     signature_lines,
 )
+from coatcheck.protocol.verification import board_note_key, follow_watched
 from coatcheck.protocol.witness import Behind, Unknown, examine
 from published import published
 
@@ -106,6 +107,25 @@ def test_a_recorded_trace_has_the_recorded_answers() -> None:
         assert status != 409 or f"body == {told!r}".replace("'", '"') == step["assert"]
 
 
+def signed_text(point: LogCheckpoint) -> Note:
+    """Let the log sign whatever checkpoint."""
+    return Note(point.write()).signed(LOG_KEY, LOG.sign)
+
+
+def test_a_boards_note_is_of_its_own_log() -> None:
+    """A board that signs a checkpoint of another log shows two faces, or none of its own."""
+    key = board_note_key(LOG.public_raw.hex())
+    for origin, good in ((key.name, True), ("example.com/log", False)):
+        point = LogCheckpoint(origin, 3, TREE.root(3))
+        raw = Note(point.write()).signed(key, LOG.sign).write()
+        asked = {"board": LOG.public_raw.hex(), "witnesses": (), "demanded": 0, "before": None}
+        if good:
+            assert follow_watched(raw, **asked).size == 3  # type: ignore[arg-type] # plain
+            continue
+        with pytest.raises(BadSignature, match="not of the board"):
+            follow_watched(raw, **asked)  # type: ignore[arg-type] # plain
+
+
 def test_a_witness_follows_a_log_that_grows() -> None:
     """Growth is accepted; a fork, a shrunken log, a proof too many or too few are not."""
     logs, last = {"example.com/log": LOG_KEY}, dict[str, LogCheckpoint]()
@@ -130,6 +150,7 @@ def test_a_witness_follows_a_log_that_grows() -> None:
             examine(one.write(), logs=logs, last=last)
     for one, kind in (
         (Submission(0, (bytes(32),), checkpoint(3)), TwoFaces),
+        (Submission(0, (), signed_text(LogCheckpoint("example.com/log", 0, bytes(32)))), TwoFaces),
         (Submission(9, (), checkpoint(3)), Malformed),
     ):
         with pytest.raises(kind):

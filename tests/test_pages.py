@@ -2,13 +2,14 @@
 
 import io
 import os
+from dataclasses import replace
 
 import pytest
 
 from coatcheck.errors import Malformed, Refused
 from coatcheck.protocol.board import Board
 from coatcheck.protocol.notices import ANSWERED, Bulletin
-from coatcheck.protocol.parcels import Tally
+from coatcheck.protocol.parcels import Tally, tree_of
 from coatcheck.protocol.shelf import MemoryShelf
 from rounds import SmallRound
 
@@ -79,6 +80,31 @@ def test_what_is_refused_leaves_nothing_on_the_shelf() -> None:
             board.publish(wrong, SMALL.round)
         assert shelf.items() == before
     assert board.publish(RAW, SMALL.round) == 1
+
+
+@pytest.mark.parametrize("place", [5, 63, 127])
+def test_no_address_is_twice_on_a_bulletin(place: int) -> None:
+    """Also not at the end of one page and the beginning of the next, whoever signed it."""
+    entries = sorted(os.urandom(SMALL.round.entry_size(0)) for _ in range(150))
+    entries[place + 1] = entries[place][:16] + b"\xff" * (len(entries[0]) - 16)
+    tallies = (Tally(150), Tally(70))
+    groups = [entries, list(MADE.entries[1])]
+    made = Bulletin.compose(groups, ANSWERED, SMALL.round.digest, tallies, roots=[bytes(32)])
+    raw = made.signed(SMALL.roles.server.signing.sign).encode()
+    with pytest.raises(Malformed, match="not sorted"):
+        SMALL.board().publish(raw, SMALL.round)
+
+
+@pytest.mark.parametrize("place", [0, 63])
+def test_the_order_holds_between_pages_too(place: int) -> None:
+    """Two neighbours in the wrong order, whose root somebody signed."""
+    entries = list(MADE.entries[0])
+    entries[place], entries[place + 1] = entries[place + 1], entries[place]
+    made = replace(MADE, entries=(tuple(entries), MADE.entries[1]))
+    made = replace(made, heading=replace(made.heading, root=tree_of(made.entries).root()))
+    raw = made.signed(SMALL.roles.server.signing.sign).encode()
+    with pytest.raises(Malformed, match="not sorted"):
+        SMALL.board().publish(raw, SMALL.round)
 
 
 def test_the_same_heading_with_other_entries_is_another_end() -> None:

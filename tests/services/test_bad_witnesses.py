@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from asking import ask
+from coatcheck.errors import Malformed, Misuse
+from coatcheck.protocol.merkle import Tree
 from coatcheck.protocol.notes import LogCheckpoint, Note, NoteKey, Submission
 from coatcheck.services.board import watched
 from coatcheck.services.http.client import Answered
-from services.test_witness import KEY, LETTERS, Scene, run
+from services.test_witness import KEY, LETTERS, SIGNING, Scene, run
 
 
 def line(key: NoteKey, made: bytes) -> bytes:
@@ -40,6 +42,66 @@ def test_a_witness_keeps_nothing_of_what_strangers_write_under_a_checkpoint(tmp_
                 told = Note.read((await ask(one, "GET", f"/{where}/checkpoint")).body)
                 assert len(told.signatures) == 2
                 assert set(told.signers([KEY, witness.note_key])) == {KEY, witness.note_key}
+
+    run(tmp_path, work)
+
+
+def test_a_witness_cosigns_one_of_two_forks_that_come_at_once(tmp_path: Path) -> None:
+    """Both continue what it cosigned last; only the first does when its turn comes."""
+    tree, other = Tree([b"a", b"b", b"c"]), Tree([b"a", b"b", b"x"])
+
+    def sent(old: int, of: Tree, size: int) -> bytes:
+        text = LogCheckpoint(KEY.name, size, of.root(size)).write()
+        path = tuple(of.consistency(old, size)) if old else ()
+        return Submission(old, path, Note(text).signed(KEY, SIGNING.sign)).write()
+
+    async def work(scene: Scene) -> None:
+        witness = scene.witnesses[scene.names[0]]
+        assert (await ask(witness, "POST", "/add-checkpoint", sent(0, tree, 2))).status == 200
+        both = [ask(witness, "POST", "/add-checkpoint", sent(2, of, 3)) for of in (tree, other)]
+        assert [one.status for one in await asyncio.gather(*both)] == [200, 409]
+
+    run(tmp_path, work)
+
+
+def test_a_witness_does_not_start_with_a_checkpoint_of_nobody(tmp_path: Path) -> None:
+    """A stored note that its log did not sign may hide a fork: somebody has to look."""
+
+    async def work(scene: Scene) -> None:
+        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        name = scene.names[0]
+        (path,) = (scene.folder / f"{name}.notes").iterdir()
+        note = Note.read(path.read_bytes())
+        strange = [one for one in note.signatures if one[0] != KEY.name]
+        for wrong in (Note(note.text, tuple(strange)).write(), b"", b"rubbish"):
+            path.write_bytes(wrong)
+            with pytest.raises((Misuse, Malformed)):
+                scene.witness(name)
+
+    run(tmp_path, work)
+
+
+def test_a_cosigned_checkpoint_never_goes_back(tmp_path: Path) -> None:
+    """A newer one, kept while an older one is on its way, stays."""
+
+    async def work(scene: Scene) -> None:
+        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        older = scene.board.watched.note.write()
+        scene.show(scene.board, LETTERS[0])
+        await scene.board.watched.look(scene)  # type: ignore[arg-type] # a client
+        view, other = (scene.view(scene.board, 1) for _ in "ab")
+        get = view._peers.get
+
+        async def slowly(url: str, *, most: int = 0) -> bytes:
+            if url.endswith("/log/checkpoint"):
+                assert (await other.follow()).size == 3
+                return older
+            return await get(url, most=most)
+
+        view._peers.get = slowly  # type: ignore[method-assign] # an answer that is late
+        assert (await view.follow()).size == 2
+        kept = (scene.folder / "mine.checkpoint.note").read_bytes()
+        assert LogCheckpoint.read(Note.read(kept).text).size == 3
 
     run(tmp_path, work)
 

@@ -217,6 +217,10 @@ def test_a_task_that_does_not_answer_in_time_is_refused(
             if how == "fails":
                 await works.until(end - 1)
                 assert works.phases()["server"] == "batched"
+                # With a batch it goes on, whatever a shuffler says.
+                word = forged(works, hop=0, signer="shuffler-1")
+                assert await tell(works, word, to="server") == 409
+                assert works.phases()["server"] == "batched"
             else:  # a look that would wait for ever ends with the round's time
                 monkeypatch.setattr(type(works.server), "within", _at_once)
             await works.until(end)

@@ -1,0 +1,40 @@
+"""Keys that are destroyed, and notes that come too late."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from coatcheck.errors import Forgotten, Refused
+from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
+from coatcheck.stores.vault import Vault
+
+DIGEST = b"d" * 32
+
+
+def test_a_key_is_overwritten_before_it_is_removed(tmp_path: Path) -> None:
+    """Whoever holds its file by another name finds zeros there."""
+    vault = Vault(tmp_path / "keys")
+    vault.make(DIGEST)
+    (path,) = (tmp_path / "keys").iterdir()
+    os.link(path, tmp_path / "other")
+    vault.destroy(DIGEST, "round")
+    assert not path.exists()
+    assert (tmp_path / "other").read_bytes() == bytes(32)
+    with pytest.raises(Forgotten):
+        vault.key(DIGEST)
+
+
+def test_what_comes_of_a_step_after_its_phase_is_not_kept() -> None:
+    """A worker that was slow does not write into the next try of a round that reopened."""
+    store = ShufflerStore("memory:")
+    store.lead("me", seconds=60)
+    store.begin(ShufflerRound(DIGEST, "one", b"signed"), fence=1)
+    for move, kept in (("close", True), ("reopen", False)):
+        store.move(DIGEST, move, fence=1)
+        if kept:
+            store.note(DIGEST, "peel 0-0", b"raw", fence=1)
+            continue
+        with pytest.raises(Refused, match="has moved on"):
+            store.note(DIGEST, "peel 0-0", b"raw", fence=1)
+        assert store.noted(DIGEST) == {}
