@@ -36,7 +36,7 @@ def check_depot(depot: Depot) -> None:
     assert (depot.names(ONE), depot.rounds()) == ({"in-0"}, {ONE, OTHER})
     with pytest.raises(Unavailable, match="no in-1"):
         depot.get(ONE, "in-1")
-    depot.keep_only([OTHER])
+    depot.drop(ONE)
     assert (depot.names(ONE), depot.rounds()) == (set(), {OTHER})
     depot.drop(OTHER)
     depot.drop(OTHER)

@@ -7,7 +7,6 @@ by the store, so a name says nothing but a stage and a number.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from typing import Final
 
 from coatcheck.errors import Unavailable
@@ -42,11 +41,6 @@ class Depot(ABC):
     @abstractmethod
     def rounds(self) -> set[KeyName]:
         """List of which rounds and keys there are files."""
-
-    def keep_only(self, needed: Iterable[KeyName]) -> None:
-        """Remove everything but the files of these."""
-        for of in self.rounds() - set(needed):
-            self.drop(of)
 
 
 class MemoryDepot(Depot):

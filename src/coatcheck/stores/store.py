@@ -3,6 +3,7 @@
 # ruff: noqa: S608 - what is put into SQL here is the name of a role or of a clock, never a value
 
 import hashlib
+import threading
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
@@ -152,6 +153,7 @@ class RoundStore(Store, Generic[P, R]):
         super().__init__(url, keys, depot)
         if keys is None and url != "memory:":
             raise Misuse("say in which folder the keys of rounds are kept")
+        self._tidying = threading.Lock()
         self.vault.prepare()
 
     def begin(self, round_: R, *, fence: int) -> None:
@@ -191,7 +193,7 @@ class RoundStore(Store, Generic[P, R]):
         The round has its batch once it is `whole`: all partitions are in the depot.
         """
         content = hashlib.sha256(raw).digest()
-        with self.writing(fence) as session:
+        with self._tidying, self.writing(fence) as session:
             sql = f"SELECT accepted FROM {self.role}_rounds WHERE digest = ?"
             found = session.rows(sql, (digest,))
             if found and found[0][0]:
@@ -227,7 +229,7 @@ class RoundStore(Store, Generic[P, R]):
 
         Within a transaction of the leader, so that the key is not taken for one that is left over.
         """
-        with self.writing(fence) as session:
+        with self._tidying, self.writing(fence) as session:
             self.moves.after(self.at(session, digest), move)
             self.vault.make(digest, "batch")
 
@@ -326,8 +328,15 @@ class RoundStore(Store, Generic[P, R]):
             return {digest for digest, _ in self.vault.keep_only(allowed) & needed}
 
     def clear(self) -> None:
-        """Remove from the depot what no key opens any more."""
-        self.depot.keep_only(self.vault.listed())
+        """Remove from the depot what no key opens any more.
+
+        Files are listed before keys: a key is made before the first file under it, so whatever is
+        listed has its key, or has lost it. Nobody makes a lost key anew meanwhile.
+        """
+        with self._tidying:
+            there = self.depot.rounds()
+            for of in there - self.vault.listed():
+                self.depot.drop(of)
 
     def destroy_keys(self, digest: bytes, phase: P) -> None:
         """Destroy what a round in this phase does not need, after the move to it is durable."""
