@@ -130,9 +130,9 @@ def test_a_proof_has_no_step_too_many_and_no_size_turned_round() -> None:
         roots = {"old_root": tree.root(old), "new_root": tree.root()}
         with pytest.raises(TwoFaces):
             check_consistency(old=old, new=7, path=longer, **roots)
-    same = {"old_root": tree.root(), "new_root": tree.root(), "path": []}
+    root = tree.root()
     with pytest.raises(TwoFaces):
-        check_consistency(old=7, new=6, **same)
+        check_consistency(old=7, new=6, old_root=root, new_root=root, path=[])
 
 
 def test_proofs_outside_the_tree_are_misuse() -> None:
