@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from coatcheck.protocol.moves import Moves
 from coatcheck.protocol.terms import Round
-from coatcheck.stores.store import R
+from coatcheck.stores.rounds import R
 
 
 class StageCount(Struct, frozen=True):

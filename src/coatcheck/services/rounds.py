@@ -29,7 +29,7 @@ from coatcheck.services.log import log, place_of
 from coatcheck.services.roster import L, Roster
 from coatcheck.services.runners import check_runner
 from coatcheck.services.workers import Workers, with_store
-from coatcheck.stores.store import RoundStore, StoredRound
+from coatcheck.stores.rounds import RoundStore, StoredRound
 
 GAP: Final = 60
 """Seconds by which two clocks may differ."""

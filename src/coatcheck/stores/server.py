@@ -5,7 +5,7 @@ from typing import ClassVar
 
 from coatcheck.protocol.merkle import HASH_SIZE
 from coatcheck.protocol.server_moves import MOVES, Phase
-from coatcheck.stores.store import RoundStore, StoredRound
+from coatcheck.stores.rounds import RoundStore, StoredRound
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from coatcheck.protocol.shuffler_moves import HOLDING, MOVES, Phase
 from coatcheck.stores.bundles import Bundle, Given, Named, bundled, name_of, named, unbundled
 from coatcheck.stores.database import COUNT, Put, Row, Session, gate_of
 from coatcheck.stores.places import Place
-from coatcheck.stores.store import RoundStore, StoredRound
+from coatcheck.stores.rounds import RoundStore, StoredRound
 from coatcheck.stores.vault import RoundKey
 
 _NUMBER: Final = "(SELECT number FROM shuffler_rounds WHERE digest = ?)"
