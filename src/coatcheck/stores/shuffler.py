@@ -142,7 +142,8 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
         sql = f"SELECT place, kind, size, body FROM shuffler_bundles WHERE round = {_NUMBER}"
         held: dict[bytes, tuple[int, bytes]] = {}
         for place, group, size, body in self.read(sql, digest):
-            held.update(unbundled(key, digest, (place, group, size, body)))
+            found = unbundled(key, digest, (place, group, size, body))
+            held.update((name, (group, one)) for name, one in found)
         return held
 
     def secret(self, digest: bytes) -> bytes:

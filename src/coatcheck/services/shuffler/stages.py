@@ -96,11 +96,12 @@ def _uploaded(raw: bytes, crate: Crate, round_: Round) -> dict[bytes, bytes]:
     key, is_alone = crate.key(), len(round_.terms.shufflers) == 1
     items: dict[bytes, bytes] = {}
     for bundle in msgspec.msgpack.decode(raw, type=list[Bundle]):
-        for name, (_, body) in unbundled(key, crate.digest, bundle):
-            if is_alone:  # as `items_of` has it, and millions of calls less
-                items[name] = body
-            else:
-                items.update(items_of(name, body, round_))
+        found = unbundled(key, crate.digest, bundle)
+        if is_alone:  # as `items_of` has it, and millions of calls less
+            items.update(found)
+            continue
+        for name, body in found:
+            items.update(items_of(name, body, round_))
     return items
 
 
