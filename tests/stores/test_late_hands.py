@@ -65,7 +65,8 @@ def test_who_reopened_a_round_takes_nothing_from_the_next_leader(
     first, second = stores
     first.prepare(DIGEST, "release", fence=1)
     first.crate(DIGEST).put("out-0", b"old", use="batch")
-    drop, late = first.depot.drop, []
+    drop = first.depot.drop
+    late: list[tuple[bytes, str]] = []
 
     def slow(of: tuple[bytes, str]) -> None:
         if not late:
