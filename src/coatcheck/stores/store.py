@@ -15,28 +15,13 @@ import msgspec
 from coatcheck.errors import Fenced, Forgotten, Misuse, Refused, Unavailable, Unsealable
 from coatcheck.protocol.moves import Moves, P
 from coatcheck.stores.crate import Crate
-from coatcheck.stores.database import Database, Row, Session
-from coatcheck.stores.places import Place, open_depot
-from coatcheck.stores.sqlite import SQLite
+from coatcheck.stores.database import Row, Session
+from coatcheck.stores.places import Place, open_database, open_depot
 from coatcheck.stores.vault import Vault
 
 _NOTE: Final = "note "
 _PLAN: Final = "plan"
 _LEASE: Final = "SELECT fence FROM coatcheck_leases WHERE role = ?"
-
-
-def open_database(url: str, *, role: str) -> Database:
-    """Open a role's database: `sqlite:FILE`, `postgresql://...`, or `memory:`, which forgets."""
-    kind, _, rest = url.partition(":")
-    if kind == "memory" and not rest:
-        return SQLite(None, role=role)
-    if kind == "sqlite" and rest:
-        return SQLite(Path(rest), role=role)
-    if kind in {"postgresql", "postgres"}:
-        from coatcheck.stores.postgres import Postgres  # noqa: PLC0415 - an extra, loaded if asked
-
-        return Postgres(url, role=role)
-    raise Misuse(f"a store is memory:, sqlite:FILE or postgresql://HOST/NAME, not {url!r}")
 
 
 class Store:
@@ -209,13 +194,10 @@ class RoundStore(Store, Generic[P, R]):
         return True
 
     def _pending(self, session: Session, digest: bytes) -> bytes | None:
-        """Give the manifest whose partitions are awaited; one whose key is gone is no longer.
-
-        The next key is there already if a crash came after it was made.
-        """
+        """Give the manifest whose partitions are awaited; one whose key is gone is no longer."""
         try:
             return self._blob(session, digest, "incoming")
-        except (Forgotten, Unsealable):
+        except (Forgotten, Unsealable):  # a crash may have come after the next key was made
             self.drop(session, digest)
             # A partition under the lost key would count as one that has come.
             self.depot.drop((digest, "round"))
@@ -336,9 +318,8 @@ class RoundStore(Store, Generic[P, R]):
         """Remove from the depot what no key opens any more, nor ever will.
 
         Files are listed before keys: a key is made before the first file under it, so whatever is
-        listed has its key, or has lost it. As long as some process may make a lost key anew, its
-        files are left to the one that does (`prepare`, `accept`). No round comes back to there, so
-        what is removed here may take as long as it likes, whoever leads by then.
+        listed has its key, or has lost it. While some process may make a lost key anew, its files
+        are left to that one. No round comes back to there, so this may be slow, whoever leads then.
         """
         there = self.depot.rounds()
         for digest, use in there - self.vault.listed():
@@ -352,10 +333,7 @@ class RoundStore(Store, Generic[P, R]):
         return {of[phase] for of in (self.needs, self.may) for phase in phases & of.keys()}
 
     def destroy_keys(self, digest: bytes, phase: P) -> None:
-        """Destroy what a round in this phase does not need, after the move to it is durable.
-
-        Nor will it ever again: also a process that no longer leads may do this late.
-        """
+        """Destroy what a round in this phase never needs again, after the move to it is durable."""
         gone = {"round", "batch"} - {self.needs.get(phase)}
         for use in gone:
             self.vault.destroy(digest, use)

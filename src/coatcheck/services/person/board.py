@@ -33,8 +33,8 @@ from coatcheck.protocol.verification import (
 )
 from coatcheck.services.board.documents import Entry, Logged
 from coatcheck.services.http.client import BULK, Absent, HttpClient, patiently
+from coatcheck.services.person.folders import alone_beside
 from coatcheck.services.person.relayed import RelayedClient
-from coatcheck.services.person.tickets import alone_beside
 
 Peers = HttpClient | RelayedClient
 _NOBODY: Final = Trust()

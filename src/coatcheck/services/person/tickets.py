@@ -1,22 +1,13 @@
 """The file in which a person keeps the ticket of one round; only its owner can read it."""
 
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
-from coatcheck.accounting.book import alone
 from coatcheck.errors import Misuse
 from coatcheck.files import read_secret, write_bytes
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
-
-
-def alone_beside(path: Path) -> AbstractContextManager[None]:
-    """Keep other programs of this person out of a folder while a file there is replaced.
-
-    One lock for the whole folder, so that no file tells of a ticket that is gone.
-    """
-    return alone(path.with_name(".coatcheck"))
+from coatcheck.services.person.folders import alone_beside
 
 
 @dataclass(frozen=True)
@@ -44,15 +35,9 @@ class TicketFile:
         """Store the same ticket with a receipt, or with letters written or read."""
         write_bytes(self.path, write_ticket(ticket), secret=True, replace=True)
 
-    @contextmanager
-    def alone(self) -> Iterator[None]:
+    def alone(self) -> AbstractContextManager[None]:
         """Keep other programs of this person out while the ticket is read and replaced."""
-        with ExitStack() as held:
-            try:
-                held.enter_context(alone_beside(self.path))
-            except OSError as error:
-                raise Misuse(f"cannot write {self.path}: {error.strerror}") from None
-            yield
+        return alone_beside(self.path)
 
     def discard(self) -> None:
         """Remove a new ticket of which nothing has left."""

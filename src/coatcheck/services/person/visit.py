@@ -223,8 +223,7 @@ class Visit:
     async def write(self, body: bytes, *, to: bytes, patience: float = 60.0) -> None:
         """Write a letter to a partner's contact and post it on the board."""
         await self._know_terms()
-        # The ticket first, and alone: a counter that was used must never be used again.
-        with self._file.alone():
+        with self._file.alone():  # and kept first: a counter must never be used again
             posting, after = client.write(self.ticket, body, to=to, round_=self.round)
             self.keep(after)
         await linger(self.window)
