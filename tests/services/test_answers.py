@@ -65,7 +65,7 @@ def test_nothing_is_left_once_the_board_has_it(scene: Scene) -> None:
     assert (scene.files(), scene.store.vault.listed()) == ([], set())
 
 
-@pytest.mark.parametrize("move", ["refuse", "abandon"])
+@pytest.mark.parametrize("move", ["refuse", "lose"])
 def test_nothing_is_left_of_a_round_that_is_given_up_half_way(scene: Scene, move: str) -> None:
     """Whatever its stages had made by then."""
     scene.make()

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
@@ -10,6 +11,7 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 
+from coatcheck import files
 from coatcheck.errors import Refused, TwoFaces
 from coatcheck.files import write_bytes
 from coatcheck.protocol.board import Board
@@ -168,6 +170,27 @@ def test_what_another_round_has_kept_meanwhile_stays(scene: Scene, tmp_path: Pat
     scene.wire.get = slowly  # type: ignore[method-assign] # once
     asyncio.run(scene.visit(boards=boards).read())
     kept = boards / f"{scene.small.round.terms.board.verifying}.checkpoint"
+    assert kept.read_bytes() == scene.board.checkpoint()
+
+
+def test_a_slow_disk_takes_no_newer_checkpoint_back(
+    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two rounds of a person share a folder: while one is about to write, the other has written."""
+    boards, write = tmp_path / "ledger.boards", files.replace_file
+    kept = boards / f"{scene.small.round.terms.board.verifying}.checkpoint"
+    other = threading.Thread(target=lambda: asyncio.run(scene.visit(boards=boards).read()))
+
+    def slow(path: Path, raw: bytes, *, mode: int) -> None:
+        if path == kept and not other.ident:
+            scene.board.post(scene.letter(), scene.small.round)
+            other.start()
+            other.join(0.5)  # time enough for one that does not wait
+        write(path, raw, mode=mode)
+
+    monkeypatch.setattr(files, "replace_file", slow)
+    asyncio.run(scene.visit(boards=boards).read())
+    other.join()
     assert kept.read_bytes() == scene.board.checkpoint()
 
 

@@ -89,3 +89,29 @@ def test_a_round_that_ends_is_read_once_more(tmp_path: Path) -> None:
             assert 'coatcheck_rounds{phase="shown"} 1.0' in page
 
     asyncio.run(whole())
+
+
+def test_a_slow_look_takes_no_round_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it read before a move is known after it: no step of the phase before is tried again."""
+
+    async def whole() -> None:
+        async with clockwork(tmp_path) as works:
+            await works.open()
+            service, loop = works.rounds["shuffler-1"], asyncio.get_running_loop()
+            live, look = service.rounds[works.digest], service.store.under_way
+            looks: list[Any] = []
+
+            def slow(known: Any) -> Any:
+                found = look(known)
+                looks.append(found)
+                if len(looks) == 1:
+                    move = service._move(live, "close")  # type: ignore[attr-defined] # a shuffler
+                    asyncio.run_coroutine_threadsafe(move, loop).result()
+                return found
+
+            monkeypatch.setattr(service.store, "under_way", slow)
+            await service.refresh()
+            assert len(looks) == 2
+            assert live.stored.phase is Phase.CLOSED
+
+    asyncio.run(whole())

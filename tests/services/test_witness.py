@@ -2,6 +2,9 @@
 
 import asyncio
 import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +202,65 @@ def test_what_no_witness_has_seen_is_to_come(tmp_path: Path, monkeypatch: Any) -
         monkeypatch.setattr(view, "follow", empty)
         with pytest.raises(Unavailable, match="have not seen this"):
             await view.entry(CROWD[0].group, CROWD[0].keys.address)
+
+    run(tmp_path, work)
+
+
+def test_a_process_that_leads_again_shows_no_older_note(tmp_path: Path) -> None:
+    """Another process led meanwhile, and showed more: this would look like a log that shrank."""
+
+    async def work(scene: Scene) -> None:
+        board = scene.board
+        await board.watched.look(scene)  # type: ignore[arg-type] # a client
+        view = scene.view(board, 1)
+        await view.follow()
+        before, old = board.seen, board.watched._note
+        scene.show(board, LETTERS[0])
+        await board.watched.look(scene)  # type: ignore[arg-type] # a client
+        newest = await view.follow()
+        board.seen, board.watched._note = before, old  # as the process had it that stood by
+        await board.load()
+        with pytest.raises(Unavailable, match="0 of your witnesses"):
+            await view.follow()
+        await board.watched.look(scene)  # type: ignore[arg-type] # a client
+        assert (await view.follow()).size == newest.size
+
+    run(tmp_path, work)
+
+
+def test_what_a_commit_wrote_is_seen_though_its_answer_was_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database has it; when it is posted again, it is no news, and must be proven at once."""
+
+    async def work(scene: Scene) -> None:
+        board, shelving = scene.board, scene.board.store.shelving
+
+        @contextmanager
+        def lost(fence: int) -> Iterator[Any]:
+            with shelving(fence) as shelf:
+                yield shelf
+            raise Unavailable("the connection broke at the commit")
+
+        before = board.seen
+        with monkeypatch.context() as trouble:
+            trouble.setattr(board.store, "shelving", lost)
+            with pytest.raises(Unavailable):
+                scene.show(board, LETTERS[0])
+        assert board.seen is before
+        scene.show(board, LETTERS[0])
+        assert board.seen.size == before.size + 1 == len(board.look(lambda log: log))
+        newest = board.seen
+
+        @contextmanager
+        def slow(fence: int) -> Iterator[Any]:
+            with shelving(fence) as shelf:
+                yield shelf
+            board.seen = replace(newest, size=newest.size + 9)  # read when it led again
+
+        monkeypatch.setattr(board.store, "shelving", slow)
+        scene.show(board, LETTERS[1])
+        assert board.seen.size == newest.size + 9
 
     run(tmp_path, work)
 

@@ -3,13 +3,11 @@
 import errno
 import os
 import shutil
-import threading
 from pathlib import Path
 
 import pytest
 
 from coatcheck.errors import Full, Unavailable
-from coatcheck.protocol.shuffler_moves import Phase
 from coatcheck.stores import folder as folders
 from coatcheck.stores.depot import Depot, MemoryDepot
 from coatcheck.stores.folder import FolderDepot
@@ -112,35 +110,4 @@ def test_what_comes_while_a_slow_depot_is_listed_stays(
     monkeypatch.setattr(store.depot, "rounds", slow)
     store.clear()
     assert store.depot.names(ONE) == {"in-0"}
-    store.close()
-
-
-def test_no_lost_key_is_made_anew_while_its_files_are_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A release that begins again waits until the files of its first try are gone."""
-    store = ShufflerStore(f"sqlite:{tmp_path / 'store.db'}", tmp_path / "keys")
-    store.lead("me", seconds=60)
-    digest, batch = ONE[0], (ONE[0], "batch")
-    store.begin(ShufflerRound(digest, "one", b"signed", phase=Phase.CLOSED), fence=1)
-    store.depot.put(batch, "out-0", b"old")
-    begun, drop = threading.Event(), store.depot.drop
-
-    def again() -> None:
-        begun.set()
-        store.prepare(digest, "release", fence=1)
-        store.depot.put(batch, "out-0", b"new")
-
-    later = threading.Thread(target=again)
-
-    def slow(of: tuple[bytes, str]) -> None:
-        later.start()
-        begun.wait()
-        later.join(0.2)  # time enough for one that does not wait
-        drop(of)
-
-    monkeypatch.setattr(store.depot, "drop", slow)
-    store.clear()
-    later.join()
-    assert store.depot.get(batch, "out-0") == b"new"
     store.close()

@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from coatcheck.errors import Misuse, Unavailable
+from coatcheck.errors import Fenced, Misuse, Unavailable
 from coatcheck.protocol.parcels import Upload
 from coatcheck.stores.board import BoardStore
 from coatcheck.stores.server import ServerStore
@@ -127,3 +127,24 @@ def test_an_unknown_address_is_refused() -> None:
     """A store's address says which kind it is."""
     with pytest.raises(Misuse, match="sqlite:FILE"):
         ShufflerStore("mysql://x", Path())
+
+
+def test_a_process_that_stops_in_the_middle_does_not_keep_the_lead(
+    postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its machine was stopped within a transaction, which holds the lease: PostgreSQL undoes it."""
+    monkeypatch.setattr("coatcheck.stores.postgres._STOPPED", 1)
+    url, keys = postgres.database(), tmp_path / "keys"
+    stopped, other = ShufflerStore(url, keys), ShufflerStore(url, keys)
+    assert stopped.lead("stopped", seconds=0.01) == 1
+    writing = stopped.writing(1)
+    session = writing.__enter__()
+    assert other.lead("other", seconds=60) == 2  # waits for the lock, five seconds at most
+    with pytest.raises(psycopg.Error, match="idle-in-transaction") as broken:
+        session.rows("SELECT 1")
+    with pytest.raises(Unavailable):
+        writing.__exit__(broken.type, broken.value, None)
+    with pytest.raises(Fenced), stopped.writing(1):
+        pass
+    stopped.close()
+    other.close()

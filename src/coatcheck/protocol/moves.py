@@ -37,6 +37,15 @@ class Moves(Generic[P]):
         """Tell whether a move is allowed in a phase."""
         return (phase, move) in self._table
 
+    def ahead(self, phase: P) -> set[P]:
+        """Give this phase and all that a round in it can still come to."""
+        found: set[P] = set()
+        fresh = {phase}
+        while fresh:
+            found |= fresh
+            fresh = {after for before, _, after in self if before in found} - found
+        return found
+
     def is_last(self, phase: P) -> bool:
         """Tell whether no move leads out of a phase."""
         return all(before is not phase for before, _ in self._table)

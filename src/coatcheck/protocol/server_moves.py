@@ -3,7 +3,7 @@
 PROPOSED --agree--> AWAITING --accept--> BATCHED --answer--> ANSWERED --publish--> PUBLISHED
 BATCHED --refuse--> REFUSED  --publish--> PUBLISHED
 AWAITING --abandon-------------------> ABANDONED --publish--> PUBLISHED
-ANSWERED --lose----------------------> ABANDONED
+BATCHED, ANSWERED --lose-------------> ABANDONED
 PROPOSED --lapse--> LAPSED              ANSWERED, REFUSED, ABANDONED --yield--> OVERTAKEN
 """
 
@@ -36,9 +36,9 @@ MOVES: Final = Moves(
         (Phase.PROPOSED, "lapse"): Phase.LAPSED,
         (Phase.AWAITING, "accept"): Phase.BATCHED,
         (Phase.AWAITING, "abandon"): Phase.ABANDONED,
-        (Phase.BATCHED, "abandon"): Phase.ABANDONED,
         (Phase.BATCHED, "answer"): Phase.ANSWERED,
         (Phase.BATCHED, "refuse"): Phase.REFUSED,
+        (Phase.BATCHED, "lose"): Phase.ABANDONED,
         (Phase.ANSWERED, "lose"): Phase.ABANDONED,
         (Phase.ANSWERED, "publish"): Phase.PUBLISHED,
         (Phase.ANSWERED, "yield"): Phase.OVERTAKEN,

@@ -69,6 +69,7 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         super().__init__(settings, store)
         self.rounds: Roster[L] = Roster(self.moves)
         self._read = False
+        self._looks = self._latest = 0
         self.faulty: set[bytes] = set()
         self.untidy = True
         self._shown: set[str] = set()
@@ -89,13 +90,18 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         """Read the rounds that may have changed, and take up those that are new.
 
         All of them are read once; then only those that are not over, however many were before.
+        What a slow look read counts no more once a look that began later is known.
         """
+        self._looks = number = self._looks + 1
         if self._read:
             known = [live.round.digest for live in self.rounds.unfinished()]
             found = await asyncio.to_thread(self.store.under_way, known)
         else:
             found, self._read = await asyncio.to_thread(self.store.rounds), True
+        self._latest = max(self._latest, number)
         for stored in found:
+            if number < self._latest:
+                return
             if stored.digest in self.rounds:
                 self.rounds.update_one(stored)
             elif stored.digest not in self.faulty:

@@ -1,13 +1,30 @@
-"""Where the depot of a role is: a folder, objects below an address, or this process's memory."""
+"""Where the database and the depot of a role are: by addresses, in files, or in memory."""
 
 from pathlib import Path
 
+from coatcheck.errors import Misuse
 from coatcheck.stores.bucket import BucketDepot
+from coatcheck.stores.database import Database
 from coatcheck.stores.depot import Depot, MemoryDepot
 from coatcheck.stores.folder import FolderDepot
+from coatcheck.stores.sqlite import SQLite
 
 Place = Path | str
 """A folder, or the address of an object store."""
+
+
+def open_database(url: str, *, role: str) -> Database:
+    """Open a role's database: `sqlite:FILE`, `postgresql://...`, or `memory:`, which forgets."""
+    kind, _, rest = url.partition(":")
+    if kind == "memory" and not rest:
+        return SQLite(None, role=role)
+    if kind == "sqlite" and rest:
+        return SQLite(Path(rest), role=role)
+    if kind in {"postgresql", "postgres"}:
+        from coatcheck.stores.postgres import Postgres  # noqa: PLC0415 - an extra, loaded if asked
+
+        return Postgres(url, role=role)
+    raise Misuse(f"a store is memory:, sqlite:FILE or postgresql://HOST/NAME, not {url!r}")
 
 
 def depot_place(place: Place | None, *, url: str, keys: Path) -> Place:

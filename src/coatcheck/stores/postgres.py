@@ -12,6 +12,7 @@ from psycopg.errors import (
     DataCorrupted,
     DiskFull,
     DivisionByZero,
+    IdleInTransactionSessionTimeout,
     IndexCorrupted,
     InvalidSqlStatementName,
     error_from_result,
@@ -30,6 +31,13 @@ _WORDS: Final = {
     "clustered": "",
 }
 _PAUSE: Final = 0.3
+_STOPPED: Final = 60
+"""Seconds after which a transaction is undone whose process is silent: it holds the lease."""
+_BROKEN: Final = (
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    IdleInTransactionSessionTimeout,
+)
 _MIGRATION_LOCK: Final = 0x636F6174  # any number, the same for all that start at once
 
 
@@ -191,7 +199,8 @@ class Postgres(Database):
             autocommit=True,
             connect_timeout=3,
             options="-c synchronous_commit=on -c lock_timeout=5s -c statement_timeout=60s"
-            " -c tcp_user_timeout=5000 -c client_min_messages=warning",
+            " -c tcp_user_timeout=5000 -c client_min_messages=warning"
+            f" -c idle_in_transaction_session_timeout={_STOPPED}s",
         )
         try:
             with connection.transaction():
@@ -215,7 +224,7 @@ class Postgres(Database):
                 raise Full("the store has no room left") from None
             except (DataCorrupted, IndexCorrupted) as error:
                 raise Damaged(f"the database is damaged ({error}): restore a backup") from None
-            except (psycopg.OperationalError, psycopg.InterfaceError) as error:
+            except _BROKEN as error:
                 if self._connection is not None and self._connection.broken:
                     with suppress(psycopg.Error):
                         self._connection.close()

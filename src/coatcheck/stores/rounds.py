@@ -3,7 +3,6 @@
 # ruff: noqa: S608 - what is put into SQL here is the name of a role, never a value
 
 import hashlib
-import threading
 from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields
@@ -12,7 +11,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 
 import msgspec
 
-from coatcheck.errors import Forgotten, Misuse, Refused, Unavailable
+from coatcheck.errors import Forgotten, Misuse, Refused, Unavailable, Unsealable
 from coatcheck.protocol.moves import Moves, P
 from coatcheck.stores.crate import Crate
 from coatcheck.stores.database import Session
@@ -65,7 +64,6 @@ class RoundStore(Store, Generic[P, R]):
         super().__init__(url, keys, depot)
         if keys is None and url != "memory:":
             raise Misuse("say in which folder the keys of rounds are kept")
-        self._tidying = threading.Lock()
         self.vault.prepare()
 
     def begin(self, round_: R, *, fence: int) -> None:
@@ -105,7 +103,7 @@ class RoundStore(Store, Generic[P, R]):
         The round has its batch once it is `whole`: all partitions are in the depot.
         """
         content = hashlib.sha256(raw).digest()
-        with self._tidying, self.writing(fence) as session:
+        with self.writing(fence) as session:
             sql = f"SELECT accepted FROM {self.role}_rounds WHERE digest = ?"
             found = session.rows(sql, (digest,))
             if found and found[0][0]:
@@ -126,7 +124,7 @@ class RoundStore(Store, Generic[P, R]):
         """Give the manifest whose partitions are awaited; one whose key is gone is no longer."""
         try:
             return self._blob(session, digest, "incoming")
-        except Forgotten:
+        except (Forgotten, Unsealable):  # a crash may have come after the next key was made
             self.drop(session, digest)
             # A partition under the lost key would count as one that has come.
             self.depot.drop((digest, "round"))
@@ -140,9 +138,13 @@ class RoundStore(Store, Generic[P, R]):
         """Make the key of what leaves with a move, before its first file; refused if it is not due.
 
         Within a transaction of the leader, so that the key is not taken for one that is left over.
+        Files that are there without it are of a key that is gone, and would count as made.
         """
-        with self._tidying, self.writing(fence) as session:
+        left = self.depot.names((digest, "batch"))  # before: nobody waits for a slow depot
+        with self.writing(fence) as session:
             self.moves.after(self.at(session, digest), move)
+            if left and not self.vault.has(digest, "batch"):
+                self.depot.drop((digest, "batch"))
             self.vault.make(digest, "batch")
 
     def note(self, digest: bytes, name: str, raw: bytes, *, fence: int) -> None:
@@ -240,18 +242,25 @@ class RoundStore(Store, Generic[P, R]):
             return {digest for digest, _ in self.vault.keep_only(allowed) & needed}
 
     def clear(self) -> None:
-        """Remove from the depot what no key opens any more.
+        """Remove from the depot what no key opens any more, nor ever will.
 
         Files are listed before keys: a key is made before the first file under it, so whatever is
-        listed has its key, or has lost it. Nobody makes a lost key anew meanwhile.
+        listed has its key, or has lost it. While some process may make a lost key anew, its files
+        are left to that one. No round comes back to there, so this may be slow, whoever leads then.
         """
-        with self._tidying:
-            there = self.depot.rounds()
-            for of in there - self.vault.listed():
-                self.depot.drop(of)
+        there = self.depot.rounds()
+        for digest, use in there - self.vault.listed():
+            if use not in self._ahead(digest):
+                self.depot.drop((digest, use))
+
+    def _ahead(self, digest: bytes) -> set[str]:
+        """Tell which keys a round needs, or may have, now or later."""
+        found = self.read(f"SELECT phase FROM {self.role}_rounds WHERE digest = ?", digest)
+        phases = self.moves.ahead(self.moves.phases(found[0][0])) if found else set()
+        return {of[phase] for of in (self.needs, self.may) for phase in phases & of.keys()}
 
     def destroy_keys(self, digest: bytes, phase: P) -> None:
-        """Destroy what a round in this phase does not need, after the move to it is durable."""
+        """Destroy what a round in this phase never needs again, after the move to it is durable."""
         gone = {"round", "batch"} - {self.needs.get(phase)}
         for use in gone:
             self.vault.destroy(digest, use)

@@ -207,10 +207,13 @@ class ShufflerStore(RoundStore[Phase, ShufflerRound]):
                 self.keep(session, digest, "batch", batch)
             if end:
                 self.keep(session, digest, "end", end)
-        self.destroy_keys(digest, phase)
+            if phase in HOLDING:
+                # Not after it: by then another process may lead, and have made the next one.
+                self.vault.destroy(digest, "batch")
         if phase in HOLDING:  # the release begins anew, with the uploads that come
             self.depot.drop((digest, "round"))
         else:
+            self.destroy_keys(digest, phase)
             self._delete(digest)
 
     def clear(self) -> None:

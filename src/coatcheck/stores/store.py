@@ -8,26 +8,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from coatcheck.errors import Fenced, Misuse
-from coatcheck.stores.database import Database, Row, Session
-from coatcheck.stores.places import Place, open_depot
-from coatcheck.stores.sqlite import SQLite
+from coatcheck.stores.database import Row, Session
+from coatcheck.stores.places import Place, open_database, open_depot
 from coatcheck.stores.vault import Vault
 
 _LEASE: Final = "SELECT fence FROM coatcheck_leases WHERE role = ?"
-
-
-def open_database(url: str, *, role: str) -> Database:
-    """Open a role's database: `sqlite:FILE`, `postgresql://...`, or `memory:`, which forgets."""
-    kind, _, rest = url.partition(":")
-    if kind == "memory" and not rest:
-        return SQLite(None, role=role)
-    if kind == "sqlite" and rest:
-        return SQLite(Path(rest), role=role)
-    if kind in {"postgresql", "postgres"}:
-        from coatcheck.stores.postgres import Postgres  # noqa: PLC0415 - an extra, loaded if asked
-
-        return Postgres(url, role=role)
-    raise Misuse(f"a store is memory:, sqlite:FILE or postgresql://HOST/NAME, not {url!r}")
 
 
 class Store:

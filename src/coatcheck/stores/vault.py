@@ -128,9 +128,17 @@ class Vault:
                 raw = b""
             except OSError as error:
                 raise Unavailable(f"cannot read a key in {self._folder}: {error}") from None
-        if len(raw) != _SIZE:
+        if len(raw) != _SIZE or raw == bytes(_SIZE):  # zeros: it is being destroyed
             raise Forgotten("the key of this round is gone, and what was kept under it")
         return RoundKey(raw)
+
+    def has(self, digest: bytes, use: str) -> bool:
+        """Tell whether a key is there."""
+        try:
+            self.key(digest, use)
+        except Forgotten:
+            return False
+        return True
 
     def destroy(self, digest: bytes, use: str) -> None:
         """Overwrite and remove a key, if it is there.

@@ -240,8 +240,12 @@ class BoardService(Service[BoardSettings, BoardStore]):
         await super().end()
 
     async def load(self) -> None:
-        """Read the size of the log, when this process begins to lead."""
+        """Read the size of the log, when this process begins to lead.
+
+        What was cosigned when it last led may be older than what another process has shown since.
+        """
         await asyncio.to_thread(self.load_seen)
+        self.watched.forget()
 
     async def step(self) -> None:
         """Hand what is new to the witnesses, and count what is here and what waits."""
@@ -292,9 +296,12 @@ class BoardService(Service[BoardSettings, BoardStore]):
             seen = self.seen
             if len(log) > before:
                 log.save()
+            # Also what a commit before this one wrote, if the answer to it was lost.
+            if len(log) > seen.size:
                 seen = Seen(len(log), log.checkpoint())
         faults.reach("board.written")
-        self.seen = seen
+        if seen.size > self.seen.size:  # it may have been read anew meanwhile, and never shrinks
+            self.seen = seen
         return results
 
     def _sign(self, message: bytes) -> bytes:

@@ -77,6 +77,10 @@ class Watched:
         self._sizes = dict.fromkeys(settings.witnesses, 0)
         self._keys: dict[str, NoteKey] = {}
         self._asking: dict[str, asyncio.Task[None]] = {}
+        self.forget()
+
+    def forget(self) -> None:
+        """Forget what was cosigned, and begin with what the board shows now."""
         self._newest: _Newest | None = None
         self._note: Note | None = None
 

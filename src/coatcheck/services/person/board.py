@@ -5,7 +5,7 @@ forked is refused, and both signed checkpoints stay on the disk as the proof. SP
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -33,6 +33,7 @@ from coatcheck.protocol.verification import (
 )
 from coatcheck.services.board.documents import Entry, Logged
 from coatcheck.services.http.client import BULK, Absent, HttpClient, patiently
+from coatcheck.services.person.folders import alone_beside
 from coatcheck.services.person.relayed import RelayedClient
 
 Peers = HttpClient | RelayedClient
@@ -89,9 +90,7 @@ class BoardView:
             except TwoFaces as found:
                 await _write(self._forked, raw)
                 raise TwoFaces(f"{found} (they are {kept} and {self._forked})") from None
-        newest = _kept_note(kept)
-        if newest is None or point.size >= newest.size:
-            await _write(kept, raw)
+        await asyncio.to_thread(_keep, kept, raw, lambda: _kept_note(kept), point.size)
         return point
 
     def _before(self) -> Checkpoint | None:
@@ -106,9 +105,7 @@ class BoardView:
         except TwoFaces as found:
             await _write(self._forked, raw)
             raise TwoFaces(f"{found} (they are {self._kept} and {self._forked})") from None
-        newest = self._before()
-        if newest is None or point.size > newest.size:
-            await _write(self._kept, raw)
+        await asyncio.to_thread(_keep, self._kept, raw, self._before, point.size - 1)
         return point
 
     async def bulletin(self) -> VerifiedBulletin:
@@ -212,6 +209,17 @@ class BoardView:
             raise TwoFaces(
                 "the board gives no proof that its log only grew and shows this: do not rely on it"
             ) from None
+
+
+def _keep(
+    path: Path, raw: bytes, kept: Callable[[], Checkpoint | LogCheckpoint | None], most: int
+) -> None:
+    """Keep a checkpoint if the one that is kept has at most so many places; alone meanwhile."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with alone_beside(path):
+        newest = kept()
+        if newest is None or newest.size <= most:
+            write_bytes(path, raw, secret=True, replace=True)
 
 
 async def _write(path: Path, raw: bytes) -> None:

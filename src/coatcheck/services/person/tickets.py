@@ -1,11 +1,13 @@
 """The file in which a person keeps the ticket of one round; only its owner can read it."""
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from coatcheck.errors import Misuse
 from coatcheck.files import read_secret, write_bytes
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
+from coatcheck.services.person.folders import alone_beside
 
 
 @dataclass(frozen=True)
@@ -25,12 +27,17 @@ class TicketFile:
         return read_ticket(read_secret(self.path))
 
     def keep(self, ticket: Ticket) -> None:
-        """Store a new ticket; one that is there already stays."""
-        write_bytes(self.path, write_ticket(ticket), secret=True)
+        """Store a new ticket; one that is there already stays, whoever has just stored it."""
+        with self.alone():
+            write_bytes(self.path, write_ticket(ticket), secret=True)
 
     def update(self, ticket: Ticket) -> None:
         """Store the same ticket with a receipt, or with letters written or read."""
         write_bytes(self.path, write_ticket(ticket), secret=True, replace=True)
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Keep other programs of this person out while the ticket is read and replaced."""
+        return alone_beside(self.path)
 
     def discard(self) -> None:
         """Remove a new ticket of which nothing has left."""

@@ -223,9 +223,9 @@ class Visit:
     async def write(self, body: bytes, *, to: bytes, patience: float = 60.0) -> None:
         """Write a letter to a partner's contact and post it on the board."""
         await self._know_terms()
-        posting, after = client.write(self.ticket, body, to=to, round_=self.round)
-        # The ticket first: a counter that was used must never be used again.
-        self.keep(after)
+        with self._file.alone():  # and kept first: a counter must never be used again
+            posting, after = client.write(self.ticket, body, to=to, round_=self.round)
+            self.keep(after)
         await linger(self.window)
         place = await self.post([to + posting], patience=patience)
         await self.check_posted([(place, posting)], patience=patience)
@@ -256,8 +256,9 @@ class Visit:
         mine = [self.ticket.keys.address]
         await self.feed.update(mine)
         fresh = self.feed.to(mine, since=self._letters)
-        inbox = client.read(self.ticket, fresh, self.round)
-        self.keep(inbox.ticket)
+        with self._file.alone():
+            inbox = client.read(self.ticket, fresh, self.round)
+            self.keep(inbox.ticket)
         self._letters = self.feed.read
         return inbox
 

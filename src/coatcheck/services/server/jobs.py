@@ -76,7 +76,7 @@ def answer(store: ServerStore, settings: ServerSettings, digest: bytes, fence: i
         end = Answering(store, settings, stored, fence).make()
     except Forgotten:
         keys = keyring_of(settings.key_files).of(round_.terms.server.verifying)
-        end = End("abandon", unheard(round_, keys=keys, reason=OPERATOR))
+        end = End("lose", unheard(round_, keys=keys, reason=OPERATOR))
     faults.reach("server.seal")
     outcome = store.answer(
         digest, end.move, end.heading, parts=end.parts, density=end.density, fence=fence
@@ -93,5 +93,5 @@ def refuse(store: ServerStore, settings: ServerSettings, digest: bytes, fence: i
     try:
         move, bulletin = "refuse", refusal(store.kept(digest, "incoming"), round_=round_, keys=keys)
     except Forgotten:
-        move, bulletin = "abandon", unheard(round_, keys=keys, reason=OPERATOR)
+        move, bulletin = "lose", unheard(round_, keys=keys, reason=OPERATOR)
     return store.answer(digest, move, bulletin, fence=fence)

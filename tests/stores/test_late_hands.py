@@ -1,0 +1,157 @@
+"""What a slow call finds changed when it ends: another process leads, or made what was missing."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coatcheck.errors import Forgotten, Refused
+from coatcheck.protocol.server_moves import Phase as ServerPhase
+from coatcheck.protocol.shuffler_moves import Phase
+from coatcheck.stores.server import ServerRound, ServerStore
+from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
+from coatcheck.stores.vault import Vault
+
+DIGEST = b"d" * 32
+BATCH = (DIGEST, "batch")
+
+
+@pytest.fixture
+def stores(tmp_path: Path) -> Iterator[tuple[ShufflerStore, ShufflerStore]]:
+    """Two processes' stores of one shuffler, which has a closed round; the first leads."""
+    url, keys = f"sqlite:{tmp_path / 'store.db'}", tmp_path / "keys"
+    both = ShufflerStore(url, keys), ShufflerStore(url, keys)
+    both[0].lead("first", seconds=60)
+    both[0].begin(ShufflerRound(DIGEST, "one", b"signed", phase=Phase.CLOSED), fence=1)
+    yield both
+    for one in both:
+        one.close()
+
+
+def test_a_key_that_is_being_destroyed_seals_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a slow disk takes the zeros, a late hand that reads them has no key."""
+    vault, sync, met = Vault(tmp_path), os.fsync, []
+    vault.make(DIGEST)
+
+    def slow(file: int) -> None:
+        sync(file)
+        if (tmp_path / f"{DIGEST.hex()}.round").exists():
+            with pytest.raises(Forgotten):
+                vault.key(DIGEST)
+            met.append(file)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    vault.destroy(DIGEST, "round")
+    assert len(met) == 1
+
+
+def test_a_key_that_a_crash_left_half_destroyed_is_drawn_anew(tmp_path: Path) -> None:
+    """Zeros are no key, for whoever makes the next one either."""
+    (tmp_path / f"{DIGEST.hex()}.batch").write_bytes(bytes(32))
+    vault = Vault(tmp_path)
+    assert not vault.has(*BATCH)
+    vault.make(*BATCH)
+    assert vault.has(*BATCH)
+    assert (tmp_path / f"{DIGEST.hex()}.batch").read_bytes() != bytes(32)
+
+
+def test_who_reopened_a_round_takes_nothing_from_the_next_leader(
+    stores: tuple[ShufflerStore, ShufflerStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one's depot is slow. Until it is done, the second one leads and has released."""
+    first, second = stores
+    first.prepare(DIGEST, "release", fence=1)
+    first.crate(DIGEST).put("out-0", b"old", use="batch")
+    drop = first.depot.drop
+    late: list[tuple[bytes, str]] = []
+
+    def slow(of: tuple[bytes, str]) -> None:
+        if not late:
+            late.append(of)
+            first.resign("first")
+            assert second.lead("second", seconds=60) == 2
+            second.move(DIGEST, "close", fence=2)
+            second.prepare(DIGEST, "release", fence=2)
+            second.crate(DIGEST).put("out-0", b"new", use="batch")
+            second.move(DIGEST, "release", fence=2, batch=b"manifest")
+        drop(of)
+
+    monkeypatch.setattr(first.depot, "drop", slow)
+    first.move(DIGEST, "reopen", fence=1)
+    assert len(late) == 1
+    assert second.crate(DIGEST).get("out-0", use="batch") == b"new"
+    assert second.kept(DIGEST, "batch") == b"manifest"
+    assert second.sweep(fence=2) == set()
+
+
+def test_what_a_worker_makes_anew_is_not_cleared(
+    stores: tuple[ShufflerStore, ShufflerStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The service looks for leftovers while its worker, another process, begins a release again."""
+    service, worker = stores
+    service.depot.put(BATCH, "out-0", b"under a key that is gone")
+    listed = service.vault.listed
+
+    def slow() -> set[tuple[bytes, str]]:
+        found = listed()
+        worker.prepare(DIGEST, "release", fence=1)
+        assert worker.depot.names(BATCH) == set()
+        worker.crate(DIGEST).put("out-0", b"new", use="batch")
+        return found
+
+    monkeypatch.setattr(service.vault, "listed", slow)
+    service.clear()
+    assert worker.crate(DIGEST).get("out-0", use="batch") == b"new"
+
+
+def test_files_of_a_lost_key_do_not_count_as_made(
+    stores: tuple[ShufflerStore, ShufflerStore],
+) -> None:
+    """Otherwise a release that goes on would hand on what nobody can open."""
+    store, _ = stores
+    store.prepare(DIGEST, "release", fence=1)
+    store.crate(DIGEST).put("out-0", b"made", use="batch")
+    store.prepare(DIGEST, "release", fence=1)
+    assert store.crate(DIGEST).get("out-0", use="batch") == b"made"
+    store.vault.destroy(*BATCH)
+    store.clear()
+    assert store.depot.names(BATCH) == {"out-0"}
+    store.prepare(DIGEST, "release", fence=1)
+    assert store.depot.names(BATCH) == set()
+
+
+@pytest.fixture
+def awaiting(tmp_path: Path) -> Iterator[ServerStore]:
+    """A server that awaits a batch."""
+    store = ServerStore(f"sqlite:{tmp_path / 'server.db'}", tmp_path / "keys")
+    store.lead("me", seconds=60)
+    store.begin(ServerRound(DIGEST, "one", b"signed"), fence=1)
+    store.agree(DIGEST, b"signed", fence=1)
+    yield store
+    store.close()
+
+
+def test_a_manifest_of_a_lost_key_gives_way_though_the_next_key_is_there(
+    awaiting: ServerStore,
+) -> None:
+    """A crash came after the next key was made, and before the manifest was kept under it."""
+    assert awaiting.accept(DIGEST, b"manifest", fence=1, whole=False)
+    awaiting.crate(DIGEST).put("in-0", b"part")
+    awaiting.vault.destroy(DIGEST, "round")
+    awaiting.vault.make(DIGEST)
+    assert awaiting.accept(DIGEST, b"manifest", fence=1, whole=False)
+    assert awaiting.kept(DIGEST, "incoming") == b"manifest"
+    assert awaiting.crate(DIGEST).names() == set()
+
+
+def test_a_batch_that_came_in_time_is_not_abandoned(awaiting: ServerStore) -> None:
+    """Who waited for it may find out late that it is here: with a batch the server goes on."""
+    assert awaiting.accept(DIGEST, b"manifest", fence=1)
+    with pytest.raises(Refused):
+        awaiting.answer(DIGEST, "abandon", b"end", fence=1)
+    assert awaiting.round(DIGEST).phase is ServerPhase.BATCHED
+    assert awaiting.kept(DIGEST, "incoming") == b"manifest"
+    assert awaiting.answer(DIGEST, "lose", b"end", fence=1) == "abandoned"
