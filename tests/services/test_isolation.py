@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -220,6 +222,27 @@ def test_renewal_outlives_whatever_goes_wrong(caplog: pytest.LogCaptureFixture) 
         asyncio.run(whole())
     assert "5f3a9c" not in caplog.text
     assert "KeyError at test_isolation.py:" in caplog.text
+
+
+def test_the_lease_is_renewed_while_every_thread_waits_for_a_depot() -> None:
+    """Depots that are slow or away take the threads that all share, not the lead."""
+    back = threading.Event()
+
+    async def gained() -> None:
+        pass
+
+    async def whole() -> None:
+        asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
+        slow = asyncio.create_task(asyncio.to_thread(back.wait))
+        leadership = Leadership(ShufflerStore("memory:"), seconds=PATIENCE, gained=gained)
+        await leadership.renew()
+        assert leadership.leads
+        assert not slow.done()
+        await leadership.end()
+        back.set()
+        await slow
+
+    asyncio.run(whole())
 
 
 @pytest.mark.parametrize(

@@ -88,6 +88,17 @@ class Scene:
             self.store.crate(self.digest).put(part_name(IN, number), part)
         self.store.accept(self.digest, manifest, fence=FENCE)
 
+    def close_again(self, *, late: int) -> None:
+        """Let so many more people join the first shuffler's round, and close it."""
+        more = [CASCADE.join(0) for _ in range(late)]
+        for ticket in more:
+            self.store.put([self._vetted(ticket, 0)])
+        self.store.move(self.digest, "close", fence=FENCE)
+        self.role.state.phase = Phase.OPEN
+        for ticket in more:
+            self.role.receive(ticket.upload, now=OPENS)
+        self.role.close(now=CASCADE.round.terms.closes)
+
     def make(self) -> bytes | None:
         """Do what is left of the release."""
         return Release(self.store, self.settings, self.store.round(self.digest), FENCE).make()
@@ -216,12 +227,7 @@ def test_a_round_that_reopens_begins_anew(tmp_path: Path, monkeypatch: pytest.Mo
     scene.store.move(scene.digest, "reopen", fence=FENCE)
     assert (scene.store.noted(scene.digest), scene.files.exists()) == ({}, False)
     assert scene.store.vault.listed() == {(scene.digest, "round")}
-    late = CASCADE.join(0)
-    scene.store.put([scene._vetted(late, 0)])
-    scene.store.move(scene.digest, "close", fence=FENCE)
-    scene.role.state.phase = Phase.OPEN
-    scene.role.receive(late.upload, now=OPENS)
-    scene.role.close(now=CASCADE.round.terms.closes)
+    scene.close_again(late=1)
     scene.check(scene.make())
 
 
@@ -238,14 +244,27 @@ def test_files_of_a_try_before_a_round_reopened_are_not_used(
     scene.store.sweep(fence=FENCE)
     scene.store.clear()
     assert scene.files.exists()
-    late = [CASCADE.join(0) for _ in range(6)]
-    for ticket in late:
-        scene.store.put([scene._vetted(ticket, 0)])
-    scene.store.move(scene.digest, "close", fence=FENCE)
-    scene.role.state.phase = Phase.OPEN
-    for ticket in late:
-        scene.role.receive(ticket.upload, now=OPENS)
-    scene.role.close(now=CASCADE.round.terms.closes)
+    scene.close_again(late=6)
+    scene.check(scene.make())
+
+
+def test_who_comes_late_writes_no_file_of_the_next_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hands of a leader that lost the lead put their files when the next one has peeled."""
+    scene = Scene(tmp_path, 0, monkeypatch)
+    scene.make()
+    found = {path.name: path.read_bytes() for path in scene.files.iterdir()}
+    scene.store.move(scene.digest, "reopen", fence=FENCE)
+    scene.close_again(late=6)
+    sifted = Release._sifted
+
+    def late(self: Release) -> releases.Sifting | None:
+        for name, raw in found.items():
+            (scene.files / name).write_bytes(raw)
+        return sifted(self)
+
+    monkeypatch.setattr(Release, "_sifted", late)
     scene.check(scene.make())
 
 

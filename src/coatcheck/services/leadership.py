@@ -4,7 +4,9 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Final, TypeVar
 
 from coatcheck.entropy import system
 from coatcheck.errors import Damaged, Error, Misuse, Unavailable
@@ -14,6 +16,7 @@ from coatcheck.stores.store import Store
 _RENEWALS: Final = 3
 """How many times per lease it is asked for."""
 Gained = Callable[[], Awaitable[None]]
+_T = TypeVar("_T")
 
 
 class Leadership:
@@ -33,6 +36,8 @@ class Leadership:
         self.answers = False
         self._strange = 0
         self.failed: Callable[[str], None] = log.error
+        # Its own: those that all share may all wait for a slow depot, for longer than a lease.
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="lease")
 
     @property
     def leads(self) -> bool:
@@ -60,7 +65,8 @@ class Leadership:
         """Ask for the lease once."""
         begun = time.monotonic()
         try:
-            fence = await asyncio.to_thread(self._store.lead, self._holder, seconds=self._seconds)
+            lead = partial(self._store.lead, self._holder, seconds=self._seconds)
+            fence = await self._asked(lead)
             self.answers = True
             if fence is None:
                 self._prepared = None
@@ -89,4 +95,8 @@ class Leadership:
         """Hand the lease back."""
         self._prepared = None
         with contextlib.suppress(Error):
-            await asyncio.to_thread(self._store.resign, self._holder)
+            await self._asked(partial(self._store.resign, self._holder))
+        self._thread.shutdown(wait=False)
+
+    async def _asked(self, question: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, question)

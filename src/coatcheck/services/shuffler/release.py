@@ -23,7 +23,7 @@ from coatcheck.services.runners.contract import Runner, keep_terms
 from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler import stages
 from coatcheck.services.shuffler.rounds import role_of
-from coatcheck.services.shuffler.stages import Source, Target
+from coatcheck.services.shuffler.stages import Of, Source, Target
 from coatcheck.stores.crate import slots
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
 
@@ -60,6 +60,7 @@ class Release:
             self._before = Manifest.decode(store.kept(self._digest, "incoming"), self._round)
         self._tallies = self._counted()
         received = [tally.received for tally in self._tallies]
+        self._of = [Of(*of) for of in enumerate(received)]
         self._sizes = [self._round.item_size(one, self._role.hop + 1) for one in self._groups]
         self._bits = [bits_of(*of) for of in zip(received, self._sizes, strict=True)]
         self._pages = [] if self._before else [self._paged(*of) for of in enumerate(received)]
@@ -81,11 +82,11 @@ class Release:
         """List the parts of what came in."""
         if self._before:
             for place in self._before.places(self._round):
-                yield Source(place.group, place.within, part_name(IN, place.number))
+                yield Source(self._of[place.group], place.within, part_name(IN, place.number))
             return
-        for group, pages in enumerate(self._pages):
+        for of, pages in zip(self._of, self._pages, strict=True):
             for number in range(len(pages)):
-                yield Source(group, number, stages.exported(group, number))
+                yield Source(of, number, of.exported(number))
 
     def make(self) -> bytes | None:
         """Do what is left to do; the signed manifest, or None if too few people are left."""
@@ -121,33 +122,34 @@ class Release:
             # A file that is there may be of a try before the round reopened, with fewer uploads.
             if not self._before:
                 self._export(source)
-            yield source, self._bits[source.group]
+            yield source, self._bits[source.of.group]
 
     def _is_peeled(self, source: Source, there: set[str]) -> bool:
-        needed = {f(source.group, source.number) for f in (stages.told, stages.dealt)}
+        needed = {source.of.told(source.number), source.of.dealt(source.number)}
         return _peeled(source) in self._notes and needed <= there
 
     def _export(self, source: Source) -> None:
         """Write stored uploads into a file, as they are: under the round's key."""
-        places = self._pages[source.group][source.number]
-        bundles = self._store.page(self._digest, source.group, places)
+        places = self._pages[source.of.group][source.number]
+        bundles = self._store.page(self._digest, source.of.group, places)
         self._crate.put(source.name, msgspec.msgpack.encode(bundles))
         faults.reach("stage.export")
 
     # -- sift
 
     def _sifted(self) -> Sifting | None:
-        lists = {stages.left(group) for group in self._groups}
+        lists = {of.left() for of in self._of}
         if "sift" in self._notes and lists <= self._crate.names():
             return msgspec.json.decode(self._notes["sift"], type=Sifting)
         tallies, remaining = [], []
         for group in self._groups:
-            mine = [one for one in self._sources if one.group == group]
-            found = (rows(self._crate.get(stages.told(group, one.number)), _TOLD) for one in mine)
+            of = self._of[group]
+            mine = [one for one in self._sources if one.of == of]
+            found = (rows(self._crate.get(of.told(one.number)), _TOLD) for one in mine)
             known = self._store.registered(self._digest, group) if self._role.hop else b""
             sifted = sift(self._tallies[group], found, traps=rows(known, ID_SIZE))
             pieces = sifted.dealt(self._bits[group])
-            self._crate.put_pieces(stages.left(group), [one.tobytes() for one in pieces])
+            self._crate.put_pieces(of.left(), [one.tobytes() for one in pieces])
             tallies.append(sifted.tally)
             remaining.append([len(one) for one in pieces])
         registered = [self._crowd.get(group, 0) for group in self._groups]
@@ -172,7 +174,7 @@ class Release:
     def _ungathered(self, sifting: Sifting) -> Iterator[tuple[Any, ...]]:
         there, number = self._crate.names("batch"), 0
         for group, size in enumerate(self._sizes):
-            mine = [one for one in self._sources if one.group == group]
+            mine = [one for one in self._sources if one.of.group == group]
             counts = [stages.counts_of(self._notes[_peeled(one)]) for one in mine]
             places = [slots(one, RANK + size) for one in counts]
             out = slots(sifting.left[group], RANK)
@@ -181,7 +183,7 @@ class Release:
                 if not done:
                     pairs = zip(mine, places, strict=True)
                     pieces = [(one.number, at[within]) for one, at in pairs if at[within].length]
-                    yield Target(group, within, number, size), pieces, out[within]
+                    yield Target(self._of[group], within, number, size), pieces, out[within]
                 number += 1
 
     def _parts(self) -> list[list[Part]]:
@@ -199,7 +201,7 @@ class Release:
 
 
 def _peeled(source: Source) -> str:
-    return f"peel {source.group}-{source.number}"
+    return f"peel {source.of.group}-{source.number}"
 
 
 def _gathered(number: int) -> str:

@@ -29,10 +29,40 @@ from coatcheck.stores.crate import Crate, Slot, Wanted
 _COUNT: Final = np.dtype(">u4")
 
 
+class Of(NamedTuple):
+    """A group, and how many items of it came in.
+
+    The count is in the names of files. A round may reopen and be released with more uploads: who
+    began with fewer and comes late writes no file of those.
+    """
+
+    group: int
+    received: int
+
+    def exported(self, number: int) -> str:
+        """Name a file of uploads."""
+        return self._name("up", number)
+
+    def told(self, number: int) -> str:
+        """Name what a part tells of its items: ranks and names."""
+        return self._name("told", number)
+
+    def dealt(self, number: int) -> str:
+        """Name what a part deals to the partitions."""
+        return self._name("dealt", number)
+
+    def left(self) -> str:
+        """Name the ranks that are left out."""
+        return self._name("left", 0)
+
+    def _name(self, what: str, number: int) -> str:
+        return f"{what}-{self.group}-{self.received}-{number}"
+
+
 class Source(NamedTuple):
     """A part of what came in: uploads that were exported, or a partition of the batch before."""
 
-    group: int
+    of: Of
     number: int
     name: str
 
@@ -40,30 +70,10 @@ class Source(NamedTuple):
 class Target(NamedTuple):
     """A partition of the batch: its group and place there, its number, and an item's size."""
 
-    group: int
+    of: Of
     within: int
     number: int
     size: int
-
-
-def exported(group: int, number: int) -> str:
-    """Name a file of uploads."""
-    return f"up-{group}-{number}"
-
-
-def told(group: int, number: int) -> str:
-    """Name what a part tells of its items: ranks and names."""
-    return f"told-{group}-{number}"
-
-
-def dealt(group: int, number: int) -> str:
-    """Name what a part deals to the partitions."""
-    return f"dealt-{group}-{number}"
-
-
-def left(group: int) -> str:
-    """Name the ranks of a group that are left out."""
-    return f"left-{group}"
 
 
 def role_at(crate: Crate, settings: ShufflerSettings) -> Shuffler:
@@ -75,18 +85,18 @@ def role_at(crate: Crate, settings: ShufflerSettings) -> Shuffler:
 def peel(crate: Crate, settings: ShufflerSettings, source: Source, bits: int) -> bytes:
     """Peel a part; how many items it has for each partition."""
     role = role_at(crate, settings)
-    raw, group, number = crate.get(source.name), source.group, source.number
+    raw, of, number = crate.get(source.name), source.of, source.number
     if role.hop:
-        size = role.round.item_size(group, role.hop)
+        size = role.round.item_size(of.group, role.hop)
         items = (raw[at : at + size] for at in range(0, len(raw), size))
         sealed = {content_id(item): item for item in items}
     else:
         sealed = _uploaded(raw, crate, role.round)
-    peeled = role.peeler.peel(group, sealed)
+    peeled = role.peeler.peel(of.group, sealed)
     pieces = peeled.dealt(bits)
     faults.reach("stage.peel", alone=True)
-    crate.put_pieces(dealt(group, number), [piece.tobytes() for piece in pieces])
-    crate.put(told(group, number), peeled.told.tobytes())
+    crate.put_pieces(of.dealt(number), [piece.tobytes() for piece in pieces])
+    crate.put(of.told(number), peeled.told.tobytes())
     faults.reach("stage.peeled", alone=True)
     return np.array([len(piece) for piece in pieces], _COUNT).tobytes()
 
@@ -116,8 +126,8 @@ def collect(
     del settings
 
     width = RANK + target.size
-    wanted = [(dealt(target.group, source), slot, width) for source, slot in pieces]
-    wanted.append((left(target.group), out, RANK))
+    wanted = [(target.of.dealt(source), slot, width) for source, slot in pieces]
+    wanted.append((target.of.left(), out, RANK))
     read = crate.pieces(
         Wanted(name, target.within, slot.at, slot.length * width) for name, slot, width in wanted
     )
