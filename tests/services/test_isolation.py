@@ -235,11 +235,13 @@ def test_the_lease_is_renewed_while_every_thread_waits_for_a_depot() -> None:
         asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(1))
         slow = asyncio.create_task(asyncio.to_thread(back.wait))
         leadership = Leadership(ShufflerStore("memory:"), seconds=PATIENCE, gained=gained)
-        await leadership.renew()
-        assert leadership.leads
-        assert not slow.done()
+        try:
+            await asyncio.wait_for(leadership.renew(), PATIENCE)
+            assert leadership.leads
+            assert not slow.done()
+        finally:
+            back.set()
         await leadership.end()
-        back.set()
         await slow
 
     asyncio.run(whole())
