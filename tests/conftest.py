@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from made_data import made
-from postgresql import Postgres
-from study import datasets
-
-# Each worker has a core: more threads for its linear algebra would only wait for each other.
+# Each worker has a core: more threads for its linear algebra would only wait for each other, and
+# turn while they wait. Before numpy is loaded, which reads this once.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from made_data import made  # noqa: E402
+from postgresql import Postgres  # noqa: E402
+from study import datasets  # noqa: E402
 
 
 @pytest.hookimpl(tryfirst=True)
