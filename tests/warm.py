@@ -31,14 +31,15 @@ _LARGEST: Final = 1 << 17
 class Warm:
     """A process to fork services from, started when the first one is wanted.
 
-    A service whose Python is to start with other settings is started in the plain way.
+    A service whose Python is to start with other settings is started in the plain way, and so are
+    all where no process can be adopted.
     """
 
     def __init__(self, plain: Launch) -> None:
         self._plain = plain
         self._turn = threading.Lock()
         self._begun: tuple[socket.socket, subprocess.Popen[bytes]] | None = None
-        self._known = _settings_of_python(os.environ)
+        self._known = _settings_of_python(os.environ) if _adopt(0) else None
 
     def launch(
         self, command: list[str], log: IO[bytes], env: Mapping[str, str]
@@ -98,8 +99,9 @@ def _settings_of_python(env: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in env.items() if name.startswith("PYTHON")}
 
 
-def _adopt(wanted: int) -> None:
-    ctypes.CDLL(None).prctl(_ADOPT, wanted, 0, 0, 0)
+def _adopt(wanted: int) -> bool:
+    """Begin or end to adopt; whether this system lets one."""
+    return bool(ctypes.CDLL(None).prctl(_ADOPT, wanted, 0, 0, 0) == 0)
 
 
 def _libraries() -> list[str]:
