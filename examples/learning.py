@@ -15,7 +15,8 @@ from coatcheck import Ball, Box, Group, Learning, Misuse, plan, seeded, simulate
 from coatcheck.tasks.descent import Descent, clipped
 
 PEOPLE = int(os.environ.get("PEOPLE", "1500"))
-FEATURES, ROUNDS, RATE, CLIP = 6, 10, 0.5, 0.5
+ROUNDS = int(os.environ.get("ROUNDS", "10"))
+FEATURES, RATE, CLIP = 6, 0.5, 0.5
 
 # %% [markdown]
 # ## Data of many people

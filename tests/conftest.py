@@ -9,12 +9,15 @@ from pathlib import Path
 
 import pytest
 
+# Each worker has a core: more threads for its linear algebra would only wait for each other, and
+# turn while they wait. Before numpy is loaded, which reads this once.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from coatcheck.services.cluster import Cluster
 from made_data import made
 from postgresql import Postgres
 from study import datasets
-
-# Each worker has a core: more threads for its linear algebra would only wait for each other.
-os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+from warm import Warm
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -24,6 +27,19 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
         used = item._fixtureinfo.name2fixturedefs.values()
         if any(found[-1].scope == "module" for found in used if found):
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm() -> Iterator[None]:
+    """Services start from a process that has loaded the libraries of others."""
+    if sys.platform != "linux":  # children of others can be adopted there
+        yield
+        return
+    patch, started = pytest.MonkeyPatch(), Warm(Cluster.launch)
+    patch.setattr(Cluster, "launch", staticmethod(started.launch))
+    yield
+    patch.undo()
+    started.end()
 
 
 @pytest.fixture(scope="session")

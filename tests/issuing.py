@@ -16,6 +16,7 @@ _PREFIX = (
 )
 _EXPONENT = 65_537
 _HASH = 48
+_FOUND = {b"issuer p": 890, b"issuer q": 1_490}  # where the search ends: it takes a second
 _SMALL = math.prod(n for n in range(3, 2_000, 2) if all(n % m for m in range(3, n, 2)))
 
 
@@ -23,6 +24,7 @@ _SMALL = math.prod(n for n in range(3, 2_000, 2) if all(n % m for m in range(3, 
 def prime(label: bytes) -> int:
     """Find a prime of 1,024 bits from a label."""
     found = int.from_bytes(hashlib.shake_256(label).digest(128), "big") | (3 << 1022) | 1
+    found += _FOUND.get(label, 0)
     while found % _EXPONENT == 1 or not _is_prime(found):
         found += 2
     return found

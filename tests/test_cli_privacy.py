@@ -142,7 +142,7 @@ def test_plan_of_several_groups_and_domains() -> None:
 
 def test_plan_for_the_task_itself() -> None:
     """The goal task plays rounds in the unit of the map, and tells what a round loses."""
-    common = ("plan", "--epsilon", "1", "--delta", "1e-6", "--crowd", "900", "--json")
+    common = ("plan", "--epsilon", "1", "--delta", "1e-6", "--crowd", "200", "--json")
     place = ("--geographic", "31,121,31.1,121.1", "--task", "neighbours", "--task-params")
     errors = []
     for metres in (500, 5000):

@@ -30,6 +30,7 @@ def start(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
         env={
             "PATH": os.environ["PATH"],
             "PYTHONPATH": str(SOURCE),
+            "OPENBLAS_NUM_THREADS": "1",
             "TMPDIR": str(folder / "tmp"),
             "COATCHECK_TEST_MARK": str(folder),
             "LC_ALL": "C.UTF-8",

@@ -191,7 +191,11 @@ def _run(command: list[str], folder: Path, **variables: str) -> str:
         program = programs / name
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" {module}"$@"\n', encoding="utf-8")
         program.chmod(0o755)
-    environment = {"PATH": f"{programs}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "src")}
+    environment = {
+        "PATH": f"{programs}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "src"),
+        "OPENBLAS_NUM_THREADS": "1",
+    }
     done = subprocess.run(  # noqa: S603 - our own script
         ["/bin/sh", *command],
         env={**environment, **variables},

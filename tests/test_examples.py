@@ -22,6 +22,7 @@ def test_example_runs(
 ) -> None:
     """Each example runs as a script and says what it found."""
     monkeypatch.setenv("PEOPLE", "80")
+    monkeypatch.setenv("ROUNDS", "4")
     runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
     assert told in capsys.readouterr().out
 

@@ -26,6 +26,7 @@ def test_transcript(script: Path, tmp_path: Path) -> None:
     environment = {
         "PATH": f"{commands}:{os.environ['PATH']}",
         "PYTHONPATH": str(SOURCE),
+        "OPENBLAS_NUM_THREADS": "1",
         "LC_ALL": "C.UTF-8",
     }
     done = subprocess.run(  # noqa: S603 - our own script

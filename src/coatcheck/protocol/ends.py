@@ -5,7 +5,7 @@ can be checked without a key. SPEC section 9.
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from coatcheck.errors import Malformed, Refused
@@ -85,6 +85,11 @@ def abandoned(round_: Round, *, reason: int, who: int) -> Bulletin:
     roots = [bytes(HASH_SIZE)] * len(round_.terms.shufflers)
     counts = (tallies, roots)
     return Bulletin.compose(none, ABANDONED, round_.digest, *counts, reason=reason, who=who)
+
+
+def unheard(round_: Round, *, sign: Callable[[bytes], bytes], reason: int = LATE) -> bytes:
+    """Make the end of a round whose batch never came to the server, or was lost there."""
+    return abandoned(round_, reason=reason, who=SERVER).signed(sign).encode()
 
 
 def is_short(tallies: Sequence[Tally], round_: Round) -> bool:

@@ -13,12 +13,12 @@ from numpy.typing import NDArray
 from coatcheck import tasks
 from coatcheck.domains import Ball, Box, Categories
 from coatcheck.errors import Misuse, Refused
-from coatcheck.protocol.ends import FEW_REPORTS, LATE, NO_REASON, TASK, abandoned, due, is_short
+from coatcheck.protocol.ends import FEW_REPORTS, NO_REASON, TASK, due, is_short, unheard
 from coatcheck.protocol.envelope import Bulk
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.manifest import Batch, Manifest
 from coatcheck.protocol.messages import least_sizes
-from coatcheck.protocol.notices import ANSWERED, REFUSED, SERVER, Bulletin
+from coatcheck.protocol.notices import ANSWERED, REFUSED, Bulletin
 from coatcheck.protocol.opened import (
     Opened,
     joined,
@@ -126,7 +126,7 @@ class Server:
         after = self._unbatched()
         if now < due(self.round, len(self.round.terms.shufflers)):
             raise Refused("the batch of this round can still come: wait for it")
-        return self._end(after, unheard(self.round, keys=self._keys))
+        return self._end(after, unheard(self.round, sign=self._keys.signing.sign))
 
     def hear(self, raw: bytes) -> bytes:
         """End a round that a shuffler gave up, with the shuffler's own word."""
@@ -291,11 +291,6 @@ def refusal(raw: bytes, *, round_: Round, keys: KeyPairs) -> bytes:
     counts = (manifest.tallies, manifest.roots)
     draft = Bulletin.compose(none, REFUSED, round_.digest, *counts, reason=reason)
     return draft.signed(keys.signing.sign).encode()
-
-
-def unheard(round_: Round, *, keys: KeyPairs, reason: int = LATE) -> bytes:
-    """Make the end of a round whose batch never came, or was lost."""
-    return abandoned(round_, reason=reason, who=SERVER).signed(keys.signing.sign).encode()
 
 
 def numbers(

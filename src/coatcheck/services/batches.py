@@ -47,6 +47,11 @@ def part_name(kind: str, number: int) -> str:
     return f"{kind}-{number}"
 
 
+def sealed(number: int, content: bytes) -> str:
+    """Name a part of the bulletin, by its content too: seals are fresh at every try."""
+    return f"{part_name(OUT, number)}-{content[:8].hex()}"
+
+
 async def batch(service: "Service", digest: Digest, wire: Wire) -> Missing:
     """Take the manifest of the shuffler before, and say which partitions are missing.
 

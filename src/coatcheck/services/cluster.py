@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, ClassVar, Final, Self
+from typing import IO, Any, ClassVar, Final, Self
 
 from coatcheck.entropy import system
 from coatcheck.errors import Error, Refused, Unavailable
@@ -192,17 +192,24 @@ class Cluster:
         faults = self.folder / "faults"
         marked = {"COATCHECK_FAULT": str(faults)} if faults.exists() else {}
         with (self.folder / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(  # noqa: S603 - our own module
-                command,
-                stdin=subprocess.PIPE,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **marked},
-                # A group of its own: it and its workers end together, and not by a Ctrl-C.
-                start_new_session=True,
-            )
+            self.processes[name] = self.launch(command, log, {**os.environ, **marked})
         if wait:
             self._wait(name, (self.folder / f"{name}.address").exists)
+
+    @staticmethod
+    def launch(
+        command: list[str], log: IO[bytes], env: Mapping[str, str]
+    ) -> "subprocess.Popen[bytes]":
+        """Start a process that ends when its standard input is closed."""
+        return subprocess.Popen(  # noqa: S603 - our own module
+            command,
+            stdin=subprocess.PIPE,
+            stdout=log,
+            stderr=log,
+            env=env,
+            # A group of its own: it and its workers end together, and not by a Ctrl-C.
+            start_new_session=True,
+        )
 
     def wait_until_leads(self, name: str) -> None:
         """Wait until a service is ready for requests."""

@@ -14,15 +14,14 @@ import sys
 import threading
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Final
-
-import uvicorn
+from typing import TYPE_CHECKING, Any, Final
 
 from coatcheck.errors import Error, Misuse
 from coatcheck.files import write_bytes
-from coatcheck.services.http.app import App
-from coatcheck.services.http.connections import protocol
 from coatcheck.services.settings import ProcessSettings, read_settings
+
+if TYPE_CHECKING:
+    from coatcheck.services.http.app import App
 
 ROLES: Final = {
     "shuffler": "ShufflerService",
@@ -34,7 +33,7 @@ ROLES: Final = {
 """The class of each role's service."""
 
 
-def build(role: str, config: Path) -> App[Any]:
+def build(role: str, config: Path) -> "App[Any]":
     """Make the service of a role from its settings."""
     if role not in ROLES:
         raise Misuse(f"a service is one of {', '.join(ROLES)}, not {role!r}")
@@ -58,6 +57,11 @@ def serve(
     `listen` and `tls` (certificate and key) overrule the settings; port 0 takes a free one, told
     by the printed line and the settings' `address_file`.
     """
+    # Here, as a worker loads this module too, and serves nothing.
+    import uvicorn  # noqa: PLC0415 - slow to load
+
+    from coatcheck.services.http.connections import protocol  # noqa: PLC0415 - as above
+
     logging.basicConfig(
         level=log_level.upper(), format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
     )

@@ -21,6 +21,7 @@ from coatcheck.protocol.opened import NOWHERE, places
 from coatcheck.protocol.parcels import Tally
 from coatcheck.protocol.server import refusal
 from coatcheck.services import faults
+from coatcheck.services.batches import sealed
 from coatcheck.services.keyring import keyring_of
 from coatcheck.services.log import log
 from coatcheck.services.runners import runner_of
@@ -226,7 +227,7 @@ class Answering:
         there = self._crate.names("batch")
         for number in range(count):
             known = self._notes.get(f"seal {number}")
-            if known and stages.sealed(number, known[HASH_SIZE:]) in there:
+            if known and sealed(number, known[HASH_SIZE:]) in there:
                 continue
             pieces = [
                 Piece(one, at[number].at, own[number], wanted[number])

@@ -9,9 +9,9 @@ from collections.abc import AsyncIterator
 
 from coatcheck.protocol.keys import SigningKey
 from coatcheck.services import faults
+from coatcheck.services.batches import sealed
 from coatcheck.services.http.client import HttpClient, Long
 from coatcheck.services.http.deliveries import announced
-from coatcheck.services.server.stages import sealed
 from coatcheck.stores.server import ServerStore
 
 

@@ -16,7 +16,6 @@ from msgspec import Struct
 
 from coatcheck.errors import Error, Misuse
 from coatcheck.files import read_bytes, write_bytes
-from coatcheck.protocol.drafting import draft_groups, read_draft
 from coatcheck.protocol.suites import suite_named
 from coatcheck.protocol.terms import Title
 from coatcheck.services.settings import ScheduleSettings, ServerSettings
@@ -96,6 +95,9 @@ def _draft(path: Path, shufflers: int, *, suite: str) -> dict[str, Any]:
 
     The numbers of a cascade's traps depend on its keys, and are left to the first round.
     """
+    # Slow to load, and only needed where there is a schedule.
+    from coatcheck.protocol.drafting import draft_groups, read_draft  # noqa: PLC0415
+
     try:
         plain = msgspec.json.decode(read_bytes(path), type=dict[str, Any])
         made = read_draft(plain)

@@ -13,10 +13,9 @@ from msgspec import Struct
 
 from coatcheck.errors import BadSignature, Forgotten, Refused, Unavailable
 from coatcheck.protocol.agreement import SignedTerms, read_signed, settle, write_signed
-from coatcheck.protocol.ends import OPERATOR, answer_due, due
+from coatcheck.protocol.ends import OPERATOR, answer_due, due, unheard
 from coatcheck.protocol.keyfiles import PublicKeys
 from coatcheck.protocol.records import read_document
-from coatcheck.protocol.server import unheard
 from coatcheck.protocol.server_moves import MOVES, Phase
 from coatcheck.protocol.terms import AdmissionTerms, Second, ShufflerParty, read_terms
 from coatcheck.services import faults
@@ -252,7 +251,7 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         if self.clock.now() < due(live.round, len(live.round.terms.shufflers)):
             return
         keys = self.keyring.of(live.round.terms.server.verifying)
-        await self._abandon(live, unheard(live.round, keys=keys))
+        await self._abandon(live, unheard(live.round, sign=keys.signing.sign))
 
     async def _abandon(self, live: ServerLiveRound, end: bytes, *, move: str = "abandon") -> None:
         await self.write(self.store.answer, live.round.digest, move, end)
@@ -281,7 +280,7 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
             # another one than the board has would look like two faces.
             shown = await self.shown(live)
             if not shown:
-                end = unheard(live.round, keys=keys, reason=OPERATOR)
+                end = unheard(live.round, sign=keys.signing.sign, reason=OPERATOR)
                 await self._abandon(live, end, move="lose")
                 return
             mine = await asyncio.to_thread(self.store.kept, digest, "bulletin")

@@ -23,7 +23,7 @@ from coatcheck.protocol.suites import ADDRESS_SIZE
 from coatcheck.protocol.terms import Round
 from coatcheck.randomizers import from_params
 from coatcheck.services import faults
-from coatcheck.services.batches import IN, OUT, part_name
+from coatcheck.services.batches import IN, part_name, sealed
 from coatcheck.services.keyring import keyring_of
 from coatcheck.services.runners.contract import terms_of
 from coatcheck.services.server import columns
@@ -71,11 +71,6 @@ class Share(NamedTuple):
 def dealt(mark: str, number: int) -> str:
     """Name what a partition deals to the parts of the bulletin, after one try of the task."""
     return f"dealt-{mark}-{number}"
-
-
-def sealed(number: int, content: bytes) -> str:
-    """Name a part of the bulletin, by its content too: seals are fresh at every try."""
-    return f"{part_name(OUT, number)}-{content[:8].hex()}"
 
 
 def open_reports(crate: Crate, settings: ServerSettings, source: Source) -> bytes:
