@@ -18,6 +18,7 @@ from coatcheck.simulation.prospects import ASKS, Prospect, prospects
 from coatcheck.simulation.settling import settle
 from coatcheck.tasks.candidates import candidates, settled
 from coatcheck.tasks.matching import LeastCostMatching
+from plans import remember
 
 # On one worker: the plan and its prospects are computed once.
 pytestmark = pytest.mark.xdist_group("test_prospects")
@@ -94,8 +95,9 @@ def test_what_cannot_settle_is_told() -> None:
         prospects(planned(), replace(TASK, candidates=1))
 
 
-def test_the_command_prints_the_table() -> None:
+def test_the_command_prints_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """`coatcheck plan` has the same figures in its text and its JSON."""
+    remember(monkeypatch, "planned")
     words = ["plan", "--epsilon", "2", "--group", "riders:60", "--group", "drivers:80"]
     words += ["--task", "least-cost-matching", "--task-params", '{"candidates": 4}']
     told = CliRunner().invoke(main, words)

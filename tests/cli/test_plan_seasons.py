@@ -7,6 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from coatcheck.cli import main
+from plans import remember
 
 LABELS = ("plan", "--labels", "a,b,c", "--delta", "1e-6")
 
@@ -16,8 +17,9 @@ def run(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
 
 
-def test_a_plan_of_many_rounds() -> None:
+def test_a_plan_of_many_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """It tells the ε of each round and of all, and what each person does."""
+    remember(monkeypatch, "planned")
     given = (*LABELS, "--epsilon", "1", "--people", "3000", "--rounds", "12", "--rate", "0.25")
     found = json.loads(run(*given, "--json").stdout)
     (group,) = found["groups"]

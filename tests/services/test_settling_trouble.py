@@ -51,9 +51,9 @@ async def fill(visit: Visit) -> None:
 def test_a_mailbox_that_a_cheat_fills_costs_its_owner_alone(local: Cluster) -> None:
     """Whoever has that candidate among others settles with the others."""
 
-    async def whole() -> None:
+    async def some_meet(pause: int) -> bool:
         async with HttpClient() as peers:
-            visits = await opened(local, "full", peers)
+            visits = await opened(local, f"full {pause}", peers, pause=pause)
             await asyncio.gather(*(visit.collect(patience=PATIENCE) for visit in visits))
             await fill(visits[-1])
             *others, last = await asyncio.gather(*map(settled, visits), return_exceptions=True)
@@ -61,9 +61,10 @@ def test_a_mailbox_that_a_cheat_fills_costs_its_owner_alone(local: Cluster) -> N
             sides = [side for side in others if isinstance(side, Candidates)]
             assert len(sides) == len(others)
             check(sides)
-            assert any(side.partners for side in sides)
+            return any(side.partners for side in sides)
 
-    asyncio.run(whole())
+    # On a busy machine a short pause is over before anybody has written.
+    assert any(asyncio.run(some_meet(pause)) for pause in (1, 10, 100))
 
 
 def test_a_board_that_hides_ones_notice_is_not_waited_for_for_ever(local: Cluster) -> None:

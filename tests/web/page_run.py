@@ -7,7 +7,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ from coatcheck.demo.cluster import demo_cluster
 from coatcheck.demo.events import Pace
 from coatcheck.demo.page.app import serve_page
 from coatcheck.demo.run import Run
-from coatcheck.demo.scenarios import make_scenario, with_places
+from coatcheck.demo.scenarios import Scenario, make_scenario, with_places
 from coatcheck.demo.summary import service_of
 from coatcheck.protocol.notices import posting_size
 from coatcheck.protocol.verification import VerifiedBulletin
@@ -100,6 +100,13 @@ class PageRun:
         self.asked.append(request.url)
 
 
+def paused(scenario: Scenario, pause: int) -> Scenario:
+    """Give a scenario whose steps of settling wait so many seconds."""
+    assert scenario.settle is not None
+    settle = {**scenario.settle, "settle": {**scenario.settle["settle"], "pause": pause}}
+    return replace(scenario, settle=settle)
+
+
 @contextmanager
 def page_run(
     folder: Path,
@@ -108,15 +115,17 @@ def page_run(
     epsilon: float,
     name: str = "taxi",
     candidates: int | None = None,
+    pause: int | None = None,
     tiles: str = "",
 ) -> Iterator[PageRun]:
     """Start shuffler, server and board as processes, a run on them, the page and a browser.
 
-    The round waits for its viewer, so that no browser comes too late.
+    The round waits for its viewer, so that no browser comes too late. With `pause` a step of
+    settling waits so many seconds for whoever does not write.
     """
     chromium = needed("chromium")
     made = make_scenario(name, people=people, epsilon=epsilon, candidates=candidates)
-    scenario = with_places(made)
+    scenario = paused(with_places(made), pause) if pause else with_places(made)
     cluster = demo_cluster(folder)
     with (
         _served(partial(serve_page, scenario, cluster, served=service_of, tiles=tiles)) as (

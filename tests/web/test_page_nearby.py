@@ -5,14 +5,13 @@ All tests of this file share one run of the demo's real processes and go on from
 
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from coatcheck.demo.story import trilateration
 from coatcheck.demo.streets import streets
-from web.page_run import PageRun, choose, page_run, shown_text, violations
+from web.page_run import PageRun, choose, page_run, paused, shown_text, violations
 
 PEOPLE = 40
 
@@ -142,11 +141,8 @@ def test_a_round_that_is_over_can_be_replayed(live: PageRun, shown: Page) -> Non
 def test_somebody_who_comes_late_takes_part_in_a_new_round(live: PageRun, shown: Page) -> None:
     """The round is over: one button opens another, which waits, and the person is in it."""
     before = live.run.scenario.turn
-    settle = live.run.scenario.settle
-    assert settle is not None
     # Who is in a browser writes no letters here: those who wait for them wait two pauses.
-    short = {**settle, "settle": {**settle["settle"], "pause": 10}}
-    live.run.scenario = replace(live.run.scenario, settle=short)
+    live.run.scenario = paused(live.run.scenario, 10)
     person = live.page("/join", width=390)
     person.locator("#limit").fill("64")
     person.locator("#limit").dispatch_event("change")

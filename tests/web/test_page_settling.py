@@ -15,7 +15,8 @@ PEOPLE = 44
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PageRun]:
     """A round with candidates that is paused before anybody has joined."""
     folder = tmp_path_factory.mktemp("settling")
-    with page_run(folder, people=PEOPLE, epsilon=3.0, candidates=3) as made:
+    # Everybody writes, so nobody waits for so long; on a busy machine a minute is too short.
+    with page_run(folder, people=PEOPLE, epsilon=3.0, candidates=3, pause=600) as made:
         yield made
 
 
