@@ -67,6 +67,27 @@ def test_a_mailbox_that_a_cheat_fills_costs_its_owner_alone(local: Cluster) -> N
     assert any(asyncio.run(some_meet(pause)) for pause in (1, 10, 100))
 
 
+def test_whoever_has_none_but_full_mailboxes_to_write_to_is_alone_and_not_refused(
+    local: Cluster,
+) -> None:
+    """A step may have one letter, and that to a mailbox that a cheat filled."""
+
+    async def whole() -> None:
+        async with HttpClient() as peers:
+            visits = await opened(local, "all full", peers)
+            await asyncio.gather(*(visit.collect(patience=PATIENCE) for visit in visits))
+            riders, drivers = visits[: len(PLACES)], visits[len(PLACES) :]
+            for driver in drivers:
+                await fill(driver)
+            sides = await asyncio.gather(*map(settled, visits), return_exceptions=True)
+            alone, refused = sides[: len(riders)], sides[len(riders) :]
+            assert [type(side) for side in alone] == [Candidates] * len(riders)
+            assert not any(side.partners for side in alone if isinstance(side, Candidates))
+            assert [type(side) for side in refused] == [Refused] * len(drivers)
+
+    asyncio.run(whole())
+
+
 def test_a_board_that_hides_ones_notice_is_not_waited_for_for_ever(local: Cluster) -> None:
     """It took the notice and does not show it: after the patience of the person that is told."""
 

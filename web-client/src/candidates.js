@@ -180,10 +180,11 @@ export async function settleByLetter(ticket, place, answer, { round, sizes, word
     if (!progress.outbox.length) return;
     const stamped = progress.outbox.map((one) => side.stamped(one));
     const send = (some) => patiently(() => board.post(some), patience);
-    const at = await send(stamped).catch((error) => postedSingly(stamped, send, error));
+    if (!isNotice(steps[progress.step - 1])) return postLetters(stamped, send);
+    const at = await send(stamped);
     const [posting] = progress.outbox;
     const told = progress.placed.some(([, one]) => equal(one, posting));
-    if (isNotice(steps[progress.step - 1]) && !told) progress.placed.push([at, posting]);
+    if (!told) progress.placed.push([at, posting]);
   };
   await post(); // what a crash may have kept from leaving
   while (!machine.done) {
@@ -213,18 +214,14 @@ export async function settleByLetter(ticket, place, answer, { round, sizes, word
   return side;
 }
 
-/** Post letters one by one: a candidate whose mailbox somebody filled costs the letter to that candidate alone. */
-async function postedSingly(stamped, send, error) {
-  if (!(error instanceof Refused) || error instanceof Unavailable || stamped.length === 1) throw error;
-  const places = [];
-  for (const one of stamped) {
-    places.push(await send([one]).catch((again) => {
-      if (!(again instanceof Refused) || again instanceof Unavailable) throw again;
-      return -1;
-    }));
-  }
-  if (places.every((place) => place < 0)) throw error;
-  return places[0];
+/** Post letters; a candidate whose mailbox somebody filled costs the letter to that candidate alone. */
+async function postLetters(stamped, send) {
+  const isLost = (error) => {
+    if (!(error instanceof Refused) || error instanceof Unavailable) throw error;
+    return true;
+  };
+  const isRefused = await send(stamped).then(() => false, isLost);
+  for (const one of isRefused && stamped.length > 1 ? stamped : []) await send([one]).catch(isLost);
 }
 
 const seconds = () => Date.now() / 1000;

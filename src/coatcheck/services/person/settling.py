@@ -105,22 +105,16 @@ async def _post(visit: "Visit", side: Candidates, patience: float) -> None:
     if not progress.outbox:
         return
     stamped = [side.stamped(posting) for posting in progress.outbox]
+    is_notice = side.machine.steps[progress.step - 1].kind in NOTICES
     try:
         place = await visit.post(stamped, patience=patience)
     except Refused:
-        # A candidate whose mailbox somebody filled costs the letter to that candidate alone.
-        if len(stamped) == 1 or not await _posted_singly(visit, stamped, patience):
+        if is_notice:
             raise
+        # A candidate whose mailbox somebody filled costs the letter to that candidate alone.
+        for one in stamped if len(stamped) > 1 else ():
+            with suppress(Refused):
+                await visit.post([one], patience=patience)
         return
-    if side.machine.steps[progress.step - 1].kind in NOTICES:
+    if is_notice:
         progress.keep_place(place, progress.outbox[0])
-
-
-async def _posted_singly(visit: "Visit", stamped: Sequence[bytes], patience: float) -> int:
-    """Post letters one by one; how many the board took."""
-    taken = 0
-    for one in stamped:
-        with suppress(Refused):
-            await visit.post([one], patience=patience)
-            taken += 1
-    return taken
