@@ -1,17 +1,12 @@
 """A person's visit over the network, with peers that are objects: what is stored, paid and sent."""
 
 import asyncio
-import threading
 import time
-from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
-from coatcheck import files
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.errors import BadSignature, Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
@@ -19,79 +14,18 @@ from coatcheck.protocol.board import Board, Record
 from coatcheck.protocol.client import Limit
 from coatcheck.protocol.ends import end_due
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.services.board.documents import Logged
-from coatcheck.services.http.client import Absent, HttpClient
 from coatcheck.services.person.tickets import TicketFile
 from coatcheck.services.person.visit import Visit
 from rounds import OPENS, SmallRound, check
+from visits import SMALL, URL, AtBoard, First, visit
 
-SMALL = SmallRound()
 LIMIT = Limit(epsilon=10.0, delta=1e-3)
-URL = SMALL.round.address
-BOARD = f"{SMALL.round.terms.board.url}/rounds/{SMALL.round.digest.hex()}"
 TOKEN = "a one-use token"  # noqa: S105 - of nobody
-
-
-def logged(board: Board, small: SmallRound) -> bytes:
-    """Answer as the board does that is asked for a round's terms."""
-    record = board.record(small.round.digest)
-    if record is None:
-        raise Absent("nothing here")
-    path = b"".join(board.inclusion(record.terms))
-    return msgspec.json.encode(Logged(record.terms, path, board.checkpoint()))
-
-
-class First(HttpClient):
-    """The first shuffler of the round, in this process."""
-
-    def __init__(self, *, phase: str = "open", small: SmallRound = SMALL) -> None:
-        self.phase = phase
-        self.small = small
-        self.board = small.board()
-        self.shuffler = small.shuffler()
-        self.sent: list[bytes] = []
-        self.headers: list[Mapping[str, str]] = []
-        self.lose = False
-
-    async def close(self) -> None:
-        """Nothing is open."""
-
-    async def get(self, url: str, *, most: int = 0) -> bytes:
-        """Give the offer, or the board's proof that it has the terms."""
-        del most
-        if url == f"{BOARD}/logged":
-            return logged(self.board, self.small)
-        assert url == URL
-        return msgspec.json.encode({"signed": self.small.signed, "status": {"phase": self.phase}})
-
-    async def send(
-        self,
-        url: str,
-        body: bytes,
-        *,
-        headers: Mapping[str, str] | None = None,
-        method: str = "POST",
-    ) -> bytes:
-        """Take an upload; the answer may get lost."""
-        assert (url, method) == (f"{URL}/uploads", "POST")
-        self.sent.append(body)
-        self.headers.append(headers or {})
-        if self.phase != "open":
-            raise Refused("the round takes no more uploads")
-        receipt = self.shuffler.receive(body, now=OPENS)
-        if self.lose:
-            raise Unavailable("no answer")
-        return receipt
 
 
 @pytest.fixture(autouse=True)
 def _while_the_round_is_open(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time", lambda: float(OPENS))
-
-
-def visit(path: Path, peers: First) -> Visit:
-    """Begin a visit."""
-    return Visit(URL, path=path, trusted=SMALL.roles.trusted, peers=peers)
 
 
 def join(path: Path, peers: First, **more: Any) -> Ticket:
@@ -258,101 +192,6 @@ def test_a_ticket_file_is_written_once_and_kept_up(tmp_path: Path) -> None:
         file.load()
     file.discard()
     assert file.load() is None
-
-
-def test_of_two_that_join_at_once_one_ticket_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two programs of one person find no ticket; the second must not take the first one's place."""
-    file, first, other = TicketFile(tmp_path / "ticket"), SMALL.join(0), SMALL.join(0)
-    write, told = files.replace_file, []
-
-    def join_too() -> None:
-        with pytest.raises(Misuse, match="exists already"):
-            TicketFile(file.path).keep(other)
-        told.append(file.read())
-
-    second = threading.Thread(target=join_too)
-
-    def slow(path: Path, raw: bytes, *, mode: int) -> None:
-        if not second.ident:
-            second.start()
-            second.join(0.2)  # time enough for one that does not wait
-        write(path, raw, mode=mode)
-
-    monkeypatch.setattr(files, "replace_file", slow)
-    file.keep(first)
-    second.join()
-    assert told == [first]
-
-
-def test_two_that_write_at_once_use_two_counters(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A recipient takes a second letter with a counter for a copy of the first, and drops it."""
-    file, to = TicketFile(tmp_path / "ticket"), SMALL.join(1).keys.contact_raw
-    file.keep(SMALL.join(0))
-    write = files.replace_file
-
-    def letter() -> None:
-        with suppress(Refused):
-            asyncio.run(visit(file.path, AtBoard()).write(b"hi", to=to))
-
-    second = threading.Thread(target=letter)
-
-    def slow(path: Path, raw: bytes, *, mode: int) -> None:
-        if not second.ident and path == file.path:
-            second.start()
-            second.join(0.5)  # time enough for one that does not wait
-        write(path, raw, mode=mode)
-
-    monkeypatch.setattr(files, "replace_file", slow)
-    letter()
-    second.join()
-    assert file.read().written == 2
-
-
-class AtBoard(First):
-    """A board that has no bulletin yet, shows one letter, and takes none."""
-
-    letter = b""
-    end = b""
-    away = False
-
-    async def get(self, url: str, *, most: int = 0) -> bytes:
-        """Give what the board has, the letters page by page, or the offer."""
-        what, board = url.rpartition("/")[2], self.board
-        if self.end:
-            board.publish(self.end, self.small.round)
-        if what == "bulletin" and self.away:
-            raise Unavailable("nobody answers")
-        if what == "bulletin" and not self.end:
-            raise Absent("nothing here")
-        known = {
-            "checkpoint": board.checkpoint(),
-            "bulletin": self.end,
-            "place": b"1",
-            "inclusion?place=1&size=2": msgspec.json.encode(
-                {"path": [step.hex() for step in board.inclusion(len(board) - 1)]}
-            ),
-            "letters?since=0": self.letter,
-            "letters?since=1": b"",
-        }
-        if what in known:
-            return known[what]
-        return await super().get(url, most=most)
-
-    async def send(
-        self,
-        url: str,
-        body: bytes,
-        *,
-        headers: Mapping[str, str] | None = None,
-        method: str = "POST",
-    ) -> bytes:
-        """Refuse a letter."""
-        del url, body, headers, method
-        raise Refused("no letters today")
 
 
 def test_waiting_for_answers_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
