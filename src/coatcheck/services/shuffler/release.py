@@ -23,7 +23,7 @@ from coatcheck.services.runners.contract import Runner, keep_terms
 from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler import stages
 from coatcheck.services.shuffler.rounds import role_of
-from coatcheck.services.shuffler.stages import Of, Source, Target
+from coatcheck.services.shuffler.stages import Received, Source, Target
 from coatcheck.stores.crate import slots
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
 
@@ -60,7 +60,7 @@ class Release:
             self._before = Manifest.decode(store.kept(self._digest, "incoming"), self._round)
         self._tallies = self._counted()
         received = [tally.received for tally in self._tallies]
-        self._of = [Of(*of) for of in enumerate(received)]
+        self._of = [Received(*of) for of in enumerate(received)]
         self._sizes = [self._round.item_size(one, self._role.hop + 1) for one in self._groups]
         self._bits = [bits_of(*of) for of in zip(received, self._sizes, strict=True)]
         self._pages = [] if self._before else [self._paged(*of) for of in enumerate(received)]
@@ -119,7 +119,7 @@ class Release:
         there = self._crate.names()
         todo = [one for one in self._sources if not self._is_peeled(one, there)]
         for source in todo:
-            # A file that is there may be of a try before the round reopened, with fewer uploads.
+            # Also if it is there: that costs little, and mends one that was changed.
             if not self._before:
                 self._export(source)
             yield source, self._bits[source.of.group]

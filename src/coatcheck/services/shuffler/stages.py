@@ -29,15 +29,15 @@ from coatcheck.stores.crate import Crate, Slot, Wanted
 _COUNT: Final = np.dtype(">u4")
 
 
-class Of(NamedTuple):
-    """A group, and how many items of it came in.
+class Received(NamedTuple):
+    """What came in of a group: how many items.
 
     The count is in the names of files. A round may reopen and be released with more uploads: who
     began with fewer and comes late writes no file of those.
     """
 
     group: int
-    received: int
+    items: int
 
     def exported(self, number: int) -> str:
         """Name a file of uploads."""
@@ -56,13 +56,13 @@ class Of(NamedTuple):
         return self._name("left", 0)
 
     def _name(self, what: str, number: int) -> str:
-        return f"{what}-{self.group}-{self.received}-{number}"
+        return f"{what}-{self.group}-{self.items}-{number}"
 
 
 class Source(NamedTuple):
     """A part of what came in: uploads that were exported, or a partition of the batch before."""
 
-    of: Of
+    of: Received
     number: int
     name: str
 
@@ -70,7 +70,7 @@ class Source(NamedTuple):
 class Target(NamedTuple):
     """A partition of the batch: its group and place there, its number, and an item's size."""
 
-    of: Of
+    of: Received
     within: int
     number: int
     size: int
