@@ -20,7 +20,7 @@ let GATEWAY = "";
 
 /** The person that a conversation is about. */
 function speaker({ address, secret, cell, lists, asks, side, radius, cell_side: wide, digest }) {
-  const progress = c.progressFrom(cell, 0);
+  const progress = c.newProgress(cell, 0);
   const names = lists.map((list) => list.map(c.unhex));
   const own = { address: c.unhex(address), secret: c.unhex(secret) };
   if (asks.length) return new c.Settling(progress, { ...own, asks: side, lists: names, steps: c.schedule(asks) });
@@ -35,7 +35,7 @@ const kinds = {
     return { challenge: c.hex(c.admission.challenge(round, input.hop)), header: c.admission.demand(round, input.hop) };
   },
   terms({ input }, { terms }) {
-    const round = c.settle(input, parties(terms));
+    const round = c.verifySignatures(input, parties(terms));
     const sizes = round.terms.groups.map((_, group) => group);
     return {
       digest: c.hex(round.digest), upload_sizes: sizes.map((group) => round.uploadSize(group)),
@@ -116,23 +116,23 @@ const kinds = {
     return { size, root: c.hex(root) };
   },
   watched({ input, witnesses, demanded }, { terms }) {
-    const { size, root } = c.readWatched(c.unhex(input), terms.board.verifying, { witnesses, demanded });
+    const { size, root } = c.readCosignedCheckpoint(c.unhex(input), terms.board.verifying, { witnesses, demanded });
     return { size, root: c.hex(root) };
   },
   "binary-http": ({ input, of, fields }) => {
-    if (of === "request") return { ...fields, written: c.hex(c.binaryHttp.encodeRequest(asked(fields))) === input };
-    const found = c.binaryHttp.decodeResponse(c.unhex(input));
+    if (of === "request") return { ...fields, written: c.hex(c.obliviousHttp.encodeRequest(asked(fields))) === input };
+    const found = c.obliviousHttp.decodeResponse(c.unhex(input));
     return { ...found, content: c.hex(found.content) };
   },
   "gateway-keys": ({ input }) => {
-    const { number, key, aead } = c.oblivious.readKeys(c.unhex(input));
+    const { number, key, aead } = c.obliviousHttp.readKeys(c.unhex(input));
     return { number, key: c.hex(key), aead };
   },
   async oblivious({ input, fields: { text, answer } }) {
     // The one-time key is made from the cipher's number 32 times, as the vectors' is.
-    const { key } = c.oblivious.readKeys(c.unhex(GATEWAY));
+    const { key } = c.obliviousHttp.readKeys(c.unhex(GATEWAY));
     const aead = c.unhex(input)[6];
-    const sealed = await c.oblivious.sealRequest(c.unhex(text), { number: 7, key, aead }, seed(aead).buffer);
+    const sealed = await c.obliviousHttp.sealRequest(c.unhex(text), { number: 7, key, aead }, seed(aead).buffer);
     if (c.hex(sealed.raw) !== input) throw new Error("sealed to other bytes");
     if (c.text(await sealed.open(c.unhex(answer))) !== "answer") throw new Error("opened to other bytes");
     return { text, answer };
@@ -180,7 +180,7 @@ const kinds = {
 const verbs = {
   async vectors({ cases, signed, upload }) {
     GATEWAY = cases.find((one) => one.kind === "gateway-keys")?.input;
-    const round = c.settle(signed, parties(JSON.parse(signed.document)));
+    const round = c.verifySignatures(signed, parties(JSON.parse(signed.document)));
     const found = [];
     for (const one of cases) {
       try {
@@ -208,7 +208,7 @@ const verbs = {
   },
   deltas: ({ asks }) => asks.map(({ law, crowd, epsilon }) => c.deltaAbove(law, crowd, epsilon)),
   amplify: ({ asks }) => asks.map(({ law, ...rest }) => c.amplify(law, rest)),
-  settle: ({ signed, trusted }) => c.hex(c.settle(signed, trusted).digest),
+  settle: ({ signed, trusted }) => c.hex(c.verifySignatures(signed, trusted).digest),
   sealing: ({ suite, keys }) => keys.map((key) => attempt(() => c.sealingKey(c.suiteNamed(suite), c.unhex(key)))),
   verifying: ({ keys }) => keys.map((key) => attempt(() => c.verifyingKey(c.unhex(key)))),
   async pairs({ suite, seed }) {
@@ -225,10 +225,10 @@ const verbs = {
     return { ticket: c.writeTicket(ticket), report, address, epsilon: invitation.epsilon };
   },
   async receipt({ ticket, receipt, ...terms }) {
-    return c.writeTicket(c.keepReceipt(c.readTicket(ticket), c.unhex(receipt), invite(terms).round));
+    return c.writeTicket(c.addReceipt(c.readTicket(ticket), c.unhex(receipt), invite(terms).round));
   },
   async registered({ ticket, receipt, ...terms }) {
-    return c.writeTicket(c.keepRegistered(c.readTicket(ticket), c.unhex(receipt), invite(terms).round));
+    return c.writeTicket(c.addRegistrationReceipt(c.readTicket(ticket), c.unhex(receipt), invite(terms).round));
   },
   async collect({ ticket, bulletin, ...terms }) {
     const answer = await c.collect(c.readTicket(ticket), c.unhex(bulletin), invite(terms).round);
@@ -259,7 +259,7 @@ const verbs = {
     const options = { method: "POST", headers: Object.fromEntries(shown), body: ticket.upload, redirect: "error" };
     const answer = await fetch(`${round.address}/uploads`, options);
     const receipt = new Uint8Array(await answer.arrayBuffer());
-    return { ticket: c.writeTicket(c.keepReceipt(ticket, receipt, round)), status: answer.status };
+    return { ticket: c.writeTicket(c.addReceipt(ticket, receipt, round)), status: answer.status };
   },
   async joinByRelay({ value, relay, url, group, trusted, limit }) {
     const names = [];
@@ -271,12 +271,12 @@ const verbs = {
     const invitation = c.examine(signed, { group, trusted, limit, now });
     const { ticket } = await c.join(invitation, value);
     const receipt = await peers.send(`${invitation.round.address}/uploads`, ticket.upload);
-    return { ticket: c.writeTicket(c.keepReceipt(ticket, receipt, invitation.round)), signed, names };
+    return { ticket: c.writeTicket(c.addReceipt(ticket, receipt, invitation.round)), signed, names };
   },
   async collectByRelay({ ticket, relay, url, signed, trusted, body }) {
     const names = [];
     const peers = tapped(relay, url, trusted, names);
-    const round = c.settle(signed, trusted);
+    const round = c.verifySignatures(signed, trusted);
     const at = round.atBoard;
     const bulletin = await peers.whole(`${at}/bulletin`);
     const kept = c.readTicket(ticket);
@@ -292,7 +292,7 @@ const verbs = {
   },
   async lingered({ seconds, count }) {
     const waits = [];
-    for (let turn = 0; turn < count; turn += 1) await c.linger(seconds, { sleep: async (time) => { waits.push(time); } });
+    for (let turn = 0; turn < count; turn += 1) await c.waitRandomly(seconds, { sleep: async (time) => { waits.push(time); } });
     return waits;
   },
   windows({ relay, url, trusted, window }) {
@@ -309,8 +309,8 @@ const verbs = {
     const invitation = invite(terms);
     const mine = c.readTicket(ticket);
     let ledger = c.spend(c.beginLedger({ epsilon: 100, delta: 0.5 }), mine, invitation, 0);
-    const ended = bulletin && c.ended(mine, c.unhex(bulletin), invitation.round);
-    if (ended) ledger = c.settleRound(ledger, mine, ended);
+    const ended = bulletin && c.outcomeOf(mine, c.unhex(bulletin), invitation.round);
+    if (ended) ledger = c.recordOutcome(ledger, mine, ended);
     ledger = c.readLedger(JSON.stringify(ledger));
     const { epsilon, local } = invitation;
     return { epsilon, local, words: ended?.words ?? "", spent: times.map((time) => c.spent(ledger, time).epsilon) };
@@ -326,7 +326,7 @@ function tapped(relay, first, trusted, names) {
     names.push(new URL(where).origin);
     return fetch(where, options);
   };
-  return new c.Relay(relay, { first, trusted, ask });
+  return new c.RelayClient(relay, { first, trusted, ask });
 }
 
 function attempt(check) {

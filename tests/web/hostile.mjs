@@ -2,9 +2,9 @@
 
 import { createInterface } from "node:readline";
 import * as c from "../../web-client/src/index.js";
-import { Kept } from "../../web-client/src/kept.js";
+import { PersonStore } from "../../web-client/src/store.js";
 import { fileStore } from "../../web-client/src/node.js";
-import { pauses } from "../../web-client/src/windows.js";
+import { pauseRule } from "../../web-client/src/relay-client.js";
 
 const nap = (seconds) => new Promise((awake) => { setTimeout(awake, 1000 * seconds); });
 const BUDGET = { epsilon: 3, delta: 0.5 };
@@ -52,12 +52,12 @@ const verbs = {
   /** Several visits enter a round of ε = 2 at once, and one more leaves things as they are. */
   async ledgers({ kind, folder }) {
     const stores = STORES[kind]({ folder });
-    const kept = (at) => new Kept(stores[at % stores.length], `${at}`.repeat(64));
+    const kept = (at) => new PersonStore(stores[at % stores.length], `${at}`.repeat(64));
     const enter = (name) => (book) => {
       if (book.entries.length) throw new c.Refused("spent");
       return { ...book, entries: [{ round: name, epsilon: 2, delta: 0.1, local: 2, until: 9e9, end: "" }] };
     };
-    const done = await Promise.allSettled([0, 1, 2, 3].map((at) => kept(at).changeLedger(enter(`${at}`), BUDGET)));
+    const done = await Promise.allSettled([0, 1, 2, 3].map((at) => kept(at).updateLedger(enter(`${at}`), BUDGET)));
     return { entered: done.filter(({ status }) => status === "fulfilled").length, rounds: (await kept(0).ledger()).entries.map((one) => one.round) };
   },
   async written({ folder }) {
@@ -67,35 +67,35 @@ const verbs = {
     return texts.includes(await store.get("name"));
   },
   async remembered() {
-    const [store, round] = [slowStore(), { watched: {}, terms: { board: { verifying: "00" } } }];
-    const [one, other] = await Promise.all(["0", "1"].map((digest) => new Kept(store, digest).checkpoint(round)));
+    const [store, round] = [slowStore(), { cosigners: {}, terms: { board: { verifying: "00" } } }];
+    const [one, other] = await Promise.all(["0", "1"].map((digest) => new PersonStore(store, digest).checkpoint(round)));
     for (const [kept, size] of [[one, 5], [other, 9], [one, 7]]) await kept.remember({ size, root: new Uint8Array(32) });
-    return (await new Kept(store, "2").checkpoint(round)).before.size;
+    return (await new PersonStore(store, "2").checkpoint(round)).before.size;
   },
   async endless({ first, trusted }) {
     let sent = 0;
     const body = () => new ReadableStream({ pull(out) { sent += 1; if (sent > 200) out.close(); else out.enqueue(new Uint8Array(1 << 20)); } });
-    const relay = new c.Relay("https://relay.example", { first, trusted, ask: async () => new Response(body()) });
+    const relay = new c.RelayClient("https://relay.example", { first, trusted, ask: async () => new Response(body()) });
     return [await relay.get(first).catch(failure), sent];
   },
   async until({ first, trusted, values }) {
     const ask = (value) => async () => new Response(new Uint8Array(45), { headers: { "coatcheck-until": value, "coatcheck-signatures": "00" } });
-    return Promise.all(values.map((value) => new c.Relay("https://relay.example", { first, trusted, ask: ask(value) }).get(first).catch(failure)));
+    return Promise.all(values.map((value) => new c.RelayClient("https://relay.example", { first, trusted, ask: ask(value) }).get(first).catch(failure)));
   },
   async apart({ pairs, trusted }) {
     const ask = async () => { throw new Error("asked"); };
-    return Promise.all(pairs.map(([relay, role]) => new c.Relay(relay, { first: `${role}/rounds/0`, trusted, ask }).get(`${role}/x`).catch((error) => error.constructor.name)));
+    return Promise.all(pairs.map(([relay, role]) => new c.RelayClient(relay, { first: `${role}/rounds/0`, trusted, ask }).get(`${role}/x`).catch((error) => error.constructor.name)));
   },
   drawn({ window, due, count }) {
-    const relay = new c.Relay("https://relay.example", { first: "https://a.example/rounds/0", trusted: {} });
-    const drawn = pauses({ terms: { window } }, relay);
-    return { drawn: Array.from({ length: count }, () => drawn(due)), plain: pauses({ terms: { window } }, {})(due) };
+    const relay = new c.RelayClient("https://relay.example", { first: "https://a.example/rounds/0", trusted: {} });
+    const drawn = pauseRule({ terms: { window } }, relay);
+    return { drawn: Array.from({ length: count }, () => drawn(due)), plain: pauseRule({ terms: { window } }, {})(due) };
   },
   /** Join through a real relay, and look for an end that does not come. */
   async looks({ url, relay, trusted }) {
     const times = [];
     const ask = (where, options) => { times.push(Date.now()); return fetch(where, options); };
-    const visit = new c.Visit(url, { trusted, relay, ask, store: c.memoryStore() });
+    const visit = new c.Session(url, { trusted, relay, ask, store: c.memoryStore() });
     await visit.join([0.2, 0.3], { group: "riders", limit: { epsilon: 9, delta: 1e-3 }, budget: { epsilon: 9, delta: 1e-3 } });
     times.length = 0;
     await visit.collect({ patience: 9 }).catch(() => {});

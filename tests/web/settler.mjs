@@ -35,7 +35,7 @@ if (!existsSync(path)) {
   const { ticket } = await c.join(invitation, value);
   keep(ticket);
   const receipt = await bytes(await ask(`${url}/uploads`, { method: "POST", body: ticket.upload, headers: octets }));
-  keep(c.keepReceipt(ticket, receipt, round));
+  keep(c.addReceipt(ticket, receipt, round));
 }
 const ticket = c.readTicket(readFileSync(path, "utf8"));
 const raw = await bytes(await ask(`${at}/rounds/${c.hex(round.digest)}/bulletin`));

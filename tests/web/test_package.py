@@ -53,16 +53,16 @@ def test_the_types_hold_for_the_readme_and_refuse_what_is_wrong(folder: Path) ->
     """The README's code compiles strictly; a forgotten limit and a wrong name do not."""
     block = re.search(r"^```js\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
     assert block is not None
-    begin = 'import { Visit, memoryStore } from "@coatcheck/client";\n'
-    visit = "const v = new Visit('u', { trusted: {}, store: memoryStore() });\n"
+    begin = 'import { Session, memoryStore } from "@coatcheck/client";\n'
+    session = "const v = new Session('u', { trusted: {}, store: memoryStore() });\n"
     wrong = {
-        "keys": "new Visit('u', { trusted: { servers: [] }, store: memoryStore() });",
+        "keys": "new Session('u', { trusted: { servers: [] }, store: memoryStore() });",
         "limit": "await v.join([1], { group: 'a' });",
         "contact": "await v.write('hello', 'a name');",
         "name": "(await v.collect()).partner;",
         "kind": "const n: number = (await v.read())[0].text;",
     }
-    sources = {name: begin + visit + line for name, line in wrong.items()}
+    sources = {name: begin + session + line for name, line in wrong.items()}
     said = compiled(folder, readme=block[1], **sources)
     assert not said.pop("readme")
     for name, complaints in said.items():
@@ -70,25 +70,25 @@ def test_the_types_hold_for_the_readme_and_refuse_what_is_wrong(folder: Path) ->
 
 
 WRONG = r"""
-import { Misuse, Visit } from "@coatcheck/client";
+import { Misuse, Session } from "@coatcheck/client";
 const asked = [];
 const ask = async (where) => { asked.push(where); throw new Error("nobody is there"); };
 const kept = new Map();
 const store = { get: (name) => kept.get(name), set: (name, text) => kept.set(name, text) };
 const url = `http://127.0.0.1:9/rounds/${"0".repeat(64)}`;
 const limit = { epsilon: 1, delta: 1e-6 };
-const visit = (more) => new Visit(url, { trusted: {}, store, ask, ...more });
+const session = (more) => new Session(url, { trusted: {}, store, ask, ...more });
 const cases = {
-  "an address": () => new Visit("http://127.0.0.1:9/round", { trusted: {}, store }),
-  "no store": () => new Visit(url, { trusted: {} }),
-  "no function": () => new Visit(url, { trusted: {}, store, ask: 1 }),
-  "no limit": () => visit().join([1], { group: "a" }),
-  "a text": () => visit().join([1], { group: "a", limit: { epsilon: "1", delta: 1e-6 } }),
-  "a delta": () => visit().join([1], { group: "a", limit: { epsilon: 1, delta: 1 } }),
-  "no ticket": () => visit().collect(),
-  "no ticket to read by": () => visit().read(),
-  "no contact": () => visit().write("hello", "somebody"),
-  "a relay": () => visit({ relay: "relay" }).join([1], { group: "a", limit }),
+  "an address": () => new Session("http://127.0.0.1:9/round", { trusted: {}, store }),
+  "no store": () => new Session(url, { trusted: {} }),
+  "no function": () => new Session(url, { trusted: {}, store, ask: 1 }),
+  "no limit": () => session().join([1], { group: "a" }),
+  "a text": () => session().join([1], { group: "a", limit: { epsilon: "1", delta: 1e-6 } }),
+  "a delta": () => session().join([1], { group: "a", limit: { epsilon: 1, delta: 1 } }),
+  "no ticket": () => session().collect(),
+  "no ticket to read by": () => session().read(),
+  "no contact": () => session().write("hello", "somebody"),
+  "a relay": () => session({ relay: "relay" }).join([1], { group: "a", limit }),
 };
 const found = {};
 for (const [name, work] of Object.entries(cases)) {

@@ -13,7 +13,7 @@ from web.package import installed, told
 PEOPLE = 1 + SPARE
 BEGIN = r"""
 import { readFileSync } from "node:fs";
-import { BoardView, Relay, Visit, hex, memoryStore } from "@coatcheck/client";
+import { BoardView, RelayClient, Session, hex, memoryStore } from "@coatcheck/client";
 const [url, relay, groups, people] = process.argv.slice(2);
 const trusted = JSON.parse(readFileSync("trusted.json", "utf8"));
 const budgets = { limit: { epsilon: 9.5, delta: 1e-3 }, budget: { epsilon: 64, delta: 1e-2 } };
@@ -27,20 +27,20 @@ const told = async (work) => {
 """
 WHOLE = r"""
 async function one(group) {
-  const visit = new Visit(url, { trusted, relay, store: memoryStore() });
-  const address = await visit.join([0.25, 0.5], { group, ...budgets });
-  return { visit, address, group };
+  const session = new Session(url, { trusted, relay, store: memoryStore() });
+  const address = await session.join([0.25, 0.5], { group, ...budgets });
+  return { session, address, group };
 }
 
 async function work() {
   const names = groups.split(",").flatMap((name) => Array(Number(people)).fill(name));
   const everybody = await Promise.all(names.map(one));
   const alone = { retrieval: "entry" };
-  const answers = await Promise.all(everybody.map((each) => each.visit.collect(alone)));
-  const [{ visit, address, group }] = everybody;
-  const whole = await visit.collect({ retrieval: "whole" });
-  const round = await visit.round();
-  const peer = new Relay(relay, { first: url, trusted });
+  const answers = await Promise.all(everybody.map((each) => each.session.collect(alone)));
+  const [{ session, address, group }] = everybody;
+  const whole = await session.collect({ retrieval: "whole" });
+  const round = await session.round();
+  const peer = new RelayClient(relay, { first: url, trusted });
   // A board that lies about one entry: each change is refused.
   const lies = {
     entry: (one) => ({ ...one, entry: flipped(one.entry) }),
@@ -74,10 +74,10 @@ async function work() {
     addresses: everybody.map((one) => one.address),
     same: JSON.stringify(whole) === JSON.stringify(answers[0]),
     sizes: answers[0].sizes,
-    spent: await visit.spent(),
+    spent: await session.spent(),
     stranger,
     sentences,
-    unknown: await told(() => visit.collect({ retrieval: "some" })),
+    unknown: await told(() => session.collect({ retrieval: "some" })),
   };
 }
 

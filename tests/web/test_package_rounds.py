@@ -24,7 +24,7 @@ README = (SOURCES / "README.md").read_text(encoding="utf-8")
 PRINTS = "\nconsole.log(JSON.stringify(await work()));\n"
 BEGIN = r"""
 import { readFileSync } from "node:fs";
-import { Refused, Unavailable, Visit, hex } from "@coatcheck/client";
+import { Refused, Unavailable, Session, hex } from "@coatcheck/client";
 import { fileStore } from "@coatcheck/client/node";
 const [url, relay] = process.argv.slice(2);
 const trusted = JSON.parse(readFileSync("trusted.json", "utf8"));
@@ -120,10 +120,10 @@ def test_the_readme_takes_part_in_node(local: Cluster, project: Path, tmp_path: 
     # Later, without naming the relay: nothing goes another way, and a second report is not made.
     again = r"""
     async function work() {
-      const visit = new Visit(url, { trusted, ask, store: fileStore("my-tickets") });
-      await visit.read();
-      const { rounds } = await visit.spent();
-      return { rounds, address: await visit.address(), asked };
+      const session = new Session(url, { trusted, ask, store: fileStore("my-tickets") });
+      await session.read();
+      const { rounds } = await session.spent();
+      return { rounds, address: await session.address(), asked };
     }"""
     found = told(project, BEGIN + again + PRINTS, url)
     ticket = read_ticket(kept["ticket"].read_bytes())
@@ -161,9 +161,9 @@ def test_node_finds_who_is_near_within_windows(
     other = Other(local, url, tmp_path / "other", group="members", words="at the corner")
     script = r"""
     async function work() {
-      const visit = new Visit(url, { trusted, relay, ask, store: fileStore("my-tickets") });
-      const address = await visit.join([0.25, 0.75], { group: "members", ...budgets });
-      const found = await visit.settle([0.25, 0.75], { words: "by the blue door", look: 0.2 });
+      const session = new Session(url, { trusted, relay, ask, store: fileStore("my-tickets") });
+      const address = await session.join([0.25, 0.75], { group: "members", ...budgets });
+      const found = await session.settle([0.25, 0.75], { words: "by the blue door", look: 0.2 });
       const words = found.words.map(({ body }) => new TextDecoder().decode(body));
       return { address, partners: found.partners, words, asked };
     }"""
@@ -200,16 +200,16 @@ def test_node_tosses_a_coin_and_refuses_what_costs_too_much(local: Cluster, proj
       ];
       for (const [value, options] of wrong) {
         try {
-          await new Visit(url, { trusted, relay, store }).join(value, options);
+          await new Session(url, { trusted, relay, store }).join(value, options);
           sentences.push("nothing");
         } catch (error) {
           sentences.push(error.message);
         }
       }
       const answers = await Promise.all(["a", "b", "c"].map(async (name) => {
-        const visit = new Visit(url, { trusted, relay, store: fileStore(name) });
-        await visit.join([0.5], { group: "people", ...budgets });
-        return (await visit.collect()).values.length;
+        const session = new Session(url, { trusted, relay, store: fileStore(name) });
+        await session.join([0.5], { group: "people", ...budgets });
+        return (await session.collect()).values.length;
       }));
       return { sentences, kept, answers };
     }"""
@@ -235,7 +235,7 @@ COINS = r"""<!doctype html>
 <title>Coins</title>
 <p id="said">Waiting for the others.</p>
 <script type="module">
-  import { Entropy, Visit, readTicket } from "./node_modules/@coatcheck/client/dist/client.js";
+  import { Entropy, Session, readTicket } from "./node_modules/@coatcheck/client/dist/client.js";
   const { url, relay, trusted } = await (await fetch("settings.json")).json();
   const fair = 2n ** 63n;                       // the heads of a coin of rate 1/2
   const falls = [false, false, true, true];     // how the coins of four people fall
@@ -249,14 +249,14 @@ COINS = r"""<!doctype html>
     for (let n = 0; n < 4; n += 1) {
       const kept = new Map();
       const store = { get: (name) => kept.get(name), set: (name, text) => kept.set(name, text) };
-      const visit = new Visit(url, { trusted, relay, store });
-      await visit.join([0.5], { group: "people", ...budgets });
+      const session = new Session(url, { trusted, relay, store });
+      await session.join([0.5], { group: "people", ...budgets });
       const [, written] = [...kept].find(([name]) => name.includes("ticket"));
-      people.push({ visit, size: readTicket(written).upload.length });
+      people.push({ session, size: readTicket(written).upload.length });
     }
     const told = [];
-    for (const { visit, size } of people) {
-      told.push({ size, values: (await visit.collect()).values });
+    for (const { session, size } of people) {
+      told.push({ size, values: (await session.collect()).values });
     }
     document.querySelector("#said").textContent = JSON.stringify(told);
   } catch (error) {
@@ -304,20 +304,20 @@ def test_node_takes_part_with_a_place_and_a_preference(
     async function work() {
       const store = fileStore("my-tickets");
       const group = "riders";
-      const other = new Visit(large, { trusted, relay, store });
+      const other = new Session(large, { trusted, relay, store });
       const cost = await other.invitation({ group, limit: budgets.limit });
-      const visit = new Visit(url, { trusted, relay, store });
+      const session = new Session(url, { trusted, relay, store });
       const sentences = [];
       const place = [0.5, 0.5];
       const likes = "tea";
       const beer = { place, likes: "beer" };
       for (const wrong of [place, { place }, { place, likes, age: [3] }, beer]) {
         const refused = ({ message }) => sentences.push(message);
-        await visit.join(wrong, { group, ...budgets }).catch(refused);
+        await session.join(wrong, { group, ...budgets }).catch(refused);
       }
-      await visit.join({ likes: "milk", place }, { group, ...budgets });
-      const { partners } = await visit.collect();
-      for (const { contact } of partners) await visit.write("by the blue door", contact);
+      await session.join({ likes: "milk", place }, { group, ...budgets });
+      const { partners } = await session.collect();
+      for (const { contact } of partners) await session.write("by the blue door", contact);
       return { epsilon: cost.epsilon, local: cost.local, sentences, met: partners.length };
     }"""
     found = told(project, BEGIN + script + PRINTS, url, local.url("relay"), large)

@@ -3,7 +3,7 @@
 // A token of Privacy Pass (RFC 9577, RFC 9578 type 2) comes from an issuer that signed it blindly; the
 // page gets it for the challenge of the round, which is the same for everybody.
 
-import { base64, byte, concat, hex, unbase64, unhex, unsigned, utf8 } from "./bytes.js";
+import { base64, byte, concat, hex, unbase64, unhex, unsigned, utf8 } from "./encoding.js";
 import { Misuse, Refused } from "./errors.js";
 import { sha256 } from "./keys.js";
 

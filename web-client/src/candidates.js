@@ -2,21 +2,20 @@
 //
 // `settleByLetter` is all a page needs: it is given a board to ask and a place to keep the ticket.
 
-import { concat, equal, hex, unhex } from "./bytes.js";
+import { concat, equal, hex, unhex } from "./encoding.js";
 import { Misuse, Refused, Unavailable } from "./errors.js";
+import { retry, wait } from "./http-client.js";
 import { addressOf, contactOf, keyPairs } from "./keys.js";
 import { readNotice, readSettling, write, writeNotice } from "./letters.js";
 import * as messages from "./messages.js";
 import { Nearness, offsets, replySize } from "./nearness.js";
-import { patiently, rest } from "./patience.js";
-import { Settling } from "./settling.js";
-import { cellOf, isNotice, prf, progressFrom, schedule, wordSize } from "./steps.js";
-import { STEP, linger } from "./windows.js";
+import { waitRandomly, STEP } from "./relay-client.js";
+import { cellOf, isNotice, prf, newProgress, schedule, Settling, wordSize } from "./settling.js";
 
 const LOOKS = 20; // so many times per pause a person looks for letters
 
 /** What the terms say of settling, or refuse. */
-export function settleTerms({ terms }) {
+export function settlingTerms({ terms }) {
   if (!terms.settle) throw new Refused("the terms of this round say nothing of settling: ask without it");
   return { asks: [3, 2], pause: 60, ...terms.settle };
 }
@@ -24,18 +23,18 @@ export function settleTerms({ terms }) {
 function around(round, axes) {
   const { radius } = round.terms.task.params ?? {};
   if (!Number.isFinite(radius)) throw new Refused("the terms ask who is near, but their task has no radius");
-  return offsets(radius, settleTerms(round).cell, axes);
+  return offsets(radius, settlingTerms(round).cell, axes);
 }
 
 /** Begin to settle from a place, or go on from the ticket; `now` in seconds since 1970. */
 export function beginSettling(ticket, place, round, now) {
   if (ticket.settling) return ticket;
-  const { cell: side, asks } = settleTerms(round);
+  const { cell: side, asks } = settlingTerms(round);
   const cell = cellOf(place, round.terms.task.params?.scale ?? [], side);
   const size = asks.length ? wordSize(cell.length) : replySize(around(round, cell.length).length);
   const room = round.terms.letter_size;
   if (size > room) throw new Refused(`letters of this round have ${room} bytes, too few to settle by`);
-  return { ...ticket, settling: progressFrom(cell, now) };
+  return { ...ticket, settling: newProgress(cell, now) };
 }
 
 /** One person's side of settling, with the ticket as it stands. */
@@ -56,7 +55,7 @@ export class Candidates {
     if (!ticket.settling) throw new Misuse("settling has not begun: say where you are");
     const keys = await keyPairs(round.suite, ticket.seed);
     const side = new Candidates(ticket, { round, keys });
-    const { asks } = settleTerms(round);
+    const { asks } = settlingTerms(round);
     const { address } = keys;
     const secret = prf(ticket.seed, "secret", round.digest);
     const { settling } = ticket;
@@ -156,14 +155,14 @@ function readable(round, contact) {
  * @param {import("./types.js").Round} options.round
  * @param {number[]} options.sizes
  * @param {Uint8Array} options.words what the partner is told at the end
- * @param {import("./board.js").BoardView} options.board
+ * @param {import("./board-view.js").BoardView} options.board
  * @param {(ticket: import("./types.js").Ticket) => unknown} options.keep
  * @param {number} [options.look] seconds after which to look for letters again
  * @param {number} [options.patience]
  * @returns {Promise<Candidates>}
  */
 export async function settleByLetter(ticket, place, answer, { round, sizes, words, board, keep, look = 1, patience = 600 }) {
-  const { pause } = settleTerms(round);
+  const { pause } = settlingTerms(round);
   const room = round.terms.letter_size - 2;
   if (words.length > room) throw new Misuse(`words of this round have at most ${room} bytes, these have ${words.length}`);
   const begun = beginSettling(ticket, place, round, seconds());
@@ -173,13 +172,13 @@ export async function settleByLetter(ticket, place, answer, { round, sizes, word
   const { progress, steps } = machine;
   const nap = Math.min(look, pause / LOOKS);
   const hear = async () => {
-    const fresh = await patiently(() => board.letters(progress.read), patience);
+    const fresh = await retry(() => board.letters(progress.read), patience);
     await side.hear(fresh, progress.read + fresh.length);
   };
   const post = async () => {
     if (!progress.outbox.length) return;
     const stamped = progress.outbox.map((one) => side.stamped(one));
-    const send = (some) => patiently(() => board.post(some), patience);
+    const send = (some) => retry(() => board.post(some), patience);
     if (!isNotice(steps[progress.step - 1])) return postLetters(stamped, send);
     const at = await send(stamped);
     const [posting] = progress.outbox;
@@ -194,20 +193,20 @@ export async function settleByLetter(ticket, place, answer, { round, sizes, word
       await hear();
       if (machine.ready({ late: seconds() >= end })) break;
       if (seconds() > hidden) throw new Unavailable("the board took what you wrote and does not show it: try later with the same ticket, or ask its operator");
-      await rest(Math.min(board.pause(nap), pause));
+      await wait(Math.min(board.pause(nap), pause));
     }
     if (progress.placed.length && steps[progress.step].kind === "words") {
-      await patiently(() => board.prove(progress.placed), patience);
+      await retry(() => board.prove(progress.placed), patience);
     }
     if ((await side.speak(words)).length) {
       await keep(side.ticket);
-      await linger(board.window ? STEP * pause : 0);
+      await waitRandomly(board.window ? STEP * pause : 0);
       await post();
     }
   }
   const end = progress.begun + (steps.length + 1) * pause;
   while (side.words.length < side.partners.length && seconds() < end) {
-    await rest(Math.min(board.pause(nap), pause));
+    await wait(Math.min(board.pause(nap), pause));
     await hear();
   }
   await keep(side.ticket);

@@ -3,8 +3,8 @@
 // The value is used in `join` and nowhere else. Trusts nobody's arithmetic but its own. No input or
 // output happens here: `session.js` fetches and stores. SPEC section 12.
 
-import { amplify } from "./accountant.js";
-import { compare, concat, equal, hex, padded, unhex } from "./bytes.js";
+import { amplify } from "./amplification.js";
+import { compare, concat, equal, hex, padded, unhex } from "./encoding.js";
 import { Entropy } from "./entropy.js";
 import { binding, seal, unseal } from "./envelope.js";
 import { Misuse, Refused } from "./errors.js";
@@ -14,7 +14,7 @@ import { sameRound } from "./letters.js";
 import * as messages from "./messages.js";
 import { randomizerOf } from "./randomizers.js";
 import { ADDRESS } from "./suites.js";
-import { settle } from "./terms.js";
+import { verifySignatures } from "./agreement.js";
 
 const ROUNDING = 1e-9; // the last digits of two sides' arithmetic
 // Two sides add up in other orders, so an honest promise may lie a little below this bound. What the person spends is
@@ -28,7 +28,7 @@ const COARSE = 1e-4;
  * @returns {import("./types.js").Invitation}
  */
 export function examine(signed, { group, trusted, limit, now }) {
-  const round = settle(signed, trusted);
+  const round = verifySignatures(signed, trusted);
   const number = round.group(group);
   const of = round.terms.groups[number];
   if (!(round.terms.opens <= now && now < round.terms.expires)) {
@@ -128,7 +128,7 @@ async function layered(text, round, { group, id, last }) {
  * Check the first shuffler's receipt and put it into the ticket.
  * @param {import("./types.js").Ticket} ticket @param {Uint8Array} receipt @param {import("./types.js").Round} round @returns {import("./types.js").Ticket}
  */
-export function keepReceipt(ticket, receipt, round) {
+export function addReceipt(ticket, receipt, round) {
   sameRound(ticket, round);
   messages.checkReceipt(receipt, ticket.upload, round);
   return { ...ticket, receipt };
@@ -138,7 +138,7 @@ export function keepReceipt(ticket, receipt, round) {
  * Check a later shuffler's receipt, the next that the ticket lacks, and put it in.
  * @param {import("./types.js").Ticket} ticket @param {Uint8Array} receipt @param {import("./types.js").Round} round @returns {import("./types.js").Ticket}
  */
-export function keepRegistered(ticket, receipt, round) {
+export function addRegistrationReceipt(ticket, receipt, round) {
   sameRound(ticket, round);
   const hop = ticket.registered.length + 1;
   messages.checkReceipt(receipt, ticket.registrations[hop - 1], round, hop);
@@ -152,10 +152,10 @@ export async function addressOfTicket(ticket, round) {
 
 /**
  * Say how a round ended, from a bulletin or its head: whether it was answered with its crowd, and in words. The
- * ledger is told first (`settleRound`), whatever is done then.
- * @param {import("./types.js").Ticket} ticket @param {Uint8Array} raw @param {import("./types.js").Round} round @returns {import("./types.js").Ended}
+ * ledger is told first (`recordOutcome`), whatever is done then.
+ * @param {import("./types.js").Ticket} ticket @param {Uint8Array} raw @param {import("./types.js").Round} round @returns {import("./types.js").Outcome}
  */
-export function ended(ticket, raw, round) {
+export function outcomeOf(ticket, raw, round) {
   sameRound(ticket, round);
   const { outcome, flaw, tallies, words } = messages.readHeading(raw, round);
   const denied = outcome === messages.REFUSED && ticket.receipt.length && !tallies[ticket.group].received;
@@ -169,7 +169,7 @@ export function ended(ticket, raw, round) {
  * @param {import("./types.js").Ticket} ticket @param {Uint8Array} raw @param {import("./types.js").Round} round @returns {Promise<import("./types.js").Answer>}
  */
 export async function collect(ticket, raw, round) {
-  const end = ended(ticket, raw, round);
+  const end = outcomeOf(ticket, raw, round);
   if (!end.answered) throw new Refused(`${end.words}; nobody gets an answer`);
   const bulletin = messages.readBulletin(raw, round);
   const keys = await keyPairs(round.suite, ticket.seed);
@@ -187,7 +187,7 @@ export async function collect(ticket, raw, round) {
  * @param {import("./types.js").Round} round @returns {Promise<import("./types.js").Answer>}
  */
 export async function openEntry(ticket, { heading, entry }, round) {
-  const end = ended(ticket, heading, round);
+  const end = outcomeOf(ticket, heading, round);
   if (!end.answered) throw new Refused(`${end.words}; nobody gets an answer`);
   const keys = await keyPairs(round.suite, ticket.seed);
   if (!equal(entry.slice(0, ADDRESS), keys.address)) throw new Refused("the board gives another entry than yours: do not rely on it");

@@ -6,7 +6,7 @@ import { Chacha20Poly1305 } from "@hpke/chacha20poly1305";
 import { CipherSuite, HkdfSha256 } from "@hpke/core";
 import { DhkemX25519HkdfSha256 } from "@hpke/dhkem-x25519";
 import { XWing } from "@hpke/hybridkem-x-wing";
-import { byte, concat, utf8 } from "./bytes.js";
+import { byte, concat, utf8 } from "./encoding.js";
 import { Refused } from "./errors.js";
 import { CLASSICAL } from "./suites.js";
 

@@ -1,38 +1,34 @@
-// coatcheck in the browser and in Node. Built by `npm run build` in web-client/; do not edit the bundle.
+// coatcheck in the browser and in Node. `npm run build` in web-client/ writes the bundle; do not edit the bundle.
 
 export * as admission from "./admission.js";
-export { amplify, deltaAbove } from "./accountant.js";
-export * as binaryHttp from "./binary-http.js";
-export { base64, hex, text, unbase64, unhex, utf8 } from "./bytes.js";
-export { Blind, hashToPoint } from "./blinding.js";
-export { BoardView } from "./board.js";
-export { Candidates, beginSettling, settleByLetter, settleTerms } from "./candidates.js";
-export { addressOfTicket, collect, ended, examine, join, keepReceipt, keepRegistered, openEntry } from "./client.js";
-export { Direct } from "./direct.js";
+export { verifySignatures } from "./agreement.js";
+export { amplify, deltaAbove } from "./amplification.js";
+export { headsFor } from "./biased-coin.js";
+export { BoardView } from "./board-view.js";
+export { Candidates, beginSettling, settleByLetter, settlingTerms } from "./candidates.js";
+export { addReceipt, addRegistrationReceipt, addressOfTicket, collect, examine, join, openEntry, outcomeOf } from "./client.js";
+export { base64, hex, text, unbase64, unhex, utf8 } from "./encoding.js";
 export { Entropy } from "./entropy.js";
 export { binding, seal, unseal } from "./envelope.js";
 export { Misuse, Refused, Unavailable } from "./errors.js";
+export { DirectClient, retry } from "./http-client.js";
 export { addressOf, checkSignature, contactOf, keyPairs, sealingKey, verifyingKey } from "./keys.js";
-export { beginLedger, readLedger, settleRound, spend, spent } from "./ledger.js";
+export { beginLedger, readLedger, recordOutcome, spend, spent } from "./ledger.js";
 export { read, readNotice, write } from "./letters.js";
-export { checkLogged, checkPlaced, checkTerms, follow } from "./log.js";
 export { checkConsistency, checkInclusion, rootOf } from "./merkle.js";
 export * as messages from "./messages.js";
-export { Nearness, offsets } from "./nearness.js";
-export { headsFor } from "./mixing.js";
-export { readLogCheckpoint, readNote, readWatched } from "./notes.js";
-export * as oblivious from "./oblivious.js";
+export { Blind, Nearness, hashToPoint, offsets } from "./nearness.js";
+export * as obliviousHttp from "./oblivious-http.js";
 export { randomizerOf } from "./randomizers.js";
-export { Relay } from "./relay.js";
-export { Settling } from "./settling.js";
-export { cellOf, progressFrom, schedule } from "./steps.js";
+export { RelayClient, waitRandomly, windowOf } from "./relay-client.js";
+export { Session } from "./session.js";
+export { Settling, cellOf, newProgress, schedule } from "./settling.js";
+export { readCosignedCheckpoint, readLogCheckpoint, readSignedNote } from "./signed-notes.js";
 export { memoryStore } from "./store.js";
 export { suiteNamed } from "./suites.js";
-export { readTerms, settle } from "./terms.js";
-export { linger, windowOf } from "./windows.js";
-export { patiently } from "./patience.js";
+export { readTerms } from "./terms.js";
 export { readTicket, writeTicket } from "./ticket.js";
-export { Visit } from "./visit.js";
+export { checkLogged, checkPlaced, checkTerms, follow } from "./verification.js";
 /** @typedef {import("./types.js").Trusted} Trusted */
 /** @typedef {import("./types.js").Limit} Limit */
 /** @typedef {import("./types.js").Answer} Answer */

@@ -6,10 +6,10 @@
 import { ed25519, x25519 } from "@noble/curves/ed25519.js";
 import { hkdf } from "@noble/hashes/hkdf.js";
 import { sha256 as hash } from "@noble/hashes/sha2.js";
-import { big, byte, concat, unhex, utf8 } from "./bytes.js";
+import { big, byte, concat, unhex, utf8 } from "./encoding.js";
+import { hybridPublic } from "./envelope.js";
 import { Refused } from "./errors.js";
 import { ADDRESS, CLASSICAL, SIGNATURE, VERIFYING } from "./suites.js";
-import { hybridPublic } from "./envelope.js";
 
 const P = 2n ** 255n - 19n;
 const little = (bytes) => big(bytes.slice().reverse());

@@ -4,9 +4,8 @@
 // Plain data in and out: whoever calls stores it before anything is sent. A round that did not end as
 // promised costs the randomizer's own ε, and so does one whose end is not known by its deadline.
 
-import { hex } from "./bytes.js";
+import { hex, parse } from "./encoding.js";
 import { Refused } from "./errors.js";
-import { parse } from "./json.js";
 import { sha256 } from "./keys.js";
 
 /** Begin a ledger with the most that all rounds may cost. @param {import("./types.js").Limit} limit @returns {import("./types.js").Ledger} */
@@ -42,9 +41,9 @@ export function spent(ledger, now = seconds()) {
 
 /**
  * Enter how a round ended, as `ended` of the client says it, and return the ledger to store.
- * @param {import("./types.js").Ledger} ledger @param {import("./types.js").Ticket} ticket @param {import("./types.js").Ended} end @returns {import("./types.js").Ledger}
+ * @param {import("./types.js").Ledger} ledger @param {import("./types.js").Ticket} ticket @param {import("./types.js").Outcome} end @returns {import("./types.js").Ledger}
  */
-export function settleRound(ledger, ticket, { answered }) {
+export function recordOutcome(ledger, ticket, { answered }) {
   const round = hex(ticket.digest);
   const told = (entry) => ({ ...entry, end: answered && entry.end !== "lost" ? "answered" : "lost" });
   return { ...ledger, entries: ledger.entries.map((entry) => (entry.round === round ? told(entry) : entry)) };

@@ -3,12 +3,12 @@
 // A letter that begins with a zero byte belongs to settling and is read by nothing else. SPEC
 // sections 8, 12 and 15.
 
-import { concat, equal, hex, unhex } from "./bytes.js";
+import { concat, equal, hex, unhex } from "./encoding.js";
 import { binding, seal, unseal } from "./envelope.js";
 import { Refused } from "./errors.js";
 import { contactOf, keyPairs } from "./keys.js";
 import * as messages from "./messages.js";
-import { MARK } from "./steps.js";
+import { MARK } from "./settling.js";
 
 export function sameRound(ticket, round) {
   if (!equal(ticket.digest, round.digest)) throw new Refused("this ticket is of another round");

@@ -1,6 +1,6 @@
 // Merkle trees (RFC 9162, section 2.1): the root over leaves, and the check of a path to it.
 
-import { byte, concat, equal } from "./bytes.js";
+import { byte, concat, equal } from "./encoding.js";
 import { Refused } from "./errors.js";
 import { sha256 } from "./keys.js";
 

@@ -1,10 +1,10 @@
 // What is inside the seals, as fixed-size records, and the few bytes outside. SPEC sections 7 to 9.
 
-import { big, byte, compare, concat, equal, padded, unhex, unsigned, utf8 } from "./bytes.js";
+import { big, byte, compare, concat, equal, padded, unhex, unsigned, utf8 } from "./encoding.js";
 import { Misuse, Refused } from "./errors.js";
 import { checkSignature, contactOf, sha256 } from "./keys.js";
 import { checkInclusion, leafHash, nodeHash, rootOf } from "./merkle.js";
-import { readWatched } from "./notes.js";
+import { readCosignedCheckpoint } from "./signed-notes.js";
 import { ADDRESS, DIGEST, SIGNATURE } from "./suites.js";
 import { UPLOAD_HEAD } from "./terms.js";
 
@@ -284,7 +284,7 @@ export const recipientOf = (raw) => raw.slice(4 + DIGEST, 4 + DIGEST + ADDRESS);
  * are demanded, it is the note that they cosigned, and nothing else will do.
  */
 export function readCheckpoint(raw, round) {
-  if (round.watched.demanded) return readWatched(raw, round.terms.board.verifying, round.watched);
+  if (round.cosigners.demanded) return readCosignedCheckpoint(raw, round.terms.board.verifying, round.cosigners);
   if (raw.length !== 44 + SIGNATURE || !equal(raw.slice(0, 4), byte(VERSION, 0, 0, 0))) {
     throw new Refused("a checkpoint has 108 bytes and begins with its version");
   }

@@ -1,18 +1,74 @@
+// Points of P-256 by their x alone: hash a text to one, multiply by a secret, and undo it. SPEC section 16.
+//
 // Nearness: candidates find out by letters whether they are near each other, and nothing else. The
 // same interface as settling.js. SPEC section 16.
 
-import { Blind, POINT, hashToPoint } from "./blinding.js";
-import { byte, compare, concat, equal, hex, utf8 } from "./bytes.js";
+import { weierstrass } from "@noble/curves/abstract/weierstrass.js";
+import { sha512 } from "@noble/hashes/sha2.js";
+import { big, byte, compare, concat, equal, hex, unsigned, utf8 } from "./encoding.js";
 import { Misuse, Refused } from "./errors.js";
 import { sha256 } from "./keys.js";
-import { MARK, prf, writeCell } from "./steps.js";
+import { MARK, prf, writeCell } from "./settling.js";
+
+export const POINT = 32;
+const ORDER = 0xffffffff00000000ffffffffffffffffbce6faada7179e84f3b9cac2fc632551n;
+// P-256 alone (FIPS 186-5): the module with all of NIST's curves would make the bundle much larger.
+const Point = weierstrass({
+  p: 0xffffffff00000001000000000000000000000000ffffffffffffffffffffffffn,
+  n: ORDER,
+  h: 1n,
+  a: 0xffffffff00000001000000000000000000000000fffffffffffffffffffffffcn,
+  b: 0x5ac635d8aa3a93e7b3ebbd55769886bc651d06b0cc53b0f63bce3c3e27d2604bn,
+  Gx: 0x6b17d1f2e12c4247f8bce6e563a440f277037d812deb33a0f4a13945d898c296n,
+  Gy: 0x4fe342e2fe1a7f9b8ee7eb4a7c0f9e162bce33576b315ececbb6406837bf51f5n,
+});
+const POINT_LABEL = utf8("coatcheck/v1/near/point\0");
+
+/** One of the two points with this x: both have the same multiples, by x. */
+function pointAt(x) {
+  try {
+    return Point.fromBytes(concat(byte(2), x));
+  } catch {
+    throw new Refused("these bytes are no point of P-256");
+  }
+}
+
+/** Hash a text to a point whose logarithm nobody knows: the first digest that is an x. */
+export function hashToPoint(text) {
+  for (let attempt = 0; ; attempt += 1) {
+    const x = sha256(concat(POINT_LABEL, unsigned(attempt, 4), text));
+    try {
+      pointAt(x);
+      return x;
+    } catch (error) {
+      if (!(error instanceof Refused)) throw error;
+    }
+  }
+}
+
+/** A secret factor; equal texts under equal blinds give equal points, and nothing else shows. */
+export class Blind {
+  constructor(secret) {
+    this.number = (big(sha512(secret)) % (ORDER - 1n)) + 1n;
+  }
+
+  /** Multiply a point. */
+  put(x) {
+    return unsigned(pointAt(x).multiply(this.number).toAffine().x, POINT);
+  }
+
+  /** Undo it. */
+  takeOff(x) {
+    return unsigned(pointAt(x).multiply(Point.Fn.inv(this.number)).toAffine().x, POINT);
+  }
+}
 
 const STEPS = ["blind", "reply", "words"].map((kind) => ({ kind, turn: 0 }));
 const NAME = 16;
 const MOST_CELLS = 6;
 const MOST_NAMES = 253; // that the longest letter has room for, after its head and a point
 const SHARE = 0.9; // of the radius: most pairs of cells this far apart are within it
-const LABEL = utf8("coatcheck/v1/near/cell\0");
+const CELL_LABEL = utf8("coatcheck/v1/near/cell\0");
 
 /** The cells that count as near, as seen from one: by the distance of their middles. */
 export function offsets(radius, side, axes) {
@@ -86,7 +142,7 @@ export class Nearness {
 
   /** Name a blinded cell in the reply of one person to one other. */
   name(asker, answerer, point) {
-    return sha256(concat(LABEL, this.digest, asker, answerer, point)).slice(0, NAME);
+    return sha256(concat(CELL_LABEL, this.digest, asker, answerer, point)).slice(0, NAME);
   }
 
   hashed(cell) {

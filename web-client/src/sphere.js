@@ -3,12 +3,11 @@
 // All numbers here are whole and below 2^53, so floats hold them exactly. SPEC section 13.
 
 import { chacha20 } from "@noble/ciphers/chacha.js";
-
-import { utf8 } from "./bytes.js";
+import { countedLaw, headsFor } from "./biased-coin.js";
 import { isWhole, isWithin } from "./domains.js";
+import { utf8 } from "./encoding.js";
 import { Misuse, Refused } from "./errors.js";
 import { sha256 } from "./keys.js";
-import { countedLaw, headsFor } from "./mixing.js";
 
 const MAX_DIMENSIONS = 5000;
 const MAX_CODEWORDS = 2 ** 16;

@@ -1,11 +1,9 @@
 // The public terms of a round, read strictly, and the sizes that follow from them. SPEC section 6.
 
-import { hex, unhex, utf8 } from "./bytes.js";
+import { hex, parse, unhex, utf8 } from "./encoding.js";
 import { Refused } from "./errors.js";
-import { parse } from "./json.js";
-import { checkSignature, sealingKey, sha256, verifyingKey } from "./keys.js";
+import { sha256 } from "./keys.js";
 import { ADDRESS, suiteNamed } from "./suites.js";
-import { checkTrust, watchedBy } from "./trust.js";
 
 const LIMIT = 1 << 16;
 export const UPLOAD_HEAD = 52;
@@ -23,7 +21,7 @@ const nested = (fields) => (value) => check(value, fields);
 const NAME = matches(/^[a-z0-9][a-z0-9-]{0,31}$/);
 const TITLE = matches(/^[A-Za-z0-9][A-Za-z0-9 .:_-]{0,63}$/);
 const KEY = matches(/^[0-9a-f]{64}$/);
-const HEX = (value) => matches(/^([0-9a-f]{2})+$/)(value) && value.length <= 4096;
+export const HEX = (value) => matches(/^([0-9a-f]{2})+$/)(value) && value.length <= 4096;
 const COUNT = whole(0, 2 ** 31 - 1);
 const SECOND = whole(0, 2 ** 48);
 const POSITIVE = (value) => between(0, Infinity)(value) && value <= 1e6;
@@ -85,7 +83,7 @@ const TERMS = {
 };
 
 /** Refuse a record with a field that is missing, unknown or out of range; a ? marks the optional. */
-function check(value, fields) {
+export function check(value, fields) {
   if (!record(value)) throw new Refused("the terms do not decode: a record is missing");
   for (const name of Object.keys(value)) {
     if (!Object.hasOwn(fields, name) && !Object.hasOwn(fields, `${name}?`)) {
@@ -116,7 +114,7 @@ export class Round {
     this.digest = sha256(document);
     this.suite = suiteNamed(this.terms.suite);
     /** @type {{ witnesses: string[][], demanded: number }} */
-    this.watched = { witnesses: [], demanded: 0 }; // who must have cosigned the board's log, as `settle` is told
+    this.cosigners = { witnesses: [], demanded: 0 }; // who must have cosigned the board's log, as `settle` is told
   }
 
   /** The address that people are told: the round at the first shuffler. */
@@ -131,7 +129,7 @@ export class Round {
 
   /** Where the board's checkpoint is, or the one that witnesses cosigned if some are demanded. */
   get checkpointAt() {
-    return `${this.terms.board.url}${this.watched.demanded ? "/log" : ""}/checkpoint`;
+    return `${this.terms.board.url}${this.cosigners.demanded ? "/log" : ""}/checkpoint`;
   }
 
   /** Whether anybody may report, so that the promise assumes that outsiders do not flood the round. */
@@ -213,35 +211,4 @@ function contradictions(round) {
       throw new Refused(`in group ${name} nobody would be left to hide among`);
     }
   }
-}
-
-/**
- * Check every signature and key of signed terms and return the round they describe.
- * `trusted` holds the verifying keys that the person knows from elsewhere, by role: see trust.js.
- * @param {import("./types.js").SignedTerms} signed @param {import("./types.js").Trusted} trusted @returns {Round}
- */
-export function settle(signed, trusted) {
-  check(signed, {
-    document: (value) => typeof value === "string",
-    server: HEX,
-    shufflers: (value) => Array.isArray(value) && value.every((one) => one === null || HEX(one)),
-  });
-  const round = readTerms(signed.document);
-  const { server, shufflers, board } = round.terms;
-  if (signed.shufflers.length !== shufflers.length || signed.shufflers.includes(null)) {
-    throw new Refused("not every shuffler has signed these terms: wait until all have");
-  }
-  checkParty(server, signed.server, "server", round);
-  shufflers.forEach((party, hop) => checkParty(party, signed.shufflers[hop], "shuffler", round));
-  for (const party of [server, ...shufflers]) sealingKey(round.suite, unhex(party.sealing));
-  verifyingKey(unhex(board.verifying));
-  checkTrust(round.terms, trusted);
-  round.watched = watchedBy(trusted);
-  return round;
-}
-
-function checkParty(party, signature, role, round) {
-  const label = utf8(`coatcheck/v1/terms/${role}\0`);
-  const message = new Uint8Array([...label, ...round.document]);
-  checkSignature(unhex(party.verifying), unhex(signature), message, party.name);
 }

@@ -1,9 +1,8 @@
 // The ticket as the same JSON that the Python side reads and writes; its bytes are secret.
 
-import { base64, unbase64 } from "./bytes.js";
+import { base64, parse, unbase64 } from "./encoding.js";
 import { Refused } from "./errors.js";
-import { parse } from "./json.js";
-import { readProgress, writeProgress } from "./steps.js";
+import { readProgress, writeProgress } from "./settling.js";
 
 /** @param {import("./types.js").Ticket} ticket @returns {string} */
 export function writeTicket(ticket) {

@@ -73,12 +73,12 @@
  * @property {Partner[]} second candidates for a second pass of settling
  * @property {number[]} sizes how many entries each group has on the board
  */
-/** @typedef {{ answered: boolean, words: string }} Ended how a round ended */
+/** @typedef {{ answered: boolean, words: string }} Outcome how a round ended */
 /** @typedef {{ size: number, root: Uint8Array }} Checkpoint */
 /** @typedef {{ sender: { raw: Uint8Array, address: Uint8Array }, counter: number, body: Uint8Array }} Letter */
 /** @typedef {{ coatcheck: string, epsilon: number, delta: number, entries: any[] }} Ledger */
 /**
- * @typedef {object} Peer whoever asks roles for you: a Relay, or Direct
+ * @typedef {object} Peer whoever asks roles for you: a RelayClient, or DirectClient
  * @property {(url: string) => Promise<Uint8Array>} get
  * @property {(url: string) => Promise<Uint8Array>} whole
  * @property {(url: string, body: Uint8Array, headers?: [string, string][]) => Promise<Uint8Array>} send

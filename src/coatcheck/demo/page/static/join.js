@@ -45,7 +45,7 @@ const limit = () => ({ epsilon: Number($("limit").value), delta: 1e-2 });
 const now = () => Math.floor(Date.now() / 1000);
 
 /** Wait for a time drawn within the window of the terms, so that the relay's times say nothing. */
-const linger = () => coatcheck.linger(coatcheck.windowOf(state.round, relay));
+const linger = () => coatcheck.waitRandomly(coatcheck.windowOf(state.round, relay));
 
 function invite() {
   return coatcheck.examine(known.signed, { group: $("group").value, trusted: known.trusted, limit: limit(), now: now() });
@@ -88,10 +88,10 @@ async function show() {
 /** Fetch the terms, check every signature, and say what they promise. */
 async function begin() {
   known = await (await ask("/round")).json();
-  const round = coatcheck.settle(known.signed, known.trusted);
+  const round = coatcheck.verifySignatures(known.signed, known.trusted);
   state = { round, ticket: null, answer: null };
   const asked = { first: here(round.terms.shufflers[0]), trusted: known.trusted, ask: (where, options) => fetch(where, options) };
-  relay = new coatcheck.Relay(known.relay, asked);
+  relay = new coatcheck.RelayClient(known.relay, asked);
   relay.level(JSON.stringify(known).length);
   $("group").replaceChildren(...round.terms.groups.map((group) => new Option(group.name, group.name)));
   const [first] = round.terms.groups;
@@ -120,7 +120,7 @@ async function join() {
   if (phase !== "open") throw new coatcheck.Refused(`the round takes no reports now, it is ${phase}: nothing was spent. Open a new round and take part in that one.`);
   const invitation = invite();
   const board = view();
-  await coatcheck.patiently(() => board.terms(), 30); // a witness may be a moment behind
+  await coatcheck.retry(() => board.terms(), 30); // a witness may be a moment behind
   const value = [Number($("latitude").value), Number($("longitude").value)];
   const { ticket, report } = await coatcheck.join(invitation, value);
   const book = coatcheck.spend(ledger(), ticket, invitation);
@@ -134,7 +134,7 @@ async function join() {
 async function send() {
   await linger();
   const receipt = await relay.send(`${here(state.round.terms.shufflers[0])}/uploads`, state.ticket.upload);
-  keep(coatcheck.keepReceipt(state.ticket, receipt, state.round));
+  keep(coatcheck.addReceipt(state.ticket, receipt, state.round));
   await tell("/upload", state.ticket.upload);
 }
 
@@ -143,9 +143,9 @@ async function collect() {
   const raw = await bulletin();
   const board = view();
   // The witnesses follow the board a moment later.
-  const point = await coatcheck.patiently(() => board.check(raw), 30);
+  const point = await coatcheck.retry(() => board.check(raw), 30);
   // The ledger first: what a round cost is known by how it ended.
-  localStorage.setItem(LEDGER, JSON.stringify(coatcheck.settleRound(ledger(), state.ticket, coatcheck.ended(state.ticket, raw, state.round))));
+  localStorage.setItem(LEDGER, JSON.stringify(coatcheck.recordOutcome(ledger(), state.ticket, coatcheck.outcomeOf(state.ticket, raw, state.round))));
   count();
   const answer = await coatcheck.collect(state.ticket, raw, state.round);
   state = { ...state, answer };

@@ -2,9 +2,9 @@
 //
 // The same mechanisms as coatcheck/randomizers, bit for bit in their parameters. SPEC section 13.
 
+import { countedLaw, headsFor } from "./biased-coin.js";
 import { isWhole, isWithin } from "./domains.js";
 import { Refused } from "./errors.js";
-import { countedLaw, headsFor } from "./mixing.js";
 
 const MAX_POINTS = 4096;
 const MAX_AXES = 16;

@@ -1,6 +1,6 @@
 // The board's log: it has what it should, shows everybody the same, and only grew. SPEC sections 9 and 18.
 
-import { concat } from "./bytes.js";
+import { concat } from "./encoding.js";
 import { Unavailable } from "./errors.js";
 import { checkConsistency, checkInclusion } from "./merkle.js";
 import * as messages from "./messages.js";
@@ -25,7 +25,7 @@ export function checkLogged(leaves, round, { checkpoint, since = [] }, before = 
   const { size, root } = point;
   if (before) checkConsistency({ old: before.size, oldRoot: before.root, size, root, path: since });
   for (const { place, leaf, path } of leaves) {
-    if (round.watched.demanded && place >= size) {
+    if (round.cosigners.demanded && place >= size) {
       throw new Unavailable(UNSEEN);
     }
     checkInclusion(leaf, { place, size, root, path });

@@ -4,21 +4,18 @@
 // whatever fails, no other and no less private way is tried. SPEC section 12.
 
 import { headersFor } from "./admission.js";
-import { BoardView } from "./board.js";
-import { hex, text, utf8 } from "./bytes.js";
+import { BoardView } from "./board-view.js";
 import { settleByLetter } from "./candidates.js";
-import { addressOfTicket, collect, ended, examine, join, keepReceipt, keepRegistered, openEntry } from "./client.js";
-import { Direct } from "./direct.js";
+import { addReceipt, addRegistrationReceipt, addressOfTicket, collect, examine, join, openEntry, outcomeOf } from "./client.js";
+import { hex, parse, text, utf8 } from "./encoding.js";
 import { Misuse, Refused, Unavailable } from "./errors.js";
-import { parse } from "./json.js";
-import { Kept, checkLimit } from "./kept.js";
-import { settleRound, spend, spent } from "./ledger.js";
+import { DirectClient, retry } from "./http-client.js";
+import { recordOutcome, spend, spent } from "./ledger.js";
 import { read, write } from "./letters.js";
 import { readHeading } from "./messages.js";
-import { patiently } from "./patience.js";
-import { Relay } from "./relay.js";
-import { settle } from "./terms.js";
-import { linger, pauses, windowOf } from "./windows.js";
+import { waitRandomly, pauseRule, RelayClient, windowOf } from "./relay-client.js";
+import { checkLimit, PersonStore } from "./store.js";
+import { verifySignatures } from "./agreement.js";
 
 const MOST = 2000; // entries up to which the whole board is fetched, also through a relay
 const seconds = () => Math.floor(Date.now() / 1000);
@@ -27,12 +24,12 @@ const seconds = () => Math.floor(Date.now() / 1000);
  * One person's part in one round. The ticket is in the store before the report leaves, and only its bytes ever
  * leave; a visit that is made again with the same store goes on from it.
  */
-export class Visit {
+export class Session {
   #trusted;
-  #kept;
+  #store;
   #ask;
   #relay;
-  /** @type {Relay | Direct | null} */
+  /** @type {RelayClient | DirectClient | null} */
   #peer = null;
   /** @type {import("./types.js").Round | null} */
   #round = null;
@@ -56,7 +53,7 @@ export class Visit {
     this.url = `${found[1]}/rounds/${found[2]}`;
     this.digest = found[2];
     this.#trusted = trusted;
-    this.#kept = new Kept(store, this.digest);
+    this.#store = new PersonStore(store, this.digest);
     this.#relay = relay;
     this.#ask = ask;
   }
@@ -87,20 +84,20 @@ export class Visit {
   async join(value, { group, limit, budget, note = "", token = "", patience = 60 }) {
     const invitation = await this.invitation({ group, limit, patience });
     const headers = headersFor(invitation.round, token); // who has none spends nothing
-    let ticket = await this.#kept.ticket();
+    let ticket = await this.#store.ticket();
     const resumed = Boolean(ticket);
     if (!ticket) {
       if (invitation.phase !== "open") throw new Refused(`the round takes no reports now, it is ${invitation.phase}: nothing was spent`);
-      const book = await this.#kept.ledger(budget);
+      const book = await this.#store.ledger(budget);
       ({ ticket } = await join(invitation, value, { note: bytes(note) }));
       spend(book, ticket, invitation); // refuses before anything is kept
       const board = await this.#board();
-      await patiently(() => board.terms(), patience);
-      await this.#kept.keepTerms({ signed: this.#signed, relay: this.#relay });
-      await this.#kept.keepTicket(ticket);
+      await retry(() => board.terms(), patience);
+      await this.#store.saveTerms({ signed: this.#signed, relay: this.#relay });
+      await this.#store.saveTicket(ticket);
     }
-    await this.#enter(ticket, invitation, { budget, resumed });
-    await this.#handIn(ticket, { headers, patience, resumed });
+    await this.#recordCost(ticket, invitation, { budget, resumed });
+    await this.#upload(ticket, { headers, patience, resumed });
     return this.address();
   }
 
@@ -120,21 +117,21 @@ export class Visit {
   async collect({ patience = 600, retrieval = "by-size" } = {}) {
     const ticket = await this.#ticket();
     const round = await this.round();
-    const peer = await this.#asked();
+    const peer = await this.#client();
     if (!["by-size", "whole", "entry"].includes(retrieval)) throw new Misuse(`retrieval is by-size, whole or entry, not ${retrieval}`);
-    if (retrieval === "entry" && !(peer instanceof Relay)) {
+    if (retrieval === "entry" && !(peer instanceof RelayClient)) {
       throw new Misuse("asking for your entry directly shows which one is yours: give a relay, or fetch the whole board");
     }
-    const slowly = { growth: 1.3, draw: pauses(round, peer) };
-    const heading = await patiently(() => this.#shown(() => peer.get(`${round.atBoard}/heading`)), patience, slowly);
-    await this.#linger();
+    const slowly = { growth: 1.3, draw: pauseRule(round, peer) };
+    const heading = await retry(() => this.#shown(() => peer.get(`${round.atBoard}/heading`)), patience, slowly);
+    await this.#waitRandomly();
     const entries = readHeading(heading, round).sizes.reduce((sum, one) => sum + one, 0);
     const large = retrieval === "entry" || (retrieval === "by-size" && entries > MOST);
-    if (entries && large && peer instanceof Relay) return this.#collectEntry(ticket, patience, slowly);
-    const raw = await patiently(() => this.#shown(() => peer.whole(`${round.atBoard}/bulletin`)), patience, slowly);
+    if (entries && large && peer instanceof RelayClient) return this.#collectEntry(ticket, patience, slowly);
+    const raw = await retry(() => this.#shown(() => peer.whole(`${round.atBoard}/bulletin`)), patience, slowly);
     const board = await this.#board();
-    await patiently(() => board.check(raw), patience, slowly);
-    await this.#settleLedger(ticket, raw);
+    await retry(() => board.check(raw), patience, slowly);
+    await this.#recordOutcome(ticket, raw);
     this.#answer = await collect(ticket, raw, round);
     return this.#answer;
   }
@@ -147,11 +144,11 @@ export class Visit {
     if (!(to instanceof Uint8Array)) throw new Misuse("a letter goes to a partner's contact: give `answer.partners[0].contact`");
     const round = await this.round();
     const { posting, stamped, ticket } = await write(await this.#ticket(), bytes(body), to, round);
-    await this.#kept.keepTicket(ticket); // first: a counter that was used must never be used again
-    await this.#linger();
+    await this.#store.saveTicket(ticket); // first: a counter that was used must never be used again
+    await this.#waitRandomly();
     const board = await this.#board();
-    const place = await patiently(() => board.post([stamped]), patience);
-    await patiently(() => board.prove([[place, posting]]), patience);
+    const place = await retry(() => board.post([stamped]), patience);
+    await retry(() => board.prove([[place, posting]]), patience);
   }
 
   /**
@@ -161,12 +158,12 @@ export class Visit {
    */
   async read({ patience = 60 } = {}) {
     const ticket = await this.#ticket();
-    const [round, board, peer] = [await this.round(), await this.#board(), await this.#asked()];
-    await this.#linger();
-    await patiently(() => board.follow(), patience);
-    const mine = peer instanceof Relay ? await this.address() : ""; // it hides whose letters are asked for
-    const inbox = await read(ticket, await patiently(() => board.letters(0, mine), patience), round);
-    await this.#kept.keepTicket(inbox.ticket);
+    const [round, board, peer] = [await this.round(), await this.#board(), await this.#client()];
+    await this.#waitRandomly();
+    await retry(() => board.follow(), patience);
+    const mine = peer instanceof RelayClient ? await this.address() : ""; // it hides whose letters are asked for
+    const inbox = await read(ticket, await retry(() => board.letters(0, mine), patience), round);
+    await this.#store.saveTicket(inbox.ticket);
     return inbox.letters.map(({ sender, body }) => ({ contact: sender.raw, address: hex(sender.address), body, text: spelled(body) }));
   }
 
@@ -179,21 +176,21 @@ export class Visit {
     const [ticket, round] = [await this.#ticket(), await this.round()];
     const answer = this.#answer ?? await this.collect({ patience });
     const options = { round, sizes: answer.sizes, words: bytes(words), board: await this.#board(), look, patience };
-    const side = await settleByLetter(ticket, place, answer, { ...options, keep: (one) => this.#kept.keepTicket(one) });
+    const side = await settleByLetter(ticket, place, answer, { ...options, keep: (one) => this.#store.saveTicket(one) });
     return { partners: side.machine.partners.map(hex), contacts: side.partners, words: side.words };
   }
 
   /** What all rounds of this store have cost so far, of how much; null before the first one. */
   async spent() {
-    if (!await this.#kept.hasLedger()) return null;
-    const ledger = await this.#kept.ledger();
+    if (!await this.#store.hasLedger()) return null;
+    const ledger = await this.#store.ledger();
     return { ...spent(ledger), rounds: ledger.entries.length, of: { epsilon: ledger.epsilon, delta: ledger.delta } };
   }
 
   /** The terms that you joined on, or would join on; checked. @returns {Promise<import("./types.js").Round>} */
   async round() {
     if (this.#round) return this.#round;
-    const stored = await this.#kept.terms();
+    const stored = await this.#store.terms();
     if (stored) return this.#accept(stored.signed);
     await this.#offer(30);
     return this.round();
@@ -202,17 +199,17 @@ export class Visit {
   // -- what the visit knows
 
   async #ticket() {
-    const ticket = await this.#kept.ticket();
+    const ticket = await this.#store.ticket();
     if (!ticket) throw new Misuse("you have no ticket of this round in this store: join first");
     return ticket;
   }
 
   #accept(signed) {
-    const round = settle(signed, this.#trusted);
+    const round = verifySignatures(signed, this.#trusted);
     if (round.address !== this.url) {
       throw new Refused(`the terms are of the round at ${round.address}, not at ${this.url}: ask whoever told you this address for the right one`);
     }
-    if (this.#peer instanceof Relay) {
+    if (this.#peer instanceof RelayClient) {
       this.#peer.know(round.terms.shufflers.map((one) => one.url));
       this.#peer.level(Math.max(round.document.length + 1024, ...round.terms.groups.map((_, group) => round.uploadSize(group))));
     }
@@ -223,9 +220,9 @@ export class Visit {
 
   /** Fetch the terms of the round and where it stands; what was joined on before must be the same. */
   async #offer(patience) {
-    const peer = await this.#asked();
-    const { signed, status } = offered(await patiently(() => peer.get(this.url), patience), this.url);
-    const before = this.#signed ?? (await this.#kept.terms())?.signed;
+    const peer = await this.#client();
+    const { signed, status } = offered(await retry(() => peer.get(this.url), patience), this.url);
+    const before = this.#signed ?? (await this.#store.terms())?.signed;
     if (before && before.document !== signed.document) {
       throw new Refused("the shuffler shows other terms now than before: keep both as proof");
     }
@@ -234,11 +231,11 @@ export class Visit {
   }
 
   /** Whoever asks for this person: the relay of this visit or of an earlier run, else nobody between. */
-  async #asked() {
+  async #client() {
     if (!this.#peer) {
-      this.#relay ||= (await this.#kept.terms())?.relay ?? "";
+      this.#relay ||= (await this.#store.terms())?.relay ?? "";
       const through = { first: this.url, trusted: this.#trusted, ask: this.#ask };
-      this.#peer = this.#relay ? new Relay(this.#relay, through) : new Direct({ ask: this.#ask });
+      this.#peer = this.#relay ? new RelayClient(this.#relay, through) : new DirectClient({ ask: this.#ask });
       if (this.#signed) this.#accept(this.#signed);
     }
     return this.#peer;
@@ -246,57 +243,57 @@ export class Visit {
 
   async #board() {
     const round = await this.round();
-    return new BoardView(round, { peer: await this.#asked(), ...await this.#kept.checkpoint(round) });
+    return new BoardView(round, { peer: await this.#client(), ...await this.#store.checkpoint(round) });
   }
 
-  async #linger() {
-    await linger(windowOf(await this.round(), await this.#asked()));
+  async #waitRandomly() {
+    await waitRandomly(windowOf(await this.round(), await this.#client()));
   }
 
   async #collectEntry(ticket, patience, slowly) {
     const [round, board, address] = [await this.round(), await this.#board(), await this.address()];
-    const shown = await patiently(() => board.entry(ticket.group, address), patience, slowly);
+    const shown = await retry(() => board.entry(ticket.group, address), patience, slowly);
     if (!shown) {
       throw new Refused(`the board says that your address ${address} is not on it: fetch the whole board to see for yourself, with retrieval "whole"`);
     }
-    await this.#settleLedger(ticket, shown.heading);
+    await this.#recordOutcome(ticket, shown.heading);
     this.#answer = await openEntry(ticket, shown, round);
     return this.#answer;
   }
 
   /** Tell the ledger how the round ended, from a bulletin or its head. */
-  async #settleLedger(ticket, raw) {
-    if (!await this.#kept.hasLedger()) return;
-    const end = ended(ticket, raw, await this.round());
-    await this.#kept.changeLedger((book) => settleRound(book, ticket, end));
+  async #recordOutcome(ticket, raw) {
+    if (!await this.#store.hasLedger()) return;
+    const end = outcomeOf(ticket, raw, await this.round());
+    await this.#store.updateLedger((book) => recordOutcome(book, ticket, end));
   }
 
   /** Enter the round into the ledger; the same bytes cost nothing again. A new ticket that it refuses is removed. */
-  async #enter(ticket, invitation, { budget, resumed }) {
+  async #recordCost(ticket, invitation, { budget, resumed }) {
     try {
-      await this.#kept.changeLedger((book) => spend(book, ticket, invitation), budget);
+      await this.#store.updateLedger((book) => spend(book, ticket, invitation), budget);
     } catch (error) {
-      if (error instanceof Refused && !resumed) await this.#kept.dropTicket();
+      if (error instanceof Refused && !resumed) await this.#store.removeTicket();
       throw error;
     }
   }
 
   /** Register the traps, then send the upload, until every shuffler has signed for its part. */
-  async #handIn(ticket, { headers, patience, resumed }) {
+  async #upload(ticket, { headers, patience, resumed }) {
     if (ticket.receipt.length) return;
-    const [round, peer] = [await this.round(), await this.#asked()];
+    const [round, peer] = [await this.round(), await this.#client()];
     let maybe = resumed; // whether the report may have reached the first shuffler
     const send = async (hop, body) => {
       const { url } = round.terms.shufflers[hop];
-      await this.#linger();
-      return patiently(() => peer.send(`${url}/rounds/${this.digest}/uploads`, body, headers[hop]).catch((error) => {
+      await this.#waitRandomly();
+      return retry(() => peer.send(`${url}/rounds/${this.digest}/uploads`, body, headers[hop]).catch((error) => {
         maybe ||= hop === 0 && error instanceof Unavailable && ![425, 429].includes(error.status ?? 0);
         throw error;
       }), patience);
     };
     let kept = ticket;
     for (let hop = 1 + kept.registered.length; hop < headers.length; hop += 1) {
-      kept = await this.#kept.keepTicket(keepRegistered(kept, await send(hop, kept.registrations[hop - 1]), round));
+      kept = await this.#store.saveTicket(addRegistrationReceipt(kept, await send(hop, kept.registrations[hop - 1]), round));
     }
     let receipt;
     try {
@@ -306,7 +303,7 @@ export class Visit {
       if (maybe && !(error instanceof Unavailable)) return;
       throw error;
     }
-    await this.#kept.keepTicket(keepReceipt(kept, receipt, round));
+    await this.#store.saveTicket(addReceipt(kept, receipt, round));
   }
 
   /** Fetch what the board has once the round has ended, or say by when it must, or who owes it. */

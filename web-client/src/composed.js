@@ -2,6 +2,7 @@
 //
 // The fields' reports stand side by side, as in coatcheck/randomizers/fieldwise.py.
 
+import { TOSSES, fraction } from "./biased-coin.js";
 import { complete, domainOf } from "./domains.js";
 import { Misuse, Refused } from "./errors.js";
 
@@ -67,5 +68,34 @@ export function fieldwise(params, make) {
       return { epsilon: sum * (1 + laws.length * 2 ** -52), fields: laws };
     },
     place: (report) => Object.fromEntries(each(report, "width", ({ name, part }, own) => [name, part.place(own)])),
+  };
+}
+
+/** Speak by the part with chance `rate`, else be silent; silence is a report like any other. */
+export function coin(params, make) {
+  complete(params, ["name", "part", "rate"]);
+  const { rate } = params;
+  if (typeof rate !== "number" || !(rate >= 2 ** -32 && rate < 1)) {
+    throw new Refused(`a coin has a rate from 2^-32 to below 1, this one has ${rate}`);
+  }
+  if (params.part?.name === "coin") throw new Refused("a coin stands before one mechanism, not before a coin");
+  const part = make(params.part);
+  const [top, bottom] = fraction(rate);
+  const heads = (TOSSES * top) / bottom; // never above the rate: speaking less often reveals no more
+  const silence = [0, ...part.low];
+  return {
+    ...part,
+    name: "coin",
+    heads,
+    low: silence,
+    high: [1, ...part.high],
+    respond(point, entropy) {
+      // The part's report is always made, so that the work does not tell how the coin fell.
+      const speaks = entropy.coin(heads);
+      const made = part.respond(point, entropy);
+      return speaks ? [1, ...made] : silence;
+    },
+    law: () => ({ ...part.law(), rate }),
+    place: (report) => (report[0] ? part.place(report.slice(1)) : null),
   };
 }

@@ -1,15 +1,56 @@
+// Patience: asking again, ever more rarely, while somebody is away.
+//
+// What a role answers: what it took, what it refuses in its own words, and what is worth another try.
+//
 // Roles asked directly, without a relay: they see the network address of whoever asks. SPEC section 19.
 
-import { taken } from "./answers.js";
-import { concat } from "./bytes.js";
+import { concat, text } from "./encoding.js";
 import { Refused, Unavailable } from "./errors.js";
+
+const PAUSE = 0.25; // seconds before the second try
+const LONGEST = 5;
+
+/** @param {number} seconds @returns {Promise<void>} */
+export const wait = (seconds) => new Promise((awake) => { setTimeout(awake, 1000 * seconds); });
+
+/**
+ * Do something until it is done; what is `Unavailable` is tried again for so many seconds. `draw` makes a pause of the one that is due.
+ * @template T
+ * @param {() => Promise<T>} work @param {number} seconds @param {{ growth?: number, draw?: (due: number) => number }} [options] @returns {Promise<T>}
+ */
+export async function retry(work, seconds, { growth = 2, draw = (due) => due } = {}) {
+  const end = Date.now() + 1000 * seconds;
+  for (let pause = PAUSE; ; pause = Math.min(LONGEST, pause * growth)) {
+    try {
+      return await work();
+    } catch (error) {
+      if (!(error instanceof Unavailable) || Date.now() + 1000 * pause > end) throw error;
+    }
+    await wait(draw(pause));
+  }
+}
+
+const LATER = [408, 425, 429, 500, 502, 503, 504, 507];
+
+/** Give what a role answered, or refuse with its own sentence. */
+export function checkStatus(answer) {
+  if (answer.status >= 200 && answer.status < 300) return answer;
+  let detail = `the role answers with ${answer.status}`;
+  try {
+    detail = JSON.parse(text(answer.content)).detail ?? detail;
+  } catch {
+    // not a problem document: the status has to do
+  }
+  const Kind = LATER.includes(answer.status) ? Unavailable : Refused;
+  throw Object.assign(new Kind(detail), { status: answer.status });
+}
 
 const DOCUMENT = 1 << 20; // the most bytes of a document, a receipt or a proof
 const BULK = 1 << 30; // the most of a bulletin
 const PLAIN = { cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer" };
 
 /** Asks roles by `ask`, which is the platform's function for requests; follows no redirect, holds no endless answer. */
-export class Direct {
+export class DirectClient {
   #ask;
 
   /** @param {{ ask?: typeof globalThis.fetch }} [options] */
@@ -42,12 +83,12 @@ export class Direct {
     let content;
     try {
       answer = await ask(url, { ...options, ...PLAIN });
-      content = await held(answer, most, url);
+      content = await readBody(answer, most, url);
     } catch (error) {
       if (error instanceof Refused) throw error;
       throw new Unavailable(`${new URL(url).origin} does not answer: check the address, or try later`);
     }
-    return taken({ status: answer.status, content }).content;
+    return checkStatus({ status: answer.status, content }).content;
   }
 }
 
@@ -55,7 +96,7 @@ export class Direct {
  * Read an answer as long as it is not too long.
  * @param {Response} answer @param {number} most @param {string} url @returns {Promise<Uint8Array<ArrayBuffer>>}
  */
-export async function held(answer, most, url) {
+export async function readBody(answer, most, url) {
   const pieces = [];
   let size = 0;
   for (const reader = answer.body?.getReader(); reader;) {

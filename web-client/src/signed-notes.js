@@ -3,7 +3,7 @@
 // The same rules as coatcheck/protocol/notes.py and verification.py: signatures of strangers are passed
 // over, one of a known key that does not hold refuses the note.
 
-import { big, byte, concat, equal, unbase64, unhex, utf8 } from "./bytes.js";
+import { big, byte, concat, equal, unbase64, unhex, utf8 } from "./encoding.js";
 import { Refused, Unavailable } from "./errors.js";
 import { checkSignature, sha256 } from "./keys.js";
 
@@ -28,7 +28,7 @@ const noteKey = (name, raw, kind = ED25519) => (
 );
 
 /** Read a note strictly: its text, and the signatures under it; none is checked yet. */
-export function readNote(raw) {
+export function readSignedNote(raw) {
   let whole;
   try {
     whole = decoder.decode(raw);
@@ -91,8 +91,8 @@ export function readLogCheckpoint(text) {
  * the keys of each in hex, more than one while they change. Whoever has the word of one honest witness sees
  * the log that this witness has seen grow, also at the first visit.
  */
-export function readWatched(raw, board, { witnesses, demanded }) {
-  const note = readNote(raw);
+export function readCosignedCheckpoint(raw, board, { witnesses, demanded }) {
+  const note = readSignedNote(raw);
   const key = noteKey(`coatcheck.example/board/${board}`, unhex(board));
   const { origin, size, root } = readLogCheckpoint(note.text);
   if (origin !== key.name || !isSigned(note, [key])) {

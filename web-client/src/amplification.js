@@ -5,7 +5,7 @@
 // Here a law becomes the kinds of reports that it has, each with R(x0)/m, R(x1)/m and m, as in
 // coatcheck/accounting/pairs.py; `inversion.js` does the sum.
 
-import { meanExcess } from "./inversion.js";
+import { meanExcess } from "./hockey-stick.js";
 
 const UNIT = 2 ** -53;
 const above = (number) => number * (1 + 8 * UNIT); // more than the rounding of what it is made of

@@ -1,13 +1,13 @@
 // The board as one person follows it: proofs that it shows everybody the same, letters, posting.
 //
-// How bytes are fetched is the caller's: `peer` has `get(url)` and `send(url, bytes)`, as a Relay does,
+// How bytes are fetched is the caller's: `peer` has `get(url)` and `send(url, bytes)`, as a RelayClient does,
 // and `remember` keeps the last checkpoint, which every later one must continue. SPEC section 9.
 
-import { concat, text, unbase64, unhex } from "./bytes.js";
+import { concat, text, unbase64, unhex } from "./encoding.js";
 import { Refused, Unavailable } from "./errors.js";
-import { ROUND_LEAF, UNSEEN, checkLogged, checkPlaced, checkTerms, follow } from "./log.js";
 import * as messages from "./messages.js";
-import { pauses, windowOf } from "./windows.js";
+import { pauseRule, windowOf } from "./relay-client.js";
+import { checkLogged, checkPlaced, checkTerms, follow, ROUND_LEAF, UNSEEN } from "./verification.js";
 
 const UNLOGGED = "the board has not logged the terms of this round, so others may be shown other ones: nothing was sent";
 const BULK = 1 << 30; // the most bytes of letters that are read
@@ -51,7 +51,7 @@ export class BoardView {
 
   /** How long to wait before looking again; through a relay it is drawn. @param {number} due @returns {number} */
   pause(due) {
-    return pauses(this.round, this.peer)(due);
+    return pauseRule(this.round, this.peer)(due);
   }
 
   /**
@@ -89,7 +89,7 @@ export class BoardView {
   /** Check that the log has the terms, before anything is spent or sent: else others may be shown other ones. */
   async terms() {
     const proof = await this.grown();
-    if (!proof.size) throw this.round.watched.demanded ? new Unavailable(UNSEEN) : new Refused(UNLOGGED);
+    if (!proof.size) throw this.round.cosigners.demanded ? new Unavailable(UNSEEN) : new Refused(UNLOGGED);
     const raw = await this.peer.get(`${this.round.atBoard}/logged?size=${proof.size}`).catch((error) => {
       throw error.status === 404 ? new Refused(UNLOGGED) : error;
     });

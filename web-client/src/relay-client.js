@@ -3,14 +3,18 @@
 // The page gives `ask`, which is the browser's own function for requests; this file names nobody but
 // the relay to it. The relay hands out the gateways' keys; the roles' signatures on them count. SPEC
 // section 17.
+//
+// Times that say nothing: through a relay a person asks at moments drawn at random. SPEC section 17.
+//
+// A relay and a role that both keep times could join requests that follow each other at once. Waiting
+// without a relay would hide nothing, so nobody waits then.
 
-import { concat, unhex, unsigned, utf8 } from "./bytes.js";
-import { decodeResponse, encodeRequest } from "./binary-http.js";
-import { held } from "./direct.js";
+import { concat, unhex, unsigned, utf8 } from "./encoding.js";
+import { Entropy } from "./entropy.js";
 import { Misuse, Refused, Unavailable } from "./errors.js";
+import { readBody, wait, checkStatus } from "./http-client.js";
 import { checkSignature } from "./keys.js";
-import { taken } from "./answers.js";
-import { messageSize, OVERHEAD, readKeys, sealRequest, SIZES } from "./oblivious.js";
+import { decodeResponse, encodeRequest, messageSize, OVERHEAD, readKeys, sealRequest, SIZES } from "./oblivious-http.js";
 
 const AROUND = 256; // bytes that what surrounds a content may take
 const LEVELS = 3; // how many sizes messages are leveled to; longer ones have their own
@@ -26,7 +30,7 @@ const OHTTP_KEY = "http-problem-types#ohttp-key";
  * address at its first shuffler; a role is a board unless `know` says that it is a shuffler. `trusted`
  * is as in `examine`.
  */
-export class Relay {
+export class RelayClient {
   #url;
   #shufflers;
   #trusted;
@@ -58,7 +62,7 @@ export class Relay {
 
   /** Fetch a document. @param {string} url @returns {Promise<Uint8Array>} */
   async get(url) {
-    return taken(await this.#exchange("GET", url)).content;
+    return checkStatus(await this.#exchange("GET", url)).content;
   }
 
   /** Fetch a long document, in pieces of one size. @param {string} url @returns {Promise<Uint8Array>} */
@@ -66,7 +70,7 @@ export class Relay {
     const pieces = [];
     for (let size = 0; ;) {
       const range = `bytes=${size}-${size + PIECE - 1}`;
-      const { status, headers, content } = taken(await this.#exchange("GET", url, { headers: [["range", range]] }));
+      const { status, headers, content } = checkStatus(await this.#exchange("GET", url, { headers: [["range", range]] }));
       pieces.push(content);
       size += content.length;
       const total = Number(new Map(headers).get("content-range")?.split("/")[1] ?? 0);
@@ -82,7 +86,7 @@ export class Relay {
   async send(url, content, headers = []) {
     /** @type {[string, string][]} */
     const lines = [["content-type", "application/octet-stream"], ...headers];
-    return taken(await this.#exchange("POST", url, { headers: lines, content })).content;
+    return checkStatus(await this.#exchange("POST", url, { headers: lines, content })).content;
   }
 
   /**
@@ -99,7 +103,7 @@ export class Relay {
     for (let turn = 0; turn < 2; turn += 1) {
       const sealed = await sealRequest(request, await this.#config(origin, host));
       const answer = await this.#at(host, { method: "POST", headers: { "content-type": REQUEST_MEDIA }, body: sealed.raw });
-      const raw = await this.#held(answer);
+      const raw = await this.#read(answer);
       if (answer.ok) return decodeResponse(await sealed.open(raw));
       // The gateway opened nothing, so that asking again is no repetition.
       if (answer.status !== 400 || !new TextDecoder().decode(raw).includes(OHTTP_KEY)) break;
@@ -114,7 +118,7 @@ export class Relay {
       checkApart(new URL(this.#url).hostname, new URL(origin).hostname);
       const answer = await this.#at(host, { headers: { accept: KEYS_MEDIA } });
       if (!answer.ok) throw new Unavailable(`the relay has no keys of ${host}: try later; nothing is sent around the relay`);
-      const raw = await this.#held(answer);
+      const raw = await this.#read(answer);
       const told = answer.headers.get("coatcheck-until") ?? "";
       const until = /^[0-9]{1,16}$/.test(told) ? Number(told) : NaN;
       const signatures = (answer.headers.get("coatcheck-signatures") ?? "").split(", ");
@@ -144,9 +148,9 @@ export class Relay {
   }
 
   /** Read what the relay answers: no message is longer than the largest of the ladder. */
-  async #held(answer) {
+  async #read(answer) {
     try {
-      return await held(answer, SIZES[SIZES.length - 1], this.#url);
+      return await readBody(answer, SIZES[SIZES.length - 1], this.#url);
     } catch (error) {
       if (error instanceof Refused) throw error;
       throw new Unavailable(`the relay ${this.#url} hangs up: try later; nothing is sent around it`);
@@ -190,3 +194,29 @@ function domain(host) {
   const registry = labels.length > 2 && labels.at(-1).length === 2 && REGISTRIES.includes(labels.at(-2));
   return labels.slice(registry ? -3 : -2).join(".");
 }
+
+/** The share of a pause of settling within which the letters of a step are posted. */
+export const STEP = 0.25;
+
+/**
+ * The seconds within which the times of a person's requests are drawn; 0 for at once.
+ * @param {{ terms: any }} round @param {unknown} peer @returns {number}
+ */
+export const windowOf = ({ terms }, peer) => (peer instanceof RelayClient ? terms.window ?? 0 : 0);
+
+/** Draw a time evenly between nothing and so many seconds. @param {number} seconds @param {Entropy} [entropy] @returns {number} */
+export const randomTime = (seconds, entropy = new Entropy()) => Number(entropy.integer(BigInt(Math.trunc(1000 * seconds)) + 1n)) / 1000;
+
+/**
+ * Wait for a time drawn evenly between nothing and so many seconds.
+ * @param {number} seconds @param {{ entropy?: Entropy, sleep?: (seconds: number) => Promise<void> }} [options] @returns {Promise<void>}
+ */
+export async function waitRandomly(seconds, { entropy = new Entropy(), sleep = wait } = {}) {
+  if (seconds) await sleep(randomTime(seconds, entropy));
+}
+
+/**
+ * The pause before the next look, of the one that is due; through a relay it is drawn, from nothing to at least the window.
+ * @param {{ terms: any }} round @param {unknown} peer @returns {(due: number) => number}
+ */
+export const pauseRule = (round, peer) => (due) => (peer instanceof RelayClient ? randomTime(Math.max(2 * due, windowOf(round, peer))) : due);
