@@ -4,7 +4,7 @@ FROM python:3.12-slim AS build
 WORKDIR /source
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 COPY requirements ./requirements
-# Everything that comes from outside is checked by its hash, what builds the wheel too.
+# pip checks every package from outside by its hash, including those that build the wheel.
 RUN python -m venv /opt/build \
  && /opt/build/bin/pip install --require-hashes --requirement requirements/build.lock \
  && python -m venv /opt/coatcheck \

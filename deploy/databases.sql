@@ -1,4 +1,4 @@
--- One database and one user per role, so that none reads another's tables. PostgreSQL runs this once, at its first start.
+-- One database and one user per role, so that no role can read another's tables. PostgreSQL runs this once, at its first start.
 CREATE USER shuffler PASSWORD 'shuffler';
 CREATE USER server PASSWORD 'server';
 CREATE USER board PASSWORD 'board';

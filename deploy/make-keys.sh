@@ -1,5 +1,5 @@
 #!/bin/sh
-# Make the keys of one role, once: a secret file for the role alone, a public one for everybody.
+# Make the keys of one role, once: a secret file that only the role can read, and a public file for everybody.
 set -eu
 role=$1
 umask 077

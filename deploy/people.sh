@@ -1,9 +1,9 @@
 #!/bin/sh
 # A small crowd takes part in the round ROUND: PEOPLE riders and as many drivers. Each is a separate
-# client with its own ledger and ticket, at a made-up place, asks through RELAY and demands the witness's
-# word on the board. For practice only.
+# client with its own ledger and ticket and an invented place. It sends its requests through RELAY and
+# accepts only what the witness has cosigned. For practice only.
 set -eu
-: "${ROUND:?say which round: docker compose run -e ROUND=http://127.0.0.1:8001/rounds/... people}"
+: "${ROUND:?set ROUND to the address of a round: docker compose run -e ROUND=http://127.0.0.1:8001/rounds/... people}"
 keys=${KEYS:-/keys/public}
 cd "${HOMES:-/tmp}"
 

@@ -1,10 +1,10 @@
 # %% [markdown]
-# # Learn together, and be rewarded for what you brought
+# # Learn together, and be rewarded for your contribution
 #
-# Everybody has one example and teaches one model with it. All rounds together keep one promise. A
-# person speaks in a round if a coin of their own says so; silence is a message of the same size.
-# The recipe: a small model, a private middle first, clipped gradients, a large step that falls.
-# What it learns on MNIST, and how it compares, is in docs/how-to/learn-together.md.
+# Each person has one example and trains a shared model with it. All rounds together keep one
+# promise. A person reports in a round if their participation coin says so; silence is a message of
+# the same size. The recipe: a small model, a private centre first, clipped gradients, a large step
+# that shrinks. docs/how-to/learn-together.md shows the results on MNIST, and comparisons.
 
 # %%
 import os
@@ -21,15 +21,15 @@ FEATURES, RATE, CLIP = 6, 0.5, 0.5
 # %% [markdown]
 # ## Data of many people
 #
-# Each person has one example of a linear rule, and some have it wrong. The server has a few clean
-# examples of its own, by which people are judged at the end.
+# Each person has one example of a linear rule, and some labels are wrong. The server has a few
+# clean examples, by which it judges people at the end.
 
 # %%
 source = seeded(11)
 
 
 def features(count: int) -> np.ndarray:
-    """Return features in the unit ball, away from 0: the middle is worth a round."""
+    """Return features in the unit ball, away from 0, so that the centre is worth a round."""
     return (0.2 + 0.6 * source.uniforms(count * FEATURES)).reshape(count, FEATURES) / FEATURES**0.5
 
 
@@ -44,12 +44,12 @@ clean_labels = (clean - 0.5 / FEATURES**0.5) @ rule > 0
 # %% [markdown]
 # ## One promise over all rounds
 #
-# The plan is for all rounds together. A report of another shape gets a plan of its own.
+# The plan is for all rounds together. Reports of another shape need a separate plan.
 
 
 # %%
 def planned(domain: Ball | Box):
-    """Return the plan of a round in which values of this domain are reported."""
+    """Return the plan of a round in which people report values of this domain."""
     people = Group(domain, crowd=PEOPLE)
     promise = {"epsilon": 2.0, "delta": 1e-6, "goal": "unbiased"}
     return plan({"people": people}, **promise, rounds=ROUNDS, rate=RATE)
@@ -59,14 +59,14 @@ gradients_plan = planned(Ball(radius=CLIP, p=2, dimension=FEATURES + 1))
 print(gradients_plan)
 
 # %% [markdown]
-# ## Round 0: the private middle of the features
+# ## Round 0: the private centre of the features
 
 # %%
 mean = Learning(dimension=FEATURES, share_mean=True, rewards=False)
-told = simulate(
+centre_round = simulate(
     planned(Ball(radius=1.0, p=2, dimension=FEATURES)), [examples], task=mean, entropy=source
 )
-middle = np.array(told.answers[0][0].shared)
+middle = np.array(centre_round.answers[0][0].shared)
 
 
 def inputs(of: np.ndarray) -> np.ndarray:
@@ -83,13 +83,13 @@ def slopes(at: np.ndarray, of: np.ndarray, right: np.ndarray) -> np.ndarray:
 # %% [markdown]
 # ## Rounds 1 to 8: gradients
 #
-# A gradient that is no list of finite numbers never becomes a report.
+# A gradient that is not a list of finite numbers never becomes a report.
 
 # %%
 try:
     clipped(np.full(FEATURES + 1, np.nan), dimension=FEATURES + 1, clip=CLIP)
-except Misuse as refused:
-    print(refused)
+except Misuse as error:
+    print(error)
 
 task = Learning(dimension=FEATURES + 1, share_mean=True, rewards=False)
 model = Descent(step=60.0, rounds=ROUNDS - 2, momentum=0.5).start(np.zeros(FEATURES + 1))
@@ -104,8 +104,8 @@ for number in range(1, ROUNDS - 1):
 # ## Round 9: rewards
 #
 # A whole gradient is too noisy to judge one person by. So people report one number: how far their
-# gradient goes along a direction that the server has published, from its own examples. Who is
-# silent gets no reward.
+# gradient goes along a direction that the server has published, from its own examples. A silent
+# person gets no reward.
 
 # %%
 direction = slopes(model.parameters, clean, clean_labels).mean(axis=0)
@@ -121,5 +121,5 @@ outcome = simulate(
 )
 rewards = outcome.values(0)[:, 0]
 spoke = np.isfinite(rewards) & (rewards != 0)
-for name, who in (("right", spoke & ~wrong), ("wrong", spoke & wrong)):
-    print(f"mean reward of {name} labels: {1e6 * rewards[who].mean():.1f} millionths")
+for name, rows in (("right", spoke & ~wrong), ("wrong", spoke & wrong)):
+    print(f"mean reward of {name} labels: {1e6 * rewards[rows].mean():.1f} millionths")

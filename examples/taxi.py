@@ -1,10 +1,10 @@
 # %% [markdown]
-# # A taxi for everybody, and nobody's address
+# # A taxi for everybody, and nobody's place revealed
 #
-# Riders and drivers hand in noisy places. The server matches them, sees where the crowd is and
-# never who is where; each person opens one answer, their partner, and writes to them.
+# Riders and drivers report noisy places. The server matches them. It sees where the crowd is, but
+# never who is where. Each person opens one answer, their partner, and can write to them.
 #
-# The data are drawn here. Open this file as a notebook (VS Code, Jupytext) or run it as a script.
+# This file draws its own data. Open it as a notebook (VS Code, Jupytext) or run it as a script.
 
 # %%
 import os
@@ -21,21 +21,21 @@ EPSILON, DELTA = 1.0, 1e-6
 # %% [markdown]
 # ## A plan
 #
-# What can be promised to so many people, and what will it cost in metres? The plan chooses the
-# mechanism, its local ε and its shape together, and says what is left if people stay away.
+# What can you promise to this many people, and what will it cost in metres? The plan chooses the
+# mechanism, its local ε and its shape together, and states the effect of people staying away.
 
 # %%
 task = LeastCostMatching(groups=("riders", "drivers"), scale=scale_of(CITY))
 sizes = {"riders": PEOPLE, "drivers": PEOPLE // 2}
 groups = {name: Group(CITY, crowd=size) for name, size in sizes.items()}
-made = plan(groups, epsilon=EPSILON, delta=DELTA, task=task)
-print(made)
+planned = plan(groups, epsilon=EPSILON, delta=DELTA, task=task)
+print(planned)
 
 # %% [markdown]
 # ## A round
 #
-# The same objects that ship run in memory here: terms are signed, reports sealed, shuffled and
-# opened, answers published. Randomness is seeded, which is for simulations only.
+# The shipped role objects run in memory here: they sign terms, seal, shuffle and open reports, and
+# publish answers. The randomness is seeded, which is for simulations only.
 
 # %%
 source = seeded(7)
@@ -44,16 +44,16 @@ places = {
     name: low + source.uniforms(2 * size).reshape(size, 2) * (high - low)
     for name, size in sizes.items()
 }
-outcome = simulate(made, places, entropy=source)
+outcome = simulate(planned, places, entropy=source)
 
 # %% [markdown]
-# ## What came of it
+# ## Results
 #
-# The distance that drivers really go, beside what a matching of the true places would give, and
-# beside a random one.
+# The distance that drivers really go, compared with a matching of the true places, and
+# with a random matching.
 
 # %%
-pairs = [(row, found[0][1]) for row, found in enumerate(outcome.partners(1)) if found]
+pairs = [(row, partners[0][1]) for row, partners in enumerate(outcome.partners(1)) if partners]
 drivers, riders = places["drivers"], places["riders"]
 metres = np.array(task.scale)
 
@@ -64,8 +64,8 @@ def apart(driver: np.ndarray, rider: np.ndarray) -> float:
 
 
 matched = apart(drivers[[d for d, _ in pairs]], riders[[r for _, r in pairs]])
-clear = task.score([riders, drivers], estimates=[riders, drivers]).value / len(drivers) / 1000
+true = task.score([riders, drivers], estimates=[riders, drivers]).value / len(drivers) / 1000
 chance = apart(drivers, riders[: len(drivers)])
 print(f"{len(pairs)} drivers have a rider; mean distance {matched:.1f} km")
-print(f"with everybody's place in clear {clear:.1f} km, by chance {chance:.1f} km")
+print(f"with true places {true:.1f} km, by chance {chance:.1f} km")
 print(outcome.guarantees[0])

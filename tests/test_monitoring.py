@@ -84,11 +84,11 @@ def test_every_label_that_is_watched_has_such_values(
 
 
 def test_every_alert_says_what_to_do() -> None:
-    """Each has a cure, and a page that it names exists."""
+    """Each says what to do, and the pages that it names exist."""
     for rule in rules():
         notes: dict[str, str] = rule["annotations"]  # type: ignore[assignment] # YAML
         assert notes["summary"]
-        for page in re.findall(r"docs/\S+\.md|[A-Z]+\.md", notes["cure"]):
+        for page in re.findall(r"docs/\S+\.md|[A-Z]+\.md", notes["action"]):
             assert (FOLDER.parents[1] / page).exists(), page
 
 
@@ -129,7 +129,7 @@ def test_alerts_fire_when_they_should(tmp_path: Path) -> None:
     }
     wanted = {"CoatcheckNobodyLeads": {"role": "server", "severity": "page"}}
     owed = {"instance": "a", "job": "coatcheck", "phase": "answered", "severity": "page"}
-    wanted["CoatcheckEndOwed"] = owed
+    wanted["CoatcheckOutcomeOverdue"] = owed
 
     def expected(name: str, at: str, labels: dict[str, str] | None) -> dict[str, object]:
         rule = next(one for one in rules() if one["alert"] == name)

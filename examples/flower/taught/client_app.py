@@ -10,7 +10,7 @@ from taught.services import home, known_keys
 
 
 def participant(context: Context) -> Participant:
-    """Say what this person accepts; keys and limit are their own, not the round's."""
+    """Return what this person accepts; keys and limit belong to the person, not to the round."""
     settings = context.run_config
     folder = home(context)
     return Participant(
@@ -27,7 +27,7 @@ private = attach(app, participant)
 
 @app.train(mods=[private])
 def train(message: Message, context: Context) -> Message:
-    """Take one step of descent on this person's own images."""
+    """Take one step of gradient descent on this person's images."""
     (model,) = message.content["arrays"].to_numpy_ndarrays()
     number = int(context.node_config["partition-id"])
     inputs, labels = lesson.of_person(number, str(context.run_config["data"]))

@@ -1,6 +1,6 @@
-"""What is learned: to tell the digit 1 from the digit 0, each person with 20 images of their own.
+"""The data and the model: tell the digit 1 from the digit 0; each person has 20 images.
 
-The images are MNIST's if `data` names a folder that holds mnist.npz, else made up from a seed.
+The images are MNIST's if `data` names a folder with mnist.npz; otherwise a seed draws them.
 """
 
 from pathlib import Path
@@ -13,7 +13,7 @@ _EACH = 20
 
 
 def images(data: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return images of 7 x 7 pixels in one row each, and their labels, 0 or 1."""
+    """Return images of 7 x 7 pixels, one row each, and their labels, 0 or 1."""
     path = Path(data) / "mnist.npz"
     if not path.is_file():
         return _made_up()
@@ -43,21 +43,21 @@ def of_person(number: int, data: str) -> tuple[np.ndarray, np.ndarray]:
 
 
 def held_out(data: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return the last thousand images, which nobody has."""
+    """Return the last thousand images, which no person has."""
     every, labels = images(data)
     return with_bias(every[-1_000:]), labels[-1_000:]
 
 
 def with_bias(rows: np.ndarray) -> np.ndarray:
-    """Return images less their usual brightness, with a 1 behind each."""
+    """Return images minus their usual brightness, each followed by a 1."""
     return np.concatenate([rows - 0.2, np.ones((len(rows), 1))], axis=1)
 
 
 def gradient(model: np.ndarray, inputs: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Return the slope of the logistic loss."""
+    """Return the gradient of the logistic loss."""
     return inputs.T @ (1 / (1 + np.exp(-inputs @ model)) - labels) / len(labels)
 
 
 def accuracy(model: np.ndarray, inputs: np.ndarray, labels: np.ndarray) -> float:
-    """Return the share of images that the model gets right."""
+    """Return the share of images that the model classifies correctly."""
     return float(((inputs @ model > 0) == (labels > 0.5)).mean())

@@ -1,4 +1,4 @@
-"""The organiser's side: plan the rounds, start the services, follow the private means."""
+"""The organizer's side: plan the rounds, start the services, apply the private means."""
 
 import numpy as np
 from flwr.app import ArrayRecord, Context, MetricRecord
@@ -15,11 +15,11 @@ app = ServerApp()
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
-    """Teach the model over all planned rounds, and print how often it is right."""
+    """Train the model over all planned rounds, and print its accuracy."""
     settings = context.run_config
     people, rounds = int(settings["people"]), int(settings["rounds"])
     ball = Ball(radius=float(settings["clip"]), p=2, dimension=lesson.PARAMETERS)
-    made = plan(
+    planned = plan(
         {"people": Group(ball, crowd=people)},
         epsilon=float(settings["epsilon"]),
         delta=1e-3,
@@ -27,18 +27,18 @@ def main(grid: Grid, context: Context) -> None:
         rounds=rounds,
         rate=0.8,
     )
-    print(made)
+    print(planned)
     held_out = lesson.held_out(str(settings["data"]))
 
     def judge(number: int, arrays: ArrayRecord) -> MetricRecord:
         (model,) = arrays.to_numpy_ndarrays()
-        found = lesson.accuracy(model, *held_out)
-        print(f"after round {number}: {found:.1%} right", flush=True)
-        return MetricRecord({"accuracy": found})
+        accuracy = lesson.accuracy(model, *held_out)
+        print(f"after round {number}: {accuracy:.1%} right", flush=True)
+        return MetricRecord({"accuracy": accuracy})
 
     with cluster(home(context)) as services:
         organiser = Organiser.of(
-            made,
+            planned,
             dimension=lesson.PARAMETERS,
             server=services.url("server"),
             token=services.token,

@@ -1,4 +1,4 @@
-"""The coatcheck services of this example, on loopback; in earnest three operators run them."""
+"""The coatcheck services of this example, on loopback; in production three operators run them."""
 
 import tempfile
 from pathlib import Path
@@ -13,18 +13,18 @@ ROLES = {"shuffler-1": "shuffler", "server": "server", "board": "board"}
 
 
 def home(context: Context) -> Path:
-    """Return the folder of this run: of the services, and of everybody's tickets."""
+    """Return the folder of this run, with the services and everybody's tickets."""
     named = str(context.run_config["home"])
     return Path(named or Path(tempfile.gettempdir()) / f"coatcheck-flower-{context.run_id}")
 
 
 def cluster(folder: Path) -> Cluster:
-    """Return a shuffler, a server and a board whose keys and stores are in a folder."""
+    """Return a shuffler, a server and a board whose keys and stores are in `folder`."""
     return Cluster(folder / "services", extra={"tick": 0.1, "workers": 1})
 
 
 def known_keys(folder: Path) -> Trust:
-    """Return the operators' public keys, which people have from elsewhere than Flower."""
+    """Return the operators' public keys, which people get from a source other than Flower."""
     return Trust.of(
         (role, [bytes.fromhex(read_public(folder / "services" / f"{name}.public").verifying)])
         for name, role in ROLES.items()
