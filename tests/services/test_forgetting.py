@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from coatcheck.protocol.agreement import settle
-from coatcheck.protocol.parcels import Upload
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
+from coatcheck.protocol.wire.uploads import Upload
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.web.client import HttpClient
 from disks import Disk
 from postgresql import Postgres
 from service_rounds import MORTAL, Crowd, until

@@ -9,10 +9,10 @@ import pytest
 
 from certificates import certify
 from coatcheck.errors import Misuse, Unavailable
-from coatcheck.protocol.messages import Answer
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient, ask
-from coatcheck.services.person.visit import Visit
+from coatcheck.protocol.wire.messages import Answer
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.session import Visit
+from coatcheck.services.web.client import HttpClient, ask
 from service_rounds import QUICK, Crowd, draft
 
 
