@@ -100,8 +100,8 @@ const kinds = {
     const entry = found.entries[0].find((one) => c.hex(one.slice(0, 16)) === c.hex(alice.address));
     const bound = c.binding("answer", { digest: round.digest, group: 0 });
     const answer = entry ? await c.unseal(entry.slice(16), { suite: round.suite, key: alice.opening, bound }) : new Uint8Array();
-    const { outcome, reason, who, flaw } = found;
-    return { outcome, reason, who, flawless: !flaw, root: c.hex(found.heading.slice(-96, -64)), answer: c.hex(answer) };
+    const { outcome, reason, signer, flaw } = found;
+    return { outcome, reason, who: signer, flawless: !flaw, root: c.hex(found.heading.slice(-96, -64)), answer: c.hex(answer) };
   },
   async posting({ input }, round) {
     const posting = c.messages.decodePosting(c.unhex(input), round);

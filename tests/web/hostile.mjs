@@ -138,7 +138,7 @@ const verbs = {
         return 7;
       },
     };
-    const options = { round, sizes: [3, 4], words: new Uint8Array(), board, keep: () => {}, look: 0.1, patience };
+    const options = { round, sizes: [3, 4], words: new Uint8Array(), board, save: () => {}, look: 0.1, patience };
     const end = await c.settleByLetter(ticket, [0.5, 0.5], answer, options).catch(failure);
     return { end, taken };
   },

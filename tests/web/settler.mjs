@@ -20,7 +20,7 @@ async function ask(where, options) {
   }
 }
 
-function keep(ticket) {
+function save(ticket) {
   writeFileSync(`${path}.new`, c.writeTicket(ticket));
   renameSync(`${path}.new`, path);
 }
@@ -33,9 +33,9 @@ const { round } = invitation;
 const at = round.terms.board.url;
 if (!existsSync(path)) {
   const { ticket } = await c.join(invitation, value);
-  keep(ticket);
+  save(ticket);
   const receipt = await bytes(await ask(`${url}/uploads`, { method: "POST", body: ticket.upload, headers: octets }));
-  keep(c.addReceipt(ticket, receipt, round));
+  save(c.addReceipt(ticket, receipt, round));
 }
 const ticket = c.readTicket(readFileSync(path, "utf8"));
 const raw = await bytes(await ask(`${at}/rounds/${c.hex(round.digest)}/bulletin`));
@@ -53,7 +53,7 @@ const peer = {
 };
 const board = new c.BoardView(round, { peer });
 const side = await c.settleByLetter(ticket, value, answer, {
-  round, sizes: answer.sizes, words: c.utf8(words), board, keep, look: 0.2,
+  round, sizes: answer.sizes, words: c.utf8(words), board, save, look: 0.2,
 });
 console.log(JSON.stringify({
   address: c.hex(side.machine.address),

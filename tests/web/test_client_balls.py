@@ -137,7 +137,7 @@ _CROSS = Ball(radius=1.0, p=1, dimension=1025)
         ),
         (
             {"name": "grid", "domain": _L2.params(), "epsilon": 1.0, "cells": [2], "decode": "raw"},
-            "a grid cuts a box",
+            "grid response needs a box",
         ),
         (_SPHERE | {"size": 0}, "no codewords"),
         (_SPHERE | {"size": 1 << 17}, "no codewords"),

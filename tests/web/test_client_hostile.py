@@ -60,7 +60,7 @@ def test_a_relay_that_sends_without_end_is_not_read(ask: Any) -> None:
 def test_an_end_of_keys_that_is_no_time_is_refused(ask: Any) -> None:
     """A relay may write what it likes there."""
     told = ask("until", first=FIRST, trusted=TRUSTED, values=["-1", "1e5", "x", "9" * 30, ""])
-    assert all(one.startswith("Refused: the relay does not say when") for one in told)
+    assert all(one.startswith("Refused: the relay did not say when") for one in told)
 
 
 def test_a_relay_serves_no_role_of_its_own_operator(ask: Any) -> None:
@@ -130,4 +130,4 @@ def test_a_full_mailbox_costs_one_letter_and_a_hidden_notice_some_patience(ask: 
     """The other candidate gets every letter; one's own notice is not awaited for ever."""
     found = ask("settle", document=settling(), full=True, patience=1)
     assert found["taken"].count(1) == found["taken"].count(0) + found["taken"].count(1) > 0
-    assert found["end"].startswith("Unavailable: the board took what you wrote")
+    assert found["end"].startswith("Unavailable: the board accepted your notice")

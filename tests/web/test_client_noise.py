@@ -133,7 +133,7 @@ def check_distribution(made: Any, point: tuple[int, ...], count: int = 20_000) -
         ),
         (
             MinkowskiResponse(domain=Ball(radius=1.0, p=3, dimension=2), epsilon=1.0, radius=0.5),
-            "knows p = 1, 2 and inf only",
+            "supports p = 1, 2 and inf only",
         ),
     ],
     ids=["laplace", "numbered", "l3"],

@@ -108,9 +108,9 @@ def test_wrong_input_gets_a_sentence_and_changes_nothing(folder: Path) -> None:
     said: dict[str, Any] = told(folder, WRONG)
     expected = {
         "an address": "give https://HOST/rounds/",
-        "no store": "say where your ticket is kept",
+        "no store": "give a `store`",
         "no function": "give one as `ask`",
-        "no limit": "give a limit: the most that this round may cost",
+        "no limit": "give a `limit`, the most that this round may cost",
         "a text": "epsilon above 0",
         "a delta": "delta between 0 and 1",
         "no ticket": "join first",

@@ -217,13 +217,13 @@ def test_node_tosses_a_coin_and_refuses_what_costs_too_much(local: Cluster, proj
     expected = (
         "raise the limit",
         "you would have spent",
-        "give a budget",
+        "give a `budget`",
         "has no group nobody",
         "a list of 1 numbers",
         "is outside 0 to 1",
         "a list of 1 numbers",
-        "a note of this round has at most 0 bytes",
-        "each takes a token of its own",
+        "must have at most 0 bytes",
+        "each needs a separate token",
     )
     for sentence, part in zip(found["sentences"], expected, strict=True):
         assert part in sentence, sentence
@@ -327,4 +327,4 @@ def test_node_takes_part_with_a_place_and_a_preference(
     assert found["epsilon"] == pytest.approx(known.epsilon, rel=1e-4)
     assert found["local"] == pytest.approx(both.epsilon_spent)
     assert ["the fields place, likes" in one for one in found["sentences"]] == [True] * 3 + [False]
-    assert "beer is no choice here" in found["sentences"][3]
+    assert "beer is not a label" in found["sentences"][3]

@@ -214,7 +214,7 @@ async function settle() {
   const { round, answer } = state;
   const place = [Number($("latitude").value), Number($("longitude").value)];
   const words = coatcheck.utf8($("words").value);
-  const side = await coatcheck.settleByLetter(state.ticket, place, answer, { round, sizes: answer.sizes, words, board: view(), keep });
+  const side = await coatcheck.settleByLetter(state.ticket, place, answer, { round, sizes: answer.sizes, words, board: view(), save: keep });
   const found = side.machine.partners.map(coatcheck.hex);
   say("settled", found.length ? `You meet ${found.join(", ")}.` : "Nobody was left for you this time.");
   for (const { body } of side.words) item(`from your partner: ${coatcheck.text(body)}`, "");
