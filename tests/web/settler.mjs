@@ -1,7 +1,7 @@
-// Somebody in a browser, run in Node: joins a round, collects, settles by letter, and prints whom with.
+// A browser's person, run in Node: joins a round, collects, settles by letter, and prints the partners.
 //
-// The ticket is a file; after a crash the same command goes on from it. `crash` is how many postings
-// may leave before it falls over, just before the next one leaves or just after.
+// The ticket is a file; after a crash the same command resumes from it. `crash` says after how many postings
+// the process ends, and whether it ends just before the next posting or just after it.
 
 import { existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import * as c from "../../src/coatcheck/demo/page/static/client.js";

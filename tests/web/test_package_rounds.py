@@ -29,9 +29,9 @@ import { fileStore } from "@coatcheck/client/node";
 const [url, relay] = process.argv.slice(2);
 const trusted = JSON.parse(readFileSync("trusted.json", "utf8"));
 const budgets = { limit: { epsilon: 9.5, delta: 1e-3 }, budget: { epsilon: 64, delta: 1e-2 } };
-const asked = [];
-const ask = (where, options) => {
-  asked.push(new URL(where).origin);
+const origins = [];
+const recording = (where, options) => {
+  origins.push(new URL(where).origin);
   return fetch(where, options);
 };
 """
@@ -120,16 +120,16 @@ def test_the_readme_takes_part_in_node(local: Cluster, project: Path, tmp_path: 
     # Later, without naming the relay: nothing goes another way, and a second report is not made.
     again = r"""
     async function work() {
-      const session = new Session(url, { trusted, ask, store: fileStore("my-tickets") });
+      const session = new Session(url, { trusted, fetch: recording, store: fileStore("my-tickets") });
       await session.read();
       const { rounds } = await session.spent();
-      return { rounds, address: await session.address(), asked };
+      return { rounds, address: await session.address(), origins };
     }"""
     found = told(project, BEGIN + again + PRINTS, url)
     ticket = read_ticket(kept["ticket"].read_bytes())
     assert found["rounds"] == 1
     assert found["address"] == ticket.keys.address.hex()
-    assert set(found["asked"]) == {local.url("relay")}
+    assert set(found["origins"]) == {local.url("relay")}
 
 
 def test_the_readme_takes_part_in_a_page(local: Cluster, project: Path, tmp_path: Path) -> None:
@@ -161,18 +161,18 @@ def test_node_finds_who_is_near_within_windows(
     other = Other(local, url, tmp_path / "other", group="members", words="at the corner")
     script = r"""
     async function work() {
-      const session = new Session(url, { trusted, relay, ask, store: fileStore("my-tickets") });
+      const session = new Session(url, { trusted, relay, fetch: recording, store: fileStore("my-tickets") });
       const address = await session.join([0.25, 0.75], { group: "members", ...budgets });
       const found = await session.settle([0.25, 0.75], { words: "by the blue door", look: 0.2 });
       const words = found.words.map(({ body }) => new TextDecoder().decode(body));
-      return { address, partners: found.partners, words, asked };
+      return { address, partners: found.partners, words, origins };
     }"""
     found = told(project, BEGIN + script + PRINTS, url, local.url("relay"))
     assert other.done().partners == [found["address"]]
     assert found["partners"] == [other.visit.ticket.keys.address.hex()]
     assert found["words"] == ["at the corner"]
     assert other.letters == [b"by the blue door"]
-    assert set(found["asked"]) == {local.url("relay")}
+    assert set(found["origins"]) == {local.url("relay")}
 
 
 def test_node_tosses_a_coin_and_refuses_what_costs_too_much(local: Cluster, project: Path) -> None:

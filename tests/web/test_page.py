@@ -62,10 +62,10 @@ def person(live: PageRun, paced: list[int]) -> Page:
     """The page of somebody who has joined from a browser."""
     assert paced
     page = live.page("/join", width=390)
-    expect(page.locator("#terms")).to_contain_text("Signed by everybody")
+    expect(page.locator("#terms")).to_contain_text("Signed by the server")
     expect(page.locator("#terms")).to_contain_text("an outsider who floods it")
     page.locator("#send").click()
-    expect(page.locator("#joined")).to_contain_text("receipt holds")
+    expect(page.locator("#joined")).to_contain_text("receipt is valid")
     expect(page.locator("#spent")).to_contain_text("in 1 round")
     return page
 
@@ -262,7 +262,7 @@ def test_tampered_terms_are_refused_in_words(live: PageRun) -> None:
     page.route("**/round", tamper)
     page.goto(live.address + "/join")
     expect(page.locator("#terms")).to_have_text(
-        "the signature of server does not hold for these bytes"
+        "the signature of server is not valid for these bytes"
     )
     context.close()
 

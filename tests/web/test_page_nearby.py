@@ -90,7 +90,7 @@ def test_the_trilaterators_seat_tells_the_story(live: PageRun, shown: Page) -> N
     expect(shown.locator("#app-note")).to_contain_text(f"{app['error_m']:.1f} m off")
     expect(shown.locator("#here-note")).to_contain_text(f"After {len(here['rounds'])} rounds")
     assert shown.locator("#ledger li").count() == len(told["ledger"]["spent"]) + 1
-    expect(shown.locator("#ledger li.refused")).to_contain_text("nothing is sent")
+    expect(shown.locator("#ledger li.refused")).to_contain_text("nothing was sent")
     assert violations(shown) == []
     choose(shown, "all")
     expect(shown.locator("#trilaterator")).to_be_hidden()
@@ -155,7 +155,7 @@ def test_somebody_who_comes_late_takes_part_in_a_new_round(live: PageRun, shown:
     expect(shown.locator("#play")).to_have_text("Start the round")
     expect(shown.locator("#count")).to_have_text("0")
     person.locator("#send").click()
-    expect(person.locator("#joined")).to_contain_text("receipt holds")
+    expect(person.locator("#joined")).to_contain_text("receipt is valid")
     expect(shown.locator("#count")).to_have_text("1")
     shown.locator("#speed").select_option("20")
     shown.locator("#play").click()

@@ -28,7 +28,7 @@ def settled(live: PageRun) -> Page:
     page.locator("#limit").dispatch_event("change")
     page.locator("#total").fill("64")
     page.locator("#send").click()
-    expect(page.locator("#joined")).to_contain_text("receipt holds")
+    expect(page.locator("#joined")).to_contain_text("receipt is valid")
     expect(page.locator("#settling")).to_be_visible()
     page.locator("#words").fill("by the blue door")
     live.pace.play(speed=1000.0)

@@ -9,7 +9,7 @@ import { checkSignature, sealingKey, verifyingKey } from "./keys.js";
 import { HEX, check, readTerms } from "./terms.js";
 
 const KEY = /^[0-9a-f]{64}$/;
-const keys = (value) => Array.isArray(value) && value.every((one) => typeof one === "string" && KEY.test(one));
+const keys = (value) => Array.isArray(value) && value.every((key) => typeof key === "string" && KEY.test(key));
 const several = (value) => Array.isArray(value) && value.every(keys);
 
 /** Reject `trusted` if it does not have the expected shape. */
@@ -76,7 +76,7 @@ export function verifySignatures(signed, trusted) {
   check(signed, {
     document: (value) => typeof value === "string",
     server: HEX,
-    shufflers: (value) => Array.isArray(value) && value.every((one) => one === null || HEX(one)),
+    shufflers: (value) => Array.isArray(value) && value.every((signature) => signature === null || HEX(signature)),
   });
   const round = readTerms(signed.document);
   const { server, shufflers, board } = round.terms;

@@ -85,14 +85,14 @@ export class Candidates {
 
   /** Return the contacts of the partner, or of all who are near, as far as known. */
   get partners() {
-    return this.machine.partners.map((who) => this.contacts.get(hex(who)));
+    return this.machine.partners.map((partner) => this.contacts.get(hex(partner)));
   }
 
   /** Return what the partners wrote at the end, with their contacts, as far as it has arrived. */
   get words() {
-    const written = this.machine.progress.words;
+    const letters = this.machine.progress.words;
     return this.machine.partners
-      .map((who) => ({ contact: this.contacts.get(hex(who)), body: written[hex(who)] ?? new Uint8Array() }))
+      .map((partner) => ({ contact: this.contacts.get(hex(partner)), body: letters[hex(partner)] ?? new Uint8Array() }))
       .filter(({ body }) => body.length);
   }
 
@@ -123,11 +123,11 @@ export class Candidates {
     const sealed = [];
     for (const raw of postings) {
       const to = messages.recipientOf(raw);
-      const own = equal(to, this.machine.address);
-      if (!own && !this.contacts.has(hex(to))) continue;
+      const isOwn = equal(to, this.machine.address);
+      if (!isOwn && !this.contacts.has(hex(to))) continue;
       const notice = readNotice(raw, this.round);
       if (notice) this.machine.notice(notice.sender.address, notice.body);
-      else if (own) sealed.push(raw);
+      else if (isOwn) sealed.push(raw);
     }
     const inbox = await readSettling(this.ticket, sealed, this.round, this.keys);
     for (const letter of inbox.letters) this.machine.receive(letter.sender.address, letter.body);

@@ -60,14 +60,14 @@ export function fieldwise(params, make) {
       }
       return fields.flatMap(({ name, part }) => part.snap(value[name]));
     },
-    respond: (point, entropy) => each(point, "dimension", ({ part }, own) => part.respond(own, entropy)).flat(),
-    center: (point, turn) => each(point, "dimension", ({ part }, own) => part.center(own, turn)),
+    respond: (point, entropy) => each(point, "dimension", ({ part }, coordinates) => part.respond(coordinates, entropy)).flat(),
+    center: (point, turn) => each(point, "dimension", ({ part }, coordinates) => part.center(coordinates, turn)),
     law() {
       const laws = fields.map(({ part }) => part.law());
       const sum = laws.reduce((total, { epsilon }) => total + epsilon, 0);
       return { epsilon: sum * (1 + laws.length * 2 ** -52), fields: laws };
     },
-    place: (report) => Object.fromEntries(each(report, "width", ({ name, part }, own) => [name, part.place(own)])),
+    place: (report) => Object.fromEntries(each(report, "width", ({ name, part }, numbers) => [name, part.place(numbers)])),
   };
 }
 

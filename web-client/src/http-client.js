@@ -47,13 +47,13 @@ const DOCUMENT = 1 << 20; // the most bytes of a document, a receipt or a proof
 const BULK = 1 << 30; // the most of a bulletin
 const PLAIN = { cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer" };
 
-/** HTTP client over `ask`, the platform's `fetch`. Follows no redirect and limits the size of answers. */
+/** HTTP client over the platform's `fetch`. Follows no redirect and limits the size of answers. */
 export class DirectClient {
-  #ask;
+  #fetch;
 
-  /** @param {{ ask?: typeof globalThis.fetch }} [options] */
-  constructor({ ask = globalThis.fetch } = {}) {
-    this.#ask = ask;
+  /** @param {{ fetch?: typeof globalThis.fetch }} [options] */
+  constructor({ fetch = globalThis.fetch } = {}) {
+    this.#fetch = fetch;
   }
 
   /** Fetch a document. @param {string} url @returns {Promise<Uint8Array>} */
@@ -76,11 +76,11 @@ export class DirectClient {
   }
 
   async #exchange(url, options, most) {
-    const ask = this.#ask; // `fetch` must be called without a receiver
+    const fetch = this.#fetch; // must be called without a receiver
     let answer;
     let content;
     try {
-      answer = await ask(url, { ...options, ...PLAIN });
+      answer = await fetch(url, { ...options, ...PLAIN });
       content = await readBody(answer, most, url);
     } catch (error) {
       if (error instanceof Refused) throw error;

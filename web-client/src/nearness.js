@@ -110,7 +110,7 @@ export class Nearness {
 
   ready({ late = false } = {}) {
     const before = this.progress.step - 1;
-    return late || before < 0 || this.lists[0].every((who) => Object.hasOwn(this.heard(before), hex(who)));
+    return late || before < 0 || this.lists[0].every((candidate) => Object.hasOwn(this.heard(before), hex(candidate)));
   }
 
   /** Write the letters of the next step and advance; `words` go to the candidates who are near. */
@@ -120,12 +120,12 @@ export class Nearness {
     const near = index === 2 ? this.partners.map(hex) : [];
     const blinded = index === 0 ? this.first.put(this.hashed(this.progress.cell)) : new Uint8Array();
     const cells = index === 1 ? this.blindedCells() : [];
-    const body = (who) => {
+    const body = (candidate) => {
       if (index === 0) return blinded;
-      if (index === 1) return this.reply(who, cells);
-      return near.includes(hex(who)) ? words : new Uint8Array();
+      if (index === 1) return this.reply(candidate, cells);
+      return near.includes(hex(candidate)) ? words : new Uint8Array();
     };
-    return this.lists[0].map((who) => [who, concat(byte(MARK, index), body(who))]);
+    return this.lists[0].map((candidate) => [candidate, concat(byte(MARK, index), body(candidate))]);
   }
 
   blindedCells() {
@@ -134,9 +134,9 @@ export class Nearness {
   }
 
   /** Blind a candidate's point again, or a random one if the candidate sent none; then name the own cells. */
-  reply(who, cells) {
-    const point = this.progress.points[hex(who)] ?? hashToPoint(prf(this.secret, "nobody", who));
-    const names = cells.map((cell) => this.name(who, this.address, cell)).sort(compare);
+  reply(candidate, cells) {
+    const point = this.progress.points[hex(candidate)] ?? hashToPoint(prf(this.secret, "nobody", candidate));
+    const names = cells.map((cell) => this.name(candidate, this.address, cell)).sort(compare);
     return concat(this.second.put(point), ...names);
   }
 
@@ -162,7 +162,7 @@ export class Nearness {
   }
 
   wrong(sender, body) {
-    if (!this.lists[0].some((who) => equal(who, sender))) return "sender";
+    if (!this.lists[0].some((candidate) => equal(candidate, sender))) return "sender";
     if (body.length < 2 || body[0] !== MARK) return "size";
     const [, index] = body;
     if (index >= STEPS.length) return "step";
@@ -196,10 +196,10 @@ export class Nearness {
 
   /** Return the candidates whose cells include the person's own, as far as known. */
   get partners() {
-    return this.lists[0].filter((who) => {
-      const reply = this.progress.replies[hex(who)];
+    return this.lists[0].filter((candidate) => {
+      const reply = this.progress.replies[hex(candidate)];
       if (!reply) return false;
-      const ownName = this.name(this.address, who, this.first.takeOff(reply.slice(0, POINT)));
+      const ownName = this.name(this.address, candidate, this.first.takeOff(reply.slice(0, POINT)));
       const names = Array.from({ length: this.around.length }, (_, at) => reply.slice(POINT + NAME * at, POINT + NAME * (at + 1)));
       return names.some((name) => equal(name, ownName));
     });

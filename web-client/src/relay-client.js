@@ -1,6 +1,6 @@
 // HTTP client through a relay: requests sealed to the roles' gateways, at random times. SPEC section 17.
 //
-// The page supplies `ask`, the browser's `fetch`; this file calls it with the relay's address only. The relay
+// The page supplies the browser's `fetch`; this file calls it with the relay's address only. The relay
 // passes on the gateways' keys; the client accepts keys that a trusted role signed.
 //
 // A relay and a role that both record times could link requests that follow each other immediately, so the client
@@ -30,20 +30,20 @@ export class RelayClient {
   #url;
   #shufflers;
   #trusted;
-  #ask;
+  #fetch;
   #configs = new Map();
   #least = SIZES[0];
 
   /**
    * @param {string} url
-   * @param {{ first: string, trusted: import("./types.js").Trusted, ask?: typeof globalThis.fetch }} options
+   * @param {{ first: string, trusted: import("./types.js").Trusted, fetch?: typeof globalThis.fetch }} options
    */
-  constructor(url, { first, trusted, ask = globalThis.fetch }) {
+  constructor(url, { first, trusted, fetch = globalThis.fetch }) {
     this.#url = originOf(url);
     if (url.replace(/\/$/, "") !== this.#url) throw new Misuse(`\`relay\` must be https://HOST[:PORT] without a path, got ${url}`);
     this.#shufflers = new Set([new URL(first).origin]);
     this.#trusted = trusted;
-    this.#ask = ask;
+    this.#fetch = fetch;
   }
 
   /** Add the shufflers of a cascade, as the terms name them. */
@@ -155,11 +155,11 @@ export class RelayClient {
 
   /** @param {string} host @param {{ method?: string, headers: Record<string, string>, body?: Uint8Array<ArrayBuffer> }} request */
   async #at(host, { method = "GET", headers, body }) {
-    const ask = this.#ask; // `fetch` must be called without a receiver
+    const fetch = this.#fetch; // must be called without a receiver
     /** @type {RequestInit} */
     const plain = { cache: "no-store", credentials: "omit", redirect: "error", referrerPolicy: "no-referrer" };
     try {
-      return await ask(`${this.#url}/gateways/${host}`, { method, headers, body, ...plain });
+      return await fetch(`${this.#url}/gateways/${host}`, { method, headers, body, ...plain });
     } catch {
       throw new Unavailable(`the relay ${this.#url} does not answer: try later; nothing was sent directly`);
     }

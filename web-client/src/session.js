@@ -27,7 +27,7 @@ const seconds = () => Math.floor(Date.now() / 1000);
 export class Session {
   #trusted;
   #store;
-  #ask;
+  #fetch;
   #relay;
   /** @type {RelayClient | DirectClient | null} */
   #peer = null;
@@ -44,18 +44,18 @@ export class Session {
    * @param {import("./types.js").Trusted} options.trusted the keys that you got over another channel, by role
    * @param {import("./store.js").Store | Storage} options.store where the ticket, the ledger and checkpoints are stored
    * @param {string} [options.relay] a relay's address; every request then goes through it
-   * @param {typeof globalThis.fetch} [options.ask] the platform's `fetch`
+   * @param {typeof globalThis.fetch} [options.fetch] the platform's `fetch` by default
    */
-  constructor(url, { trusted, store, relay = "", ask = globalThis.fetch }) {
+  constructor(url, { trusted, store, relay = "", fetch = globalThis.fetch }) {
     const match = /^(https?:\/\/[^/?#]+)\/rounds\/([0-9a-f]{64})\/?$/.exec(url);
     if (!match) throw new Misuse(`\`url\` must be https://HOST/rounds/ and the 64 digits of the round's terms, got ${url}`);
-    if (typeof ask !== "function") throw new Misuse("this platform has no `fetch`: give one as `ask`");
+    if (typeof fetch !== "function") throw new Misuse("`fetch` must be a function: if this platform has none, give your own");
     this.url = `${match[1]}/rounds/${match[2]}`;
     this.digest = match[2];
     this.#trusted = trusted;
     this.#store = new PersonStore(store, this.digest);
     this.#relay = relay;
-    this.#ask = ask;
+    this.#fetch = fetch;
   }
 
   /**
@@ -234,8 +234,8 @@ export class Session {
   async #client() {
     if (!this.#peer) {
       this.#relay ||= (await this.#store.terms())?.relay ?? "";
-      const options = { first: this.url, trusted: this.#trusted, ask: this.#ask };
-      this.#peer = this.#relay ? new RelayClient(this.#relay, options) : new DirectClient({ ask: this.#ask });
+      const options = { first: this.url, trusted: this.#trusted, fetch: this.#fetch };
+      this.#peer = this.#relay ? new RelayClient(this.#relay, options) : new DirectClient({ fetch: this.#fetch });
       if (this.#signed) this.#accept(this.#signed);
     }
     return this.#peer;

@@ -74,7 +74,7 @@ export function readWord(body) {
   return { step: body[1], said: body[2], half: body.slice(HEAD, HEAD + HALF), cell };
 }
 
-export const half = (secret, who) => prf(secret, "half", who).slice(0, HALF);
+export const half = (secret, recipient) => prf(secret, "half", recipient).slice(0, HALF);
 
 /** Return the tag by which a sender names the other owner of a pair's key. */
 export const pairTag = (key, turn, sender) => prf(key, "tag", concat(byte(turn), sender)).slice(0, TAG);
@@ -87,7 +87,7 @@ export function newProgress(cell, begun) {
   };
 }
 
-const mapped = (record, work) => Object.fromEntries(Object.entries(record ?? {}).map(([who, entry]) => [who, work(entry)]));
+const mapped = (record, work) => Object.fromEntries(Object.entries(record ?? {}).map(([address, entry]) => [address, work(entry)]));
 
 /** Return progress as the JSON that the Python client reads and writes. */
 export function writeProgress(progress) {
@@ -133,7 +133,7 @@ export class Settling {
     this.secret = secret;
     this.steps = steps;
     this.keys = new Map();
-    this.turns = new Map(lists.flatMap((names, turn) => names.map((who) => [hex(who), turn])));
+    this.turns = new Map(lists.flatMap((names, turn) => names.map((candidate) => [hex(candidate), turn])));
     this.order = new Map(progress.notices.map((notice, at) => [`${hex(notice.sender)}/${notice.step}`, at]));
   }
 
@@ -155,10 +155,10 @@ export class Settling {
     const step = this.steps[before];
     if (isNotice(step) && !this.posted(this.address, before)) return false;
     if (late || step.kind === "close") return true;
-    const present = this.lists[step.turn].filter((who) => !this.missed(who, before));
-    if (step.kind === "tag") return present.every((who) => this.posted(who, before));
+    const present = this.lists[step.turn].filter((candidate) => !this.missed(candidate, before));
+    if (step.kind === "tag") return present.every((candidate) => this.posted(candidate, before));
     if (!this.speaks(before, !this.asks)) return true;
-    return present.every((who) => (this.word(who)?.step ?? -1) >= before);
+    return present.every((candidate) => (this.word(candidate)?.step ?? -1) >= before);
   }
 
   /** Write the letters of the next step and advance; a letter to the own address is a public notice. */
@@ -171,24 +171,24 @@ export class Settling {
     if (kind === "close") return [[this.address, head]];
     const { partner } = this;
     if (kind === "words") {
-      const isPartner = (who) => partner && equal(who, partner);
-      return this.lists.flat().map((who) => [who, concat(head, isPartner(who) ? words : new Uint8Array())]);
+      const isPartner = (candidate) => partner && equal(candidate, partner);
+      return this.lists.flat().map((candidate) => [candidate, concat(head, isPartner(candidate) ? words : new Uint8Array())]);
     }
     if (!this.speaks(index, this.asks)) return [];
     const chosen = !partner && kind !== "places" ? this.choice(turn) : null;
-    return this.lists[turn].map((who) => [who, this.body(index, who, chosen, Boolean(partner))]);
+    return this.lists[turn].map((candidate) => [candidate, this.body(index, candidate, chosen, Boolean(partner))]);
   }
 
-  body(index, who, chosen, dummy) {
+  body(index, candidate, chosen, dummy) {
     const { cell } = this.progress;
     if (dummy) return writeWord(index, 0, { cell: cell.map(() => 0) });
     let said = HERE;
-    if (chosen && equal(who, chosen)) said |= YOURS;
-    if (this.steps[index].kind === "answer" && (!chosen || this.nearer(who, chosen))) said |= WOULD;
-    return writeWord(index, said, { half: half(this.secret, who), cell });
+    if (chosen && equal(candidate, chosen)) said |= YOURS;
+    if (this.steps[index].kind === "answer" && (!chosen || this.nearer(candidate, chosen))) said |= WOULD;
+    return writeWord(index, said, { half: half(this.secret, candidate), cell });
   }
 
-  /** Process a candidate's letter; drop and count it if it is not valid here. */
+  /** Process a candidate's letter; drop and count it if it is not valid at this step. */
   receive(sender, body) {
     const reason = this.wrong(sender, body) || this.stale(sender, body);
     if (reason) return this.drop(reason);
@@ -224,9 +224,9 @@ export class Settling {
   /** Process a public notice, in the board's order; the first of each step counts. */
   notice(sender, body) {
     const step = this.stepOf(body);
-    const own = equal(sender, this.address);
+    const isOwn = equal(sender, this.address);
     let reason = "";
-    if (!own && !this.turns.has(hex(sender))) reason = "sender";
+    if (!isOwn && !this.turns.has(hex(sender))) reason = "sender";
     else if (!step || !isNotice(step)) reason = "step";
     else if (body.length !== 2 + (step.kind === "tag" ? TAG : 0)) reason = "size";
     else if (this.posted(sender, body[1])) reason = "repeated";
@@ -266,21 +266,21 @@ export class Settling {
     const [tagged, closed] = this.noticesOf(turn);
     if (!chosen?.length || !this.posted(this.address, closed)) return null;
     const both = [this.address, chosen];
-    const first = Math.min(...both.map((who) => this.at(who, closed)));
+    const first = Math.min(...both.map((owner) => this.at(owner, closed)));
     const key = this.pairKey(chosen);
-    const named = both.every((who) => {
-      const place = this.at(who, tagged);
-      return place < first && key && equal(this.progress.notices[place].tag, pairTag(key, turn, who));
+    const named = both.every((owner) => {
+      const place = this.at(owner, tagged);
+      return place < first && key && equal(this.progress.notices[place].tag, pairTag(key, turn, owner));
     });
     return named ? chosen : null;
   }
 
   /** Return the candidate to ask, or the one to hold among those who ask, from everybody's last letter. */
   choice(turn) {
-    const present = this.lists[turn].filter((who) => this.free(who));
-    const theirs = present.filter((who) => this.said(who, YOURS));
-    if (!this.asks || theirs.length) return this.nearest(theirs);
-    return this.nearest(present.filter((who) => this.open(who)));
+    const present = this.lists[turn].filter((candidate) => this.free(candidate));
+    const interested = present.filter((candidate) => this.said(candidate, YOURS));
+    if (!this.asks || interested.length) return this.nearest(interested);
+    return this.nearest(present.filter((candidate) => this.open(candidate)));
   }
 
   /** Fix the choice of this pass, and return the tag that names the candidate to that candidate alone. */
@@ -292,29 +292,29 @@ export class Settling {
     return key ? pairTag(key, turn, this.address) : prf(this.secret, "nobody", byte(turn)).slice(0, TAG);
   }
 
-  word(who) {
-    return this.progress.heard[hex(who)];
+  word(candidate) {
+    return this.progress.heard[hex(candidate)];
   }
 
-  said(who, what) {
-    return Boolean((this.word(who)?.said ?? 0) & what);
+  said(candidate, what) {
+    return Boolean((this.word(candidate)?.said ?? 0) & what);
   }
 
   /** Return whether a candidate would take the person, or has not said. */
-  open(who) {
-    const word = this.word(who);
+  open(candidate) {
+    const word = this.word(candidate);
     return Boolean(word) && (this.steps[word.step].kind === "places" || Boolean(word.said & WOULD));
   }
 
-  free(who) {
-    return this.said(who, HERE) && this.missed(who, this.progress.step) < SILENCES;
+  free(candidate) {
+    return this.said(candidate, HERE) && this.missed(candidate, this.progress.step) < SILENCES;
   }
 
   /** Count the letters that a candidate should have written after the last one, up to a step. */
-  missed(who, until) {
-    const turn = this.turns.get(hex(who));
+  missed(candidate, until) {
+    const turn = this.turns.get(hex(candidate));
     let count = 0;
-    for (let index = (this.word(who)?.step ?? -1) + 1; index < until; index += 1) {
+    for (let index = (this.word(candidate)?.step ?? -1) + 1; index < until; index += 1) {
       const step = this.steps[index];
       count += Number(step.turn === turn && isTalk(step) && this.speaks(index, !this.asks));
     }
@@ -322,43 +322,43 @@ export class Settling {
   }
 
   nearest(names) {
-    return names.reduce((best, who) => (best && this.apart(who, best) >= 0 ? best : who), null);
+    return names.reduce((best, candidate) => (best && this.apart(candidate, best) >= 0 ? best : candidate), null);
   }
 
-  nearer(who, other) {
-    return Boolean(this.word(who)) && this.apart(who, other) < 0;
+  nearer(candidate, other) {
+    return Boolean(this.word(candidate)) && this.apart(candidate, other) < 0;
   }
 
   /** Compare two candidates by distance in cells, then by the pair keys. */
-  apart(who, other) {
-    const [a, b] = [this.distance(who), this.distance(other)];
+  apart(candidate, other) {
+    const [a, b] = [this.distance(candidate), this.distance(other)];
     if (a !== b) return a < b ? -1 : 1;
-    return compare(this.pairKey(who), this.pairKey(other));
+    return compare(this.pairKey(candidate), this.pairKey(other));
   }
 
-  distance(who) {
-    const { cell } = this.word(who);
+  distance(candidate) {
+    const { cell } = this.word(candidate);
     return this.progress.cell.reduce((sum, number, axis) => sum + BigInt(number - cell[axis]) ** 2n, 0n);
   }
 
-  pairKey(who) {
-    const word = this.word(who);
+  pairKey(candidate) {
+    const word = this.word(candidate);
     if (!word) return null;
-    const name = `${hex(who)}/${hex(word.half)}`;
+    const name = `${hex(candidate)}/${hex(word.half)}`;
     if (!this.keys.has(name)) {
-      const halves = [[this.address, half(this.secret, who)], [who, word.half]].sort(([a], [b]) => compare(a, b));
+      const halves = [[this.address, half(this.secret, candidate)], [candidate, word.half]].sort(([a], [b]) => compare(a, b));
       this.keys.set(name, prf(concat(...halves.map(([, bytes]) => bytes)), "pair"));
     }
     return this.keys.get(name);
   }
 
-  posted(who, step) {
-    return this.order.has(`${hex(who)}/${step}`);
+  posted(sender, step) {
+    return this.order.has(`${hex(sender)}/${step}`);
   }
 
   /** Return the place of a sender's notice among all that count; Infinity if there is none. */
-  at(who, step) {
-    return this.order.get(`${hex(who)}/${step}`) ?? Infinity;
+  at(sender, step) {
+    return this.order.get(`${hex(sender)}/${step}`) ?? Infinity;
   }
 
   /** Return the steps of the tag and the close of a pass. */
