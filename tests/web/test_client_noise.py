@@ -122,7 +122,7 @@ def check_distribution(made: Any, point: tuple[int, ...], count: int = 20_000) -
     [
         (
             Laplace(domain=CITY, epsilon=1.0),
-            "draws minkowski, bounded, grid, codebook, sphere, fieldwise, coin only",
+            "supports minkowski, bounded, grid, codebook, sphere, fieldwise, coin only",
         ),
         (
             FieldwiseResponse(

@@ -30,9 +30,9 @@ const [url, relay] = process.argv.slice(2);
 const trusted = JSON.parse(readFileSync("trusted.json", "utf8"));
 const budgets = { limit: { epsilon: 9.5, delta: 1e-3 }, budget: { epsilon: 64, delta: 1e-2 } };
 const origins = [];
-const recording = (where, options) => {
+const fetch = (where, options) => {
   origins.push(new URL(where).origin);
-  return fetch(where, options);
+  return globalThis.fetch(where, options);
 };
 """
 
@@ -120,7 +120,7 @@ def test_the_readme_takes_part_in_node(local: Cluster, project: Path, tmp_path: 
     # Later, without naming the relay: nothing goes another way, and a second report is not made.
     again = r"""
     async function work() {
-      const session = new Session(url, { trusted, fetch: recording, store: fileStore("my-tickets") });
+      const session = new Session(url, { trusted, fetch, store: fileStore("my-tickets") });
       await session.read();
       const { rounds } = await session.spent();
       return { rounds, address: await session.address(), origins };
@@ -161,7 +161,7 @@ def test_node_finds_who_is_near_within_windows(
     other = Other(local, url, tmp_path / "other", group="members", words="at the corner")
     script = r"""
     async function work() {
-      const session = new Session(url, { trusted, relay, fetch: recording, store: fileStore("my-tickets") });
+      const session = new Session(url, { trusted, relay, fetch, store: fileStore("my-tickets") });
       const address = await session.join([0.25, 0.75], { group: "members", ...budgets });
       const found = await session.settle([0.25, 0.75], { words: "by the blue door", look: 0.2 });
       const words = found.words.map(({ body }) => new TextDecoder().decode(body));
