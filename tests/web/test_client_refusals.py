@@ -29,12 +29,12 @@ from web.browser import Refusal, ask
 SQUARE = Box(lo=(0.0, 0.0), hi=(1.0, 1.0))
 
 
-def look(signed: SignedTerms, known: Trust, **changed: Any) -> Any:
+def look(signed: SignedTerms, trust: Trust, **changed: Any) -> Any:
     """Examine terms in the browser, and join."""
     usual = {
         "signed": json.loads(write_signed(signed)),
         "group": "riders",
-        "trusted": known.plain(),
+        "trusted": trust.plain(),
         "limit": {"epsilon": 10.0, "delta": 1e-3},
         "now": OPENS,
     }
@@ -70,7 +70,7 @@ def test_a_key_is_trusted_in_its_role_only() -> None:
 
 
 def test_a_cascade_without_a_shuffler_that_is_relied_on_is_refused() -> None:
-    """Whoever relies on two shufflers joins no round with one of them."""
+    """A person who relies on two shufflers joins no round with only one of them."""
     small = SmallRound(shufflers=2)
     plain = json.loads(small.round.document)
     plain["shufflers"], plain["trap_delta"] = plain["shufflers"][1:], 0
@@ -217,7 +217,7 @@ def test_a_coin_before_answers_that_name_people_is_refused() -> None:
     ids=["too many", "no lists", "no key", "no list"],
 )
 def test_trust_that_is_none_is_refused(changed: dict[str, Any], sentence: str) -> None:
-    """Keys of another form, or more witnesses than there are, are told before anything else."""
+    """Malformed keys, or more witnesses than exist, are refused before anything else."""
     small = SmallRound()
     with pytest.raises(Refusal, match=sentence):
         look(small.signed, small.roles.trusted, trusted=small.roles.trusted.plain() | changed)
