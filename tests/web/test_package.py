@@ -10,14 +10,14 @@ import pytest
 
 import coatcheck
 from web.browser import ROOT
-from web.package import SOURCES, compiled, installed, packed, told
+from web.package import SOURCES, compiled, installed, node_json, packed
 
 README = (SOURCES / "README.md").read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A project of somebody who installed the package."""
+    """A project with the package installed."""
     return installed(tmp_path_factory.mktemp("project"))
 
 
@@ -63,10 +63,10 @@ def test_the_types_hold_for_the_readme_and_refuse_what_is_wrong(folder: Path) ->
         "kind": "const n: number = (await v.read())[0].text;",
     }
     sources = {name: begin + session + line for name, line in wrong.items()}
-    said = compiled(folder, readme=block[1], **sources)
-    assert not said.pop("readme")
-    for name, complaints in said.items():
-        assert "error TS" in complaints, wrong[name]
+    output = compiled(folder, readme=block[1], **sources)
+    assert not output.pop("readme")
+    for name, errors in output.items():
+        assert "error TS" in errors, wrong[name]
 
 
 WRONG = r"""
@@ -105,7 +105,7 @@ console.log(JSON.stringify({ sentences, requests, stored: [...texts] }));
 
 def test_wrong_input_gets_a_sentence_and_changes_nothing(folder: Path) -> None:
     """Each error says what to do; the client sends no request and stores nothing."""
-    said: dict[str, Any] = told(folder, WRONG)
+    output: dict[str, Any] = node_json(folder, WRONG)
     expected = {
         "an address": "`url` must be https://HOST/rounds/",
         "no store": "give a `store`",
@@ -118,9 +118,9 @@ def test_wrong_input_gets_a_sentence_and_changes_nothing(folder: Path) -> None:
         "no contact": "answer.partners",
         "a relay": "without a path",
     }
-    assert set(said["sentences"]) == set(expected)
+    assert set(output["sentences"]) == set(expected)
     for name, sentence in expected.items():
-        assert sentence in said["sentences"][name], said["sentences"][name]
-        assert not said["sentences"][name].startswith("not a misuse"), said["sentences"][name]
-    assert said["requests"] == []
-    assert said["stored"] == []
+        assert sentence in output["sentences"][name], output["sentences"][name]
+        assert not output["sentences"][name].startswith("not a misuse"), output["sentences"][name]
+    assert output["requests"] == []
+    assert output["stored"] == []
