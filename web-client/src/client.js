@@ -169,8 +169,8 @@ export function outcomeOf(ticket, raw, round) {
  * @param {import("./types.js").Ticket} ticket @param {Uint8Array} raw @param {import("./types.js").Round} round @returns {Promise<import("./types.js").Answer>}
  */
 export async function collect(ticket, raw, round) {
-  const end = outcomeOf(ticket, raw, round);
-  if (!end.answered) throw new Refused(`${end.words}; nobody gets an answer`);
+  const outcome = outcomeOf(ticket, raw, round);
+  if (!outcome.answered) throw new Refused(`${outcome.words}; nobody gets an answer`);
   const bulletin = messages.readBulletin(raw, round);
   const keys = await keyPairs(round.suite, ticket.seed);
   const entry = find(bulletin.entries[ticket.group], keys.address);
@@ -187,8 +187,8 @@ export async function collect(ticket, raw, round) {
  * @param {import("./types.js").Round} round @returns {Promise<import("./types.js").Answer>}
  */
 export async function openEntry(ticket, { heading, entry }, round) {
-  const end = outcomeOf(ticket, heading, round);
-  if (!end.answered) throw new Refused(`${end.words}; nobody gets an answer`);
+  const outcome = outcomeOf(ticket, heading, round);
+  if (!outcome.answered) throw new Refused(`${outcome.words}; nobody gets an answer`);
   const keys = await keyPairs(round.suite, ticket.seed);
   if (!equal(entry.slice(0, ADDRESS), keys.address)) throw new Refused("the board returned another entry than yours: do not rely on it");
   return opened(ticket, entry, messages.readHeading(heading, round).sizes, { round, keys });

@@ -41,7 +41,7 @@ export function spent(ledger, now = seconds()) {
 
 /**
  * Record the outcome of a round, as `outcomeOf` returns it, and return the ledger to store.
- * @param {import("./types.js").Ledger} ledger @param {import("./types.js").Ticket} ticket @param {import("./types.js").Outcome} end @returns {import("./types.js").Ledger}
+ * @param {import("./types.js").Ledger} ledger @param {import("./types.js").Ticket} ticket @param {import("./types.js").Outcome} outcome @returns {import("./types.js").Ledger}
  */
 export function recordOutcome(ledger, ticket, { answered }) {
   const round = hex(ticket.digest);

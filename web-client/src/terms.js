@@ -114,7 +114,7 @@ export class Round {
     this.digest = sha256(document);
     this.suite = suiteNamed(this.terms.suite);
     /** @type {{ witnesses: string[][], demanded: number }} */
-    this.cosigners = { witnesses: [], demanded: 0 }; // who must have cosigned the board's log; `verifySignatures` sets it
+    this.cosigners = { witnesses: [], demanded: 0 }; // the witnesses of the board's log, and how many must have cosigned it; `verifySignatures` sets it
   }
 
   /** The round's public address: at the first shuffler. */

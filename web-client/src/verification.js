@@ -50,7 +50,7 @@ export function follow(raw, round, proof, before = null) {
 }
 
 /**
- * Check that the log contains the terms, with `proof.place` and `proof.path`; otherwise as `follow`.
+ * Check that the log contains the terms, with `proof.place` and `proof.path`; otherwise as in `follow`.
  * @param {import("./types.js").Round} round
  * @param {{ checkpoint: Uint8Array, place: number, path: Uint8Array[], since?: Uint8Array[] }} proof
  * @param {import("./types.js").Checkpoint | null} [before]
@@ -62,7 +62,7 @@ export function checkTerms(round, proof, before = null) {
 }
 
 /**
- * Check that the log contains postings, each `[place, posting]`, with `proof.paths`; otherwise as `follow`.
+ * Check that the log contains postings, each `[place, posting]`, with `proof.paths`; otherwise as in `follow`.
  * @param {[number, Uint8Array][]} placed
  * @param {import("./types.js").Round} round
  * @param {{ checkpoint: Uint8Array, paths: Uint8Array[][], since?: Uint8Array[] }} proof
