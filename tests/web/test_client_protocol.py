@@ -8,14 +8,21 @@ import pytest
 
 from coatcheck.domains import Ball, Box
 from coatcheck.entropy import seeded
-from coatcheck.protocol import client, verification
-from coatcheck.protocol.agreement import SignedTerms, countersign, propose, settle, write_signed
+from coatcheck.protocol import client
+from coatcheck.protocol.agreement import (
+    SignedTerms,
+    countersign,
+    propose,
+    verify_signatures,
+    write_signed,
+)
 from coatcheck.protocol.board import Board
 from coatcheck.protocol.drafting import GroupPlan
-from coatcheck.protocol.ends import end_due
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.merkle import Tree
-from coatcheck.protocol.suites import CLASSICAL, suite_named
+from coatcheck.protocol.log import verification
+from coatcheck.protocol.log.merkle import Tree
+from coatcheck.protocol.outcomes import end_due
+from coatcheck.protocol.terms import CLASSICAL, suite_named
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.randomizers import BoundedResponse, MinkowskiResponse, Randomizer, SphereResponse
 from coatcheck.simulation.round import RoleKeys
@@ -126,7 +133,7 @@ def test_a_match_found_in_python_is_read_in_the_browser(randomizer: Randomizer) 
     small = SmallRound()
     small.roles = RoleKeys.draw(suite=suite, shufflers=1, entropy=entropy)
     small.signed = small.roles.agree(drafts, task=task, name="noon", suite=suite)
-    small.round = settle(small.signed)
+    small.round = verify_signatures(small.signed)
     small.task = task  # a real task instead of the test's
     small.invitations = tuple(small.invite(group) for group in task.groups)
     joined = ask("join", value=[31.2, 121.4], **offer(small))

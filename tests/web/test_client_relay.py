@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from coatcheck.protocol.ticket import read_ticket
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.person.relayed import RelayedClient
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.relay_client import RelayedClient
+from coatcheck.services.person.session import Session
 from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
 from web.browser import Refusal, ask
 
@@ -39,27 +39,27 @@ def test_a_round_from_the_browser_through_the_relay(
     assert set(joined["names"]) == {options["relay"]}
     assert read_ticket(joined["ticket"].encode()).receipt
 
-    async def other() -> Visit:
+    async def other() -> Session:
         peers = RelayedClient(options["relay"], first=options["url"], trusted=local.trusted)
         path = tmp_path / "ticket"
-        visit = Visit(options["url"], path=path, trusted=local.trusted, peers=peers)
-        await visit.join((0.3, 0.7), group=GROUPS[1], limit=LIMIT, ledger=None, patience=PATIENCE)
-        answer = await visit.collect(patience=PATIENCE)
+        session = Session(options["url"], path=path, trusted=local.trusted, peers=peers)
+        await session.join((0.3, 0.7), group=GROUPS[1], limit=LIMIT, ledger=None, patience=PATIENCE)
+        answer = await session.collect(patience=PATIENCE)
         assert answer.partners[0].contact == read_ticket(joined["ticket"].encode()).keys.contact_raw
-        return visit
+        return session
 
-    async def read(visit: Visit) -> list[bytes]:
-        bodies = [letter.body for letter in (await visit.read()).letters]
-        await visit._peers.close()
+    async def read(session: Session) -> list[bytes]:
+        bodies = [letter.body for letter in (await session.read()).letters]
+        await session._peers.close()
         return bodies
 
     with asyncio.Runner() as runner:
-        visit = runner.run(other())
+        session = runner.run(other())
         request = {**options, "signed": joined["signed"]}
         done = ask("collectByRelay", ticket=joined["ticket"], body="by the door", **request)
         assert set(done["names"]) == {options["relay"]}
-        assert done["partners"] == [visit.ticket.keys.contact_raw.hex()]
-        assert runner.run(read(visit)) == [b"by the door"]
+        assert done["partners"] == [session.ticket.keys.contact_raw.hex()]
+        assert runner.run(read(session)) == [b"by the door"]
 
 
 def test_without_the_relay_nothing_is_asked(local: Cluster, options: dict[str, Any]) -> None:

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from coatcheck.protocol.ticket import read_ticket
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.settling import settle
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.letters import settle
+from coatcheck.services.person.session import Session
+from coatcheck.services.web.client import HttpClient
 from service_rounds import LIMIT, PATIENCE, QUICK, draft
 from web.browser import HERE, needed
 
@@ -63,9 +63,9 @@ async def python_person(
 ) -> Any:
     """Take part as one person with the Python client."""
     path = local.folder / f"{url[-8:]}-{name}.ticket"
-    visit = Visit(url, path=path, trusted=local.trusted, peers=peers)
-    await visit.join(value, group=group, limit=LIMIT, ledger=None)
-    side = await settle(visit, value, words=name, patience=PATIENCE, look=0.2)
+    session = Session(url, path=path, trusted=local.trusted, peers=peers)
+    await session.join(value, group=group, limit=LIMIT, ledger=None)
+    side = await settle(session, value, words=name, patience=PATIENCE, look=0.2)
     return {
         "address": side.machine.address.hex(),
         "partners": [partner.hex() for partner in side.machine.partners],

@@ -14,9 +14,9 @@ from coatcheck.accounting.amplification import amplify
 from coatcheck.domains import Box, Categories, Product
 from coatcheck.protocol.ticket import read_ticket
 from coatcheck.randomizers import CoinResponse, GridResponse, fieldwise
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.person.settling import settle
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.letters import settle
+from coatcheck.services.person.session import Session
 from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, RANDOMIZER, draft
 from web.package import SOURCES, installed, node, node_json, text_in_chromium
 
@@ -74,7 +74,7 @@ class Other(threading.Thread):
     ) -> None:
         super().__init__(daemon=True)
         self.value = value
-        self.visit = Visit(url, path=path, trusted=local.trusted)
+        self.session = Session(url, path=path, trusted=local.trusted)
         self.group, self.words = group, words
         self.letters: list[bytes] = []
         self.partners: list[str] = []
@@ -86,16 +86,16 @@ class Other(threading.Thread):
 
     async def take_part(self) -> None:
         """Do what a person does."""
-        async with self.visit as visit:
-            await visit.join(self.value, group=self.group, limit=LIMIT, ledger=None)
+        async with self.session as session:
+            await session.join(self.value, group=self.group, limit=LIMIT, ledger=None)
             if self.words:
-                side = await settle(visit, (0.3, 0.7), words=self.words, patience=PATIENCE)
+                side = await settle(session, (0.3, 0.7), words=self.words, patience=PATIENCE)
                 self.partners = [partner.hex() for partner in side.machine.partners]
                 self.letters = list(side.words.values())
                 return
-            await visit.collect(patience=PATIENCE)
+            await session.collect(patience=PATIENCE)
             while not self.letters:
-                self.letters = [letter.body for letter in (await visit.read()).letters]
+                self.letters = [letter.body for letter in (await session.read()).letters]
                 await asyncio.sleep(0.2)
 
     def done(self) -> "Other":
@@ -169,7 +169,7 @@ def test_node_finds_who_is_near_within_windows(
     }"""
     result = node_json(project, BEGIN + script + PRINTS, url, local.url("relay"))
     assert other.done().partners == [result["address"]]
-    assert result["partners"] == [other.visit.ticket.keys.address.hex()]
+    assert result["partners"] == [other.session.ticket.keys.address.hex()]
     assert result["words"] == ["at the corner"]
     assert other.letters == [b"by the blue door"]
     assert set(result["origins"]) == {local.url("relay")}

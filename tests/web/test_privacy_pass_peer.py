@@ -14,9 +14,9 @@ import pytest
 
 from coatcheck.errors import Refused
 from coatcheck.protocol.ticket import read_ticket
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.session import Session
+from coatcheck.services.web.client import HttpClient
 from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft, post
 from web.browser import HERE, ROOT, Refusal, ask, needed
 
@@ -89,24 +89,24 @@ def test_a_round_of_people_with_blind_tokens(
         tokens = issue("token", str(tmp_path / "issuer.json"), "2", stdin=demand)
         first, second = (token.removeprefix("PrivateToken token=") for token in tokens)
 
-        async def person() -> Visit:
-            visit = Visit(url, path=tmp_path / "ticket", trusted=local.trusted)
+        async def person() -> Session:
+            session = Session(url, path=tmp_path / "ticket", trusted=local.trusted)
             options: dict[str, Any] = {
                 "group": GROUPS[0],
                 "limit": LIMIT,
                 "ledger": None,
                 "patience": PATIENCE,
             }
-            await visit.join((0.3, 0.7), token=first, **options)
-            twin = Visit(url, path=tmp_path / "twin", trusted=local.trusted)
+            await session.join((0.3, 0.7), token=first, **options)
+            twin = Session(url, path=tmp_path / "twin", trusted=local.trusted)
             with pytest.raises(Refused, match="used for another upload"):
                 await twin.join((0.3, 0.7), token=first, **options)
             await twin._peers.close()
-            return visit
+            return session
 
         async def whole() -> None:
-            visit = await person()
-            async with visit, HttpClient() as http:
+            session = await person()
+            async with session, HttpClient() as http:
                 offer = (await http.get(url)).decode()
                 limit = {"epsilon": LIMIT.epsilon, "delta": LIMIT.delta}
                 offered = {"offer": offer, "group": GROUPS[1]}
@@ -115,7 +115,7 @@ def test_a_round_of_people_with_blind_tokens(
                     ask("joinByToken", value=[0.2, 0.8], limit=limit, token="", **browser)
                 joined = ask("joinByToken", value=[0.2, 0.8], limit=limit, token=second, **browser)
                 assert read_ticket(joined["ticket"].encode()).receipt
-                answer = await visit.collect(patience=PATIENCE)
+                answer = await session.collect(patience=PATIENCE)
                 other = read_ticket(joined["ticket"].encode()).keys.contact_raw
                 assert [partner.contact for partner in answer.partners] == [other]
 
