@@ -1,6 +1,6 @@
 // Signed notes (C2SP): the board's checkpoint with the witnesses' cosignatures. SPEC section 18.
 //
-// The same rules as coatcheck/protocol/signed_notes.py: ignore signatures of unknown keys; refuse a note with an
+// The same rules as coatcheck/protocol/log/signed_notes.py: ignore signatures of unknown keys; refuse a note with an
 // invalid signature of a known key.
 
 import { big, byte, concat, equal, unbase64, unhex, utf8 } from "./encoding.js";
