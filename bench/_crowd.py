@@ -24,8 +24,9 @@ from coatcheck.protocol.log.verification import verify_bulletin
 from coatcheck.protocol.terms import CLASSICAL
 from coatcheck.protocol.ticket import Ticket
 from coatcheck.randomizers import MinkowskiResponse
+from coatcheck.services.documents import Offer
 from coatcheck.services.local_cluster import Cluster
-from coatcheck.services.person.session import Offer, Session
+from coatcheck.services.person.session import Session
 from coatcheck.services.web.client import HttpClient
 
 _CLIENTS = 32

@@ -118,8 +118,23 @@ def _covered(_: Bulk, plain: Sequence[bytes], **named: Any) -> list[bytes]:
     return [one + bytes(OVERHEAD) for one in plain]
 
 
-def _job(job: Callable[..., Any], *given: Any) -> Any:
-    return noted(job.__name__, _with_store)(job, *given)
+def _job(job: str, *given: Any) -> Any:
+    return noted(job.rpartition(":")[2], _with_store)(job, *given)
+
+
+class _Noting:
+    """A runner that notes what each stage takes."""
+
+    def __init__(self, runner: worker_pools.Runner) -> None:
+        self._runner = runner
+
+    def run(self, stage: Callable[..., bytes], *given: Any) -> None:
+        """Do a stage."""
+        noted(stage.__name__, self._runner.run)(stage, *given)
+
+
+def _runner_for(*given: Any, **named: Any) -> _Noting:
+    return _Noting(_plain_runner_for(*given, **named))
 
 
 if NOTES in os.environ:
@@ -130,22 +145,20 @@ if NOTES in os.environ:
         Bulk.unseal_each = sampled("open", Bulk.unseal_each)  # type: ignore[method-assign]
         Bulk.seal_each = sampled("seal", Bulk.seal_each)  # type: ignore[method-assign]
     tasks.answer = noted("task", tasks.answer)
-    _with_store = worker_pools.with_store
+    _plain_runner_for = worker_pools.runner_for
+    worker_pools.runner_for = _runner_for  # type: ignore[assignment]
+    _with_store = worker_pools.run_with_store
     wraps(_with_store)(_job)
-    worker_pools.with_store = _job  # type: ignore[assignment]
-    # Not before: what it imports takes `with_store` as it is then.
+    worker_pools.run_with_store = _job  # type: ignore[assignment]
+    # Not before: what it imports takes both as they are then.
     if "shuffler" in sys.argv:
         from coatcheck.services.shuffler.pipeline import Release
 
-        for stage in ("peel", "sifted", "gather"):
-            method = noted(stage, getattr(Release, f"_{stage}"))
-            setattr(Release, f"_{stage}", method)
+        Release.sift = noted("sift", Release.sift)  # type: ignore[method-assign]
     if "server" in sys.argv:
         from coatcheck.services.server.pipeline import Answering
 
-        for stage in ("open", "compared", "computed", "deal", "seal"):
-            method = noted(stage, getattr(Answering, f"_{stage}"))
-            setattr(Answering, f"_{stage}", method)
+        Answering.compare = noted("compare", Answering.compare)  # type: ignore[method-assign]
 
 if __name__ == "__main__":
     threading.Thread(target=process._end_with_the_starter, daemon=True).start()  # noqa: SLF001 - as it does

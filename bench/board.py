@@ -24,7 +24,7 @@ from coatcheck.protocol.wire.bulletins import ANSWERED, Bulletin
 from coatcheck.protocol.wire.uploads import Tally
 from coatcheck.services.batch_transfer import delivery_headers
 from coatcheck.services.local_cluster import Cluster
-from coatcheck.services.server.pipeline import draft
+from coatcheck.services.server.drafts import draft
 from coatcheck.services.settings import ServerSettings, read_settings
 from coatcheck.services.web.client import BULK, HttpClient
 

@@ -44,12 +44,14 @@ from coatcheck.services.shuffler.store import ShufflerStore
 
 NAMES: Final = {
     ("shuffler", "peel"): "peel",
-    ("shuffler", "sifted"): "sift",
+    ("shuffler", "sift"): "sift",
     ("shuffler", "gather"): "gather",
     ("shuffler", "release"): "release",
-    ("server", "open"): "open",
-    ("server", "compared"): "compare",
-    ("server", "computed"): "compute",
+    ("server", "open_reports"): "open",
+    ("server", "compare"): "compare",
+    ("server", "cut"): "compute",
+    ("server", "near"): "compute",
+    ("server", "compute"): "compute",
     ("server", "task"): "task",
     ("server", "deal"): "deal",
     ("server", "seal"): "seal",
@@ -243,7 +245,7 @@ def _summed(notes: list[Row]) -> list[Row]:
         whole[key] -= task[key]
     for row in found.values():
         del row["pids"]
-    return [found[name] for name in NAMES.values()]
+    return [found[name] for name in dict.fromkeys(NAMES.values())]
 
 
 def _row(row: Row, reports: int, curves: dict[str, Limit]) -> Row:

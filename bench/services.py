@@ -29,7 +29,7 @@ from coatcheck.protocol.agreement import countersign, read_signed, verify_signat
 from coatcheck.protocol.keys import read_keys
 from coatcheck.protocol.terms import Anybody
 from coatcheck.services.local_cluster import Cluster
-from coatcheck.services.server.pipeline import draft
+from coatcheck.services.server.drafts import draft
 from coatcheck.services.settings import ServerSettings, read_settings
 
 SECONDS: Final = 3.0

@@ -12,10 +12,12 @@ from coatcheck.protocol.wire import batches as manifests
 from coatcheck.protocol.wire.batches import Batch
 from coatcheck.services.batch_transfer import IN, part_name
 from coatcheck.services.server import pipeline, task_stage
-from coatcheck.services.server.pipeline import Answering, End, Outgoing
+from coatcheck.services.server.pipeline import End
+from coatcheck.services.server.rounds import OutgoingBulletin
 from coatcheck.services.server.store import ServerRound, ServerStore
 from coatcheck.services.settings import Keyring, ServerSettings
 from coatcheck.tasks import Answers, AnswerSize, Floats, References, Task
+from jobs import end_of
 from rounds import SmallRound, upload_of
 
 FENCE = 1
@@ -70,7 +72,7 @@ class Scene:
             def __init__(self) -> None:
                 self._pairs = {keys.signing.public_raw.hex(): keys}
 
-        for owner in (pipeline, task_stage, pipeline, pipeline):
+        for owner in (pipeline, task_stage):
             monkeypatch.setattr(owner, "keyring_of", lambda paths: Ring())  # noqa: ARG005 - one ring
         monkeypatch.setattr(task_stage, "task_of", lambda work, settings: self.small.task)  # noqa: ARG005 - one task
         self.settings = ServerSettings(
@@ -92,11 +94,11 @@ class Scene:
         self.store.agree(self.digest, signed, fence=FENCE)
         batch = Batch.decode(self.raw, self.round)
         self.store.accept(self.digest, batch.manifest.encode(), fence=FENCE, whole=False)
-        self.crate = self.store.crate(self.digest)
+        self.crate = self.store.files(self.digest)
         for number, part in enumerate(batch.parts):
             self.crate.put(part_name(IN, number), part)
         self.store.accept(self.digest, batch.manifest.encode(), fence=FENCE)
-        self.depot = folder / "store.depot"
+        self.blobs = folder / "store.blobs"
 
     def _batch(self) -> bytes:
         """Shuffle everybody, somebody's keys a second time, and a report of another version."""
@@ -112,7 +114,7 @@ class Scene:
 
     def make(self) -> End:
         """Do what is left of the answer."""
-        return Answering(self.store, self.settings, self.store.round(self.digest), FENCE).make()
+        return end_of(self.store, self.settings, self.digest, FENCE)
 
     def keep(self, end: End) -> bytes:
         """Keep an end, and give the bytes that go to the board."""
@@ -122,9 +124,9 @@ class Scene:
 
     def bulletin(self) -> bytes:
         """Give the bytes that go to the board."""
-        going = Outgoing(self.store, self.digest)
+        going = OutgoingBulletin(self.store, self.digest)
         return going.heading + b"".join(map(going.part, going.names))
 
     def files(self) -> list[str]:
-        """List what is in the depot."""
-        return sorted(path.name for path in self.depot.rglob("*") if path.is_file())
+        """List what is in the blob store."""
+        return sorted(path.name for path in self.blobs.rglob("*") if path.is_file())

@@ -26,8 +26,8 @@ class Disk:
         begins = np.zeros(1 << 16, dtype=bool)
         begins[[form[0] << 8 | form[1] for form in wanted]] = True
         found: set[bytes] = set()
-        depot = self.keys / "depot"
-        for path in (*self.folder.rglob(self.pattern), *depot.rglob("*")):
+        blobs = self.keys / "blobs"
+        for path in (*self.folder.rglob(self.pattern), *blobs.rglob("*")):
             if path.is_file():
                 raw = path.read_bytes()
                 each = np.frombuffer(raw, dtype=np.uint8).astype(np.uint16)
@@ -42,9 +42,9 @@ class Disk:
                 connection.execute("CHECKPOINT")
 
     def depot_files(self) -> list[str]:
-        """List the files of rounds in the depot, beside the database or among the keys."""
-        found = {path for place in (self.folder, self.keys) for path in place.rglob("*.depot/**/*")}
-        found |= set(self.keys.rglob("depot/**/*"))
+        """List the files of rounds in the blob store, beside the database or among the keys."""
+        found = {path for place in (self.folder, self.keys) for path in place.rglob("*.blobs/**/*")}
+        found |= set(self.keys.rglob("blobs/**/*"))
         return sorted(path.name for path in found if path.is_file())
 
     def key_files(self) -> list[str]:

@@ -12,8 +12,8 @@ from coatcheck.protocol.wire.batches import Batch
 from coatcheck.protocol.wire.uploads import Upload
 from coatcheck.services.batch_transfer import OUT, part_name
 from coatcheck.services.settings import ShufflerSettings
-from coatcheck.services.shuffler.pipeline import Release
 from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
+from jobs import manifest_of
 from shufflers import LoneShuffler
 
 FENCE: Final = 1
@@ -61,7 +61,7 @@ class Large:
 
     def make(self) -> bytes | None:
         """Do what is left of the release."""
-        return Release(self.store, self.settings, self.store.round(self.digest), FENCE).make()
+        return manifest_of(self.store, self.settings, self.digest, FENCE)
 
     def whole(self) -> bytes:
         """Give the batch as one process makes it in memory."""
@@ -76,7 +76,7 @@ class Large:
         whole = self.whole()
         assert whole.startswith(manifest)
         parts = Batch.decode(whole, self.round).parts
-        crate = self.store.crate(self.digest)
+        crate = self.store.files(self.digest)
         made = [crate.get(part_name(OUT, n), use="batch") for n in range(len(parts))]
         assert made == list(parts)
         return len(parts)

@@ -19,9 +19,11 @@ from coatcheck.protocol.wire.messages import PayloadFormat
 from coatcheck.protocol.wire.uploads import Tally
 from coatcheck.randomizers import from_params
 from coatcheck.services.batch_transfer import IN, part_name
-from coatcheck.services.server.pipeline import Answering, End, Outgoing
+from coatcheck.services.server.pipeline import End
+from coatcheck.services.server.rounds import OutgoingBulletin
 from coatcheck.services.server.store import ServerRound, ServerStore
 from coatcheck.services.settings import ServerSettings, read_settings
+from jobs import end_of
 from shufflers import LoneShuffler
 
 FENCE: Final = 1
@@ -59,7 +61,7 @@ class LargeBatch:
         self.store.agree(self.digest, lone.signed, fence=FENCE)
         self.store.accept(self.digest, batch.manifest.encode(), fence=FENCE, whole=False)
         for number, part in enumerate(batch.parts):
-            self.store.crate(self.digest).put(part_name(IN, number), part)
+            self.store.files(self.digest).put(part_name(IN, number), part)
         self.store.accept(self.digest, batch.manifest.encode(), fence=FENCE)
 
     def _parted(self, group: int, count: int) -> Iterator[list[bytes]]:
@@ -93,12 +95,12 @@ class LargeBatch:
 
     def make(self) -> End:
         """Do what is left of the answer."""
-        return Answering(self.store, self.settings, self.store.round(self.digest), FENCE).make()
+        return end_of(self.store, self.settings, self.digest, FENCE)
 
     def keep(self, end: End) -> bytes:
         """Keep an end, and give the bytes that go to the board."""
         self.store.answer(self.digest, end.move, end.heading, parts=end.parts, fence=FENCE)
-        going = Outgoing(self.store, self.digest)
+        going = OutgoingBulletin(self.store, self.digest)
         return going.heading + b"".join(map(going.part, going.names))
 
     def whole(self) -> bytes:

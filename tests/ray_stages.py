@@ -17,7 +17,7 @@ from coatcheck.protocol.wire import batches
 from coatcheck.services import clock
 from coatcheck.services.server import task_stage
 from coatcheck.services.settings import Settings
-from coatcheck.services.worker_pools import Done, Given, Runner, Stage
+from coatcheck.services.worker_pools import PartArgs, Record, Runner, Stage
 from coatcheck.stores.blobs import SealedFiles
 from repeatable import seal_each
 
@@ -26,25 +26,25 @@ SIZE: Final = 1 << BITS
 """How many items a partition has here."""
 
 
-def whose(crate: SealedFiles, settings: Settings, number: int) -> bytes:
+def whose(files: SealedFiles, settings: Settings, number: int) -> bytes:
     """A stage that tells which process does a part."""
-    assert (settings.store, len(crate.digest), number > 0) == ("elsewhere:", 32, True)
+    assert (settings.store, len(files.digest), number > 0) == ("elsewhere:", 32, True)
     return b"%d" % os.getpid()
 
 
-def failing(crate: SealedFiles, settings: Settings, kind: str, text: str) -> bytes:
+def failing(files: SealedFiles, settings: Settings, kind: str, text: str) -> bytes:
     """A stage that fails."""
-    del crate, settings
+    del files, settings
     raise getattr(errors, kind, ValueError)(text)
 
 
-def small(crate: SealedFiles, settings: Settings, stage: Stage, *part: Any) -> bytes:
+def small(files: SealedFiles, settings: Settings, stage: Stage, *part: Any) -> bytes:
     """Do a part of a real stage, in small partitions and with seals that repeat."""
     with ExitStack() as changed:
         changed.enter_context(patch.object(batches, "_BITS", BITS))
         changed.enter_context(patch.object(task_stage, "PART", SIZE))
         changed.enter_context(patch.object(Bulk, "seal_each", seal_each))
-        made = stage(crate, settings, *part)
+        made = stage(files, settings, *part)
     _lose(stage.__name__)
     return made
 
@@ -72,13 +72,13 @@ class Losing:
     def __init__(self, runner: Runner, marks: Path, nodes: Nodes | None = None) -> None:
         self._runner, self._marks, self._nodes = runner, marks, nodes
 
-    def run(self, stage: Stage, parts: Iterable[Given], done: Done) -> None:
+    def run(self, stage: Stage, parts: Iterable[PartArgs], record: Record) -> None:
         """Do a stage for each part."""
         mark = self._marks / stage.__name__
         lives = not mark.exists()
         try:
             given = ((stage, *part) for part in parts)
-            self._runner.run(small, given, lambda part, made: done(part[1:], made))
+            self._runner.run(small, given, lambda part, made: record(part[1:], made))
         finally:
             if self._nodes and not lives and not mark.exists():
                 self._nodes.mend()

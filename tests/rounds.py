@@ -23,6 +23,7 @@ from coatcheck.protocol.wire.bulletins import Posting
 from coatcheck.protocol.wire.messages import encode_letter
 from coatcheck.protocol.wire.uploads import Upload
 from coatcheck.randomizers import MinkowskiResponse
+from coatcheck.services.documents import Offer, ShufflerRoundStatus
 from coatcheck.simulation.round import CLOSES, OPENS, RoleKeys, simulate
 from coatcheck.tasks import Answers, AnswerSize, Floats, Task, Values
 
@@ -104,6 +105,13 @@ class SmallRound:
         )
         self.round = verify_signatures(self.signed)
         self.invitations = tuple(self.invite(group) for group in self.task.groups)
+
+    def offer(self, phase: str = "open") -> Offer:
+        """Make what the first shuffler offers in a phase."""
+        terms, digest = self.round.terms, self.round.digest.hex()
+        times = (terms.opens, terms.closes, terms.expires)
+        status = ShufflerRoundStatus(terms.round, digest, phase, 0, *times, groups=[])
+        return Offer(self.signed, status)
 
     def invite(self, group: str) -> Invitation:
         """Examine the terms as a member of a group would."""

@@ -12,8 +12,9 @@ import httpx2
 from coatcheck.domains import Box
 from coatcheck.protocol.client import Invitation, Limit, examine
 from coatcheck.protocol.wire.messages import Answer
+from coatcheck.services.documents import Offer
 from coatcheck.services.local_cluster import Cluster
-from coatcheck.services.person.session import Offer, Session
+from coatcheck.services.person.session import Session
 from coatcheck.services.web.client import HttpClient
 
 SQUARE = Box(lo=(0.0, 0.0), hi=(1.0, 1.0)).params()

@@ -14,11 +14,11 @@ from coatcheck.protocol.client import Invitation, examine
 from coatcheck.protocol.keys import SecretKeys, read_keys
 from coatcheck.services.clock import Clock
 from coatcheck.services.local_cluster import Cluster
-from coatcheck.services.server.pipeline import draft as drafted
+from coatcheck.services.server.drafts import draft as drafted
 from coatcheck.services.settings import ServerSettings, ShufflerSettings, read_settings
 from coatcheck.services.shuffler.admission import Admission
-from coatcheck.services.shuffler.rounds import Abandonment, ShufflerLiveRound
-from coatcheck.services.shuffler.routes import ShufflerService
+from coatcheck.services.shuffler.rounds import ShufflerLiveRound
+from coatcheck.services.shuffler.routes import Abandonment, ShufflerService
 from coatcheck.services.web.connections import Message
 from service_rounds import LIMIT, draft
 

@@ -11,7 +11,7 @@ from coatcheck.protocol.terms import Anybody, Round
 from coatcheck.protocol.wire.batches import PART, capacity_of, check_capacity, sizes_of
 from coatcheck.protocol.wire.bulletins import heading_size
 from coatcheck.services.local_cluster import Cluster
-from coatcheck.services.server.pipeline import draft as drafted
+from coatcheck.services.server.drafts import draft as drafted
 from coatcheck.services.settings import ServerSettings, read_settings
 from rounds import SmallRound
 from service_rounds import draft
@@ -52,7 +52,7 @@ def test_a_part_of_the_answers_fits_into_a_file() -> None:
     spare = SMALL.entry_size(0) - SMALL.terms.groups[0].answer_size
     most = (2**31 - 1) // PART - spare
     check_capacity(with_groups(SMALL, answer_size=most), limit=ENDLESS)
-    with pytest.raises(Misuse, match=r"one file of the depot.*smaller answers"):
+    with pytest.raises(Misuse, match=r"one file of the blob store.*smaller answers"):
         check_capacity(with_groups(SMALL, answer_size=most + 1), limit=ENDLESS)
     # A smaller limit leaves no room for so many people: then such answers fit.
     check_capacity(with_groups(SMALL, answer_size=most + 1), limit=2**30)

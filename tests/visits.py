@@ -47,7 +47,7 @@ class First(HttpClient):
         if url == f"{BOARD}/logged":
             return logged(self.board, self.small)
         assert url == URL
-        return msgspec.json.encode({"signed": self.small.signed, "status": {"phase": self.phase}})
+        return msgspec.json.encode(self.small.offer(self.phase))
 
     async def send(
         self,

@@ -38,9 +38,9 @@ def test_parts_give_the_bytes_of_the_whole(scene: Scene, monkeypatch: pytest.Mon
     """Also when done twice: then nothing is made again. All bytes, with seals that repeat."""
     monkeypatch.setattr(Bulk, "seal_each", seal_each)
     end = scene.make()
-    before = scene.store.noted(scene.digest)
+    before = scene.store.results(scene.digest)
     assert scene.make() == end
-    assert scene.store.noted(scene.digest) == before
+    assert scene.store.results(scene.digest) == before
     assert scene.keep(end) == scene.small.server().answer(scene.raw)
     assert len(end.parts) == 6 * 32
 
@@ -58,11 +58,11 @@ def test_everybody_reads_their_answer(scene: Scene) -> None:
 def test_nothing_is_left_once_the_board_has_it(scene: Scene) -> None:
     """Reports go when the bulletin is made, and its entries when the board has them."""
     scene.keep(scene.make())
-    assert scene.store.vault.listed() == {(scene.digest, "batch")}
+    assert scene.store.round_keys.listed() == {(scene.digest, "batch")}
     assert {name.partition("-")[0] for name in scene.files()} == {"out"}
     assert scene.store.sweep(fence=FENCE) == set()
     scene.store.finish(scene.digest, "publish", fence=FENCE)
-    assert (scene.files(), scene.store.vault.listed()) == ([], set())
+    assert (scene.files(), scene.store.round_keys.listed()) == ([], set())
 
 
 @pytest.mark.parametrize("move", ["refuse", "lose"])
@@ -71,13 +71,13 @@ def test_nothing_is_left_of_a_round_that_is_given_up_half_way(scene: Scene, move
     scene.make()
     assert len({name.partition("-")[0] for name in scene.files()}) == 8
     scene.store.answer(scene.digest, move, b"end", fence=FENCE)
-    assert (scene.files(), scene.store.vault.listed()) == ([], set())
+    assert (scene.files(), scene.store.round_keys.listed()) == ([], set())
 
 
 def test_a_bulletin_whose_key_is_gone_is_given_up(scene: Scene) -> None:
     """Nobody can read its entries any more: people are told that there is no answer."""
     scene.keep(scene.make())
-    scene.store.vault.destroy(scene.digest, "batch")
+    scene.store.round_keys.destroy(scene.digest, "batch")
     assert scene.store.sweep(fence=FENCE) == {scene.digest}
     scene.store.clear()
     with pytest.raises(Forgotten):
@@ -116,13 +116,13 @@ def test_an_answer_goes_on_where_it_stopped(
     monkeypatch.setattr(Bulk, "seal_each", seal_each)
     stops, end = 0, None
     while end is None:
-        noted = scene.store.noted(scene.digest)
+        noted = scene.store.results(scene.digest)
         noted.pop("plan", None)
         try:
             end = scene.make()
         except Lost:
             stops += 1
-        assert noted.items() <= scene.store.noted(scene.digest).items()
+        assert noted.items() <= scene.store.results(scene.digest).items()
     assert stops
     assert scene.keep(end) == scene.small.server().answer(scene.raw)
 
@@ -175,10 +175,10 @@ def test_a_region_that_the_task_refuses_ends_the_round(
 def test_a_part_that_was_sealed_twice_counts_once(scene: Scene) -> None:
     """Seals are fresh at every try, so a late try writes another file, which nobody reads."""
     end = scene.make()
-    late = scene.store.noted(scene.digest)["seal 2"]
-    scene.store.note(scene.digest, "seal 2", bytes(64), fence=FENCE)
+    late = scene.store.results(scene.digest)["seal 2"]
+    scene.store.save_result(scene.digest, "seal 2", bytes(64), fence=FENCE)
     again = scene.make()
-    assert late != scene.store.noted(scene.digest)["seal 2"]
+    assert late != scene.store.results(scene.digest)["seal 2"]
     bulletin = verify_bulletin(scene.keep(again), scene.small.round)
     assert again.heading != end.heading
     for ticket in scene.crowd:
@@ -188,10 +188,10 @@ def test_a_part_that_was_sealed_twice_counts_once(scene: Scene) -> None:
 def test_a_depot_without_room_keeps_the_round_where_it_was(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error names the depot; the round keeps its batch, and is answered once there is room."""
+    """The error names the blob store; the round keeps its batch, and is answered once there is room."""
     left = leave_room(monkeypatch, files=20)
     for _ in range(2):
-        with pytest.raises(Full, match="depot"):
+        with pytest.raises(Full, match="blob store"):
             pipeline.answer(scene.store, scene.settings, scene.digest, FENCE)
         assert scene.store.round(scene.digest).phase is ServerPhase.BATCHED
     left[0] = 10_000
@@ -199,17 +199,17 @@ def test_a_depot_without_room_keeps_the_round_where_it_was(
     verify_bulletin(scene.bulletin(), scene.small.round)
 
 
-@pytest.mark.parametrize("name", ["open", "places", "told", "wanted", "dealt"])
+@pytest.mark.parametrize("name", ["columns", "places", "answers", "requests", "shares"])
 def test_a_changed_file_is_named_and_made_again_once_it_is_gone(scene: Scene, name: str) -> None:
     """Nothing is made of bytes that are not those that were put."""
     scene.make()
-    if name == "wanted" and isinstance(scene.small.task, Echo):
+    if name == "requests" and isinstance(scene.small.task, Echo):
         return  # nobody names anybody, and every piece has counts only
-    found = [path for path in scene.depot.rglob("*") if path.name.partition("-")[0] == name]
+    found = [path for path in scene.blobs.rglob("*") if path.name.partition("-")[0] == name]
     path = max(found, key=lambda one: one.stat().st_size)
     path.write_bytes(bytes(byte ^ 1 for byte in path.read_bytes()))
-    for other in scene.depot.rglob("*"):
-        if other.name.partition("-")[0] in {"out", "dealt"} - {name}:
+    for other in scene.blobs.rglob("*"):
+        if other.name.partition("-")[0] in {"out", "shares"} - {name}:
             other.unlink()
     with pytest.raises(Unavailable, match=f"{path.name}/.* is not what was put there"):
         scene.make()
@@ -269,7 +269,7 @@ def test_a_late_try_of_the_task_replaces_nothing(
     monkeypatch.setattr(clock, "reach", reach)
     end = scene.make()
     assert not given
-    assert len([name for name in scene.files() if name.startswith("told-")]) == 2
+    assert len([name for name in scene.files() if name.startswith("answers-")]) == 2
     assert scene.keep(end) == whole
 
 
@@ -298,9 +298,9 @@ def test_a_part_is_not_sealed_without_all_that_was_dealt_to_it(
     """Nobody is left out because a piece was."""
     seal, scene = pipeline.seal, Scene(tmp_path, monkeypatch, Echo())
 
-    def short(crate: Any, settings: Any, number: int, told: Any, pieces: Any) -> bytes:
-        return seal(crate, settings, number, told, pieces[1:])
+    def short(files: Any, settings: Any, number: int, part: Any, shares: Any) -> bytes:
+        return seal(files, settings, number, part, shares[1:])
 
     monkeypatch.setattr(pipeline, "seal", short)
-    with pytest.raises(Unavailable, match=r"part 0 of the bulletin is not all of it"):
+    with pytest.raises(Unavailable, match=r"part 0 of the bulletin lacks entries"):
         scene.make()

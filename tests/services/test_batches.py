@@ -113,7 +113,7 @@ class Scene:
 
     def part(self, number: int) -> bytes:
         """Give a partition."""
-        return self.lone.service.store.crate(self.digest).get(part_name(OUT, number), use="batch")
+        return self.lone.service.store.files(self.digest).get(part_name(OUT, number), use="batch")
 
     @property
     def phase(self) -> str:
@@ -178,7 +178,7 @@ def test_no_other_partition_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 await made.send(f"batch/{full}", raw[:-1] + bytes([raw[-1] ^ 1]), method="PUT")
             with pytest.raises(Refused, match="at most"):
                 await made.send(f"batch/{full}", raw + b"x", method="PUT")
-            assert not made.server.store.depot.names((made.digest, "round"))
+            assert not made.server.store.blobs.names((made.digest, "round"))
             await made.hand_on()
             assert made.phase == "batched"
 
@@ -215,7 +215,7 @@ def test_a_batch_beyond_the_limit_is_refused(
         async with scene(tmp_path, monkeypatch, batch_limit=2000) as made:
             with pytest.raises(Refused, match="at most 2000 bytes"):
                 await made.hand_on()
-            assert not made.server.store.vault.listed()
+            assert not made.server.store.round_keys.listed()
 
     asyncio.run(whole())
 
@@ -230,7 +230,7 @@ def test_a_manifest_whose_key_is_gone_is_taken_again(
             made.wire.left = 4
             with pytest.raises(Unavailable):
                 await made.hand_on()
-            made.server.store.vault.destroy(made.digest, "round")
+            made.server.store.round_keys.destroy(made.digest, "round")
             made.wire.left = 10**6
             await made.hand_on()
             assert made.phase == "batched"

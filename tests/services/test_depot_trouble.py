@@ -46,43 +46,45 @@ def said(cluster: Cluster, name: str, step: str, text: str) -> None:
 
 def test_a_shufflers_depot_that_takes_nothing_and_then_has_no_room(tmp_path: Path) -> None:
     """A file is where its folder should be; then the disk takes no file of any size."""
-    depot = tmp_path / "shuffler-1.depot"
+    blobs = tmp_path / "shuffler-1.blobs"
 
     def trouble(url: str) -> None:
-        told = f"cannot write to the depot {depot}: "
+        told = f"cannot write to the blob store {blobs}: "
         said(cluster, "shuffler-1", "release", f"{told}Not a directory")
         assert status(url)["phase"] == "closed"
         workers = list(processes_of(cluster.processes["shuffler-1"].pid))
         before = {pid: resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in workers}
         for pid, (_, most) in before.items():
             resource.prlimit(pid, resource.RLIMIT_FSIZE, (64, most))
-        depot.unlink()
+        blobs.unlink()
         said(cluster, "shuffler-1", "release", f"{told}File too large")
         assert status(url)["phase"] == "closed"
         for pid, limit in before.items():
             resource.prlimit(pid, resource.RLIMIT_FSIZE, limit)
 
     with Cluster(tmp_path, extra=QUICK) as cluster:
-        depot.write_text("no folder")
+        blobs.write_text("no folder")
         troubled(cluster, trouble)
-        until(lambda: not list(depot.iterdir()))
+        until(lambda: not list(blobs.iterdir()))
 
 
 def test_a_servers_depot_that_takes_nothing(tmp_path: Path) -> None:
     """It takes no partition, and its log says why; the shuffler keeps its batch until it does."""
-    depot = tmp_path / "server.depot"
+    blobs = tmp_path / "server.blobs"
 
     def trouble(url: str) -> None:
-        said(cluster, "server", "receive", f"cannot write to the depot {depot}: Not a directory")
+        said(
+            cluster, "server", "receive", f"cannot write to the blob store {blobs}: Not a directory"
+        )
         # Where a party keeps its files is its own business.
-        assert str(depot) not in (tmp_path / "shuffler-1.log").read_text(encoding="utf-8")
+        assert str(blobs) not in (tmp_path / "shuffler-1.log").read_text(encoding="utf-8")
         assert status(url)["phase"] == "released"
-        depot.unlink()
+        blobs.unlink()
 
     with Cluster(tmp_path, extra=QUICK) as cluster:
-        depot.write_text("no folder")
+        blobs.write_text("no folder")
         troubled(cluster, trouble)
-        until(lambda: not list(depot.iterdir()))
+        until(lambda: not list(blobs.iterdir()))
 
 
 @pytest.mark.parametrize(("role", "name"), [("shuffler-1", "out-0"), ("server", "in-0")])
@@ -93,11 +95,11 @@ def test_a_partition_that_was_changed(role: str, name: str, tmp_path: Path) -> N
     def trouble(url: str) -> None:
         until(lambda: not cluster.running("server"))
         until(lambda: status(url)["phase"] in {"released", "delivered"})
-        (path,) = (tmp_path / f"{role}.depot").rglob(name)
+        (path,) = (tmp_path / f"{role}.blobs").rglob(name)
         good = path.read_bytes()
         path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
         cluster.start("server")
-        said(cluster, role, step, f"{name} in the depot is not what was put there")
+        said(cluster, role, step, f"{name} in the blob store is not what was put there")
         path.write_bytes(good)
 
     (tmp_path / "faults").mkdir()

@@ -25,7 +25,7 @@ from coatcheck.protocol.outcomes import (
     words,
 )
 from coatcheck.protocol.wire.bulletins import SERVER
-from coatcheck.services.shuffler.rounds import Abandonment
+from coatcheck.services.shuffler.routes import Abandonment
 
 FINAL = {"delivered", "ended", "published", "overtaken", "lapsed"}
 

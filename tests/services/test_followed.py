@@ -20,7 +20,7 @@ from coatcheck.protocol.ticket import write_ticket
 from coatcheck.protocol.wire.bulletins import Posting
 from coatcheck.protocol.wire.encoding import document
 from coatcheck.services.person.board_view import BoardView
-from coatcheck.services.person.session import Offer, Session
+from coatcheck.services.person.session import Session
 from coatcheck.services.web.client import Absent, HttpClient
 from rounds import SmallRound
 
@@ -111,7 +111,7 @@ class Scene:
 
     def visit(self, *, boards: Path | None = None) -> Session:
         """Go on with the ticket, as a program that starts anew does."""
-        offer = Offer(self.small.signed, {"phase": "released"})
+        offer = self.small.offer("released")
         write_bytes(Path(f"{self.path}.offer"), document(offer), secret=True, replace=True)
         trusted = self.small.roles.trusted
         url = self.small.round.address
@@ -241,16 +241,13 @@ def test_an_answer_without_a_place_is_told(scene: Scene) -> None:
 
 def test_the_terms_say_where_the_board_is(scene: Scene) -> None:
     """A shuffler cannot send people to a board of its own, whatever it answers."""
-    offer = {
-        "signed": msgspec.to_builtins(scene.small.signed),
-        "board": "http://elsewhere.example",
-        "status": {"phase": "released"},
-    }
+    offer = msgspec.to_builtins(scene.small.offer("released"))
+    offer["board"] = "http://elsewhere.example"
     scene.wire.documents[scene.small.round.address] = json.dumps(offer).encode()
     visit = scene.visit()
 
     async def whole() -> None:
-        assert (await visit.offer()).status == {"phase": "released"}
+        assert (await visit.offer()).status.phase == "released"
         await visit.read()
 
     asyncio.run(whole())
@@ -261,7 +258,7 @@ def test_the_terms_say_where_the_board_is(scene: Scene) -> None:
 def test_other_terms_are_refused(scene: Scene) -> None:
     """A shuffler that shows other terms under the address of a ticket shows two faces."""
     signed = {**msgspec.to_builtins(scene.small.signed), "document": "{}"}
-    offer = {"signed": signed, "status": {}}
+    offer = {**msgspec.to_builtins(scene.small.offer()), "signed": signed}
     scene.wire.documents[scene.small.round.address] = json.dumps(offer).encode()
     with pytest.raises(Equivocation, match="other terms"):
         asyncio.run(scene.visit().offer())
@@ -271,7 +268,7 @@ def test_an_offer_without_a_ticket_is_of_no_round(tmp_path: Path, scene: Scene) 
     """What a crash left before there was a ticket binds nobody to its terms."""
     path = tmp_path / "fresh"
     write_bytes(Path(f"{path}.offer"), b"rubbish", secret=True)
-    offer = {"signed": msgspec.to_builtins(scene.small.signed), "status": {}}
+    offer = msgspec.to_builtins(scene.small.offer())
     url, trusted = scene.small.round.address, scene.small.roles.trusted
     scene.wire.documents[url] = json.dumps(offer).encode()
     visit = Session(url, path=path, trusted=trusted, peers=scene.wire)

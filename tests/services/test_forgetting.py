@@ -44,7 +44,7 @@ def test_nothing_is_left_of_a_round(kind: str, postgres: Postgres, tmp_path: Pat
                 # The keys are the last to go: the board has the answers before.
                 await asyncio.to_thread(until, lambda: not any(map(_files, folders)))
                 depots = [
-                    tmp_path / (f"{name}.depot" if kind == "sqlite" else f"{name}.rounds/depot")
+                    tmp_path / (f"{name}.blobs" if kind == "sqlite" else f"{name}.rounds/blobs")
                     for name in ("shuffler-1", "server")
                 ]
                 await asyncio.to_thread(until, lambda: not any(map(_files, depots)))

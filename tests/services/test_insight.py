@@ -15,23 +15,25 @@ from coatcheck.tasks.learning import Learning
 WORK = draft_work(Learning(dimension=3, share_mean=True))
 
 
-def settings(folder: Path, insight: str = "insight.json") -> ServerSettings:
-    """Make settings whose insight is in this folder."""
+def settings(
+    folder: Path, private_task_parameters: str = "private_task_parameters.json"
+) -> ServerSettings:
+    """Make settings whose private_task_parameters is in this folder."""
     return ServerSettings(
         name="server",
         store="memory:",
         keys=("server.key",),
         shufflers=("http://localhost",),
         board="http://localhost",
-        insight=insight,
+        private_task_parameters=private_task_parameters,
         folder=str(folder),
     )
 
 
 def write(folder: Path, text: str, *, mode: int = 0o600) -> None:
     """Write the file with these rights."""
-    (folder / "insight.json").write_text(text, encoding="utf-8")
-    (folder / "insight.json").chmod(mode)
+    (folder / "private_task_parameters.json").write_text(text, encoding="utf-8")
+    (folder / "private_task_parameters.json").chmod(mode)
 
 
 def test_the_direction_comes_from_the_file_and_is_not_in_the_terms(tmp_path: Path) -> None:
@@ -42,7 +44,7 @@ def test_the_direction_comes_from_the_file_and_is_not_in_the_terms(tmp_path: Pat
     (told,) = task_of(WORK, settings(tmp_path))([gradients])
     assert told.take(np.array([0])) is not None
     with pytest.raises(Misuse, match="no direction to judge gradients by"):
-        task_of(WORK, settings(tmp_path, insight=""))([gradients])
+        task_of(WORK, settings(tmp_path, private_task_parameters=""))([gradients])
 
 
 @pytest.mark.parametrize(

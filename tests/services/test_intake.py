@@ -18,7 +18,7 @@ from coatcheck.protocol.ticket import Receipt
 from coatcheck.protocol.wire.batches import sizes_of
 from coatcheck.protocol.wire.bulletins import heading_size
 from coatcheck.protocol.wire.uploads import Upload
-from coatcheck.services.person.session import Offer, Session
+from coatcheck.services.person.session import Session
 from coatcheck.services.shuffler import routes as of_shuffler
 from coatcheck.services.shuffler.admission import TokenAdmission, admission_of
 from coatcheck.services.shuffler.pipeline import release
@@ -64,7 +64,7 @@ def test_no_more_uploads_than_a_batch_carries(tmp_path: Path) -> None:
         async with lone_shuffler(tmp_path) as lone:
             limit = heading_size(2, 1) + 3 * max(sizes_of(lone.round))
             lone.service.settings = replace(lone.service.settings, batch_limit=limit)
-            lone.live.room = lone.service.hold(lone.live.stored).room
+            lone.live.capacity = lone.service.hold(lone.live.stored).capacity
             uploads = [lone.invitations[0].join((0.5, 0.5), ledger=None).upload for _ in range(4)]
             told = await asyncio.gather(*(lone.post(raw) for raw in uploads))
             assert sorted(told) == [201, 201, 201, 507]
@@ -158,7 +158,7 @@ class _Telling(HttpClient):
 def test_who_was_certainly_not_taken_is_told(first: Exception, tmp_path: Path) -> None:
     """A report that cannot have arrived is no maybe: its owner learns that the round is over."""
     made = SmallRound()
-    offer = Offer(made.signed, {})
+    offer = made.offer()
     peers = _Telling(first, Refused("closed"))
     visit = Session("http://x", path=tmp_path / "t", trusted=Trust(), peers=peers, offer=offer)
     visit.prepare(made.invitations[0], (0.5, 0.5), ledger=None)
@@ -315,7 +315,7 @@ def test_an_upload_of_a_round_that_was_just_dropped_is_kept(tmp_path: Path) -> N
         async with lone_shuffler(tmp_path) as lone:
             one = Upload(0, lone.round.digest, bytes(16), b"body")
             lone.service.rounds.clear()
-            assert lone.service.intake._written([one]) == [Verdict.NEW]
+            assert lone.service._verdicts([one]) == [Verdict.NEW]
             await lone.service.refresh()
             assert lone.live.crowd == {0: 1}
 
@@ -327,7 +327,7 @@ def test_people_are_not_told_where_keys_are(tmp_path: Path, caplog: Any) -> None
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
-            lone.service.store.vault = RoundKeys(tmp_path / "hidden", prepared=True)
+            lone.service.store.round_keys = RoundKeys(tmp_path / "hidden", prepared=True)
             for _ in range(2):
                 status, body = await lone.ask(ticket(lone))
                 assert status == 503

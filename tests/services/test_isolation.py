@@ -148,7 +148,7 @@ def test_a_round_whose_key_is_gone_is_given_up(
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
             assert set(await lone.upload(2)) == {201}
-            lone.service.store.vault.destroy(lone.round.digest, "round")
+            lone.service.store.round_keys.destroy(lone.round.digest, "round")
             assert set(await lone.upload(1)) == {425}
             await lone.service.load()
             await lone.service.step()
@@ -166,7 +166,7 @@ def test_a_batch_whose_key_is_gone_is_given_up(tmp_path: Path) -> None:
         async with lone_shuffler(tmp_path) as lone:
             await lone.upload(3)
             assert await lone.wait(100) == "released"
-            lone.service.store.vault.destroy(lone.round.digest, "batch")
+            lone.service.store.round_keys.destroy(lone.round.digest, "batch")
             assert await lone.wait(1) == "released"  # the step fails, and the next look knows why
             await lone.service.step()
             assert lone.live.stored.phase is ShufflerPhase.ABANDONED
@@ -179,7 +179,7 @@ def test_a_key_that_could_not_be_removed_is_removed_later(tmp_path: Path) -> Non
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
-            vault, digest = lone.service.store.vault, lone.round.digest
+            vault, digest = lone.service.store.round_keys, lone.round.digest
             await lone.service.step()
             real, tries = vault.destroy, []
 

@@ -26,7 +26,7 @@ async def answered(works: Clockwork, monkeypatch: pytest.MonkeyPatch, *, taken: 
     assert works.phases()["server"] == "answered"
     assert bool(works.end()) == taken
     made = works.server.store.kept(works.digest, "bulletin")
-    works.server.store.vault.destroy(works.digest, "batch")
+    works.server.store.round_keys.destroy(works.digest, "batch")
     works.links["board"].cut = False
     await works.look()
     return made

@@ -20,7 +20,7 @@ from coatcheck.services.server.store import ServerStore
 from coatcheck.services.settings import RaySettings
 from coatcheck.services.shuffler import pipeline as releases
 from coatcheck.services.shuffler.pipeline import Release
-from coatcheck.services.worker_pools import Runner, runner_of, shared_pool
+from coatcheck.services.worker_pools import Runner, runner_for, shared_pool
 from large import Large
 from large_batch import LargeBatch
 from ray_stages import BITS, SIZE, Losing, leaks
@@ -40,13 +40,13 @@ def in_small_parts(nodes: Nodes, marks: Path, monkeypatch: pytest.MonkeyPatch) -
     """Partitions of few items, seals that repeat, and runners that replace nodes."""
 
     def losing(*given: Any, **named: Any) -> Runner:
-        return Losing(runner_of(*given, **named), marks, nodes)
+        return Losing(runner_for(*given, **named), marks, nodes)
 
     monkeypatch.setattr(manifests, "_BITS", BITS)
     monkeypatch.setattr(Bulk, "seal_each", seal_each)
     for module in (releases, pipeline):
         monkeypatch.setattr(module, "PART", SIZE)
-        monkeypatch.setattr(module, "runner_of", losing)
+        monkeypatch.setattr(module, "runner_for", losing)
 
 
 def batch_of(folder: Path, **settings: Any) -> LargeBatch:
@@ -68,34 +68,34 @@ def patiently(make: Callable[[], Made]) -> Made:
 
 def noted(monkeypatch: pytest.MonkeyPatch, job: type[Answering | Release]) -> list[str]:
     """Watch what is written down."""
-    names, real = list[str](), job._note
+    names, real = list[str](), job._record
 
     def note(self: Any, name: str, raw: bytes) -> None:
         names.append(name)
         real(self, name, raw)
 
-    monkeypatch.setattr(job, "_note", note)
+    monkeypatch.setattr(job, "_record", note)
     return names
 
 
 def test_a_release_whose_nodes_are_killed(
     nodes: Nodes, marks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Kill -9 of a node in *peel* and *collect*, and of a process at a place of each: same bytes.
+    """Kill -9 of a node in *peel* and *gather*, and of a process at a place of each: same bytes.
 
     Every part is written down once. Neither token nor key nor anything of the round is in what Ray
     wrote.
     """
     large = Large(tmp_path, people=320, runner="ray", ray=RaySettings(**nodes.settings()))
     names = noted(monkeypatch, Release)
-    for mark in ("peel", "collect", "stage.peeled", "stage.gather"):
+    for mark in ("peel", "gather", "stage.peeled", "stage.gather"):
         (marks / mark).touch()
     manifest = patiently(large.make)
     assert not list(marks.iterdir())
     assert len(names) == len(set(names)) > 32 + 8
     assert manifest is not None
     assert large.check(manifest) == 33
-    key = large.store.vault._path(large.digest, "round").read_bytes()
+    key = large.store.round_keys._path(large.digest, "round").read_bytes()
     told = [nodes.token.read_bytes(), *(large.uploads[0].body[at : at + 16] for at in (0, 100))]
     assert not leaks(nodes, [*told, key, bytes.fromhex(large.seed), large.digest])
 
@@ -118,7 +118,7 @@ def test_an_answer_whose_nodes_are_killed(
     assert len(names) == len(set(names)) == 8 + 1 + 1 + 7 + 1 + 8 + 7
     large.check(bulletin)
     assert bulletin == large.whole()
-    key = large.store.vault._path(large.digest, "batch").read_bytes()
+    key = large.store.round_keys._path(large.digest, "batch").read_bytes()
     seed = bytes.fromhex(read_keys(tmp_path / "ray" / "server.key").seed)
     told = [nodes.token.read_bytes(), large.raw[-16:], bulletin[-16:]]
     assert not leaks(nodes, [*told, key, seed, large.digest])
@@ -129,18 +129,18 @@ def test_an_answer_whose_nodes_are_killed(
     large.store = ServerStore(*large.settings.places)
     large.store.lead("me", seconds=10_000)
     assert large.keep(large.make()) == bulletin
-    shared_pool(2).shutdown()
+    shared_pool(2).close()
     shared_pool.cache_clear()
 
 
 def test_a_round_whose_depot_is_in_s3(nodes: Nodes, ray_bucket: Bucket, tmp_path: Path) -> None:
     """Nodes find the bucket by themselves; the bytes are the same, and nothing is left there."""
     where = {"runner": "ray", "ray": RaySettings(**nodes.settings())}
-    large = Large(tmp_path / "s", people=240, depot=f"{ray_bucket.url}/shuffler", **where)
+    large = Large(tmp_path / "s", people=240, blobs=f"{ray_bucket.url}/shuffler", **where)
     manifest = patiently(large.make)
     assert manifest is not None
     assert large.check(manifest) == 17
-    answer = batch_of(tmp_path / "a", depot=f"{ray_bucket.url}/server", **where)
+    answer = batch_of(tmp_path / "a", blobs=f"{ray_bucket.url}/server", **where)
     bulletin = answer.keep(patiently(answer.make))
     assert bulletin == answer.whole()
     names = ray_bucket.names()

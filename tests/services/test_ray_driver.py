@@ -12,9 +12,9 @@ import pytest
 from coatcheck import __version__
 from coatcheck.errors import Unavailable
 from coatcheck.services import ray_runner as rays
-from coatcheck.services.ray_runner import READY, Driver, Ray, do_part
+from coatcheck.services.ray_runner import READY, Driver, RayRunner, do_part
 from coatcheck.services.settings import RaySettings, Settings
-from coatcheck.services.worker_pools import run_stage
+from coatcheck.services.worker_pools import run_part
 from coatcheck.stores.blobs import SealedFiles
 from ray_stages import failing, whose
 
@@ -78,7 +78,7 @@ def run(tmp_path: Path) -> None:
     settings = Settings(
         name="s", store="sqlite:s", keys=("k",), runner="ray", ray=CLUSTER, folder=str(tmp_path)
     )
-    runner = object.__new__(Ray)
+    runner = object.__new__(RayRunner)
     runner._cluster, runner._given = CLUSTER, (settings, bytes(32))
     runner.run(whose, [(1,), (2,)], lambda *_: None)
 
@@ -145,10 +145,10 @@ def test_a_stage_without_the_folder_of_keys_is_tried_again(tmp_path: Path) -> No
     """In a process of this machine, too: a folder that is away has not lost its keys."""
     settings = Settings(name="s", store="sqlite:s.db", keys=("k",), folder=str(tmp_path))
     with pytest.raises(Unavailable, match="is it mounted"):
-        run_stage(reading, settings, bytes(32), ())
+        run_part(reading, settings, bytes(32), ())
 
 
-def reading(crate: SealedFiles, settings: Settings) -> bytes:
+def reading(files: SealedFiles, settings: Settings) -> bytes:
     """A stage that reads a key."""
     del settings
-    return crate.key().secret
+    return files.key().secret

@@ -49,7 +49,7 @@ def test_a_round_on_nodes_that_come_late_and_go_early(
     """No cluster, a wrong CA, a wrong token: each is told, and the round stays where it was.
 
     Then a node is killed, and a process in each stage of the server, and all are answered. Of
-    every report there is one entry, and neither depot has a file of the round.
+    every report there is one entry, and neither blob store has a file of the round.
     """
     head, token = tmp_path / "head", tmp_path / "some.token"
     token.write_text("0" * 64)
@@ -83,6 +83,6 @@ def test_a_round_on_nodes_that_come_late_and_go_early(
         heading = Heading.decode(get(f"{cluster.url('board')}/rounds/{digest}/heading").content)
         assert heading.outcome == ANSWERED
         assert [tally.kept for tally in heading.tallies] == [EACH, EACH]
-        until(lambda: not [path for path in tmp_path.glob("*.depot/*/*") if path.is_file()])
+        until(lambda: not [path for path in tmp_path.glob("*.blobs/*/*") if path.is_file()])
         assert not list(marks.iterdir())
         assert "InvalidAuthToken" not in (tmp_path / "shuffler-1.log").read_text(encoding="utf-8")

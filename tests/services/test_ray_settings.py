@@ -14,7 +14,7 @@ from coatcheck import __version__
 from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.services.ray_runner import do_part, environment, probe
 from coatcheck.services.settings import RaySettings, Settings, ShufflerSettings, read_settings
-from coatcheck.services.worker_pools import check_runner, elsewhere
+from coatcheck.services.worker_pools import check_runner
 from ray_stages import whose
 
 
@@ -92,9 +92,9 @@ def test_nodes_are_told_no_password(tmp_path: Path) -> None:
         round_keys="rounds",
         folder=str(tmp_path),
     )
-    given = elsewhere(settings)
+    given = remote_settings(settings)
     assert "password" not in repr(given)
-    assert given.places == ("elsewhere:", tmp_path / "rounds", tmp_path / "rounds" / "depot")
+    assert given.places == ("elsewhere:", tmp_path / "rounds", tmp_path / "rounds" / "blobs")
     assert given.key_files == settings.key_files
 
 

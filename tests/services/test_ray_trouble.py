@@ -12,7 +12,7 @@ from certificates import certify
 from coatcheck.errors import Full, Unavailable
 from coatcheck.services import ray_runner as rays
 from coatcheck.services.settings import RaySettings, Settings
-from coatcheck.services.worker_pools import Given, Stage, runner_of
+from coatcheck.services.worker_pools import PartArgs, Stage, runner_for
 from coatcheck.stores import open_blobs
 from coatcheck.stores.blobs import SealedFiles
 from coatcheck.stores.round_keys import RoundKeys
@@ -44,11 +44,11 @@ class Parts:
             ray=RaySettings(**{**self.nodes.settings(), **other}),
         )
 
-    def run(self, stage: Stage, parts: Iterable[Given]) -> None:
+    def run(self, stage: Stage, parts: Iterable[PartArgs]) -> None:
         """Do parts, with the settings as they are now."""
         url, keys, place = self.settings.places
-        crate = SealedFiles(RoundKeys(keys), open_blobs(place, url=url, keys=keys), bytes(32))
-        runner = runner_of(self.settings, crate, little=False)
+        files = SealedFiles(RoundKeys(keys), open_blobs(place, url=url, keys=keys), bytes(32))
+        runner = runner_for(self.settings, files, is_small=False)
         runner.run(stage, parts, lambda _, result: self.told.append(result))
 
 
@@ -63,7 +63,7 @@ def test_a_driver_that_is_lost_is_replaced(some: Parts) -> None:
     some.run(whose, [(1,)])
     driver = rays._driver(some.settings.cluster)
 
-    def parts() -> Iterator[Given]:
+    def parts() -> Iterator[PartArgs]:
         yield (2,)
         driver._process.kill()
         driver._process.join()

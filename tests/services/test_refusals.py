@@ -14,7 +14,6 @@ from coatcheck.protocol.wire.batches import Batch
 from coatcheck.protocol.wire.bulletins import ABANDONED, REFUSED, SERVER
 from coatcheck.services.batch_transfer import IN, part_name
 from coatcheck.services.server import pipeline, task_stage
-from coatcheck.services.server import pipeline as server_jobs
 from coatcheck.services.server.store import ServerRound, ServerStore
 from coatcheck.services.settings import Keyring, ServerSettings
 from rounds import Echo, SmallRound
@@ -34,7 +33,7 @@ class Scene:
         self.store.agree(self.digest, signed, fence=1)
         self.store.accept(self.digest, self.batch.manifest.encode(), fence=1)
         for number, part in enumerate(self.batch.parts):
-            self.store.crate(self.digest).put(part_name(IN, number), part)
+            self.store.files(self.digest).put(part_name(IN, number), part)
         self.settings = ServerSettings(
             name="server",
             store="memory:",
@@ -55,22 +54,22 @@ class Scene:
                 del estimates
                 raise error
 
-        for module in (server_jobs, pipeline, task_stage, pipeline):
+        for module in (pipeline, task_stage):
             monkeypatch.setattr(module, "keyring_of", lambda paths: Ring())  # noqa: ARG005 - one ring
         monkeypatch.setattr(task_stage, "task_of", lambda work, settings: Failing())  # noqa: ARG005 - one task
 
     def answer(self) -> str:
         """Try to answer."""
-        return server_jobs.answer(self.store, self.settings, self.digest, 1)
+        return pipeline.answer(self.store, self.settings, self.digest, 1)
 
 
-@pytest.mark.parametrize("job", [server_jobs.answer, server_jobs.refuse])
+@pytest.mark.parametrize("job", [pipeline.answer, pipeline.refuse])
 def test_a_batch_whose_key_is_gone_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Callable[..., str]
 ) -> None:
     """Nobody can open it any more: people are told at once, and nothing of it is counted."""
     scene = Scene(tmp_path, monkeypatch, Refused("never asked"))
-    scene.store.vault.destroy(scene.digest, "round")
+    scene.store.round_keys.destroy(scene.digest, "round")
     assert scene.store.sweep(fence=1) == {scene.digest}
     assert job(scene.store, scene.settings, scene.digest, 1) == "abandoned"
     heading = verify_bulletin(scene.store.kept(scene.digest, "bulletin"), scene.small.round).heading
@@ -101,7 +100,7 @@ def test_what_may_pass_or_be_mended_is_tried_again_until_the_time_is_over(
     with pytest.raises((Error, ZeroDivisionError, MemoryError)):
         scene.answer()
     assert scene.store.rounds()[0].phase is ServerPhase.BATCHED
-    assert server_jobs.refuse(scene.store, scene.settings, scene.digest, 1) == "refused"
+    assert pipeline.refuse(scene.store, scene.settings, scene.digest, 1) == "refused"
     heading = verify_bulletin(scene.store.kept(scene.digest, "bulletin"), scene.small.round).heading
     assert (heading.outcome, heading.reason, heading.who) == (REFUSED, TASK, SERVER)
     assert not flaw(heading, scene.small.round)

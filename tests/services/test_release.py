@@ -15,11 +15,11 @@ from coatcheck.services import clock
 from coatcheck.services.batch_transfer import IN, OUT, part_name
 from coatcheck.services.settings import Keyring, ShufflerSettings
 from coatcheck.services.shuffler import pipeline
-from coatcheck.services.shuffler import pipeline as releases
 from coatcheck.services.shuffler.pipeline import Release
 from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
-from coatcheck.services.worker_pools import Inline, Pool, runner_of, shared_pool
+from coatcheck.services.worker_pools import InlineRunner, PoolRunner, runner_for, shared_pool
 from depots import MUCH, leave_room, stored
+from jobs import manifest_of
 from large import Large
 from rounds import OPENS, SmallRound
 
@@ -33,15 +33,14 @@ class Scene:
 
     def __init__(self, folder: Path, hop: int, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(manifests, "_BITS", 1)
-        monkeypatch.setattr(releases, "PART", 4)
+        monkeypatch.setattr(pipeline, "PART", 4)
         keys = CASCADE.roles.shufflers[hop]
 
         class Ring(Keyring):
             def __init__(self) -> None:
                 self._pairs = {keys.signing.public_raw.hex(): keys}
 
-        for module in (releases, pipeline):
-            monkeypatch.setattr(module, "keyring_of", lambda paths: Ring())  # noqa: ARG005 - one ring
+        monkeypatch.setattr(pipeline, "keyring_of", lambda paths: Ring())  # noqa: ARG005 - one ring
         self.folder = folder
         self.settings = ShufflerSettings(
             name="shuffler",
@@ -66,8 +65,8 @@ class Scene:
         else:
             self.role.close(now=CASCADE.round.terms.closes)
             self.store.move(self.digest, "close", fence=FENCE)
-        self.crate = self.store.crate(self.digest)
-        self.files = folder / "store.depot" / f"{self.digest.hex()}.round"
+        self.sealed = self.store.files(self.digest)
+        self.files = folder / "store.blobs" / f"{self.digest.hex()}.round"
         self.role.state.held = self.store.held(self.digest)
 
     def _vetted(self, ticket: object, hop: int) -> Upload:
@@ -82,7 +81,7 @@ class Scene:
         manifest = batch.manifest.encode()
         self.store.accept(self.digest, manifest, fence=FENCE, whole=False)
         for number, part in enumerate(batch.parts):
-            self.store.crate(self.digest).put(part_name(IN, number), part)
+            self.store.files(self.digest).put(part_name(IN, number), part)
         self.store.accept(self.digest, manifest, fence=FENCE)
 
     def close_again(self, *, late: int) -> None:
@@ -98,7 +97,7 @@ class Scene:
 
     def make(self) -> bytes | None:
         """Do what is left of the release."""
-        return Release(self.store, self.settings, self.store.round(self.digest), FENCE).make()
+        return manifest_of(self.store, self.settings, self.digest, FENCE)
 
     def check(self, manifest: bytes | None) -> None:
         """Compare every byte with what the role gives in memory."""
@@ -107,7 +106,7 @@ class Scene:
         assert raw.startswith(manifest)
         parts = Batch.decode(raw, CASCADE.round).parts
         assert len(parts) == 32
-        made = [self.crate.get(part_name(OUT, n), use="batch") for n in range(len(parts))]
+        made = [self.sealed.get(part_name(OUT, n), use="batch") for n in range(len(parts))]
         assert made == list(parts)
 
 
@@ -120,14 +119,14 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 def test_parts_give_the_bytes_of_the_whole(scene: Scene) -> None:
     """Uploads or a batch before, repeated runs, one part after the other: the same manifest."""
     manifest = scene.make()
-    before = scene.store.noted(scene.digest)
+    before = scene.store.results(scene.digest)
     assert scene.make() == manifest
-    assert scene.store.noted(scene.digest) == before
+    assert scene.store.results(scene.digest) == before
     scene.check(manifest)
     assert scene.store.sweep(fence=FENCE) == set()
     scene.store.move(scene.digest, "release", fence=FENCE, batch=manifest or b"")
     assert not scene.files.exists()
-    assert len(scene.crate.names("batch")) == 32
+    assert len(scene.sealed.names("batch")) == 32
 
 
 class Lost(Exception):
@@ -153,25 +152,25 @@ def test_a_release_goes_on_where_it_stopped(
     monkeypatch.setattr(clock, "reach", reach)
     stops, manifest = 0, None
     while manifest is None:
-        noted = scene.store.noted(scene.digest)
+        noted = scene.store.results(scene.digest)
         try:
             manifest = scene.make()
         except Lost:
             stops += 1
-        assert noted.items() <= scene.store.noted(scene.digest).items()
+        assert noted.items() <= scene.store.results(scene.digest).items()
     # A release is sifted once, and only the first shuffler exports uploads.
     assert stops or place == "stage.sift" or (place == "stage.export" and scene.role.hop)
     scene.check(manifest)
-    assert not [name for name in scene.crate.names() if name.startswith(".")]
+    assert not [name for name in scene.sealed.names() if name.startswith(".")]
 
 
 def test_a_depot_without_room_keeps_the_round_where_it_was(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error names the depot; the round stays closed, and is released once there is room."""
+    """The error names the blob store; the round stays closed, and is released once there is room."""
     left = leave_room(monkeypatch, files=5)
     for _ in range(2):
-        with pytest.raises(Full, match="depot"):
+        with pytest.raises(Full, match="blob store"):
             scene.make()
         assert scene.store.round(scene.digest).phase is ShufflerPhase.CLOSED
     left[0] = 10_000
@@ -182,7 +181,7 @@ def test_a_changed_file_is_named_and_made_again_once_it_is_gone(scene: Scene) ->
     """Nothing is made of bytes that are not those that were put."""
     scene.make()
     # The largest one: a file that no item was dealt to is not read.
-    path = max(scene.files.glob("dealt-*"), key=lambda one: one.stat().st_size)
+    path = max(scene.files.glob("shares-*"), key=lambda one: one.stat().st_size)
     path.write_bytes(bytes(byte ^ 1 for byte in path.read_bytes()))
     for out in (scene.files.parent / f"{scene.digest.hex()}.batch").iterdir():
         out.unlink()
@@ -211,7 +210,7 @@ def test_a_changed_partition_of_the_batch_before_is_named(
     path = scene.files / part_name(IN, 3)
     good = path.read_bytes()
     path.write_bytes(good[:-1] + bytes([good[-1] ^ 1]))
-    with pytest.raises(Unavailable, match="in-3 in the depot is not what was put there"):
+    with pytest.raises(Unavailable, match="in-3 in the blob store is not what was put there"):
         scene.make()
     path.write_bytes(good)
     scene.check(scene.make())
@@ -222,8 +221,8 @@ def test_a_round_that_reopens_begins_anew(tmp_path: Path, monkeypatch: pytest.Mo
     scene = Scene(tmp_path, 0, monkeypatch)
     scene.make()
     scene.store.move(scene.digest, "reopen", fence=FENCE)
-    assert (scene.store.noted(scene.digest), scene.files.exists()) == ({}, False)
-    assert scene.store.vault.listed() == {(scene.digest, "round")}
+    assert (scene.store.results(scene.digest), scene.files.exists()) == ({}, False)
+    assert scene.store.round_keys.listed() == {(scene.digest, "round")}
     scene.close_again(late=1)
     scene.check(scene.make())
 
@@ -231,11 +230,11 @@ def test_a_round_that_reopens_begins_anew(tmp_path: Path, monkeypatch: pytest.Mo
 def test_files_of_a_try_before_a_round_reopened_are_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The depot failed, or the process ended, before they were removed: no upload is lost."""
+    """The blob store failed, or the process ended, before they were removed: no upload is lost."""
     scene = Scene(tmp_path, 0, monkeypatch)
     scene.make()
     with monkeypatch.context() as trouble:
-        trouble.setattr(scene.store.depot, "drop", _fails)
+        trouble.setattr(scene.store.blobs, "drop", _fails)
         with pytest.raises(Unavailable):
             scene.store.move(scene.digest, "reopen", fence=FENCE)
     scene.store.sweep(fence=FENCE)
@@ -254,19 +253,19 @@ def test_who_comes_late_writes_no_file_of_the_next_try(
     found = {path.name: path.read_bytes() for path in scene.files.iterdir()}
     scene.store.move(scene.digest, "reopen", fence=FENCE)
     scene.close_again(late=6)
-    sifted = Release._sifted
+    sifted = Release.sift
 
-    def late(self: Release) -> releases.Sifting | None:
+    def late(self: Release) -> pipeline.Sifted | None:
         for name, raw in found.items():
             (scene.files / name).write_bytes(raw)
         return sifted(self)
 
-    monkeypatch.setattr(Release, "_sifted", late)
+    monkeypatch.setattr(Release, "sift", late)
     scene.check(scene.make())
 
 
 def _fails(of: object) -> None:
-    raise Unavailable(f"the depot keeps {of}")
+    raise Unavailable(f"the blob store keeps {of}")
 
 
 @pytest.fixture(scope="module")
@@ -292,24 +291,24 @@ def test_processes_that_are_killed_cost_time_only(
             told.append(str(error))
     assert not list(tmp_path.iterdir())
     assert 1 <= len(told) <= len(places)
-    assert all("its part is done again" in text for text in told)
+    assert all("it is tried again" in text for text in told)
     assert large.check(manifest) == 3
     assert stored(large.settings.folder) < MUCH * len(large.uploads)
-    shared_pool(2).shutdown()
+    shared_pool(2).close()
     shared_pool.cache_clear()
 
 
 def test_little_is_done_by_this_process(tmp_path: Path) -> None:
     """Nobody starts processes for a round of one partition, or for one that is in memory."""
-    crate = ShufflerStore("memory:").crate(bytes(32))
+    files = ShufflerStore("memory:").files(bytes(32))
 
     def chosen(store: str, *, little: bool, workers: int = 2) -> type:
         asked = ShufflerSettings(
             name="s", store=store, keys=("k",), workers=workers, folder=str(tmp_path)
         )
-        return type(runner_of(asked, crate, little=little))
+        return type(runner_for(asked, files, is_small=little))
 
-    assert chosen("sqlite:s.db", little=False) is Pool
-    assert chosen("sqlite:s.db", little=True) is Inline
-    assert chosen("sqlite:s.db", little=False, workers=1) is Inline
-    assert chosen("memory:", little=False) is Inline
+    assert chosen("sqlite:s.db", little=False) is PoolRunner
+    assert chosen("sqlite:s.db", little=True) is InlineRunner
+    assert chosen("sqlite:s.db", little=False, workers=1) is InlineRunner
+    assert chosen("memory:", little=False) is InlineRunner

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coatcheck.errors import Unavailable
-from coatcheck.services.worker_pools import Workers
+from coatcheck.services.worker_pools import JobWorkers
 from service_rounds import until
 
 
@@ -18,7 +18,7 @@ def test_a_worker_that_dies_is_replaced() -> None:
     """A job under which its worker dies is told as to be tried again, and the next one runs."""
 
     async def whole() -> None:
-        workers = Workers()
+        workers = JobWorkers()
         first = await workers.run(os.getpid)
         assert first != os.getpid()
         with pytest.raises(Unavailable, match="tried again"):
@@ -34,7 +34,7 @@ def test_jobs_that_never_end_do_not_keep_the_others_out(tmp_path: Path) -> None:
     paths = [tmp_path / str(number) for number in range(4)]
 
     async def whole() -> None:
-        workers = Workers()
+        workers = JobWorkers()
         for path in paths:
             job = asyncio.create_task(workers.run(_stay, path))
             await asyncio.to_thread(until, path.exists)
@@ -60,10 +60,10 @@ def test_workers_end_with_their_service(tmp_path: Path) -> None:
     program = tmp_path / "program.py"
     program.write_text(
         "import asyncio, time\n"
-        "from coatcheck.services.worker_pools import Workers\n"
+        "from coatcheck.services.worker_pools import JobWorkers\n"
         "from os import getpid\n"
         "if __name__ == '__main__':\n"
-        "    print(asyncio.run(Workers().run(getpid)), flush=True)\n"
+        "    print(asyncio.run(JobWorkers().run(getpid)), flush=True)\n"
         "    time.sleep(6000)\n"
     )
     with subprocess.Popen([sys.executable, program], stdout=subprocess.PIPE) as process:  # noqa: S603 - our own

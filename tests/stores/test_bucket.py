@@ -1,4 +1,4 @@
-"""A depot in S3, on a real S3 server on loopback: as a folder is, and nothing is left in it."""
+"""A blob store in S3, on a real S3 server on loopback: as a folder is, and nothing is left in it."""
 
 import asyncio
 import builtins
@@ -14,7 +14,7 @@ from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.settings import ShufflerSettings
 from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
 from coatcheck.services.web.client import HttpClient
-from coatcheck.services.worker_pools import elsewhere
+from coatcheck.services.worker_pools import remote_settings
 from coatcheck.stores import blobs as buckets
 from coatcheck.stores.blobs import S3BlobStore
 from depots import ONE, check_depot
@@ -40,13 +40,13 @@ def test_files_are_kept_by_round_and_key(bucket: Bucket) -> None:
 
 def test_what_another_process_does_is_seen_at_once(bucket: Bucket) -> None:
     """No listing is remembered: a part that a node put there is there."""
-    depot = S3BlobStore(f"{bucket.url}/role/")
-    assert depot.names(ONE) == set() == depot.rounds()
+    blobs = S3BlobStore(f"{bucket.url}/role/")
+    assert blobs.names(ONE) == set() == blobs.rounds()
     bucket.put(f"role/{ONE[0].hex()}.{ONE[1]}/in-0", b"raw")
-    assert (depot.names(ONE), depot.rounds()) == ({"in-0"}, {ONE})
-    assert depot.get(ONE, "in-0") == b"raw"
+    assert (blobs.names(ONE), blobs.rounds()) == ({"in-0"}, {ONE})
+    assert blobs.get(ONE, "in-0") == b"raw"
     bucket.remove(f"role/{ONE[0].hex()}.{ONE[1]}/in-0")
-    assert depot.names(ONE) == set() == depot.rounds()
+    assert blobs.names(ONE) == set() == blobs.rounds()
 
 
 def test_a_round_that_is_given_up_leaves_nothing(bucket: Bucket, tmp_path: Path) -> None:
@@ -55,8 +55,8 @@ def test_a_round_that_is_given_up_leaves_nothing(bucket: Bucket, tmp_path: Path)
     store = ShufflerStore(f"sqlite:{tmp_path / 'store.db'}", tmp_path / "keys", place)
     store.lead("me", seconds=60)
     store.begin(ShufflerRound(b"d" * 32, "one", b"signed"), fence=1)
-    store.crate(b"d" * 32).put("in-0", b"sixteen bytes or more")
-    assert store.crate(b"d" * 32).get("in-0") == b"sixteen bytes or more"
+    store.files(b"d" * 32).put("in-0", b"sixteen bytes or more")
+    assert store.files(b"d" * 32).get("in-0") == b"sixteen bytes or more"
     (name,) = bucket.names()
     assert name == f"role/{(b'd' * 32).hex()}.round/in-0"
     assert b"sixteen" not in bucket.get(name)
@@ -68,14 +68,14 @@ def test_a_round_that_is_given_up_leaves_nothing(bucket: Bucket, tmp_path: Path)
 def test_no_such_bucket_is_told(bucket: Bucket) -> None:
     """With its address, so that somebody can make it."""
     del bucket
-    with pytest.raises(Unavailable, match=r"cannot write to the depot s3://nobodys: .*bucket"):
+    with pytest.raises(Unavailable, match=r"cannot write to the blob store s3://nobodys: .*bucket"):
         S3BlobStore("s3://nobodys").put(ONE, "in-0", b"raw")
 
 
 def test_other_addresses_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One that shows half a file, and one whose library is not installed."""
     with pytest.raises(Misuse, match="not sftp://: mount it, and name the folder"):
-        S3BlobStore("sftp://host/depot")
+        S3BlobStore("sftp://host/blobs")
     real = builtins.__import__
 
     def absent(name: str, *given: Any, **named: Any) -> Any:
@@ -85,16 +85,16 @@ def test_other_addresses_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: 
 
     monkeypatch.setattr(builtins, "__import__", absent)
     with pytest.raises(Misuse, match=r"pip install 'coatcheck\[s3\]'"):
-        S3BlobStore("s3://bucket/depot")
+        S3BlobStore("s3://bucket/blobs")
     settings = ShufflerSettings(
-        name="s", store="sqlite:s.db", keys=("k",), depot="s3://b/d", folder=str(tmp_path)
+        name="s", store="sqlite:s.db", keys=("k",), blobs="s3://b/d", folder=str(tmp_path)
     )
-    assert settings.places[2] == "s3://b/d" == elsewhere(settings).depot
+    assert settings.places[2] == "s3://b/d" == remote_settings(settings).blobs
 
 
 def test_a_round_whose_store_of_objects_is_away_for_a_while(bucket: Bucket, tmp_path: Path) -> None:
     """Both roles say so and keep the round; it ends by itself, and leaves nothing there."""
-    depots = {role: {"depot": f"{bucket.url}/{role}"} for role in ("shuffler", "server")}
+    depots = {role: {"blobs": f"{bucket.url}/{role}"} for role in ("shuffler", "server")}
     with Cluster(tmp_path, extra=QUICK, role_extra=depots) as cluster:
         url = cluster.open_round(draft("objects"), closes=1, expires=3600)
         log = cluster.folder / "shuffler-1.log"
@@ -104,7 +104,7 @@ def test_a_round_whose_store_of_objects_is_away_for_a_while(bucket: Bucket, tmp_
                 crowd = Crowd(cluster, url)
                 bucket.stop()
                 await crowd.join(peers, people=4)
-                told = "release: cannot read the depot s3://coatcheck/shuffler: "
+                told = "release: cannot read the blob store s3://coatcheck/shuffler: "
                 await asyncio.to_thread(until, lambda: told in log.read_text())
                 assert status(url)["phase"] == "closed"
                 bucket.start()

@@ -106,11 +106,11 @@ def test_a_batch_that_came_is_forgotten_with_its_round(store: ShufflerStore, dis
     batch = secrets.token_bytes(4000)
     part, mixed = secrets.token_bytes(4000), secrets.token_bytes(4000)
     assert store.accept(DIGEST, batch, fence=1, whole=False)
-    store.crate(DIGEST).put("in-0", part)
+    store.files(DIGEST).put("in-0", part)
     assert store.accept(DIGEST, batch, fence=1)
     assert store.kept(DIGEST, "incoming") == batch
     store.prepare(DIGEST, "release", fence=1)
-    store.crate(DIGEST).put("out-0", mixed, use="batch")
+    store.files(DIGEST).put("out-0", mixed, use="batch")
     assert disk.depot_files() == ["in-0", "out-0"]
     assert disk.found(*(one[at : at + 24] for one in (batch, part, mixed) for at in (0, 99))) == []
     assert store.sweep(fence=1) == set()
@@ -156,18 +156,18 @@ def test_millions_of_uploads_go_some_at_a_time(
 
 def test_files_without_a_key_are_cleared(store: ShufflerStore, disk: Disk) -> None:
     """A crash between key and files, a lost key, a late writer: what nobody can open goes."""
-    store.crate(DIGEST).put("in-0", b"bytes")
+    store.files(DIGEST).put("in-0", b"bytes")
     store.clear()
     assert disk.depot_files() == ["in-0"]
-    store.vault.destroy(DIGEST, "round")
+    store.round_keys.destroy(DIGEST, "round")
     with pytest.raises(Forgotten):
-        store.crate(DIGEST).put("in-1", b"bytes")
+        store.files(DIGEST).put("in-1", b"bytes")
     assert store.sweep(fence=1) == {DIGEST}
     store.clear()
     assert disk.depot_files() == ["in-0"]  # a round that may get its key anew cleans up then
     store.move(DIGEST, "abandon", fence=1)
     assert disk.depot_files() == []
-    store.depot.put((DIGEST, "round"), "in-1", b"late")
+    store.blobs.put((DIGEST, "round"), "in-1", b"late")
     store.clear()
     assert disk.depot_files() == []
 
@@ -196,14 +196,14 @@ def test_a_server_forgets_the_batch_when_it_has_answered(disk: Disk) -> None:
     batch = secrets.token_bytes(4000)
     store.accept(DIGEST, batch, fence=1, whole=False)
     part = secrets.token_bytes(4000)
-    store.crate(DIGEST).put("in-0", part)
+    store.files(DIGEST).put("in-0", part)
     assert store.sweep(fence=1) == set()
     store.accept(DIGEST, batch, fence=1)
     assert disk.found(batch[:24], batch[-24:], part[:24], part[-24:]) == []
     assert (disk.key_files(), disk.depot_files()) == ([".round"], ["in-0"])
     store.prepare(DIGEST, "answer", fence=1)
-    store.crate(DIGEST).put("open-0", part)
-    store.crate(DIGEST).put("out-0", part, use="batch")
+    store.files(DIGEST).put("open-0", part)
+    store.files(DIGEST).put("out-0", part, use="batch")
     assert store.sweep(fence=1) == set()
     store.answer(DIGEST, "answer", b"the bulletin, for everybody", fence=1)
     assert (disk.key_files(), disk.depot_files()) == ([".batch"], ["out-0"])
@@ -258,7 +258,7 @@ def test_a_crash_in_the_middle_of_a_release(store: ShufflerStore, disk: Disk, pl
 def test_a_start_destroys_what_no_round_needs(store: ShufflerStore, disk: Disk) -> None:
     """Keys of unknown rounds and of the wrong phase go; a round without its key is told."""
     for digest, use in ((OTHER, "round"), (DIGEST, "batch")):
-        store.vault.make(digest, use)
+        store.round_keys.make(digest, use)
     assert store.sweep(fence=1) == set()
     assert disk.key_files() == [".round"]
     (disk.keys / f"{DIGEST.hex()}.round").unlink()
@@ -353,12 +353,12 @@ def test_a_folder_that_is_away_has_not_lost_its_keys(tmp_path: Path) -> None:
         with pytest.raises(Unavailable, match="is it mounted"):
             store.sweep(fence=1)
         with pytest.raises(Unavailable, match="is it mounted"):
-            store.vault.destroy(DIGEST, "round")
+            store.round_keys.destroy(DIGEST, "round")
     folder.rmdir()
     aside.rename(folder)
     assert store.secret(DIGEST) == secret
     assert store.sweep(fence=1) == set()
-    store.vault.destroy(DIGEST, "round")
+    store.round_keys.destroy(DIGEST, "round")
     assert store.sweep(fence=1) == {DIGEST}
     store.close()
 

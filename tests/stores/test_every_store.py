@@ -339,13 +339,13 @@ def test_a_round_takes_as_many_uploads_as_it_has_room_for(shuffler: ShufflerStor
     """Beyond that a new one is told so, a known one is known, and the count is exact."""
     rooms = {DIGEST: 3}
     two, more = [parcel(1), parcel(2)], [parcel(3), parcel(4), parcel(1), parcel(2, body=b"other")]
-    assert shuffler.put(two, rooms=rooms) == [Verdict.NEW] * 2
-    found = shuffler.put(more, rooms=rooms)
+    assert shuffler.put(two, capacities=rooms) == [Verdict.NEW] * 2
+    found = shuffler.put(more, capacities=rooms)
     assert sorted(one.value for one in found[:2]) == ["full", "new"]
     assert found[2:] == [Verdict.KNOWN, Verdict.CONFLICT]
     assert sum(shuffler.crowd(DIGEST).values()) == len(shuffler.held(DIGEST)) == 3
-    assert shuffler.put([parcel(5)], rooms=rooms) == [Verdict.FULL]
-    assert shuffler.put([parcel(5)], rooms={DIGEST: 2**40}) == [Verdict.NEW]
+    assert shuffler.put([parcel(5)], capacities=rooms) == [Verdict.FULL]
+    assert shuffler.put([parcel(5)], capacities={DIGEST: 2**40}) == [Verdict.NEW]
 
 
 def test_uploads_come_in_whoever_leads(shuffler: ShufflerStore) -> None:

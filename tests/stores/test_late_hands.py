@@ -60,11 +60,11 @@ def test_a_key_that_a_crash_left_half_destroyed_is_drawn_anew(tmp_path: Path) ->
 def test_who_reopened_a_round_takes_nothing_from_the_next_leader(
     stores: tuple[ShufflerStore, ShufflerStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first one's depot is slow. Until it is done, the second one leads and has released."""
+    """The first one's blobs is slow. Until it is done, the second one leads and has released."""
     first, second = stores
     first.prepare(DIGEST, "release", fence=1)
-    first.crate(DIGEST).put("out-0", b"old", use="batch")
-    drop = first.depot.drop
+    first.files(DIGEST).put("out-0", b"old", use="batch")
+    drop = first.blobs.drop
     late: list[tuple[bytes, str]] = []
 
     def slow(of: tuple[bytes, str]) -> None:
@@ -74,14 +74,14 @@ def test_who_reopened_a_round_takes_nothing_from_the_next_leader(
             assert second.lead("second", seconds=60) == 2
             second.move(DIGEST, "close", fence=2)
             second.prepare(DIGEST, "release", fence=2)
-            second.crate(DIGEST).put("out-0", b"new", use="batch")
+            second.files(DIGEST).put("out-0", b"new", use="batch")
             second.move(DIGEST, "release", fence=2, batch=b"manifest")
         drop(of)
 
-    monkeypatch.setattr(first.depot, "drop", slow)
+    monkeypatch.setattr(first.blobs, "drop", slow)
     first.move(DIGEST, "reopen", fence=1)
     assert len(late) == 1
-    assert second.crate(DIGEST).get("out-0", use="batch") == b"new"
+    assert second.files(DIGEST).get("out-0", use="batch") == b"new"
     assert second.kept(DIGEST, "batch") == b"manifest"
     assert second.sweep(fence=2) == set()
 
@@ -91,19 +91,19 @@ def test_what_a_worker_makes_anew_is_not_cleared(
 ) -> None:
     """The service looks for leftovers while its worker, another process, begins a release again."""
     service, worker = stores
-    service.depot.put(BATCH, "out-0", b"under a key that is gone")
-    listed = service.vault.listed
+    service.blobs.put(BATCH, "out-0", b"under a key that is gone")
+    listed = service.round_keys.listed
 
     def slow() -> set[tuple[bytes, str]]:
         found = listed()
         worker.prepare(DIGEST, "release", fence=1)
-        assert worker.depot.names(BATCH) == set()
-        worker.crate(DIGEST).put("out-0", b"new", use="batch")
+        assert worker.blobs.names(BATCH) == set()
+        worker.files(DIGEST).put("out-0", b"new", use="batch")
         return found
 
-    monkeypatch.setattr(service.vault, "listed", slow)
+    monkeypatch.setattr(service.round_keys, "listed", slow)
     service.clear()
-    assert worker.crate(DIGEST).get("out-0", use="batch") == b"new"
+    assert worker.files(DIGEST).get("out-0", use="batch") == b"new"
 
 
 def test_files_of_a_lost_key_do_not_count_as_made(
@@ -112,14 +112,14 @@ def test_files_of_a_lost_key_do_not_count_as_made(
     """Otherwise a release that goes on would hand on what nobody can open."""
     store, _ = stores
     store.prepare(DIGEST, "release", fence=1)
-    store.crate(DIGEST).put("out-0", b"made", use="batch")
+    store.files(DIGEST).put("out-0", b"made", use="batch")
     store.prepare(DIGEST, "release", fence=1)
-    assert store.crate(DIGEST).get("out-0", use="batch") == b"made"
-    store.vault.destroy(*BATCH)
+    assert store.files(DIGEST).get("out-0", use="batch") == b"made"
+    store.round_keys.destroy(*BATCH)
     store.clear()
-    assert store.depot.names(BATCH) == {"out-0"}
+    assert store.blobs.names(BATCH) == {"out-0"}
     store.prepare(DIGEST, "release", fence=1)
-    assert store.depot.names(BATCH) == set()
+    assert store.blobs.names(BATCH) == set()
 
 
 @pytest.fixture
@@ -138,12 +138,12 @@ def test_a_manifest_of_a_lost_key_gives_way_though_the_next_key_is_there(
 ) -> None:
     """A crash came after the next key was made, and before the manifest was kept under it."""
     assert awaiting.accept(DIGEST, b"manifest", fence=1, whole=False)
-    awaiting.crate(DIGEST).put("in-0", b"part")
-    awaiting.vault.destroy(DIGEST, "round")
-    awaiting.vault.make(DIGEST)
+    awaiting.files(DIGEST).put("in-0", b"part")
+    awaiting.round_keys.destroy(DIGEST, "round")
+    awaiting.round_keys.make(DIGEST)
     assert awaiting.accept(DIGEST, b"manifest", fence=1, whole=False)
     assert awaiting.kept(DIGEST, "incoming") == b"manifest"
-    assert awaiting.crate(DIGEST).names() == set()
+    assert awaiting.files(DIGEST).names() == set()
 
 
 def test_a_batch_that_came_in_time_is_not_abandoned(awaiting: ServerStore) -> None:

@@ -33,8 +33,8 @@ def test_what_comes_of_a_step_after_its_phase_is_not_kept() -> None:
     for move, kept in (("close", True), ("reopen", False)):
         store.move(DIGEST, move, fence=1)
         if kept:
-            store.note(DIGEST, "peel 0-0", b"raw", fence=1)
+            store.save_result(DIGEST, "peel 0-0", b"raw", fence=1)
             continue
         with pytest.raises(Refused, match="has moved on"):
-            store.note(DIGEST, "peel 0-0", b"raw", fence=1)
-        assert store.noted(DIGEST) == {}
+            store.save_result(DIGEST, "peel 0-0", b"raw", fence=1)
+        assert store.results(DIGEST) == {}

@@ -22,7 +22,7 @@ def written() -> int:
 @pytest.mark.skipif(not COUNTS.exists(), reason="only Linux counts what is written")
 def test_sqlite_writes_at_most_3500_bytes_per_upload(tmp_path: Path) -> None:
     """Of 184 bytes, under random names: in the log, and then in the file."""
-    store = ShufflerStore(f"sqlite:{tmp_path}/uploads.db", tmp_path / "keys", tmp_path / "depot")
+    store = ShufflerStore(f"sqlite:{tmp_path}/uploads.db", tmp_path / "keys", tmp_path / "blobs")
     fence = store.lead("test", seconds=10_000)
     assert fence is not None
     store.begin(ShufflerRound(DIGEST, "writes", b"signed"), fence=fence)

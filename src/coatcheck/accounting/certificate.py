@@ -345,7 +345,7 @@ def _image(draws: Draws, size: int, *, c: float, width: float, ratio: float, at:
 try:
     from flint import arb, ctx
 
-    pass  # HOUSE: empty import
+    # HOUSE: empty import
 
     _HERE = True
 except ImportError:  # the extra is not installed

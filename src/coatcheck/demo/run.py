@@ -43,15 +43,15 @@ if TYPE_CHECKING:
     from coatcheck.protocol.wire.messages import Answer
 
 # HOUSE-DOC demo.cluster: 'The services of a demo: how they are started, and what only the server is told of the task.'
-_INSIGHT: Final = "insight.json"
+_PRIVATE_TASK_PARAMETERS: Final = "private-task-parameters.json"
 
 
 def demo_cluster(folder: Path) -> Cluster:
     """Make a shuffler, a server and a board for a run, with a relay and a witness."""
     # One worker: a demo's crowd is too small for more to pay.
-    insight = {"server": {"insight": _INSIGHT}}
+    private = {"server": {"private_task_parameters": _PRIVATE_TASK_PARAMETERS}}
     extra = {"tick": 0.1, "workers": 1}
-    return Cluster(folder, relay=True, witnesses=1, extra=extra, role_extra=insight)
+    return Cluster(folder, relay=True, witnesses=1, extra=extra, role_extra=private)
 
 
 def tell_server(cluster: Cluster, scenario: "Scenario") -> None:
@@ -59,7 +59,7 @@ def tell_server(cluster: Cluster, scenario: "Scenario") -> None:
     known, insight = {}, scenario.insight
     if insight is not None:
         known = {scenario.task.name: {"direction": insight.direction.tolist()}}
-    path = cluster.folder / _INSIGHT
+    path = cluster.folder / _PRIVATE_TASK_PARAMETERS
     write_bytes(path, msgspec.json.encode(known), secret=True, replace=True)
 
 

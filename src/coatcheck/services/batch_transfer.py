@@ -8,7 +8,7 @@ import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, BinaryIO, Final, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 
 from msgspec import Struct
 
@@ -19,6 +19,7 @@ from coatcheck.protocol.terms import Round
 from coatcheck.protocol.wire.batches import Manifest, Place
 from coatcheck.protocol.wire.encoding import read_document
 from coatcheck.services import clock
+from coatcheck.services.rounds import LiveRound, RoundService
 from coatcheck.services.telemetry import log
 from coatcheck.services.web.connections import (
     Receive,
@@ -106,12 +107,8 @@ def _announced(scope: Scope, *, digest: bytes, sender: str) -> bytes:
     return content
 
 
-if TYPE_CHECKING:
-    from coatcheck.services.rounds import LiveRound, RoundService
-
-    Service = RoundService[Any, Any, Any]
-    Live = LiveRound[Any]
-
+Service = RoundService[Any, Any, Any]
+Live = LiveRound[Any]
 _R = TypeVar("_R")
 _SOME: Final = 1024
 IN: Final = "in"
@@ -125,16 +122,16 @@ class Missing(Struct, frozen=True):
 
 
 def part_name(kind: str, number: int) -> str:
-    """Name a partition of the batch that came `in`, or goes `out`, in the depot."""
+    """Name a partition of the batch that came `in`, or goes `out`, in the blob store."""
     return f"{kind}-{number}"
 
 
-def sealed(number: int, content: bytes) -> str:
+def bulletin_part_name(number: int, content: bytes) -> str:
     """Name a part of the bulletin, by its content too: seals are fresh at every try."""
     return f"{part_name(OUT, number)}-{content[:8].hex()}"
 
 
-async def batch(service: "Service", digest: Digest, wire: Wire) -> Missing:
+async def batch(service: Service, digest: Digest, wire: Wire) -> Missing:
     """Take the manifest of the shuffler before, and say which partitions are missing.
 
     It is checked before it is stored: the first one stays, so a bad one would be the end of the
@@ -160,18 +157,18 @@ async def batch(service: "Service", digest: Digest, wire: Wire) -> Missing:
     return Missing(missing[:_SOME])
 
 
-async def _accept(service: "Service", live: "Live", raw: bytes, *, whole: bool) -> None:
+async def _accept(service: Service, live: Live, raw: bytes, *, whole: bool) -> None:
     keep = partial(service.store.accept, whole=whole)
     if not await service.write(keep, live.round.digest, raw):
         raise Problem("conflict", "another batch of this round came first, and stays")
 
 
-def _missing(service: "Service", round_: Round, places: list[Place]) -> list[int]:
-    there = service.store.depot.names((round_.digest, "round"))
+def _missing(service: Service, round_: Round, places: list[Place]) -> list[int]:
+    there = service.store.blobs.names((round_.digest, "round"))
     return [place.number for place in places if part_name(IN, place.number) not in there]
 
 
-async def partition(service: "Service", digest: Digest, part: Number, wire: Wire) -> Nothing:
+async def partition(service: Service, digest: Digest, part: Number, wire: Wire) -> Nothing:
     """Take a partition of the batch whose manifest came; again, nothing changes."""
     service.leadership.check()
     live, hop = service.batched(digest)
@@ -190,22 +187,24 @@ async def partition(service: "Service", digest: Digest, part: Number, wire: Wire
     except Malformed as error:
         raise Problem("conflict", f"{error}: send partition {part} again") from None
     clock.reach("part.receive")
-    await _kept(service, service.store.crate(name).put, part_name(IN, part), raw)
+    await _kept(service, service.store.files(name).put, part_name(IN, part), raw)
     clock.reach("part.received")
     return Nothing()
 
 
-async def _kept(service: "Service", call: Callable[..., _R], *given: Any) -> _R:
-    """Use the depot; what fails is for this role's operator, and the sender need not know where."""
+async def _kept(service: Service, call: Callable[..., _R], *given: Any) -> _R:
+    """Use the blob store; what fails is for this role's operator, and the sender need not know where."""
     try:
         return await asyncio.to_thread(call, *given)
     except Unavailable as error:
         service.metrics.failures.labels("receive").inc()
         log.warning("receive: %s", error)
-        raise Problem("unavailable", "this role's depot fails: its operator finds why") from None
+        raise Problem(
+            "unavailable", "this role's blob store fails: its operator finds why"
+        ) from None
 
 
-async def _read(live: "Live", hop: int, wire: Wire, *, limit: int) -> bytes:
+async def _read(live: Live, hop: int, wire: Wire, *, limit: int) -> bytes:
     """Read what the shuffler at this place of the cascade sends."""
     sender, (scope, receive, _) = live.round.terms.shufflers[hop].verifying, wire
     digest = live.round.digest
@@ -218,7 +217,7 @@ BATCHES: Final = (
 )
 
 
-async def hand_on(service: "Service", live: "Live", *, to: str, signer: str) -> None:
+async def hand_on(service: Service, live: Live, *, to: str, signer: str) -> None:
     """Hand a batch to the role after this one: until that one misses nothing of it."""
     digest, signing = live.round.digest, service.keyring.of(signer).signing
     sign = partial(delivery_headers, digest=digest, signing=signing)
@@ -227,15 +226,13 @@ async def hand_on(service: "Service", live: "Live", *, to: str, signer: str) -> 
     while missing := await _asked(service, url, manifest, sign(manifest)):
         for number in missing:
             name = part_name(OUT, number)
-            raw = await asyncio.to_thread(service.store.crate(digest).get, name, use="batch")
+            raw = await asyncio.to_thread(service.store.files(digest).get, name, use="batch")
             clock.reach("shuffler.deliver")
             await service.peers.send(f"{url}/{number}", raw, headers=sign(raw), method="PUT")
     clock.reach("shuffler.delivered")
 
 
-async def _asked(
-    service: "Service", url: str, manifest: bytes, headers: dict[str, str]
-) -> list[int]:
+async def _asked(service: Service, url: str, manifest: bytes, headers: dict[str, str]) -> list[int]:
     """Announce a batch, and read which partitions are missing."""
     raw = await service.peers.send(url, manifest, headers=headers)
     wrong = f"{url} does not say what it misses"

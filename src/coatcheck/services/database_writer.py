@@ -42,7 +42,7 @@ class Leadership:
         self.answers = False
         self._strange = 0
         self.failed: Callable[[str], None] = log.error
-        # Its own: those that all share may all wait for a slow depot, for longer than a lease.
+        # Its own: those that all share may all wait for a slow blob store, for longer than a lease.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lease")
 
     @property

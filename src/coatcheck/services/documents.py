@@ -1,9 +1,11 @@
-"""What the board's routes take and give, and what of the log may be seen."""
+"""JSON documents that one role writes and another role or a person reads, one class for each."""
 
 from dataclasses import dataclass
 from typing import Annotated, Final
 
 from msgspec import Meta, Struct
+
+from coatcheck.protocol.agreement import SignedTerms
 
 PAGE: Final = 1 << 18
 """The most bytes of a page of letters: a copy is held for each reader."""
@@ -16,6 +18,61 @@ AT_ONCE: Final = 64
 Group = Annotated[int, Meta(ge=0, lt=16)]
 Address = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 Number = Annotated[int, Meta(ge=0, le=2**40)]
+
+
+class StageCount(Struct, frozen=True):
+    """How many parts a stage of a job has, and how many of them are done."""
+
+    stage: str
+    parts: int
+    done: int
+
+
+class GroupCount(Struct, frozen=True):
+    """How many uploads of a group a shuffler has, and how many it needs.
+
+    The shuffler shows everybody the largest power of two up to the crowd, and updates it once per
+    minute: exact numbers would show when each person came.
+    """
+
+    name: str
+    minimum: int
+    crowd: int
+    enough: bool
+
+
+class ShufflerRoundStatus(Struct, frozen=True):
+    """Where a round stands at a shuffler: counts, and nothing about any person."""
+
+    round: str
+    digest: str
+    phase: str
+    hop: int | None
+    opens: int
+    closes: int
+    expires: int
+    groups: list[GroupCount]
+
+
+class Offer(Struct, frozen=True):
+    """What a shuffler offers to people who may take part: the terms, and where the round stands."""
+
+    signed: SignedTerms
+    status: ShufflerRoundStatus
+
+
+class ServerRoundStatus(Struct, frozen=True):
+    """Where a round stands at the server, and how far its answer is."""
+
+    round: str
+    digest: str
+    phase: str
+    outcome: str
+    opened: bool
+    closes: int
+    expires: int
+    url: str
+    stages: list[StageCount]
 
 
 class BoardRoundStatus(Struct, frozen=True):

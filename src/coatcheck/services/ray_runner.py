@@ -24,7 +24,7 @@ from coatcheck.durable_files import read_secret
 from coatcheck.errors import Error, Forgotten, Misuse, Unavailable
 from coatcheck.services.settings import RaySettings, Settings
 from coatcheck.services.telemetry import place_of
-from coatcheck.services.worker_pools import Done, Given, Stage, elsewhere, run_stage
+from coatcheck.services.worker_pools import PartArgs, Record, Stage, remote_settings, run_part
 from coatcheck.stores.blobs import SealedFiles
 
 # HOUSE-DOC services.runners.knock: 'Whether a cluster can be joined at all: told at once, as Ray itself would wait for minutes.'
@@ -182,7 +182,7 @@ class _Talk:
 
 
 def do_part(
-    version: str, stage: Stage, settings: Settings, digest: bytes, part: Given
+    version: str, stage: Stage, settings: Settings, digest: bytes, part: PartArgs
 ) -> tuple[str, bytes]:
     """Do a part, on a node of the cluster: an error's kind or nothing, and the result or its text.
 
@@ -191,7 +191,7 @@ def do_part(
     try:
         if wrong := _wrong(version):
             return _AWAY, _here(wrong)
-        return "", run_stage(stage, settings, digest, part)
+        return "", run_part(stage, settings, digest, part)
     except Forgotten:
         # Whether a round has lost its key is for the role to say: here its folder may be missing.
         text = "no key of this round is here: have the folder of round keys shared with this node"
@@ -215,7 +215,7 @@ def _here(text: str) -> bytes:
     return f"{text} (on node {socket.gethostname()})".encode()
 
 
-# HOUSE-DOC services.runners.ray: 'Hands of a cluster: parts of stages as tasks of Ray, on machines that share the same files.\n\nA node gets names, counts and paths, and gives hashes and counts. It reads keys and the depot by\nitself. Ray does the parts of a lost node again, on the others.\n'
+# HOUSE-DOC services.runners.ray: 'Hands of a cluster: parts of stages as tasks of Ray, on machines that share the same files.\n\nA node gets names, counts and paths, and gives hashes and counts. It reads keys and the blob store by\nitself. Ray does the parts of a lost node again, on the others.\n'
 _JOINS: Final = 180.0
 """Seconds that a driver has to join a cluster: Ray itself would wait for ever."""
 _LOST: Final = "was lost: what was under way is done again"
@@ -223,34 +223,34 @@ _QUIET: Final = 30.0
 """Seconds without a result after which the cluster is asked whether it has cores at all."""
 
 
-class Ray:
+class RayRunner:
     """Hands parts to a cluster."""
 
-    def __init__(self, settings: Settings, crate: SealedFiles) -> None:
+    def __init__(self, settings: Settings, files: SealedFiles) -> None:
         self._cluster = settings.cluster
-        self._given = (elsewhere(settings), crate.digest)
+        self._given = (remote_settings(settings), files.digest)
 
-    def run(self, stage: Stage, parts: Iterable[Given], done: Done) -> None:
+    def run(self, stage: Stage, parts: Iterable[PartArgs], record: Record) -> None:
         """Do a stage for each part; twice as many as there are cores are under way."""
         driver = _driver(self._cluster)
-        waiting: dict[int, Given] = {}
+        under_way: dict[int, PartArgs] = {}
         try:
             for number, part in enumerate(parts):
                 driver.send(number, stage, *self._given, part)
-                waiting[number] = part
-                if len(waiting) >= 2 * driver.cores:
-                    _take(driver, waiting, done)
-            while waiting:
-                _take(driver, waiting, done)
+                under_way[number] = part
+                if len(under_way) >= 2 * driver.cores:
+                    _record_next(driver, under_way, record)
+            while under_way:
+                _record_next(driver, under_way, record)
         except BaseException:
             driver.drain()
             raise
 
 
-def _take(driver: "Driver", waiting: dict[int, Given], done: Done) -> None:
-    """Wait for the next part that is done, and tell it."""
+def _record_next(driver: "Driver", under_way: dict[int, PartArgs], record: Record) -> None:
+    """Wait until a part is done, and record it."""
     number, result = driver.take()
-    done(waiting.pop(number), result)
+    record(under_way.pop(number), result)
 
 
 class Driver:

@@ -24,22 +24,19 @@ from coatcheck.protocol.terms import Round
 from coatcheck.protocol.wire.bulletins import heading_size
 from coatcheck.protocol.wire.encoding import read_document
 from coatcheck.services import clock
+from coatcheck.services.documents import StageCount
 from coatcheck.services.telemetry import log, place_of
 from coatcheck.services.web.app import S, Service
 from coatcheck.services.web.client import Absent, HttpClient
 from coatcheck.services.web.connections import Wire, read_body
 from coatcheck.services.web.routing import Problem
-from coatcheck.services.worker_pools import Workers, check_runner, with_store
+from coatcheck.services.worker_pools import (
+    JobWorkers,
+    check_runner,
+    run_by_name,
+    run_with_store,
+)
 from coatcheck.stores.round_store import R, RoundStore, StoredRound
-
-
-# HOUSE-DOC services.roster: "A role's rounds as its process holds them, by digest, by name and by phase."
-class StageCount(Struct, frozen=True):
-    """How many parts a stage of a long step has, and how many of them are done."""
-
-    stage: str
-    parts: int
-    done: int
 
 
 @dataclass(kw_only=True)
@@ -177,7 +174,7 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         self.untidy = True
         self._shown: set[str] = set()
         self.peers = HttpClient(ca=settings.ca_file, timeout=settings.peer_timeout)
-        self.workers = Workers()
+        self.workers = JobWorkers()
 
     def hold(self, stored: Any) -> L:
         """Make a live round of its record."""
@@ -357,17 +354,18 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         except TimeoutError:
             raise Unavailable("this took longer than the round has time") from None
 
-    async def work(self, job: Callable[..., _R], live: L, *given: Any) -> _R:
-        """Run a job on the store in a worker, which opens the store by itself.
+    async def run_in_worker(self, job: str, live: L) -> Any:
+        """Run a job of a round, named as `package.module:function`, in a worker.
 
-        What is in memory cannot be opened twice: then the job runs in a thread, on this store.
+        The worker opens the store by itself. A store in memory cannot be opened twice: then the
+        job runs in a thread, on this store.
         """
-        rest = (self.settings, live.round.digest, self.leadership.fence, *given)
+        args = (self.settings, live.round.digest, self.leadership.fence)
         if self.settings.store == "memory:":
-            return await asyncio.to_thread(job, self.store, *rest)
+            return await asyncio.to_thread(run_by_name, job, self.store, *args)
         watching = asyncio.create_task(self._watch(live))
         try:
-            return await self.workers.run(with_store, job, self.store_type, *rest)
+            return await self.workers.run(run_with_store, job, self.store_type, *args)
         finally:
             watching.cancel()
             self._show(live, {})

@@ -132,7 +132,7 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
         round_keys: a folder for the keys of rounds, by default `NAME.rounds` beside the first key
             file; all processes of one database share it. Whoever has neither folder nor database
             of the time before a release learns nothing of it afterwards: do not back it up.
-        depot: a folder, or an address such as s3://BUCKET/PREFIX, for partitions of batches and
+        blobs: a folder, or an address such as s3://BUCKET/PREFIX, for partitions of batches and
             for what a release is made of, sealed under the keys of rounds; by default beside the
             file of the store, or with PostgreSQL in the folder of round keys. All processes of
             one database share it.
@@ -152,7 +152,7 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
     store: str
     keys: Annotated[tuple[str, ...], Meta(min_length=1)]
     round_keys: str = ""
-    depot: str = ""
+    blobs: str = ""
     trusted: tuple[str, ...] = ()
     queue: Some = 4096
     lease: Seconds = 5.0
@@ -190,11 +190,11 @@ class Settings(ProcessSettings, frozen=True, forbid_unknown_fields=True, kw_only
 
     @property
     def places(self) -> tuple[str, Path, Path | str | None]:
-        """Where a store is opened: its address, its keys of rounds, its depot if it has a place."""
-        depot: Path | str | None = self.depot or None
-        if depot and "://" not in self.depot:
-            depot = self.path(self.depot)
-        return self.store_url, self.round_key_folder, depot
+        """Where a store is opened: its address, its keys of rounds, its blobs if it has a place."""
+        blobs: Path | str | None = self.blobs or None
+        if blobs and "://" not in self.blobs:
+            blobs = self.path(self.blobs)
+        return self.store_url, self.round_key_folder, blobs
 
     @property
     def cluster(self) -> RaySettings:
@@ -257,7 +257,7 @@ class ServerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=
 
     Attributes:
         schedule: the rounds that it opens by itself, from the table [schedule].
-        insight: a file that only the server reads: parameters of tasks that no terms publish, such
+        private_task_parameters: a file that only the server reads: parameters of tasks that no terms publish, such
             as the direction by which gradients are judged; JSON, by the task's name.
     """
 
@@ -265,7 +265,7 @@ class ServerSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=
     shufflers: Annotated[tuple[str, ...], Meta(min_length=1)]
     board: str
     schedule: ScheduleSettings | None = None
-    insight: str = ""
+    private_task_parameters: str = ""
 
 
 class BoardSettings(Settings, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -1,17 +1,22 @@
-"""Workers: processes for everything that computes, so that the event loop only moves bytes.
+"""Worker processes: whatever computes runs in them, so that the event loop only moves bytes.
 
-A job is a function and plain data; it opens the store and the key files by itself, because a
-private key is never pickled. A worker ends when the service that started it does.
+A *job* is what a service has done for one round, such as a release; it runs in a worker of the
+service. A *stage* is one kind of work on the files of a round, such as peeling; a job splits it
+into parts, and a *runner* does them: in the job's own process, in a pool of processes, or on a
+cluster. Jobs and stages open the store and the key files by themselves, because a private key is
+never pickled. A worker ends when the process that started it does.
 """
 
 import asyncio
 import multiprocessing
 import os
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from functools import cache, partial
+from contextlib import contextmanager
+from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
@@ -28,10 +33,49 @@ from coatcheck.stores.round_store import Store
 _R = TypeVar("_R")
 
 
-def _pool(count: int) -> ProcessPoolExecutor:
-    # Fresh processes, not forks: a fork would inherit sockets, locks and the event loop.
-    context = multiprocessing.get_context("spawn")
-    return ProcessPoolExecutor(count, mp_context=context, initializer=end_with_parent)
+class WorkerPool:
+    """Processes for jobs or for parts of stages.
+
+    One rule for a process that dies: everything that the pool has under way fails with
+    `Unavailable`, new processes take the place of the old ones, and the next tick of the service
+    tries again.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._start()
+
+    def _start(self) -> None:
+        # Fresh processes, not forks: a fork would inherit sockets, locks and the event loop.
+        context = multiprocessing.get_context("spawn")
+        self._executor = ProcessPoolExecutor(
+            self._count, mp_context=context, initializer=end_with_parent
+        )
+
+    def submit(self, call: Callable[..., _R], *args: Any) -> Future[_R]:
+        """Have a process make a call."""
+        return self._executor.submit(call, *args)
+
+    @contextmanager
+    def replaced_if_dead(self, work: str) -> Iterator[None]:
+        """Replace the processes if one of them dies while the caller waits for their results."""
+        try:
+            yield
+        except BrokenProcessPool:
+            self.replace()
+            text = f"a worker process ended in the middle of {work}; it is tried again"
+            raise Unavailable(text) from None
+
+    def replace(self) -> None:
+        """Kill the processes, whatever they do, and start others when there is work for them."""
+        for process in list((self._executor._processes or {}).values()):  # noqa: SLF001 - `kill_workers` is of Python 3.14
+            process.kill()
+        self._executor.shutdown(wait=False, cancel_futures=True)
+        self._start()
+
+    def close(self) -> None:
+        """End the processes once they have done what they are at."""
+        self._executor.shutdown(cancel_futures=True)
 
 
 def end_with_parent() -> None:
@@ -47,193 +91,190 @@ def end_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-class Workers:
-    """Two processes for the jobs of a service: a long computation leaves room for short ones."""
+# Jobs
+
+
+class JobWorkers:
+    """Two processes for the jobs of a service: a long job leaves room for short ones.
+
+    Each is a pool of its own, so that ending one job does not end the other.
+    """
 
     def __init__(self) -> None:
-        self._idle = [_pool(1), _pool(1)]
+        self._idle = [WorkerPool(1), WorkerPool(1)]
         self._turns = asyncio.Semaphore(len(self._idle))
 
-    async def run(self, job: Callable[..., _R], *given: Any) -> _R:
-        """Run a job; if the worker died under it, the next try gets a new one.
+    async def run(self, job: Callable[..., _R], *args: Any) -> _R:
+        """Run a job in an idle process.
 
-        A job that is not awaited any more is ended, with its process: one that computes for ever
-        would keep its place for ever.
+        If the caller stops waiting, the process is killed: a job that computes for ever would keep
+        its place for ever.
         """
-        loop = asyncio.get_running_loop()
         async with self._turns:
-            worker = self._idle.pop()
+            pool = self._idle.pop()
             try:
-                return await loop.run_in_executor(worker, partial(job, *given))
-            except BrokenProcessPool:
-                worker = _replaced(worker)
-                text = "a worker ended in the middle of a job: it is tried again"
-                raise Unavailable(text) from None
+                with pool.replaced_if_dead("a job"):
+                    return await asyncio.wrap_future(pool.submit(job, *args))
             except asyncio.CancelledError:
-                worker = _replaced(worker)
+                pool.replace()
                 raise
             finally:
-                self._idle.append(worker)
+                self._idle.append(pool)
 
     def close(self) -> None:
-        """End the workers; one in the middle of a job was ended when nobody waited for it."""
-        for worker in self._idle:
-            worker.shutdown(cancel_futures=True)
+        """End the processes; one in the middle of a job was killed when nobody waited for it."""
+        for pool in self._idle:
+            pool.close()
 
 
-def _replaced(worker: ProcessPoolExecutor) -> ProcessPoolExecutor:
-    """End a worker's process, whatever it does, and give a new worker."""
-    for process in list((worker._processes or {}).values()):  # noqa: SLF001 - `kill_workers` is of Python 3.14
-        process.kill()
-    worker.shutdown(wait=False, cancel_futures=True)
-    return _pool(1)
+def run_by_name(job: str, *args: Any, **options: Any) -> Any:
+    """Run a job that is named as `package.module:function`.
+
+    A service names its jobs and imports none of them: what computes is loaded by the worker.
+    """
+    module, _, name = job.partition(":")
+    return getattr(import_module(module), name)(*args, **options)
+
+
+def run_with_store(job: str, store: type[Store], settings: Settings, *args: Any) -> Any:
+    """Run a named job on the store of a role, which is opened once per process."""
+    return run_by_name(job, _opened_store(store, *settings.places), settings, *args)
 
 
 @cache
-def shared_pool(count: int) -> ProcessPoolExecutor:
-    """Give the processes that all jobs of this process share."""
-    return _pool(count)
-
-
-@cache
-def _opened(
-    open_store: Callable[[str, Path, Place | None], Store],
-    url: str,
-    keys: Path,
-    depot: Place | None,
+def _opened_store(
+    store: Callable[[str, Path, Place | None], Store], url: str, keys: Path, blobs: Place | None
 ) -> Store:
-    return open_store(url, keys, depot)
+    return store(url, keys, blobs)
 
 
-def with_store(
-    job: Callable[..., _R],
-    open_store: Callable[[str, Path, Place | None], Store],
-    settings: Settings,
-    *given: Any,
-) -> _R:
-    """Run a job whose first arguments are the store, opened once per process, and the settings."""
-    store = _opened(open_store, *settings.places)
-    return job(store, settings, *given)
+# Stages
 
-
-# HOUSE-DOC services.runners.contract: 'What a stage is, and what does its parts.\n\nA stage is a function of a crate, the settings and a few plain values. It loads keys by itself, so\nnone is ever given to a runner, and it may be done twice.\n'
-_TERMS: Final = "terms"
 Stage = Callable[..., bytes]
-Given = tuple[Any, ...]
-Done = Callable[[Given, bytes], None]
+"""A function of the files of a round, the settings, and the names and counts of one part.
+
+It loads the keys that it needs by itself, and doing a part twice does no harm.
+"""
+PartArgs = tuple[Any, ...]
+Record = Callable[[PartArgs, bytes], None]
+"""Is called with the arguments of a part and its result, as soon as the part is done."""
 
 
 class Runner(Protocol):
     """Does the parts of a stage."""
 
-    def run(self, stage: Stage, parts: Iterable[Given], done: Done) -> None:
-        """Do a stage for each part, and tell each result as it comes.
+    def run(self, stage: Stage, parts: Iterable[PartArgs], record: Record) -> None:
+        """Do a stage for each part, and record each result as it comes.
 
-        A part is taken when there is a hand for it. Whatever fails is raised, and those that were
-        told are done.
+        A part is taken from `parts` when a process is free for it. An error of a part is raised;
+        the parts that were recorded are done.
         """
 
 
-def run_stage(stage: Stage, settings: Settings, digest: bytes, part: Given) -> bytes:
-    """Do a part of a stage, in whichever process this is."""
-    url, keys, place = settings.places
-    crate = SealedFiles(
-        RoundKeys(keys, prepared=True), open_blobs(place, url=url, keys=keys), digest
-    )
-    return stage(crate, settings, *part)
+def runner_for(settings: Settings, files: SealedFiles, *, is_small: bool) -> Runner:
+    """Choose a runner; a job that is small, or whose files are in memory, does its parts itself."""
+    count = settings.workers or os.cpu_count() or 1
+    if is_small or settings.store == "memory:":
+        return InlineRunner(settings, files)
+    if settings.runner == "ray":
+        from coatcheck.services.ray_runner import RayRunner  # noqa: PLC0415 - an extra
+
+        return RayRunner(settings, files)
+    if count == 1:
+        return InlineRunner(settings, files)
+    return PoolRunner(settings, files, count=count)
 
 
-def elsewhere(settings: Settings) -> Settings:
-    """Give what a stage on another machine needs: where files are, and no word of the database.
-
-    The address of a database may have a password in it, and that of a collector a token.
-    """
-    url, keys, place = settings.places
-    depot = str(blob_place(place, url=url, keys=keys))
-    nothing = {"store": "elsewhere:", "traces": "", "admin_token": ""}
-    return msgspec.structs.replace(settings, depot=depot, round_keys=str(keys), **nothing)
-
-
-def keep_terms(crate: SealedFiles, signed: bytes) -> None:
-    """Put the signed terms of a round where its stages find them."""
-    if _TERMS not in crate.names():
-        crate.put(_TERMS, signed)
-
-
-def terms_of(crate: SealedFiles) -> AgreedTerms:
-    """Give the terms of the round that a stage works on."""
-    return verify_signatures(read_signed(crate.get(_TERMS)))
-
-
-# HOUSE-DOC services.runners.hands: 'Hands of this machine: this process, or a pool of processes.'
-class Inline:
-    """Does one part after the other, in this process: for what is too little to hand out."""
-
-    def __init__(self, settings: Settings, crate: SealedFiles) -> None:
-        self._settings = settings
-        self._crate = crate
-
-    def run(self, stage: Stage, parts: Iterable[Given], done: Done) -> None:
-        """Do a stage for each part."""
-        for part in parts:
-            done(part, stage(self._crate, self._settings, *part))
-
-
-class Pool:
-    """Hands parts to processes; only names and counts go there, and hashes and counts come back."""
-
-    def __init__(self, settings: Settings, crate: SealedFiles, *, count: int) -> None:
-        self._settings = settings
-        self._digest = crate.digest
-        self._count = count
-
-    def run(self, stage: Stage, parts: Iterable[Given], done: Done) -> None:
-        """Do a stage for each part; twice as many as there are processes are under way."""
-        pool = shared_pool(self._count)
-        waiting: dict[Future[bytes], Given] = {}
-        try:
-            for part in parts:
-                given = (stage, self._settings, self._digest, part)
-                waiting[pool.submit(run_stage, *given)] = part
-                if len(waiting) >= 2 * self._count:
-                    _take(waiting, done)
-            while waiting:
-                _take(waiting, done)
-        except BrokenProcessPool:
-            shared_pool.cache_clear()
-            raise Unavailable(
-                f"a process ended in the middle of {stage.__name__}: its part is done again"
-            ) from None
-        except BaseException:
-            for one in waiting:
-                one.cancel()
-            wait(waiting)
-            raise
-
-
-def _take(waiting: dict[Future[bytes], Given], done: Done) -> None:
-    """Wait for the next part that is done, and tell it."""
-    ready, _ = wait(waiting, return_when=FIRST_COMPLETED)
-    for one in ready:
-        done(waiting.pop(one), one.result())
-
-
-# HOUSE-DOC services.runners: 'Runners: whose hands do the parts of a stage: this process, a pool of processes, a cluster.'
 def check_runner(settings: Settings) -> None:
-    """Refuse a runner that cannot begin here."""
+    """Refuse settings of a runner that cannot start here."""
     if settings.runner == "ray" and settings.ray:
         from coatcheck.services.ray_runner import check  # noqa: PLC0415 - an extra
 
         check(settings.path(settings.ray.token))
 
 
-def runner_of(settings: Settings, crate: SealedFiles, *, little: bool) -> Runner:
-    """Choose a runner; what is little, or in memory, is done by this process."""
-    count = settings.workers or os.cpu_count() or 1
-    if little or settings.store == "memory:":
-        return Inline(settings, crate)
-    if settings.runner == "ray":
-        from coatcheck.services.ray_runner import Ray  # noqa: PLC0415 - an extra
+class InlineRunner:
+    """Does one part after the other in this process."""
 
-        return Ray(settings, crate)
-    return Inline(settings, crate) if count == 1 else Pool(settings, crate, count=count)
+    def __init__(self, settings: Settings, files: SealedFiles) -> None:
+        self._settings = settings
+        self._files = files
+
+    def run(self, stage: Stage, parts: Iterable[PartArgs], record: Record) -> None:
+        """Do a stage for each part."""
+        for part in parts:
+            record(part, stage(self._files, self._settings, *part))
+
+
+class PoolRunner:
+    """Gives parts to a pool: names and counts go to its processes, hashes and counts come back."""
+
+    def __init__(self, settings: Settings, files: SealedFiles, *, count: int) -> None:
+        self._settings = settings
+        self._digest = files.digest
+        self._count = count
+
+    def run(self, stage: Stage, parts: Iterable[PartArgs], record: Record) -> None:
+        """Do a stage for each part; up to twice as many as there are processes are under way."""
+        pool = shared_pool(self._count)
+        under_way: dict[Future[bytes], PartArgs] = {}
+        with pool.replaced_if_dead(stage.__name__):
+            try:
+                for part in parts:
+                    future = pool.submit(run_part, stage, self._settings, self._digest, part)
+                    under_way[future] = part
+                    if len(under_way) >= 2 * self._count:
+                        _record_next(under_way, record)
+                while under_way:
+                    _record_next(under_way, record)
+            except BaseException:
+                for future in under_way:
+                    future.cancel()
+                wait(under_way)
+                raise
+
+
+@cache
+def shared_pool(count: int) -> WorkerPool:
+    """Return the pool that all jobs of this process share."""
+    return WorkerPool(count)
+
+
+def _record_next(under_way: dict[Future[bytes], PartArgs], record: Record) -> None:
+    """Wait until a part is done, and record it."""
+    ready, _ = wait(under_way, return_when=FIRST_COMPLETED)
+    for future in ready:
+        record(under_way.pop(future), future.result())
+
+
+def run_part(stage: Stage, settings: Settings, digest: bytes, part: PartArgs) -> bytes:
+    """Do a part of a stage in a process that has nothing of the round open yet."""
+    url, keys, place = settings.places
+    blobs = open_blobs(place, url=url, keys=keys)
+    return stage(SealedFiles(RoundKeys(keys, prepared=True), blobs, digest), settings, *part)
+
+
+def remote_settings(settings: Settings) -> Settings:
+    """Return the settings that a stage on another machine needs.
+
+    They have no address of the database, which may hold a password, nor of the collector of
+    traces, which may hold a token.
+    """
+    url, keys, place = settings.places
+    blobs = str(blob_place(place, url=url, keys=keys))
+    removed = {"store": "elsewhere:", "traces": "", "admin_token": ""}
+    return msgspec.structs.replace(settings, blobs=blobs, round_keys=str(keys), **removed)
+
+
+_TERMS: Final = "terms"
+
+
+def put_terms(files: SealedFiles, signed: bytes) -> None:
+    """Put the signed terms of a round where its stages find them."""
+    if _TERMS not in files.names():
+        files.put(_TERMS, signed)
+
+
+def terms_of(files: SealedFiles) -> AgreedTerms:
+    """Read the terms of the round that a stage works on."""
+    return verify_signatures(read_signed(files.get(_TERMS)))

@@ -1,4 +1,4 @@
-"""Where the database and the depot of a role are: by addresses, in files, or in memory."""
+"""Where the database and the blob store of a role are: by addresses, in files, or in memory."""
 
 from pathlib import Path
 
@@ -26,13 +26,13 @@ def open_database(url: str, *, role: str) -> Database:
 
 
 def blob_place(place: Place | None, *, url: str, keys: Path) -> Place:
-    """Find the place of a depot: by default beside a store in a file, else beside round keys."""
+    """Find the place of blobs: by default beside a database in a file, else beside round keys."""
     kind, _, name = url.partition(":")
-    return place or (Path(name).with_suffix(".depot") if kind == "sqlite" else keys / "depot")
+    return place or (Path(name).with_suffix(".blobs") if kind == "sqlite" else keys / "blobs")
 
 
 def open_blobs(place: Place | None, *, url: str, keys: Path | None) -> BlobStore:
-    """Open the depot of a store; that of one in memory is in memory."""
+    """Open the blob store of a store; that of one in memory is in memory."""
     if url.startswith("memory:") or keys is None:
         return MemoryBlobStore()
     found = blob_place(place, url=url, keys=keys)

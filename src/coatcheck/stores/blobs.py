@@ -1,7 +1,7 @@
-"""A depot in an object store, such as S3, for roles whose machines share no folder.
+"""A blob store in an object store, such as S3, for roles whose machines share no folder.
 
 An object appears whole when the store has taken it, and takes the place of an older one at once.
-That is what a depot promises, so nothing is renamed. Other remote file systems show half a file
+That is what a blob store promises, so nothing is renamed. Other remote file systems show half a file
 while it is written: mount those, and name the folder.
 """
 
@@ -20,7 +20,7 @@ from coatcheck.durable_files import replace_file, sync_folder
 from coatcheck.errors import Full, Misuse, Unavailable, Unsealable
 from coatcheck.stores.round_keys import OVERHEAD, KeyName, RoundKey, RoundKeys
 
-# HOUSE-DOC stores.depot: 'The depot: files of rounds that no database row should hold, each whole or not there.\n\nPartitions of batches, and what the stages of a release leave for each other. A round has one\nfolder for each of its keys; it goes when the key does. What is put here is sealed under that key\nby the store, so a name says nothing but a stage and a number.\n'
+# HOUSE-DOC stores.blobs: 'The blob store: files of rounds that no database row should hold, each whole or not there.\n\nPartitions of batches, and what the stages of a release leave for each other. A round has one\nfolder for each of its keys; it goes when the key does. What is put here is sealed under that key\nby the store, so a name says nothing but a stage and a number.\n'
 FOLDER: Final = re.compile(r"([0-9a-f]{64})\.([a-z]+)")
 """How the files of a round under one of its keys are called together."""
 
@@ -85,10 +85,10 @@ class MemoryBlobStore(BlobStore):
 
 def gone(name: str) -> Unavailable:
     """Say that a file is not there."""
-    return Unavailable(f"the depot has no {name} of this round: has it lost files?")
+    return Unavailable(f"the blob store has no {name} of this round: has it lost files?")
 
 
-# HOUSE-DOC stores.folder: 'A depot in a folder: files that are written beside their place, then moved there.'
+# HOUSE-DOC stores.folder: 'A blob store in a folder: files that are written beside their place, then moved there.'
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
@@ -151,7 +151,7 @@ class FolderBlobStore(BlobStore):
             yield
         except OSError as error:
             kind = Full if error.errno in _NO_ROOM else Unavailable
-            raise kind(f"cannot {what} the depot {self._folder}: {error.strerror}") from None
+            raise kind(f"cannot {what} the blob store {self._folder}: {error.strerror}") from None
 
 
 KINDS: Final = ("s3", "gs", "gcs", "abfs", "az")
@@ -222,7 +222,7 @@ class S3BlobStore(BlobStore):
             # Its first line: some quote the whole request.
             line = next(iter(str(error).splitlines()), "")
             told = f"{type(error).__name__}: {line}"
-            raise Unavailable(f"cannot {what} the depot {self._url}: {told}") from None
+            raise Unavailable(f"cannot {what} the blob store {self._url}: {told}") from None
 
 
 @cache
@@ -231,7 +231,7 @@ def _opened(url: str) -> tuple[Any, str]:
     kind = url.partition("://")[0]
     if kind not in KINDS:
         raise Misuse(
-            f"a depot is a folder, or an address of objects ({', '.join(KINDS)}), not {kind}://:"
+            f"a blob store is a folder, or an address of objects ({', '.join(KINDS)}), not {kind}://:"
             " mount it, and name the folder"
         )
     try:
@@ -240,11 +240,11 @@ def _opened(url: str) -> tuple[Any, str]:
         # What another process puts there is to be seen at once.
         files, root = fsspec.core.url_to_fs(url, use_listings_cache=False, skip_instance_cache=True)
     except ImportError:
-        raise Misuse(f"the depot {url} needs: pip install 'coatcheck[s3]'") from None
+        raise Misuse(f"the blob store {url} needs: pip install 'coatcheck[s3]'") from None
     return files, root.rstrip("/")
 
 
-# HOUSE-DOC stores.crate: "Crates: the files of one round in the depot, sealed under the round's keys.\n\nAll that a stage needs of a role's store: no database. A file is bound to its name, so one that was\nmoved or changed does not open. SPEC section 10.\n"
+# HOUSE-DOC stores.crate: "Crates: the files of one round in the blob store, sealed under the round's keys.\n\nAll that a stage needs of a role's store: no database. A file is bound to its name, so one that was\nmoved or changed does not open. SPEC section 10.\n"
 class ByteRange(NamedTuple):
     """Where in a file of pieces one is: at which byte it begins, and how many rows it has."""
 
@@ -264,9 +264,9 @@ class RangeRequest(NamedTuple):
 class SealedFiles:
     """The files of a round; each is sealed under the round's key, or under that of its batch."""
 
-    def __init__(self, vault: RoundKeys, depot: BlobStore, digest: bytes) -> None:
+    def __init__(self, vault: RoundKeys, blobs: BlobStore, digest: bytes) -> None:
         self._vault = vault
-        self._depot = depot
+        self._depot = blobs
         self.digest = digest
 
     def key(self, use: str = "round") -> RoundKey:
@@ -314,7 +314,7 @@ class SealedFiles:
             return key.open(sealed, self.digest, name.encode())
         except Unsealable:
             raise Unavailable(
-                f"{name} in the depot is not what was put there: put it back; what a release"
+                f"{name} in the blob store is not what was put there: put it back; what a release"
                 " or an answer is made of may also be removed, and is made again"
             ) from None
 

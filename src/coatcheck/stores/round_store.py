@@ -28,16 +28,16 @@ class Store:
     """The store of one role: whoever holds its lease writes, with the lease's token.
 
     It is opened at `memory:`, `sqlite:FILE` or `postgresql://...`, with the folder in which the
-    keys of rounds are, and perhaps with a place for the depot; in memory they are in memory
+    keys of rounds are, and perhaps with a place for the blob store; in memory they are in memory
     too.
     """
 
     role: ClassVar[str]
 
-    def __init__(self, url: str, keys: Path | None = None, depot: Place | None = None) -> None:
+    def __init__(self, url: str, keys: Path | None = None, blobs: Place | None = None) -> None:
         self.database = open_database(url, role=self.role)
-        self.vault = RoundKeys(None if url == "memory:" else keys)
-        self.depot = open_blobs(depot, url=url, keys=keys)
+        self.round_keys = RoundKeys(None if url == "memory:" else keys)
+        self.blobs = open_blobs(blobs, url=url, keys=keys)
 
     def lead(self, holder: str, *, seconds: float) -> int | None:
         """Take or renew the lease; the fencing token, or None while somebody else has it.
@@ -46,7 +46,7 @@ class Store:
         A new holder gets a larger token, whatever the clock did meanwhile. `Misuse` while somebody
         leads whose keys of rounds are in another folder: they could not be taken over.
         """
-        now, folder = self.database.now, self.vault.mark
+        now, folder = self.database.now, self.round_keys.mark
         sql = (
             "INSERT INTO coatcheck_leases AS mine (role, holder, fence, expires, folder)"
             f" VALUES (?, ?, 1, {now} + ?, ?) ON CONFLICT (role) DO UPDATE SET"
@@ -98,7 +98,7 @@ class Store:
 # ruff: noqa: S608 - what is put into SQL here is the name of a role, never a value
 
 
-_NOTE: Final = "note "
+_RESULT: Final = "result "
 _PLAN: Final = "plan"
 
 
@@ -129,7 +129,7 @@ class RoundStore(Store, Generic[P, R]):
         record: a round; its fields are the columns.
         needs: which key a round needs in which phase; every other key is destroyed,
         may: but for this one, which a round in this phase may have already.
-        noting: the phases in which notes are taken.
+        working: the phases in which a job may save the results of its parts.
         sealed: which key each kind of blob is kept under; a bulletin is public, and under none.
     """
 
@@ -137,14 +137,14 @@ class RoundStore(Store, Generic[P, R]):
     record: ClassVar[type[Any]]
     needs: ClassVar[Mapping[Any, str]]
     may: ClassVar[Mapping[Any, str]]
-    noting: ClassVar[frozenset[Any]]
+    working: ClassVar[frozenset[Any]]
     sealed: ClassVar[Mapping[str, str]] = {"incoming": "round", "batch": "batch"}
 
-    def __init__(self, url: str, keys: Path | None = None, depot: Place | None = None) -> None:
-        super().__init__(url, keys, depot)
+    def __init__(self, url: str, keys: Path | None = None, blobs: Place | None = None) -> None:
+        super().__init__(url, keys, blobs)
         if keys is None and url != "memory:":
             raise Misuse("say in which folder the keys of rounds are kept")
-        self.vault.prepare()
+        self.round_keys.prepare()
 
     def begin(self, round_: R, *, fence: int) -> None:
         """Keep a new round; if one of this name is there, nothing changes."""
@@ -154,7 +154,7 @@ class RoundStore(Store, Generic[P, R]):
         with self.writing(fence) as session:
             sql = f"INSERT INTO {table} VALUES ({marks}) ON CONFLICT DO NOTHING RETURNING digest"
             if session.rows(sql, tuple(plain.values())) and round_.phase in self.needs:
-                self.vault.make(round_.digest, self.needs[round_.phase])
+                self.round_keys.make(round_.digest, self.needs[round_.phase])
 
     def rounds(self, where: str = "ORDER BY name", *values: Any) -> list[R]:
         """List all rounds, or those that are asked for."""
@@ -180,7 +180,7 @@ class RoundStore(Store, Generic[P, R]):
     def accept(self, digest: bytes, raw: bytes, *, fence: int, whole: bool = True) -> bool:
         """Keep the manifest of the shuffler before; False if another one came first.
 
-        The round has its batch once it is `whole`: all partitions are in the depot.
+        The round has its batch once it is `whole`: all partitions are in the blob store.
         """
         content = hashlib.sha256(raw).digest()
         with self.writing(fence) as session:
@@ -207,12 +207,12 @@ class RoundStore(Store, Generic[P, R]):
         except (Forgotten, Unsealable):  # a crash may have come after the next key was made
             self.drop(session, digest)
             # A partition under the lost key would count as one that has come.
-            self.depot.drop((digest, "round"))
+            self.blobs.drop((digest, "round"))
             return None
 
-    def crate(self, digest: bytes) -> SealedFiles:
-        """Give the files of a round in the depot."""
-        return SealedFiles(self.vault, self.depot, digest)
+    def files(self, digest: bytes) -> SealedFiles:
+        """Give the files of a round in the blob store."""
+        return SealedFiles(self.round_keys, self.blobs, digest)
 
     def prepare(self, digest: bytes, move: str, *, fence: int) -> None:
         """Make the key of what leaves with a move, before its first file; refused if it is not due.
@@ -220,48 +220,48 @@ class RoundStore(Store, Generic[P, R]):
         Within a transaction of the leader, so that the key is not taken for one that is left over.
         Files that are there without it are of a key that is gone, and would count as made.
         """
-        left = self.depot.names((digest, "batch"))  # before: nobody waits for a slow depot
+        left = self.blobs.names((digest, "batch"))  # before: nobody waits for a slow blob store
         with self.writing(fence) as session:
             self.moves.after(self.at(session, digest), move)
-            if left and not self.vault.has(digest, "batch"):
-                self.depot.drop((digest, "batch"))
-            self.vault.make(digest, "batch")
+            if left and not self.round_keys.has(digest, "batch"):
+                self.blobs.drop((digest, "batch"))
+            self.round_keys.make(digest, "batch")
 
-    def note(self, digest: bytes, name: str, raw: bytes, *, fence: int) -> None:
-        """Write down what came of a step between two moves, in place of an older note."""
-        sealed = self.vault.key(digest).seal(raw, digest, name.encode())
+    def save_result(self, digest: bytes, name: str, raw: bytes, *, fence: int) -> None:
+        """Store the result of a part between two moves, in place of an older one."""
+        sealed = self.round_keys.key(digest).seal(raw, digest, name.encode())
         sql = (
             f"INSERT INTO {self.role}_blobs (digest, kind, raw) VALUES (?, ?, ?)"
             " ON CONFLICT (digest, kind) DO UPDATE SET raw = excluded.raw"
         )
         with self.writing(fence) as session:
-            if self.at(session, digest) not in self.noting:
-                raise Refused("the round has moved on: what came of this step is not kept")
-            session.rows(sql, (digest, _NOTE + name, sealed))
+            if self.at(session, digest) not in self.working:
+                raise Refused("the round has moved on; the result of this part is not stored")
+            session.rows(sql, (digest, _RESULT + name, sealed))
 
-    def noted(self, digest: bytes) -> dict[str, bytes]:
-        """Give all notes of a round."""
+    def results(self, digest: bytes) -> dict[str, bytes]:
+        """Return the results of all parts of a round by name."""
         sql = f"SELECT kind, raw FROM {self.role}_blobs WHERE digest = ?"
-        found = [(kind, raw) for kind, raw in self.run(sql, digest) if kind.startswith(_NOTE)]
-        key = self.vault.key(digest)
-        named = ((kind.removeprefix(_NOTE), raw) for kind, raw in found)
+        found = [(kind, raw) for kind, raw in self.run(sql, digest) if kind.startswith(_RESULT)]
+        key = self.round_keys.key(digest)
+        named = ((kind.removeprefix(_RESULT), raw) for kind, raw in found)
         return {name: key.open(raw, digest, name.encode()) for name, raw in named}
 
     def progress(self, digest: bytes) -> dict[str, tuple[int, int]]:
         """Count the parts of each stage of a round that are done, and all of them."""
         sql = f"SELECT kind, CASE kind WHEN ? THEN raw END FROM {self.role}_blobs WHERE digest = ?"
-        found: dict[str, bytes | None] = dict(self.run(sql, _NOTE + _PLAN, digest))
-        sealed = found.get(_NOTE + _PLAN)
+        found: dict[str, bytes | None] = dict(self.run(sql, _RESULT + _PLAN, digest))
+        sealed = found.get(_RESULT + _PLAN)
         if sealed is None:
             return {}
-        raw = self.vault.key(digest).open(sealed, digest, _PLAN.encode())
+        raw = self.round_keys.key(digest).open(sealed, digest, _PLAN.encode())
         plan = msgspec.json.decode(raw, type=dict[str, int])
-        done = Counter(kind.removeprefix(_NOTE).partition(" ")[0] for kind in found)
+        done = Counter(kind.removeprefix(_RESULT).partition(" ")[0] for kind in found)
         return {stage: (done[stage], count) for stage, count in plan.items()}
 
     def plan(self, digest: bytes, parts: Mapping[str, int], *, fence: int) -> None:
-        """Write down how many parts each stage of a round has; a part's note begins with it."""
-        self.note(digest, _PLAN, msgspec.json.encode(parts), fence=fence)
+        """Store how many parts each stage has; the name of a result begins with its stage."""
+        self.save_result(digest, _PLAN, msgspec.json.encode(parts), fence=fence)
 
     def moved(self, session: Transaction, digest: bytes, move: str) -> P:
         """Ask the role for a move of a round and write down the phase that it leads to."""
@@ -284,7 +284,7 @@ class RoundStore(Store, Generic[P, R]):
     def keep(self, session: Transaction, digest: bytes, kind: str, raw: bytes) -> None:
         """Keep a batch or a bulletin of a round, under its key."""
         if kind in self.sealed:
-            key = self.vault.make(digest, self.sealed[kind])
+            key = self.round_keys.make(digest, self.sealed[kind])
             raw = key.seal(raw, digest, kind.encode())
         sql = f"INSERT INTO {self.role}_blobs (digest, kind, raw) VALUES (?, ?, ?)"
         session.rows(sql, (digest, kind, raw))
@@ -304,7 +304,7 @@ class RoundStore(Store, Generic[P, R]):
             return None
         raw: bytes = found[0][0]
         if kind in self.sealed:
-            return self.vault.key(digest, self.sealed[kind]).open(raw, digest, kind.encode())
+            return self.round_keys.key(digest, self.sealed[kind]).open(raw, digest, kind.encode())
         return raw
 
     def sweep(self, *, fence: int) -> set[bytes]:
@@ -319,19 +319,19 @@ class RoundStore(Store, Generic[P, R]):
             phases = [(digest, self.moves.phases(phase)) for digest, phase in found]
             needed = {(digest, self.needs[at]) for digest, at in phases if at in self.needs}
             allowed = needed | {(digest, self.may[at]) for digest, at in phases if at in self.may}
-            return {digest for digest, _ in self.vault.keep_only(allowed) & needed}
+            return {digest for digest, _ in self.round_keys.keep_only(allowed) & needed}
 
     def clear(self) -> None:
-        """Remove from the depot what no key opens any more, nor ever will.
+        """Remove from the blob store what no key opens any more, nor ever will.
 
         Files are listed before keys: a key is made before the first file under it, so whatever is
         listed has its key, or has lost it. While some process may make a lost key anew, its files
         are left to that one. No round comes back to there, so this may be slow, whoever leads then.
         """
-        there = self.depot.rounds()
-        for digest, use in there - self.vault.listed():
+        there = self.blobs.rounds()
+        for digest, use in there - self.round_keys.listed():
             if use not in self._ahead(digest):
-                self.depot.drop((digest, use))
+                self.blobs.drop((digest, use))
 
     def _ahead(self, digest: bytes) -> set[str]:
         """Tell which keys a round needs, or may have, now or later."""
@@ -343,9 +343,9 @@ class RoundStore(Store, Generic[P, R]):
         """Destroy what a round in this phase never needs again, after the move to it is durable."""
         gone = {"round", "batch"} - {self.needs.get(phase)}
         for use in gone:
-            self.vault.destroy(digest, use)
+            self.round_keys.destroy(digest, use)
         for use in gone:
-            self.depot.drop((digest, use))
+            self.blobs.drop((digest, use))
 
     def drop(self, session: Transaction, digest: bytes) -> None:
         """Forget the batches and bulletins of a round."""

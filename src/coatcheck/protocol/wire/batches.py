@@ -305,6 +305,6 @@ def check_capacity(round_: Round, *, limit: int) -> None:
     together = min(PART, capacity_of(round_, limit))
     if together * max(sizes) > _SEALED:
         raise Misuse(
-            f"{together} people with {max(sizes)} bytes each are more than one file of the depot"
+            f"{together} people with {max(sizes)} bytes each are more than one file of the blob store"
             f" takes ({_SEALED}): ask the task for smaller answers"
         )

@@ -12,7 +12,6 @@ import asyncio
 import base64
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, Self, TypeVar
@@ -24,7 +23,7 @@ from msgspec import Meta, Struct
 from coatcheck.durable_files import write_bytes
 from coatcheck.errors import BadSignature, Equivocation, Malformed, Misuse, Refused, Unavailable
 from coatcheck.protocol import client, privacy_pass
-from coatcheck.protocol.agreement import SignedTerms, Trust, TrustedTerms, accept
+from coatcheck.protocol.agreement import Trust, TrustedTerms, accept
 from coatcheck.protocol.client import Budget, Inbox, Invitation, Limit, examine
 from coatcheck.protocol.log.verification import VerifiedBulletin
 from coatcheck.protocol.outcomes import check_owed, still_due
@@ -33,7 +32,7 @@ from coatcheck.protocol.ticket import Ticket, keep_receipt, keep_registered
 from coatcheck.protocol.wire.bulletins import Heading, posting_size
 from coatcheck.protocol.wire.encoding import document, read_document
 from coatcheck.protocol.wire.messages import Answer
-from coatcheck.services.documents import Posted
+from coatcheck.services.documents import Offer, Posted
 from coatcheck.services.person.board_view import BoardView, Peers, Retrieval, by_size
 from coatcheck.services.person.letters import Feed, LettersFeed, OwnFeed
 from coatcheck.services.person.relay_client import (
@@ -48,15 +47,6 @@ from coatcheck.services.web.client import Absent, HttpClient, NotTaken, Wrong, p
 
 if TYPE_CHECKING:
     from coatcheck.services.person.board_view import Peers
-
-
-# HOUSE-DOC services.person.offer: 'The offer of a round: what a shuffler tells to people who may take part.'
-@dataclass(frozen=True)
-class Offer:
-    """What the shuffler tells of a round: the terms, and where it stands."""
-
-    signed: SignedTerms
-    status: dict[str, Any]
 
 
 def stored_offer(ticket: Path) -> Offer | None:
@@ -339,7 +329,7 @@ class Session:
         """
         self._maybe_sent = self.path.exists()
         if not self._maybe_sent:
-            phase = self._known_offer.status.get("phase", "open")
+            phase = self._known_offer.status.phase
             if phase != "open":
                 raise Refused(f"the round takes no reports now, it is {phase}: nothing was spent")
             write_bytes(self._kept, document(self._known_offer), secret=True, replace=True)

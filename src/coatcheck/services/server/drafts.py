@@ -1,11 +1,11 @@
-"""Recurring rounds: which one is due, and what its draft says. SPEC section 11.
+"""Drafts of terms: computed and signed by a job, and drafted anew for recurring rounds.
 
-A round is named after the time at which it begins. A server keeps one round per name, and a
-shuffler signs one version of it: whatever crashes at which moment, no time has two rounds.
+A recurring round is named after the time at which it begins. A server keeps one round per name, and a
+shuffler signs one version of it: whatever crashes at which moment, no time has two rounds. SPEC section 11.
 """
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,14 +13,60 @@ from typing import Any, Final
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from coatcheck.durable_files import read_bytes, write_bytes
 from coatcheck.errors import Error, Misuse
-from coatcheck.protocol.terms import Title, suite_named
-from coatcheck.services.settings import ScheduleSettings, ServerSettings
+from coatcheck.protocol.agreement import propose, write_signed
+from coatcheck.protocol.terms import Notary, ShufflerParty, Terms, Title, read_terms, suite_named
+from coatcheck.protocol.wire.batches import check_capacity
+from coatcheck.services.settings import ScheduleSettings, ServerSettings, keyring_of
 
 _LONGEST: Final = 6
 """How often the pause after a failure is doubled at most."""
+
+
+def draft(
+    settings: ServerSettings,
+    plan: dict[str, Any],
+    times: tuple[int, int, int],
+    *,
+    url: str,
+    shufflers: Sequence[ShufflerParty],
+    board: Notary,
+    density: bytes = b"",
+) -> bytes:
+    """Compute the sizes and promises of a draft and sign the terms as the server. Runs in a worker.
+
+    If a density of people is known, the mechanisms are placed for it, unless that promises less.
+    """
+    from coatcheck.protocol.drafting import read_draft  # noqa: PLC0415 - slow to load
+
+    keys = keyring_of(settings.key_files)
+
+    def terms_for(plan: dict[str, Any]) -> Terms:
+        return read_draft(plan).terms(
+            suite=suite_named(keys.public.suite),
+            server=replace(keys.public, url=url).party,
+            shufflers=shufflers,
+            board=board,
+            times=times,
+        )
+
+    try:
+        terms = terms_for(plan)
+        if density:
+            from coatcheck.services.server.task_stage import with_density_prior  # noqa: PLC0415 - as above
+
+            better = terms_for(with_density_prior(plan, density))
+            pairs = zip(better.groups, terms.groups, strict=True)
+            if all(new.promise.epsilon <= old.promise.epsilon for new, old in pairs):
+                terms = better
+        signed = propose(terms, keys=keys.current)
+    except msgspec.MsgspecError as error:
+        raise Misuse(f"the draft makes no terms: {error}") from None
+    check_capacity(read_terms(signed.document.encode()), limit=settings.batch_limit)
+    return write_signed(signed)
 
 
 class Slot(Struct, frozen=True):

@@ -23,7 +23,7 @@ class ServerStore(RoundStore[ServerPhase, ServerRound]):
     moves = SERVER_TRANSITIONS
     record = ServerRound
     needs: ClassVar = {ServerPhase.BATCHED: "round", ServerPhase.ANSWERED: "batch"}
-    noting = frozenset({ServerPhase.BATCHED})
+    working = frozenset({ServerPhase.BATCHED})
     # Some partitions of its batch are here, or some parts of its bulletin are made.
     may: ClassVar = {ServerPhase.AWAITING: "round", ServerPhase.BATCHED: "batch"}
 
@@ -46,7 +46,7 @@ class ServerStore(RoundStore[ServerPhase, ServerRound]):
     ) -> str:
         """Keep the end (`answer`, `refuse`, `abandon`, `lose`), forget the batch; how it ended.
 
-        The entries of a bulletin are in the depot until the board has them; `parts` has the hash of
+        The entries of a bulletin are in the blob store until the board has them; `parts` has the hash of
         each of its parts. A density of people that the batch showed takes the place of any earlier
         one.
         """
@@ -60,7 +60,7 @@ class ServerStore(RoundStore[ServerPhase, ServerRound]):
             if parts:
                 self.keep(session, digest, "parts", parts)
             if phase in self.needs:
-                self.vault.make(digest, self.needs[phase])
+                self.round_keys.make(digest, self.needs[phase])
             if density:
                 session.rows("DELETE FROM server_blobs WHERE kind = 'density'")
                 self.keep(session, digest, "density", density)

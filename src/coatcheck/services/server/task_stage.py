@@ -1,9 +1,16 @@
-"""The task as a stage: it sees what all partitions say, and writes down whom each answer names.
+"""The task as a stage of an answer: column files in, answers per part of the bulletin out.
 
-A task that looks only so far is done by region first: *cut* cuts space, *near* answers a region
-with those around it, and *compute* puts the answers together. Every other task is *compute* alone.
-What a task refuses it refuses again, so that is a result, and told by kind and line: its words may
-quote a report.
+`compute` runs the task on the reports of all partitions and splits its answers into the parts of
+the bulletin. A task that looks only so far is done by region first: `cut` cuts space into regions,
+`near` answers a region with the people around it, and `compute` joins the answers. What a task
+refuses it refuses again, so a refusal is a result; it names the error and its line only, as an
+error's text may quote a report.
+
+| stage   | reads                          | writes |
+|---------|--------------------------------|--------|
+| cut     | all `columns-`, `places`       | `regions-` |
+| near    | a piece of `regions-`          | `region-answers-` |
+| compute | all `columns-`, `places`; or `region-answers-` | `answers-`, `requests-`, perhaps `density` |
 """
 
 import hashlib
@@ -37,13 +44,14 @@ from coatcheck.tasks import Answers, References, Values
 from coatcheck.tasks.contract import RunsByRegion
 from coatcheck.tasks.execution import Region, answer_region, joined
 
-# HOUSE-DOC services.server.columns: 'Columns: what the partitions of a batch say, as the stages of an answer leave it in the depot.'
+# Column files: what each partition of the batch has, as `open_reports` writes it.
+
 COUNT: Final = np.dtype("<u4")
 PLACES: Final = "places"
 Bytes = NDArray[np.uint8]
 
 
-class Source(NamedTuple):
+class Partition(NamedTuple):
     """A partition of the batch: its group, its number, and how many of its reports opened."""
 
     group: int
@@ -51,58 +59,63 @@ class Source(NamedTuple):
     rows: int = 0
 
 
-def opened(number: int) -> str:
-    """Name what a partition says: addresses, then payloads and notes, then contacts."""
-    return f"open-{number}"
+def columns_file(number: int) -> str:
+    """Name the columns of a partition: addresses, then payloads and notes, then contacts."""
+    return f"columns-{number}"
 
 
 def mark_of(pieces: Iterable[bytes]) -> str:
-    """Mark what one try of the task wrote, so that another try takes nothing's place.
+    """Return a mark for the files of one try of the task, so that another try replaces none.
 
     A machine with another processor may round otherwise, and a task may then answer otherwise.
     """
     return hashlib.sha256(b"".join(pieces)).hexdigest()[:16]
 
 
-def told_file(mark: str) -> str:
-    """Name what each part of the bulletin is told."""
-    return f"told-{mark}"
+def answers_file(mark: str) -> str:
+    """Name the answers of each part of the bulletin."""
+    return f"answers-{mark}"
 
 
-def wanted_file(mark: str) -> str:
-    """Name what is wanted of each partition."""
-    return f"wanted-{mark}"
+def requests_file(mark: str) -> str:
+    """Name the rows that the parts of the bulletin need of each partition."""
+    return f"requests-{mark}"
 
 
-def column(crate: SealedFiles, round_: Round, source: Source, place: int) -> Bytes:
-    """Read a column of what a partition says."""
-    of = round_.terms.groups[source.group]
-    widths = (ADDRESS_SIZE, of.payload_size + of.note_size, round_.suite.contact_size)
-    slot = byte_ranges([source.rows * width for width in widths])[place]
-    raw = crate.piece(opened(source.number), place, start=slot.at, size=slot.length)
-    return np.frombuffer(raw, np.uint8).reshape(source.rows, widths[place])
+def column(files: SealedFiles, round_: Round, partition: Partition, index: int) -> Bytes:
+    """Read a column of a partition."""
+    group = round_.terms.groups[partition.group]
+    widths = (ADDRESS_SIZE, group.payload_size + group.note_size, round_.suite.contact_size)
+    at, size = byte_ranges([partition.rows * width for width in widths])[index]
+    raw = files.piece(columns_file(partition.number), index, start=at, size=size)
+    return np.frombuffer(raw, np.uint8).reshape(partition.rows, widths[index])
 
 
-def places_of(crate: SealedFiles, sources: Sequence[Source]) -> list[NDArray[np.uint32]]:
-    """Read where each report of each partition is in the bulletin."""
-    at = byte_ranges([COUNT.itemsize * one.rows for one in sources])
-    raws = [crate.piece(PLACES, n, start=slot.at, size=slot.length) for n, slot in enumerate(at)]
+def places_of(files: SealedFiles, partitions: Sequence[Partition]) -> list[NDArray[np.uint32]]:
+    """Read the place in the bulletin of each report of each partition."""
+    ranges = byte_ranges([COUNT.itemsize * partition.rows for partition in partitions])
+    raws = [files.piece(PLACES, n, start=at, size=size) for n, (at, size) in enumerate(ranges)]
     return [np.frombuffer(raw, COUNT) for raw in raws]
 
 
-# HOUSE-DOC services.server.told: 'What each part of a bulletin is told: the answers to its entries, and which keys they name.\n\nA task refers to people by position. Their keys are in the partitions, so each partition gets a list\nof its rows that a part of the bulletin wants, and each part knows from which partition every\nreference comes. Sees positions and numbers only.\n'
+# The answers of each part of the bulletin.
+#
+# A task refers to people by position. Their keys are in the partitions, so each partition gets a
+# list of the rows that a part of the bulletin needs, and each part knows from which partition each
+# of its references comes. Only positions and numbers occur here.
+
 _Ints = NDArray[np.int64]
 _Rows = NDArray[np.uint8]
 
 
-class Told(Struct, frozen=True):
+class AnswerPart(Struct, frozen=True):
     """The answers to entries of one group, in the order of the bulletin.
 
     Attributes:
-        people: how many.
-        counts: of how many others each is told; empty if the answers are numbers.
-        sources: from which partition each of these comes.
-        second: how many of these are for a second pass, if there is one.
+        people: how many entries there are.
+        counts: how many others each answer names; empty if the answers are numbers.
+        sources: the partition from which each of the others comes.
+        second: how many of the others are for a second pass, if there is one.
         about: the group of the others.
     """
 
@@ -117,10 +130,11 @@ class Told(Struct, frozen=True):
     located: bool = False
 
     @classmethod
-    def of(cls, group: int, answers: Answers, sources: _Ints) -> "Told":
-        """Write answers; those with references with the partition of each."""
+    def of(cls, group: int, answers: Answers, sources: _Ints) -> "AnswerPart":
+        """Pack answers; each reference comes with the partition of the person."""
         if isinstance(answers, Values):
-            data, shared = (np.asarray(one, np.float64) for one in (answers.data, answers.shared))
+            data = np.asarray(answers.data, np.float64)
+            shared = np.asarray(answers.shared, np.float64)
             return cls(group, len(answers), data.tobytes(), shared.tobytes())
         return cls(
             group,
@@ -134,7 +148,7 @@ class Told(Struct, frozen=True):
 
     @property
     def answers(self) -> Answers:
-        """The answers; positions of references are of no use here, and are zero."""
+        """The answers; the positions of references are not needed here, and are zero."""
         if not self.counts:
             data = np.frombuffer(self.data).reshape(self.people, -1)
             return Values(data, np.frombuffer(self.shared))
@@ -144,23 +158,24 @@ class Told(Struct, frozen=True):
         return References(self.about, indptr, nobody, located=self.located, second=second)
 
 
-def partners_of(told: Sequence[Told], given: Mapping[int, _Rows]) -> list[_Rows | None]:
-    """Give the row of each reference, in order; None where answers are numbers or name nobody.
+def partners_of(answers: Sequence[AnswerPart], partners: Mapping[int, _Rows]) -> list[_Rows | None]:
+    """Return the rows of the people that each group's answers name, in the order of the references.
 
-    `given` has the rows that the partitions of each group gave to this part, in their order.
+    None where answers are numbers or name nobody. `partners` has the rows that the partitions of
+    each group dealt to this part, in their order.
     """
-    found: list[_Rows | None] = [None] * len(told)
-    for about, rows in given.items():
-        mine = [at for at, one in enumerate(told) if one.counts and one.about == about]
-        listed = [_ints(told[at].sources) for at in mine]
-        if not listed:
+    named: list[_Rows | None] = [None] * len(answers)
+    for about, rows in partners.items():
+        own = [at for at, part in enumerate(answers) if part.counts and part.about == about]
+        sources = [_ints(answers[at].sources) for at in own]
+        if not sources:
             continue
-        named = np.empty_like(rows)
-        named[np.argsort(np.concatenate(listed), kind="stable")] = rows
-        cuts = np.cumsum([len(one) for one in listed])[:-1]
-        for at, part in zip(mine, np.split(named, cuts), strict=True):
-            found[at] = part
-    return found
+        in_order = np.empty_like(rows)
+        in_order[np.argsort(np.concatenate(sources), kind="stable")] = rows
+        cuts = np.cumsum([len(part) for part in sources])[:-1]
+        for at, part in zip(own, np.split(in_order, cuts), strict=True):
+            named[at] = part
+    return named
 
 
 def _ints(raw: bytes) -> _Ints:
@@ -168,8 +183,8 @@ def _ints(raw: bytes) -> _Ints:
 
 
 @dataclass(frozen=True)
-class Naming:
-    """Where the reports of a group are: by position, their partition, row there and place.
+class Positions:
+    """Where the reports of a group are: the partition and the row there of each position.
 
     Attributes:
         ordered: the positions in the order of the bulletin.
@@ -182,82 +197,96 @@ class Naming:
     first: int
 
 
-def naming(groups: Sequence[Sequence[tuple[int, NDArray[np.uint32]]]]) -> list[Naming]:
+def positions_of(
+    groups: Sequence[Sequence[tuple[int, NDArray[np.uint32]]]],
+) -> list[Positions]:
     """Find the reports of each group by the places that each of its partitions has."""
-    found, first = [], 0
+    positions, first = [], 0
     for parts in groups:
-        kept = [(number, np.flatnonzero(places != NOWHERE), places) for number, places in parts]
-        where = np.concatenate([places[rows] for _, rows, places in kept])
-        numbers = np.concatenate([np.full(len(rows), number) for number, rows, _ in kept])
-        rows = np.concatenate([rows for _, rows, _ in kept])
-        found.append(Naming(numbers, rows, np.argsort(where), first))
-        first += len(where)
-    return found
+        placed = [(number, np.flatnonzero(places != NOWHERE), places) for number, places in parts]
+        order = np.concatenate([places[rows] for _, rows, places in placed])
+        numbers = np.concatenate([np.full(len(rows), number) for number, rows, _ in placed])
+        rows = np.concatenate([rows for _, rows, _ in placed])
+        positions.append(Positions(numbers, rows, np.argsort(order), first))
+        first += len(order)
+    return positions
 
 
-def write_told(
-    answers: Sequence[Answers], named: Sequence[Naming], *, parts: int, size: int
+def split_answers(
+    answers: Sequence[Answers], positions: Sequence[Positions], *, partitions: int, entries: int
 ) -> tuple[list[bytes], list[bytes]]:
-    """Write what each part of the bulletin is told, and what is wanted of each partition.
+    """Split answers into parts of so many entries; also say which rows each partition must deal.
 
-    There are so many partitions; a part has so many entries. What is wanted of a partition is how
-    many rows each part wants, and then the rows.
+    The request to a partition is how many rows each part needs, and then the rows.
     """
-    total = sum(len(one.ordered) for one in named)
-    starts = range(0, total, size)
-    told: list[bytes] = []
-    wanted: list[tuple[_Ints, _Ints, _Ints]] = []
+    starts = range(0, sum(len(group.ordered) for group in positions), entries)
+    packed: list[bytes] = []
+    needed: list[tuple[_Ints, _Ints, _Ints]] = []
     for number, start in enumerate(starts):
-        listed = []
-        for group, (of, mine) in enumerate(zip(answers, named, strict=True)):
-            lo, hi = (min(max(0, at - mine.first), len(of)) for at in (start, start + size))
-            if lo == hi:
+        parts = []
+        for group, (of_group, own) in enumerate(zip(answers, positions, strict=True)):
+            low, high = (
+                min(max(0, at - own.first), len(of_group)) for at in (start, start + entries)
+            )
+            if low == high:
                 continue
-            part, sources = of.take(mine.ordered[lo:hi]), np.empty(0, np.int64)
+            part, sources = of_group.take(own.ordered[low:high]), np.empty(0, np.int64)
             if isinstance(part, References):
-                other = named[part.group]
-                sources = other.partitions[part.indices]
-                into = np.full(len(sources), number)
-                wanted.append((sources, into, other.rows[part.indices]))
-            listed.append(Told.of(group, part, sources))
-        told.append(msgspec.msgpack.encode(listed))
-    return told, _by_partition(wanted, parts=parts, into=len(starts))
+                others = positions[part.group]
+                sources = others.partitions[part.indices]
+                numbers = np.full(len(sources), number)
+                needed.append((sources, numbers, others.rows[part.indices]))
+            parts.append(AnswerPart.of(group, part, sources))
+        packed.append(msgspec.msgpack.encode(parts))
+    return packed, _requests(needed, partitions=partitions, parts=len(starts))
 
 
-def _by_partition(
-    wanted: Sequence[tuple[_Ints, _Ints, _Ints]], *, parts: int, into: int
+def _requests(
+    needed: Sequence[tuple[_Ints, _Ints, _Ints]], *, partitions: int, parts: int
 ) -> list[bytes]:
     none = (np.empty(0, np.int64),) * 3
-    sources, numbers, rows = (np.concatenate(one) for one in zip(none, *wanted, strict=True))
+    columns = zip(none, *needed, strict=True)
+    sources, numbers, rows = (np.concatenate(column) for column in columns)
     order = np.argsort(sources, kind="stable")  # so that parts stay in order
     numbers, rows = numbers[order], rows[order]
-    ends = np.searchsorted(sources[order], np.arange(parts + 1))
+    ends = np.searchsorted(sources[order], np.arange(partitions + 1))
     cuts: list[tuple[Any, Any]] = list(pairwise(ends))
     return [
-        np.concatenate([np.bincount(numbers[a:b], minlength=into), rows[a:b]])
+        np.concatenate([np.bincount(numbers[a:b], minlength=parts), rows[a:b]])
         .astype("<u4")
         .tobytes()
         for a, b in cuts
     ]
 
 
-# HOUSE-DOC services.server.insight: 'What only this server knows of a task: parameters that no terms publish.'
-def task_of(work: Work, settings: ServerSettings) -> tasks.Task:
-    """Rebuild the task of the terms with what only this server knows of it.
+# The task, with what only this server knows of it.
 
-    Whatever is wrong is `Misuse`: files are the operator's to mend.
+
+def task_of(work: Work, settings: ServerSettings) -> tasks.Task:
+    """Rebuild the task of the terms with the parameters that no terms publish.
+
+    Any error is `Misuse`, because the operator can correct the file.
     """
-    known: dict[str, dict[str, Any]] = {}
+    private: dict[str, dict[str, Any]] = {}
     try:
-        if settings.insight:
-            path, kind = settings.path(settings.insight), dict[str, dict[str, Any]]
-            known = read_document(read_secret(path), kind, f"{path} is no file of task parameters")
-        return tasks.from_params({"name": work.name, **work.params, **known.get(work.name, {})})
+        if settings.private_task_parameters:
+            path = settings.path(settings.private_task_parameters)
+            kind = dict[str, dict[str, Any]]
+            private = read_document(
+                read_secret(path), kind, f"{path} is no file of task parameters"
+            )
+        return tasks.from_params({"name": work.name, **work.params, **private.get(work.name, {})})
     except Refused as refused:
         raise Misuse(str(refused)) from None
 
 
-# HOUSE-DOC services.server.learned: "What a round showed of where people are, and a later draft that is placed for it.\n\nOnly noisy reports of a shuffled batch are looked at, so this costs no privacy beyond the round's\nown promise (docs/how-to/use-a-prior.md). A prior enters a round as the points of a codebook, in\nits terms (docs/decisions/0012-what-the-terms-carry-of-a-prior.md). Runs in the server's worker.\n"
+# A density prior: what a round showed of where people are, for the draft of a later one.
+#
+# Only noisy reports of a shuffled batch are used, so this costs no privacy beyond the round's own
+# promise (docs/how-to/use-a-prior.md). A prior enters a round as the points of a codebook, in its
+# terms (docs/decisions/0012-what-the-terms-carry-of-a-prior.md).
+
+
 class Density(Struct, frozen=True):
     """Where the people of a group are, on a domain."""
 
@@ -266,210 +295,226 @@ class Density(Struct, frozen=True):
     weights: list[float]
 
 
-def shown_by(
+def density_shown(
     round_: Round, randomizers: Sequence[Randomizer], reports: Sequence[NDArray[np.int64]]
 ) -> bytes:
-    """Learn where people are; whatever goes wrong, the round is answered."""
+    """Learn where people are; on any error log it and return nothing: people wait for answers."""
     try:
-        return learned(round_, randomizers, reports)
+        return learn_density(round_, randomizers, reports)
     except Exception as error:  # noqa: BLE001 - people wait for their answers
-        log.error("nothing was learned of where people are: %s", place_of(error))
+        log.error("learned no density of people: %s", place_of(error))
         return b""
 
 
-def learned(
+def learn_density(
     round_: Round, randomizers: Sequence[Randomizer], reports: Sequence[NDArray[np.int64]]
 ) -> bytes:
-    """Write down what the reports of each group show; empty if none is enough to learn from."""
-    found: dict[str, Density] = {}
-    for group, made, own in zip(round_.terms.groups, randomizers, reports, strict=True):
+    """Encode the density that each group's reports show; empty if none shows enough."""
+    densities: dict[str, Density] = {}
+    for group, randomizer, own in zip(round_.terms.groups, randomizers, reports, strict=True):
         try:
-            prior = Prior.learned_from([(speaker(made), heard(made, own)[1])])
+            prior = Prior.learned_from([(speaker(randomizer), heard(randomizer, own)[1])])
         except Misuse:
-            continue  # too few, or of a mechanism that tells no density
-        if isinstance(made.domain, Box | Ball):
+            continue  # too few, or of a mechanism that shows no density
+        if isinstance(randomizer.domain, Box | Ball):
             points, weights = prior.points.tolist(), prior.weights.tolist()
-            found[group.name] = Density(made.domain.params(), points, weights)
-    return msgspec.json.encode(found) if found else b""
+            densities[group.name] = Density(randomizer.domain.params(), points, weights)
+    return msgspec.json.encode(densities) if densities else b""
 
 
-def placed(plan: dict[str, Any], raw: bytes) -> dict[str, Any]:
-    """Give the draft with codebooks for the groups of which something is known."""
-    known = msgspec.json.decode(raw, type=dict[str, Density])
-    return {**plan, "groups": [_group(group, known.get(group["name"])) for group in plan["groups"]]}
+def with_density_prior(draft: dict[str, Any], raw: bytes) -> dict[str, Any]:
+    """Return a draft with codebooks placed for the groups whose density is known."""
+    densities = msgspec.json.decode(raw, type=dict[str, Density])
+    groups = [_with_codebook(group, densities.get(group["name"])) for group in draft["groups"]]
+    return {**draft, "groups": groups}
 
 
-def _group(plain: dict[str, Any], density: Density | None) -> dict[str, Any]:
-    made = from_draft(plain["randomizer"])
-    domain = made.domain
+def _with_codebook(group: dict[str, Any], density: Density | None) -> dict[str, Any]:
+    randomizer = from_draft(group["randomizer"])
+    domain = randomizer.domain
     if density is None or not isinstance(domain, Box | Ball) or domain.params() != density.domain:
-        return plain
+        return group
     prior = Prior.from_points(density.points, weights=density.weights)
-    best = choose(epsilon=made.epsilon, domain=domain, prior=prior)
+    best = choose(epsilon=randomizer.epsilon, domain=domain, prior=prior)
     if not isinstance(best.randomizer, CodebookResponse) or not best.worth_a_report:
-        return plain
-    return {**plain, "randomizer": best.randomizer.params(), "decode": best.decode}
+        return group
+    return {**group, "randomizer": best.randomizer.params(), "decode": best.decode}
 
+
+# The stages
 
 DENSITY: Final = "density"
 _Places = list[NDArray[np.uint32]]
 
 
 class Computed(Struct, frozen=True):
-    """What came of the task: where it refused, or the bytes of each piece that it wrote.
+    """The result of the task: where it refused, or the sizes of the pieces that it wrote.
 
     Attributes:
         mark: marks the files of the pieces.
-        each: how many entries a part of the bulletin has.
+        answers: the bytes of the answers of each part of the bulletin.
+        requests: the bytes of the request to each partition.
+        entries: how many entries a part of the bulletin has.
     """
 
     refused: str = ""
     mark: str = ""
-    told: list[int] = []
-    wanted: list[int] = []
-    each: int = PART
+    answers: list[int] = []
+    requests: list[int] = []
+    entries: int = PART
+
+    @property
+    def files(self) -> set[str]:
+        """The names of the files."""
+        return {answers_file(self.mark), requests_file(self.mark)}
 
 
-class Cut(Struct, frozen=True):
-    """How space was cut: the bytes of each region, and what marks their file and answers."""
+class Regions(Struct, frozen=True):
+    """How space was cut: the bytes of each region, and the mark of their file and answers."""
 
     mark: str = ""
     sizes: list[int] = []
 
+    @property
+    def file(self) -> str:
+        """The name of the file of the regions."""
+        return f"regions-{self.mark}"
 
-def regions_name(mark: str) -> str:
-    """Name the regions of a cut."""
-    return f"regions-{mark}"
 
-
-def near_name(mark: str, number: int) -> str:
+def region_answers_file(mark: str, number: int) -> str:
     """Name the answers of a region."""
-    return f"near-{mark}-{number}"
+    return f"region-answers-{mark}-{number}"
 
 
 def entries_of_part(round_: Round, people: int) -> int:
-    """Give how many entries a part of the bulletin has, if it answers so many people."""
+    """Return how many entries a part of the bulletin has, if it answers so many people."""
     sizes = (round_.entry_size(group) for group in range(len(round_.terms.groups)))
     return capacity_of_part(people, max(sizes))
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What the server heard: the reports and notes of each group that are answered."""
+class Decoded:
+    """The reports and notes of each group that are answered, and the role that answers them."""
 
     server: Server
     reports: list[NDArray[np.int64]]
     notes: list[tasks.Notes]
 
 
-def _heard(
-    crate: SealedFiles, settings: ServerSettings, sources: Sequence[Source], where: _Places
-) -> Heard:
-    round_ = terms_of(crate)
+def _decoded(
+    files: SealedFiles, settings: ServerSettings, partitions: Sequence[Partition], places: _Places
+) -> Decoded:
+    round_ = terms_of(files)
     keys = keyring_of(settings.key_files).of(round_.terms.server.verifying)
     server = Server(round_, keys=keys, task=task_of(round_.terms.task, settings))
     reports, notes = [], []
-    for group, (of, by) in enumerate(zip(round_.terms.groups, server.randomizers, strict=True)):
-        said = np.concatenate(
+    for number, (group, by) in enumerate(zip(round_.terms.groups, server.randomizers, strict=True)):
+        payloads = np.concatenate(
             [
-                column(crate, round_, one, 1)[where[one.number] != NOWHERE]
-                for one in sources
-                if one.group == group
+                column(files, round_, partition, 1)[places[partition.number] != NOWHERE]
+                for partition in partitions
+                if partition.group == number
             ]
         )
         form = PayloadFormat.between(by.low, by.high)
-        reports.append(form.decode(said[:, : of.payload_size])[0])
-        notes.append(said[:, of.payload_size :])
-    return Heard(server, reports, notes)
+        reports.append(form.decode(payloads[:, : group.payload_size])[0])
+        notes.append(payloads[:, group.payload_size :])
+    return Decoded(server, reports, notes)
 
 
-def cut(crate: SealedFiles, settings: ServerSettings, sources: Sequence[Source]) -> bytes:
-    """Cut space into regions for a task that looks only so far; how, or that there are none."""
-    task = task_of(terms_of(crate).terms.task, settings)
+def cut(files: SealedFiles, settings: ServerSettings, partitions: Sequence[Partition]) -> bytes:
+    """Cut space into regions for a task that looks only so far; return how, or that none are."""
+    task = task_of(terms_of(files).terms.task, settings)
     if not isinstance(task, RunsByRegion) or task.reach is None:
-        return msgspec.json.encode(Cut())
+        return msgspec.json.encode(Regions())
     try:
-        heard = _heard(crate, settings, sources, places_of(crate, sources))
-        count = -(-sum(map(len, heard.reports)) // PART)
-        found = heard.server.regions(heard.reports, heard.notes, count=count)
+        decoded = _decoded(files, settings, partitions, places_of(files, partitions))
+        count = -(-sum(map(len, decoded.reports)) // PART)
+        regions = decoded.server.regions(decoded.reports, decoded.notes, count=count)
     except Refused:
-        found = []  # it refuses again when it is to answer
+        regions = []  # it refuses again when it is to answer
     pieces = [
-        msgspec.msgpack.encode([one.own.tobytes(), one.around.tobytes(), estimates.tobytes()])
-        for one, estimates in found
+        msgspec.msgpack.encode([region.own.tobytes(), region.around.tobytes(), estimates.tobytes()])
+        for region, estimates in regions
     ]
     if not pieces:
-        return msgspec.json.encode(Cut())
-    mark = mark_of(pieces)
-    crate.put_pieces(regions_name(mark), pieces)
-    return msgspec.json.encode(Cut(mark, [len(one) for one in pieces]))
+        return msgspec.json.encode(Regions())
+    result = Regions(mark_of(pieces), [len(piece) for piece in pieces])
+    files.put_pieces(result.file, pieces)
+    return msgspec.json.encode(result)
 
 
 def near(
-    crate: SealedFiles, settings: ServerSettings, number: int, at: ByteRange, mark: str
+    files: SealedFiles, settings: ServerSettings, number: int, place: ByteRange, mark: str
 ) -> bytes:
-    """Answer a region; where the task refused, or nothing."""
-    task = task_of(terms_of(crate).terms.task, settings)
-    raw = crate.piece(regions_name(mark), number, start=at.at, size=at.length)
+    """Answer a region; return where the task refused, or nothing."""
+    task = task_of(terms_of(files).terms.task, settings)
+    raw = files.piece(Regions(mark).file, number, start=place.at, size=place.length)
     own, around, estimates = msgspec.msgpack.decode(raw, type=list[bytes])
     region = Region(np.frombuffer(own, np.int64), np.frombuffer(around, np.int64))
     places = np.frombuffer(estimates).reshape(len(region.around), -1)
     try:
-        found = answer_region(task, places, region)  # type: ignore[arg-type] # it was cut for it
+        answers = answer_region(task, places, region)  # type: ignore[arg-type] # it was cut for it
     except Refused as error:
         return place_of(error).encode()
     clock.reach("stage.near", alone=True)
-    told = [own, *(one.astype(np.int64).tobytes() for one in (found.indptr, found.indices))]
-    plain = msgspec.msgpack.encode([*told, found.ordered, found.located])
-    crate.put(near_name(mark, number), plain)
+    columns = (answers.indptr, answers.indices)
+    packed = [own, *(column.astype(np.int64).tobytes() for column in columns)]
+    plain = msgspec.msgpack.encode([*packed, answers.ordered, answers.located])
+    files.put(region_answers_file(mark, number), plain)
     clock.reach("stage.neared", alone=True)
     return b""
 
 
-def _read_near(crate: SealedFiles, regions: Cut) -> tasks.References:
-    """Read what all regions were answered, each with those who are in it."""
-    parts, told = [], []
+def _joined_regions(files: SealedFiles, regions: Regions) -> tasks.References:
+    """Join the answers of all regions, each with the people in it."""
+    parts, answers = [], []
     for number in range(len(regions.sizes)):
-        raw = crate.get(near_name(regions.mark, number))
+        raw = files.get(region_answers_file(regions.mark, number))
         *columns, ordered, located = msgspec.msgpack.decode(raw)
-        own, starts, named = (np.frombuffer(one, np.int64) for one in columns)
+        own, indptr, indices = (np.frombuffer(packed, np.int64) for packed in columns)
         parts.append(Region(own, own))
-        told.append(tasks.References(0, starts, named, ordered, located))
-    return joined(parts, told)
+        answers.append(tasks.References(0, indptr, indices, ordered, located))
+    return joined(parts, answers)
 
 
 def compute(
-    crate: SealedFiles, settings: ServerSettings, sources: Sequence[Source], regions: Cut
+    files: SealedFiles,
+    settings: ServerSettings,
+    partitions: Sequence[Partition],
+    regions: Regions,
 ) -> bytes:
-    """Run the task on all reports; the bytes of what each part of the bulletin is told.
+    """Run the task on all reports; return the sizes of the pieces of its answers.
 
     With regions, their answers are there already.
     """
-    where = places_of(crate, sources)
+    places = places_of(files, partitions)
 
-    def known(_: Callable[..., Any], parts: Iterable[Region]) -> Iterator[tasks.References]:
+    def from_regions(_: Callable[..., Any], parts: Iterable[Region]) -> Iterator[tasks.References]:
         # By person, not by region: a machine with another processor may cut equal places otherwise.
-        everybody = _read_near(crate, regions)
+        everybody = _joined_regions(files, regions)
         return (everybody.take(part.own) for part in parts)
 
     try:
-        heard = _heard(crate, settings, sources, where)
+        decoded = _decoded(files, settings, partitions, places)
         count = len(regions.sizes)
-        by: dict[str, Any] = {"regions": count, "run": known} if count else {}
-        found = heard.server.answers(heard.reports, heard.notes, **by)
+        by: dict[str, Any] = {"regions": count, "run": from_regions} if count else {}
+        answers = decoded.server.answers(decoded.reports, decoded.notes, **by)
     except Refused as error:
         return msgspec.json.encode(Computed(refused=place_of(error)))
     clock.reach("stage.compute", alone=True)
+    round_ = decoded.server.round
     if settings.schedule and settings.schedule.learn:
-        server = heard.server
-        crate.put(DENSITY, shown_by(server.round, server.randomizers, heard.reports))
-    groups = [[one for one in sources if one.group == group] for group in range(len(found))]
-    named = naming([[(one.number, where[one.number]) for one in own] for own in groups])
-    each = entries_of_part(heard.server.round, sum(map(len, found)))
-    told, wanted = write_told(found, named, parts=len(sources), size=each)
-    mark = mark_of([*told, *wanted])
-    crate.put_pieces(told_file(mark), told)
-    crate.put_pieces(wanted_file(mark), wanted)
+        files.put(DENSITY, density_shown(round_, decoded.server.randomizers, decoded.reports))
+    groups = [[part for part in partitions if part.group == group] for group in range(len(answers))]
+    positions = positions_of([[(part.number, places[part.number]) for part in of] for of in groups])
+    entries = entries_of_part(round_, sum(map(len, answers)))
+    packed, requests = split_answers(
+        answers, positions, partitions=len(partitions), entries=entries
+    )
+    mark = mark_of([*packed, *requests])
+    files.put_pieces(answers_file(mark), packed)
+    files.put_pieces(requests_file(mark), requests)
     clock.reach("stage.computed", alone=True)
-    sizes = [list(map(len, pieces)) for pieces in (told, wanted)]
-    return msgspec.json.encode(Computed("", mark, sizes[0], sizes[1], each))
+    sizes = [list(map(len, pieces)) for pieces in (packed, requests)]
+    return msgspec.json.encode(Computed("", mark, sizes[0], sizes[1], entries))

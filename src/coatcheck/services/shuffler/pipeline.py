@@ -1,11 +1,22 @@
-"""A release, stage by stage: what is done is written down, so that a crash costs one part.
+"""A release: the uploads of a closed round, or the batch before, go in, and a batch comes out.
 
-The leader of the database drives it, and hands parts to a runner. It touches counts, hashes and
-names; items are in the depot. SPEC section 10.
+`release` runs in a worker of the leading process. It touches counts, hashes and names; the items
+stay in sealed files of the round. Each stage below it does one part at a time, in any order and on
+any worker, and the result of each part is recorded, so that a crash costs one part. A stage loads
+the keys that it needs by itself, and each file is there in whole or not at all, so doing a part
+twice changes nothing.
+
+| stage  | reads                                         | writes |
+|--------|-----------------------------------------------|--------|
+| peel   | `uploads-` (first shuffler), else `in-`       | `shares-` (items by partition), `ranks-` |
+| sift   | `ranks-` of a group; no part, but the job     | `dropped-` (ranks of the items left out) |
+| gather | one share of each of `shares-`; `dropped-`    | `out-` (a partition of the batch) |
+
+SPEC section 10.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -13,7 +24,8 @@ from msgspec import Struct
 
 from coatcheck.errors import Refused
 from coatcheck.protocol.agreement import read_signed, verify_signatures
-from coatcheck.protocol.shuffler import RANK, Shuffler, ShufflerState, gather, rows, sift
+from coatcheck.protocol.shuffler import RANK, ShufflerState, rows, sift
+from coatcheck.protocol.shuffler import gather as gather_rows
 from coatcheck.protocol.state_machine import SHUFFLER_TRANSITIONS
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.wire.batches import PART, Manifest, Part, bits_of, capacity_of_part
@@ -21,173 +33,138 @@ from coatcheck.protocol.wire.uploads import ID_SIZE, Tally, content_id, items_of
 from coatcheck.services import clock
 from coatcheck.services.batch_transfer import IN, OUT, part_name
 from coatcheck.services.settings import ShufflerSettings, keyring_of
-from coatcheck.services.shuffler.rounds import role_of
-from coatcheck.services.shuffler.store import Bundle, ShufflerRound, ShufflerStore, unpack_uploads
-from coatcheck.services.worker_pools import Runner, keep_terms, runner_of, terms_of
+from coatcheck.services.shuffler.rounds import shuffler_of
+from coatcheck.services.shuffler.store import (
+    ShufflerRound,
+    ShufflerStore,
+    UploadRow,
+    unpack_uploads,
+)
+from coatcheck.services.worker_pools import PartArgs, put_terms, runner_for, terms_of
 from coatcheck.stores.blobs import ByteRange, RangeRequest, SealedFiles, byte_ranges
 
-# HOUSE-DOC services.shuffler.stages: "The stages of a release: functions of files in the depot, done by any hand, as often as need be.\n\n*Peel* opens this shuffler's layer of a part of what came in, and deals the items by the leading\nbits of their ranks. *Gather* makes a partition of the batch from what was dealt to it. A stage\nloads the keys that it needs by itself, and its file is there in whole or not at all, so doing it\ntwice changes nothing. The bytes between them are in the depot only, sealed. SPEC section 10.\n"
 _COUNT: Final = np.dtype(">u4")
+_ID_AND_RANK: Final = RANK + ID_SIZE
 
 
-class Received(NamedTuple):
-    """What came in of a group: how many items.
+def release(store: ShufflerStore, settings: ShufflerSettings, digest: bytes, fence: int) -> bool:
+    """Release a closed round; False if a group is below its minimum crowd.
 
-    The count is in the names of files. A round may reopen and be released with more uploads: who
-    began with fewer and comes late writes no file of those.
+    *Guarantee:* the same uploads and secret give the same bytes, whichever workers do the parts,
+    in whichever order, and however often. So a second try after a crash changes nothing.
+    """
+    stored = store.round(digest)
+    if not SHUFFLER_TRANSITIONS.allows(stored.phase, "release"):
+        return True  # an earlier try released it
+    clock.reach("shuffler.shuffle")
+    job = Release(store, settings, stored, fence)
+    job.runner.run(peel, job.unpeeled(), job.record)
+    sifted = job.sift()
+    if sifted is None:
+        return False
+    store.prepare(digest, "release", fence=fence)
+    job.runner.run(gather, job.ungathered(sifted), job.record)
+    manifest = job.manifest(sifted)
+    clock.reach("shuffler.release")
+    store.move(digest, "release", fence=fence, batch=manifest)
+    clock.reach("shuffler.released")
+    return True
+
+
+class GroupFiles(NamedTuple):
+    """A group with its number of items, and the names of its files.
+
+    The number is in the names because a round may reopen and be released with more uploads: a late
+    worker of the earlier try then writes no file of the later one.
     """
 
     group: int
     items: int
 
-    def exported(self, number: int) -> str:
-        """Name a file of uploads."""
-        return self._name("up", number)
+    def uploads(self, number: int) -> str:
+        """Name a file of uploads, as they are stored."""
+        return self._name("uploads", number)
 
-    def told(self, number: int) -> str:
-        """Name what a part tells of its items: ranks and names."""
-        return self._name("told", number)
+    def ranks(self, number: int) -> str:
+        """Name the file of the ids and ranks of a part."""
+        return self._name("ranks", number)
 
-    def dealt(self, number: int) -> str:
-        """Name what a part deals to the partitions."""
-        return self._name("dealt", number)
+    def shares(self, number: int) -> str:
+        """Name the file in which a part has a share for each partition."""
+        return self._name("shares", number)
 
-    def left(self) -> str:
-        """Name the ranks that are left out."""
-        return self._name("left", 0)
+    def dropped(self) -> str:
+        """Name the file of the ranks that are left out."""
+        return self._name("dropped", 0)
 
-    def _name(self, what: str, number: int) -> str:
-        return f"{what}-{self.group}-{self.items}-{number}"
+    def _name(self, kind: str, number: int) -> str:
+        return f"{kind}-{self.group}-{self.items}-{number}"
 
 
-class Source(NamedTuple):
-    """A part of what came in: uploads that were exported, or a partition of the batch before."""
+class Input(NamedTuple):
+    """A part of what came in: a file of uploads, or a partition of the batch before."""
 
-    of: Received
+    files: GroupFiles
     number: int
     name: str
 
+    @property
+    def result(self) -> str:
+        """The name under which the result of peeling it is recorded."""
+        return f"peel {self.files.group}-{self.number}"
 
-class Target(NamedTuple):
-    """A partition of the batch: its group and place there, its number, and an item's size."""
 
-    of: Received
+class Output(NamedTuple):
+    """A partition of the batch: its place in its group, its number, and the size of an item."""
+
+    files: GroupFiles
     within: int
     number: int
     size: int
 
-
-def role_at(crate: SealedFiles, settings: ShufflerSettings) -> Shuffler:
-    """Make the role of a round with its secret, for a stage."""
-    state = ShufflerState(bytearray(crate.key().secret))
-    return role_of(terms_of(crate), keyring_of(settings.key_files), state)
-
-
-def peel(crate: SealedFiles, settings: ShufflerSettings, source: Source, bits: int) -> bytes:
-    """Peel a part; how many items it has for each partition."""
-    role = role_at(crate, settings)
-    raw, of, number = crate.get(source.name), source.of, source.number
-    if role.hop:
-        size = role.round.item_size(of.group, role.hop)
-        items = (raw[at : at + size] for at in range(0, len(raw), size))
-        sealed = {content_id(item): item for item in items}
-    else:
-        sealed = _uploaded(raw, crate, role.round)
-    peeled = role.peeler.peel(of.group, sealed)
-    pieces = peeled.dealt(bits)
-    clock.reach("stage.peel", alone=True)
-    crate.put_pieces(of.dealt(number), [piece.tobytes() for piece in pieces])
-    crate.put(of.told(number), peeled.told.tobytes())
-    clock.reach("stage.peeled", alone=True)
-    return np.array([len(piece) for piece in pieces], _COUNT).tobytes()
+    @property
+    def result(self) -> str:
+        """The name under which the result of gathering it is recorded."""
+        return f"gather {self.number}"
 
 
-def _uploaded(raw: bytes, crate: SealedFiles, round_: Round) -> dict[bytes, bytes]:
-    """Open bundles of uploads as they are stored, and cut them into items by their ids."""
-    key, is_alone = crate.key(), len(round_.terms.shufflers) == 1
-    items: dict[bytes, bytes] = {}
-    for bundle in msgspec.msgpack.decode(raw, type=list[Bundle]):
-        found = unpack_uploads(key, crate.digest, bundle)
-        if is_alone:  # as `items_of` has it, and millions of calls less
-            items.update(found)
-            continue
-        for name, body in found:
-            items.update(items_of(name, body, round_))
-    return items
-
-
-def collect(
-    crate: SealedFiles,
-    settings: ShufflerSettings,
-    target: Target,
-    pieces: Sequence[tuple[int, ByteRange]],
-    out: ByteRange,
-) -> bytes:
-    """Gather a partition from the pieces that each part dealt to it; its count and hash."""
-    del settings
-
-    width = RANK + target.size
-    wanted = [(target.of.dealt(source), slot, width) for source, slot in pieces]
-    wanted.append((target.of.left(), out, RANK))
-    read = crate.pieces(
-        RangeRequest(name, target.within, slot.at, slot.length * width)
-        for name, slot, width in wanted
-    )
-    *found, gone = (rows(raw, of[2]) for raw, of in zip(read, wanted, strict=True))
-    raw = gather([rows(b"", width), *found], gone)
-    clock.reach("stage.gather", alone=True)
-    crate.put(part_name(OUT, target.number), raw, use="batch")
-    clock.reach("stage.gathered", alone=True)
-    part = Part.of(raw, size=target.size)
-    return part.items.to_bytes(4) + part.content
-
-
-def counts_of(raw: bytes) -> list[int]:
-    """Read how many rows each piece of a file has."""
-    return [int(count) for count in np.frombuffer(raw, _COUNT)]
-
-
-_TOLD: Final = RANK + ID_SIZE
-
-
-class Sifting(Struct, frozen=True):
-    """What was counted of each group, and how many ranks of each partition are left out."""
+class Sifted(Struct, frozen=True):
+    """The tally of each group, and how many ranks are left out of each of its partitions."""
 
     tallies: list[tuple[int, list[int]]]
     left: list[list[int]]
 
 
 class Release:
-    """The release of one closed round.
-
-    *Guarantee:* the same uploads and secret give the same bytes, whoever does the parts, in
-    whichever order, and however often.
-    """
+    """The job of one release: the parts that are left to do, and the results so far."""
 
     def __init__(
         self, store: ShufflerStore, settings: ShufflerSettings, stored: ShufflerRound, fence: int
     ) -> None:
-        self._store, self._settings, self._fence = store, settings, fence
-        self._digest, self._signed = stored.digest, stored.signed
-        self._crate = store.crate(stored.digest)
-        self._notes = store.noted(stored.digest)
+        self._store, self._fence, self._digest = store, fence, stored.digest
+        self._files = store.files(stored.digest)
+        self._results = store.results(stored.digest)
         self._round = verify_signatures(read_signed(stored.signed))
-        self._role = role_of(self._round, keyring_of(settings.key_files))
+        self._role = shuffler_of(self._round, keyring_of(settings.key_files))
         self._groups = range(len(self._round.terms.groups))
         self._crowd = store.crowd(stored.digest)
         self._before: Manifest | None = None
         if self._role.hop:
             self._before = Manifest.decode(store.kept(self._digest, "incoming"), self._round)
-        self._tallies = self._counted()
+        self._tallies = self._received()
         received = [tally.received for tally in self._tallies]
-        self._of = [Received(*of) for of in enumerate(received)]
-        self._sizes = [self._round.item_size(one, self._role.hop + 1) for one in self._groups]
-        self._bits = [bits_of(*of) for of in zip(received, self._sizes, strict=True)]
-        self._pages = [] if self._before else [self._paged(*of) for of in enumerate(received)]
-        self._sources = list(self._listed())
+        self._group_files = [GroupFiles(*pair) for pair in enumerate(received)]
+        self._sizes = [self._round.item_size(group, self._role.hop + 1) for group in self._groups]
+        self._bits = [bits_of(*pair) for pair in zip(received, self._sizes, strict=True)]
+        self._pages = [] if self._before else [self._paged(*pair) for pair in enumerate(received)]
+        self._inputs = list(self._listed())
+        put_terms(self._files, stored.signed)
+        plan = {"peel": len(self._inputs), "gather": sum(1 << bits for bits in self._bits)}
+        store.plan(self._digest, plan, fence=fence)
+        self.runner = runner_for(settings, self._files, is_small=sum(received) <= PART)
 
-    def _counted(self) -> list[Tally]:
-        """Give the counts of each group before this shuffler's own."""
+    def _received(self) -> list[Tally]:
+        """Return the tally of each group as this shuffler received it."""
         if self._before:
             return list(self._before.tallies)
         hops = len(self._round.terms.shufflers)
@@ -195,154 +172,179 @@ class Release:
 
     def _paged(self, group: int, received: int) -> list[list[int]]:
         """Cut the uploads of a group into pages of about as many items as a partition has."""
-        each = capacity_of_part(received, self._sizes[group]) // len(self._round.terms.shufflers)
-        return self._store.pages(self._digest, group, max(1, each))
+        size = capacity_of_part(received, self._sizes[group]) // len(self._round.terms.shufflers)
+        return self._store.pages(self._digest, group, max(1, size))
 
-    def _listed(self) -> Iterator[Source]:
+    def _listed(self) -> Iterator[Input]:
         """List the parts of what came in."""
         if self._before:
             for place in self._before.places(self._round):
-                yield Source(self._of[place.group], place.within, part_name(IN, place.number))
+                files = self._group_files[place.group]
+                yield Input(files, place.within, part_name(IN, place.number))
             return
-        for of, pages in zip(self._of, self._pages, strict=True):
+        for files, pages in zip(self._group_files, self._pages, strict=True):
             for number in range(len(pages)):
-                yield Source(of, number, of.exported(number))
+                yield Input(files, number, files.uploads(number))
 
-    def make(self) -> bytes | None:
-        """Do what is left to do; the signed manifest, or None if too few people are left."""
-        keep_terms(self._crate, self._signed)
-        plan = {"peel": len(self._sources), "gather": sum(1 << bits for bits in self._bits)}
-        self._store.plan(self._digest, plan, fence=self._fence)
-        items = sum(tally.received for tally in self._tallies)
-        runner = runner_of(self._settings, self._crate, little=items <= PART)
-        self._peel(runner)
-        sifting = self._sifted()
-        if sifting is None:
-            return None
-        self._store.prepare(self._digest, "release", fence=self._fence)
-        self._gather(runner, sifting)
-        tallies = [Tally(received, tuple(dropped)) for received, dropped in sifting.tallies]
-        return self._role.manifest(
-            tallies, self._parts(), earlier=self._before.roots if self._before else ()
-        )
+    def record(self, part: PartArgs, result: bytes) -> None:
+        """Store the result of a part."""
+        self._record(part[0].result, result)
 
-    # -- peel
+    def _record(self, name: str, result: bytes) -> None:
+        self._store.save_result(self._digest, name, result, fence=self._fence)
+        self._results[name] = result
 
-    def _peel(self, runner: Runner) -> None:
-        def done(given: tuple[Any, ...], result: bytes) -> None:
-            self._note(_peeled(given[0]), result)
-
-        runner.run(peel, self._unpeeled(), done)
-
-    def _unpeeled(self) -> Iterator[tuple[Source, int]]:
-        """Give the parts that are not peeled, as soon as their files are there."""
-        there = self._crate.names()
-        todo = [one for one in self._sources if not self._is_peeled(one, there)]
-        for source in todo:
+    def unpeeled(self) -> Iterator[tuple[Input, int]]:
+        """Give the parts that are not peeled, each as soon as its file is there."""
+        existing = self._files.names()
+        unpeeled = [part for part in self._inputs if not self._is_peeled(part, existing)]
+        for part in unpeeled:
             # Also if it is there: that costs little, and mends one that was changed.
             if not self._before:
-                self._export(source)
-            yield source, self._bits[source.of.group]
+                self._export(part)
+            yield part, self._bits[part.files.group]
 
-    def _is_peeled(self, source: Source, there: set[str]) -> bool:
-        needed = {source.of.told(source.number), source.of.dealt(source.number)}
-        return _peeled(source) in self._notes and needed <= there
+    def _is_peeled(self, part: Input, existing: set[str]) -> bool:
+        written = {part.files.ranks(part.number), part.files.shares(part.number)}
+        return part.result in self._results and written <= existing
 
-    def _export(self, source: Source) -> None:
+    def _export(self, part: Input) -> None:
         """Write stored uploads into a file, as they are: under the round's key."""
-        places = self._pages[source.of.group][source.number]
-        bundles = self._store.page(self._digest, source.of.group, places)
-        self._crate.put(source.name, msgspec.msgpack.encode(bundles))
+        places = self._pages[part.files.group][part.number]
+        uploads = self._store.page(self._digest, part.files.group, places)
+        self._files.put(part.name, msgspec.msgpack.encode(uploads))
         clock.reach("stage.export")
 
-    # -- sift
-
-    def _sifted(self) -> Sifting | None:
-        lists = {of.left() for of in self._of}
-        if "sift" in self._notes and lists <= self._crate.names():
-            return msgspec.json.decode(self._notes["sift"], type=Sifting)
+    def sift(self) -> Sifted | None:
+        """Find out which items are left out; None if too few people are left."""
+        written = {files.dropped() for files in self._group_files}
+        if "sift" in self._results and written <= self._files.names():
+            return msgspec.json.decode(self._results["sift"], type=Sifted)
         tallies, remaining = [], []
         for group in self._groups:
-            of = self._of[group]
-            mine = [one for one in self._sources if one.of == of]
-            found = (rows(self._crate.get(of.told(one.number)), _TOLD) for one in mine)
-            known = self._store.registered(self._digest, group) if self._role.hop else b""
-            sifted = sift(self._tallies[group], found, traps=rows(known, ID_SIZE))
+            files = self._group_files[group]
+            parts = [part for part in self._inputs if part.files == files]
+            ranks = (
+                rows(self._files.get(files.ranks(part.number)), _ID_AND_RANK) for part in parts
+            )
+            traps = self._store.registered(self._digest, group) if self._role.hop else b""
+            sifted = sift(self._tallies[group], ranks, traps=rows(traps, ID_SIZE))
             pieces = sifted.dealt(self._bits[group])
-            self._crate.put_pieces(of.left(), [one.tobytes() for one in pieces])
+            self._files.put_pieces(files.dropped(), [piece.tobytes() for piece in pieces])
             tallies.append(sifted.tally)
-            remaining.append([len(one) for one in pieces])
+            remaining.append([len(piece) for piece in pieces])
         registered = [self._crowd.get(group, 0) for group in self._groups]
         try:
             self._role.check_people(tallies, self._tallies, registered)
         except Refused:
             return None
-        plain = [(one.received, list(one.dropped)) for one in tallies]
-        sifting = Sifting(plain, remaining)
+        plain = [(tally.received, list(tally.dropped)) for tally in tallies]
+        result = Sifted(plain, remaining)
         clock.reach("stage.sift")
-        self._note("sift", msgspec.json.encode(sifting))
-        return sifting
+        self._record("sift", msgspec.json.encode(result))
+        return result
 
-    # -- gather
-
-    def _gather(self, runner: Runner, sifting: Sifting) -> None:
-        def done(given: tuple[Any, ...], result: bytes) -> None:
-            self._note(_gathered(given[0].number), result)
-
-        runner.run(collect, self._ungathered(sifting), done)
-
-    def _ungathered(self, sifting: Sifting) -> Iterator[tuple[Any, ...]]:
-        there, number = self._crate.names("batch"), 0
+    def ungathered(
+        self, sifted: Sifted
+    ) -> Iterator[tuple[Output, list[tuple[int, ByteRange]], ByteRange]]:
+        """Give the partitions that are not made, each with where its shares are."""
+        existing, number = self._files.names("batch"), 0
         for group, size in enumerate(self._sizes):
-            mine = [one for one in self._sources if one.of.group == group]
-            counts = [counts_of(self._notes[_peeled(one)]) for one in mine]
-            places = [byte_ranges(one, RANK + size) for one in counts]
-            out = byte_ranges(sifting.left[group], RANK)
+            files = self._group_files[group]
+            parts = [part for part in self._inputs if part.files.group == group]
+            counts = [_counts(self._results[part.result]) for part in parts]
+            ranges = [byte_ranges(rows_of_share, RANK + size) for rows_of_share in counts]
+            dropped = byte_ranges(sifted.left[group], RANK)
             for within in range(1 << self._bits[group]):
-                done = _gathered(number) in self._notes and part_name(OUT, number) in there
-                if not done:
-                    pairs = zip(mine, places, strict=True)
-                    pieces = [(one.number, at[within]) for one, at in pairs if at[within].length]
-                    yield Target(self._of[group], within, number, size), pieces, out[within]
+                output = Output(files, within, number, size)
+                if output.result not in self._results or part_name(OUT, number) not in existing:
+                    shares = [
+                        (part.number, of_part[within])
+                        for part, of_part in zip(parts, ranges, strict=True)
+                        if of_part[within].length
+                    ]
+                    yield output, shares, dropped[within]
                 number += 1
 
-    def _parts(self) -> list[list[Part]]:
-        """Give what the manifest says of each partition."""
+    def manifest(self, sifted: Sifted) -> bytes:
+        """Sign the manifest of the batch."""
         number, groups = 0, []
         for bits in self._bits:
-            notes = [self._notes[_gathered(number + n)] for n in range(1 << bits)]
-            groups.append([Part(int.from_bytes(raw[:4]), raw[4:]) for raw in notes])
+            results = [self._results[f"gather {number + n}"] for n in range(1 << bits)]
+            groups.append([Part(int.from_bytes(raw[:4]), raw[4:]) for raw in results])
             number += 1 << bits
-        return groups
-
-    def _note(self, name: str, raw: bytes) -> None:
-        self._store.note(self._digest, name, raw, fence=self._fence)
-        self._notes[name] = raw
+        tallies = [Tally(received, tuple(dropped)) for received, dropped in sifted.tallies]
+        earlier = self._before.roots if self._before else ()
+        return self._role.manifest(tallies, groups, earlier=earlier)
 
 
-def _peeled(source: Source) -> str:
-    return f"peel {source.of.group}-{source.number}"
+# The stages
 
 
-def _gathered(number: int) -> str:
-    return f"gather {number}"
+def peel(files: SealedFiles, settings: ShufflerSettings, part: Input, bits: int) -> bytes:
+    """Open this shuffler's layer of a part, and share its items out to the partitions.
 
-
-# HOUSE-DOC services.shuffler.jobs: 'What a shuffler computes, in its worker: a release.'
-def release(store: ShufflerStore, settings: ShufflerSettings, digest: bytes, fence: int) -> bool:
-    """Release a closed round; False if it falls below its crowd.
-
-    *Guarantee:* the same uploads and secret give the same bytes, so a second try after a crash
-    changes nothing.
+    The leading bits of an item's rank name its partition. Returns the number of items of each
+    share.
     """
-    stored = store.round(digest)
-    if not SHUFFLER_TRANSITIONS.allows(stored.phase, "release"):
-        return True  # a try before this one did it
-    clock.reach("shuffler.shuffle")
-    manifest = Release(store, settings, stored, fence).make()
-    if manifest is None:
-        return False
-    clock.reach("shuffler.release")
-    store.move(digest, "release", fence=fence, batch=manifest)
-    clock.reach("shuffler.released")
-    return True
+    state = ShufflerState(bytearray(files.key().secret))
+    role = shuffler_of(terms_of(files), keyring_of(settings.key_files), state)
+    raw, group = files.get(part.name), part.files.group
+    if role.hop:
+        size = role.round.item_size(group, role.hop)
+        items = (raw[at : at + size] for at in range(0, len(raw), size))
+        sealed = {content_id(item): item for item in items}
+    else:
+        sealed = _items(raw, files, role.round)
+    peeled = role.peeler.peel(group, sealed)
+    shares = peeled.dealt(bits)
+    clock.reach("stage.peel", alone=True)
+    files.put_pieces(part.files.shares(part.number), [share.tobytes() for share in shares])
+    files.put(part.files.ranks(part.number), peeled.told.tobytes())
+    clock.reach("stage.peeled", alone=True)
+    return np.array([len(share) for share in shares], _COUNT).tobytes()
+
+
+def _items(raw: bytes, files: SealedFiles, round_: Round) -> dict[bytes, bytes]:
+    """Open uploads as they are stored, and cut them into items by their ids."""
+    key, is_alone = files.key(), len(round_.terms.shufflers) == 1
+    items: dict[bytes, bytes] = {}
+    for row in msgspec.msgpack.decode(raw, type=list[UploadRow]):
+        uploads = unpack_uploads(key, files.digest, row)
+        if is_alone:  # as `items_of` has it, and millions of calls less
+            items.update(uploads)
+            continue
+        for upload_id, body in uploads:
+            items.update(items_of(upload_id, body, round_))
+    return items
+
+
+def _counts(raw: bytes) -> list[int]:
+    """Read how many items each share of a part has."""
+    return [int(count) for count in np.frombuffer(raw, _COUNT)]
+
+
+def gather(
+    files: SealedFiles,
+    settings: ShufflerSettings,
+    output: Output,
+    shares: Sequence[tuple[int, ByteRange]],
+    dropped: ByteRange,
+) -> bytes:
+    """Make a partition of the batch from its shares; return its count and hash."""
+    del settings
+    width = RANK + output.size
+    requests = [
+        RangeRequest(output.files.shares(number), output.within, place.at, place.length * width)
+        for number, place in shares
+    ]
+    place = RangeRequest(output.files.dropped(), output.within, dropped.at, dropped.length * RANK)
+    *pieces, ranks = files.pieces([*requests, place])
+    raw = gather_rows(
+        [rows(b"", width), *(rows(piece, width) for piece in pieces)], rows(ranks, RANK)
+    )
+    clock.reach("stage.gather", alone=True)
+    files.put(part_name(OUT, output.number), raw, use="batch")
+    clock.reach("stage.gathered", alone=True)
+    part = Part.of(raw, size=output.size)
+    return part.items.to_bytes(4) + part.content

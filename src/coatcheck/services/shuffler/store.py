@@ -18,11 +18,11 @@ from coatcheck.stores.database import COUNT, Put, Row, Transaction, gate_of
 from coatcheck.stores.round_keys import RoundKey
 from coatcheck.stores.round_store import RoundStore, StoredRound
 
-# HOUSE-DOC stores.bundles: 'Bundles: uploads as they are stored, by a name each, with the bodies of a commit sealed together.\n\nA name is a keyed hash. A bundle holds the uploads of one group of one commit, ordered by name and\nunder a key that looks random: what came first shows neither in it nor in the table. SPEC section\n10.\n'
+# HOUSE-DOC stores.bundles: 'UploadRows: uploads as they are stored, by a name each, with the bodies of a commit sealed together.\n\nA name is a keyed hash. A bundle holds the uploads of one group of one commit, ordered by name and\nunder a key that looks random: what came first shows neither in it nor in the table. SPEC section\n10.\n'
 Named = tuple[bytes, bytes, bytes | None]
 """An upload's name, the hash that tells its bytes from others, and the name of its token."""
 Given = tuple[Named, Upload]
-Bundle = tuple[int, int, int, bytes]
+UploadRow = tuple[int, int, int, bytes]
 """Its place in the table, the group, how many are in it, and their bytes under the round's key."""
 _PLACES: Final = 2**63
 
@@ -34,7 +34,7 @@ def named(key: RoundKey, upload: Upload) -> Named:
     return key.name(upload.id, kind="upload"), content, token
 
 
-def pack_uploads(key: RoundKey, uploads: Sequence[Given]) -> list[Bundle]:
+def pack_uploads(key: RoundKey, uploads: Sequence[Given]) -> list[UploadRow]:
     """Seal new uploads of a round group by group."""
     groups: dict[int, list[Given]] = {}
     for one in uploads:
@@ -47,7 +47,7 @@ def name_of(one: Given) -> bytes:
     return one[0][0]
 
 
-def _sealed(key: RoundKey, group: int, uploads: Sequence[Given]) -> Bundle:
+def _sealed(key: RoundKey, group: int, uploads: Sequence[Given]) -> UploadRow:
     text = b"".join([upload.id + upload.body for _, upload in uploads])
     mark = key.name(b"".join(map(name_of, uploads)), kind="bundle")
     place = int.from_bytes(mark[:8], "big") % _PLACES
@@ -55,7 +55,9 @@ def _sealed(key: RoundKey, group: int, uploads: Sequence[Given]) -> Bundle:
     return place, group, size, key.seal(text, *_bound(uploads[0][1].digest, place, group, size))
 
 
-def unpack_uploads(key: RoundKey, digest: bytes, bundle: Bundle) -> Iterator[tuple[bytes, bytes]]:
+def unpack_uploads(
+    key: RoundKey, digest: bytes, bundle: UploadRow
+) -> Iterator[tuple[bytes, bytes]]:
     """Give id and body of each upload in a bundle.
 
     One that is not as it was put has as many uploads without a body: layers that do not open.
@@ -119,11 +121,11 @@ class ShufflerStore(RoundStore[ShufflerPhase, ShufflerRound]):
     moves = SHUFFLER_TRANSITIONS
     record = ShufflerRound
     needs: ClassVar = {**dict.fromkeys(HOLDING, "round"), ShufflerPhase.RELEASED: "batch"}
-    noting = frozenset({ShufflerPhase.CLOSED})
+    working = frozenset({ShufflerPhase.CLOSED})
     may: ClassVar = {ShufflerPhase.CLOSED: "batch"}  # some of its partitions are made
 
-    def __init__(self, url: str, keys: Path | None = None, depot: Place | None = None) -> None:
-        super().__init__(url, keys, depot)
+    def __init__(self, url: str, keys: Path | None = None, blobs: Place | None = None) -> None:
+        super().__init__(url, keys, blobs)
         self.holder = system().token(8).hex()
 
     def pledge(self, name: str, digest: bytes, *, fence: int) -> bytes:
@@ -136,11 +138,11 @@ class ShufflerStore(RoundStore[ShufflerPhase, ShufflerRound]):
             return first
 
     def put(
-        self, uploads: Sequence[Upload], *, rooms: Mapping[bytes, int] | None = None
+        self, uploads: Sequence[Upload], *, capacities: Mapping[bytes, int] | None = None
     ) -> list[Verdict]:
         """Keep uploads in one transaction, whoever leads; one verdict each, in the order given.
 
-        `rooms` says how many uploads a round may have.
+        `capacities` says how many uploads a round may have.
         """
         digests = {one.digest for one in uploads}
         keys = self._keys(digests)
@@ -148,12 +150,14 @@ class ShufflerStore(RoundStore[ShufflerPhase, ShufflerRound]):
             (named(keys[one.digest], one), one) if one.digest in keys else (_NOBODY, _NOTHING)
             for one in uploads
         ]
-        if len(digests) == len(keys) == 1 and self._put_quickly(given, keys, rooms or {}):
+        if len(digests) == len(keys) == 1 and self._put_quickly(given, keys, capacities or {}):
             return [Verdict.NEW] * len(uploads)
         with self.database.transaction() as session:
-            return _Slowly(session, self, rooms or {}).put(given, keys)
+            return _Slowly(session, self, capacities or {}).put(given, keys)
 
-    def _put_quickly(self, given: Sequence[Given], keys: Keys, rooms: Mapping[bytes, int]) -> bool:
+    def _put_quickly(
+        self, given: Sequence[Given], keys: Keys, capacities: Mapping[bytes, int]
+    ) -> bool:
         """Try the usual case, in which all are new and of one round, in one step."""
         ((digest, key),) = keys.items()
         # In order of name, so that two processes never wait for each other's rows in a circle.
@@ -165,7 +169,7 @@ class ShufflerStore(RoundStore[ShufflerPhase, ShufflerRound]):
                 names=[names for names, _ in given],
                 bundles=pack_uploads(key, given),
                 counts=Counter([one.group for _, one in given]),
-                room=rooms.get(digest, _ENDLESS) - _CROSSING,
+                room=capacities.get(digest, _ENDLESS) - _CROSSING,
                 holder=self.holder,
             )
         )
@@ -176,7 +180,7 @@ class ShufflerStore(RoundStore[ShufflerPhase, ShufflerRound]):
         for digest in digests:
             # Without its key a round takes nothing: its uploads name no round then.
             with suppress(Forgotten):
-                keys[digest] = self.vault.key(digest)
+                keys[digest] = self.round_keys.key(digest)
         return keys
 
     def crowd(self, digest: bytes) -> dict[int, int]:
@@ -196,7 +200,7 @@ class ShufflerStore(RoundStore[ShufflerPhase, ShufflerRound]):
 
     def held(self, digest: bytes) -> dict[bytes, tuple[int, bytes]]:
         """Give group and body of all uploads of a round by their random ids."""
-        key = self.vault.key(digest)
+        key = self.round_keys.key(digest)
         sql = f"SELECT place, kind, size, body FROM shuffler_bundles WHERE round = {_NUMBER}"
         held: dict[bytes, tuple[int, bytes]] = {}
         for place, group, size, body in self.read(sql, digest):
@@ -206,7 +210,7 @@ class ShufflerStore(RoundStore[ShufflerPhase, ShufflerRound]):
 
     def secret(self, digest: bytes) -> bytes:
         """Give the secret of a round's order."""
-        return self.vault.key(digest).secret
+        return self.round_keys.key(digest).secret
 
     def pages(self, digest: bytes, group: int, size: int) -> list[list[int]]:
         """Cut the bundles of a group into pages of about so many uploads; the places of each.
@@ -227,7 +231,7 @@ class ShufflerStore(RoundStore[ShufflerPhase, ShufflerRound]):
             room -= count
         return pages
 
-    def page(self, digest: bytes, group: int, places: Sequence[int]) -> list[Bundle]:
+    def page(self, digest: bytes, group: int, places: Sequence[int]) -> list[UploadRow]:
         """Give the bundles of a page as they are stored."""
         sql = (
             f"SELECT place, kind, size, body FROM shuffler_bundles WHERE round = {_NUMBER}"
@@ -238,7 +242,7 @@ class ShufflerStore(RoundStore[ShufflerPhase, ShufflerRound]):
 
     def registered(self, digest: bytes, group: int) -> bytes:
         """Give the ids of all registrations of a group, one after the other; read page by page."""
-        key = self.vault.key(digest)
+        key = self.round_keys.key(digest)
         return b"".join(
             name
             for places in self.pages(digest, group, _PAGE)
@@ -267,15 +271,15 @@ class ShufflerStore(RoundStore[ShufflerPhase, ShufflerRound]):
                 self.keep(session, digest, "end", end)
             if phase in HOLDING:
                 # Not after it: by then another process may lead, and have made the next one.
-                self.vault.destroy(digest, "batch")
+                self.round_keys.destroy(digest, "batch")
         if phase in HOLDING:  # the release begins anew, with the uploads that come
-            self.depot.drop((digest, "round"))
+            self.blobs.drop((digest, "round"))
         else:
             self.destroy_keys(digest, phase)
             self._delete(digest)
 
     def clear(self) -> None:
-        """Remove what no key opens any more: from the depot, and uploads that a crash left."""
+        """Remove what no key opens any more: from the blob store, and uploads that a crash left."""
         super().clear()
         for digest in self.crowds():
             self._delete(digest)
@@ -307,11 +311,11 @@ class _Slowly:
     """Keeps uploads one by one, within a transaction, and finds out what is wrong with each."""
 
     def __init__(
-        self, session: Transaction, store: ShufflerStore, rooms: Mapping[bytes, int]
+        self, session: Transaction, store: ShufflerStore, capacities: Mapping[bytes, int]
     ) -> None:
         self._session = session
         self._store = store
-        self._rooms = rooms
+        self._capacities = capacities
         self._insert = (
             "INSERT INTO shuffler_parcels (round, id, content, token)"
             f" SELECT number, ?, ?, ?{_TAKING}{store.database.share}"
@@ -337,7 +341,7 @@ class _Slowly:
 
     def _left(self, digest: bytes, many: int) -> int:
         """Count how many a round has room for; near the end alone, so that the count is exact."""
-        room = self._rooms.get(digest, _ENDLESS)
+        room = self._capacities.get(digest, _ENDLESS)
         left = room - self._crowd(digest)
         if left >= many + _CROSSING:
             return left
