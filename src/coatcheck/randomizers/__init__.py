@@ -135,9 +135,10 @@ def from_open_params(params: Mapping[str, Any]) -> Randomizer:
     if "parts" in args:
         args["parts"] = {field: from_params(part) for field, part in args["parts"].items()}
     try:
-        return kind(**args)
+        randomizer: Randomizer = kind(**args)
     except TypeError as error:
         raise Misuse(f"{name} cannot be made of {sorted(args)}: {error}") from error
+    return randomizer
 
 
 def _mechanism(name: Any) -> Any:
