@@ -146,7 +146,7 @@ if NOTES in os.environ:
         Bulk.seal_each = sampled("seal", Bulk.seal_each)  # type: ignore[method-assign]
     tasks.answer = noted("task", tasks.answer)
     _plain_runner_for = worker_pools.runner_for
-    worker_pools.runner_for = _runner_for  # type: ignore[assignment]
+    worker_pools.runner_for = _runner_for
     _with_store = worker_pools.run_with_store
     wraps(_with_store)(_job)
     worker_pools.run_with_store = _job  # type: ignore[assignment]

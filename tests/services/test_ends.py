@@ -212,7 +212,7 @@ def test_a_task_that_does_not_answer_in_time_is_refused(
         async with clockwork(tmp_path) as works:
             await works.open()
             await works.join(3)
-            monkeypatch.setattr(works.server, "work", broken)
+            monkeypatch.setattr(works.server, "run_in_worker", broken)
             end = answer_due(works.round) - works.start
             if how == "fails":
                 await works.until(end - 1)

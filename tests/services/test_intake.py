@@ -19,7 +19,8 @@ from coatcheck.protocol.wire.batches import sizes_of
 from coatcheck.protocol.wire.bulletins import heading_size
 from coatcheck.protocol.wire.uploads import Upload
 from coatcheck.services.person.session import Session
-from coatcheck.services.shuffler import routes as of_shuffler
+from coatcheck.services.shuffler import pipeline
+from coatcheck.services.shuffler import rounds as of_shuffler
 from coatcheck.services.shuffler.admission import TokenAdmission, admission_of
 from coatcheck.services.shuffler.pipeline import release
 from coatcheck.services.shuffler.store import Verdict
@@ -105,7 +106,7 @@ def test_rubbish_does_not_have_everything_peeled_again(
         tries.append(time.monotonic())
         return real(*given)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(of_shuffler, "release", counted)
+    monkeypatch.setattr(pipeline, "release", counted)
     monkeypatch.setattr(of_shuffler, "_QUICK", -1.0)
     monkeypatch.setattr(of_shuffler, "_REST", 1e6)
 
@@ -282,7 +283,7 @@ def test_a_process_that_stands_by_takes_uploads(tmp_path: Path) -> None:
             assert await lone.post(ticket(lone)) == 201
             assert lone.live.crowd == {0: 1}
             with pytest.raises(Unavailable, match="stands by"):
-                await lone.service._move(lone.live, "close")
+                await lone.service.move(lone.live, "close")
 
     asyncio.run(whole())
 

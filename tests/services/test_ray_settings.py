@@ -14,7 +14,7 @@ from coatcheck import __version__
 from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.services.ray_runner import do_part, environment, probe
 from coatcheck.services.settings import RaySettings, Settings, ShufflerSettings, read_settings
-from coatcheck.services.worker_pools import check_runner
+from coatcheck.services.worker_pools import check_runner, remote_settings
 from ray_stages import whose
 
 

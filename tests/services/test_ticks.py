@@ -104,7 +104,7 @@ def test_a_slow_look_takes_no_round_back(tmp_path: Path, monkeypatch: pytest.Mon
                 found = look(known)
                 looks.append(found)
                 if len(looks) == 1:
-                    move = service._move(live, "close")  # type: ignore[attr-defined] # a shuffler
+                    move = service.move(live, "close")  # type: ignore[attr-defined] # a shuffler
                     asyncio.run_coroutine_threadsafe(move, loop).result()
                 return found
 

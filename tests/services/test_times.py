@@ -119,12 +119,12 @@ def test_a_step_that_fails_is_tried_again_after_a_pause(tmp_path: Path) -> None:
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
             await lone.upload(3)
-            real, before = lone.service.work, time.monotonic()
-            lone.service.work = broken  # type: ignore[method-assign, assignment]
+            real, before = lone.service.run_in_worker, time.monotonic()
+            lone.service.run_in_worker = broken  # type: ignore[method-assign, assignment]
             assert await lone.wait(100) == "closed"
             assert lone.live.again >= before + 2 * lone.service.settings.tick
             assert lone.live.failed == 1
-            lone.service.work = real  # type: ignore[method-assign]
+            lone.service.run_in_worker = real  # type: ignore[method-assign]
             assert await lone.wait(0) == "released"
 
     asyncio.run(whole())

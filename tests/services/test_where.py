@@ -64,9 +64,9 @@ def test_a_server_drafts_no_terms_with_the_address_of_somebody_else(tmp_path: Pa
     service: Any = build("server", tmp_path / "server.toml")
     mine = replace(read_public(tmp_path / "board.public"), url="https://board.example")
     service.peers = _Somebody(mine)
-    assert asyncio.run(service._key("https://board.example")) == mine
-    with pytest.raises(Refused, match=r"calls itself https://board\.example"):
-        asyncio.run(service._key("https://other.example"))
+    assert asyncio.run(service._public_keys("https://board.example")) == mine
+    with pytest.raises(Refused, match=r"has the address https://board\.example"):
+        asyncio.run(service._public_keys("https://other.example"))
 
 
 @pytest.mark.parametrize("url", ["http://shuffler.example", "http://0.0.0.0:8001", "https://a/b"])

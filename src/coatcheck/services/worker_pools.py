@@ -136,16 +136,17 @@ def run_by_name(job: str, *args: Any, **options: Any) -> Any:
     return getattr(import_module(module), name)(*args, **options)
 
 
-def run_with_store(job: str, store: type[Store], settings: Settings, *args: Any) -> Any:
+OpenStore = Callable[[str, Path, Place | None], Store]
+
+
+def run_with_store(job: str, open_store: OpenStore, settings: Settings, *args: Any) -> Any:
     """Run a named job on the store of a role, which is opened once per process."""
-    return run_by_name(job, _opened_store(store, *settings.places), settings, *args)
+    return run_by_name(job, _opened(open_store, *settings.places), settings, *args)
 
 
 @cache
-def _opened_store(
-    store: Callable[[str, Path, Place | None], Store], url: str, keys: Path, blobs: Place | None
-) -> Store:
-    return store(url, keys, blobs)
+def _opened(open_store: OpenStore, url: str, keys: Path, blobs: Place | None) -> Store:
+    return open_store(url, keys, blobs)
 
 
 # Stages
