@@ -188,7 +188,7 @@ def test_a_part_that_was_sealed_twice_counts_once(scene: Scene) -> None:
 def test_a_depot_without_room_keeps_the_round_where_it_was(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error names the blob store; the round keeps its batch, and is answered once there is room."""
+    """The error names the blob store; the batch stays, and is answered once there is room."""
     left = leave_room(monkeypatch, files=20)
     for _ in range(2):
         with pytest.raises(Full, match="blob store"):

@@ -109,7 +109,7 @@ class Scene:
 
     def raw(self) -> bytes:
         """Give the bytes that the shuffler signed."""
-        return self.lone.service.store.kept(self.digest, "batch")
+        return self.lone.service.store.blob(self.digest, "batch")
 
     def part(self, number: int) -> bytes:
         """Give a partition."""

@@ -190,7 +190,7 @@ def test_the_first_end_on_the_board_stays(tmp_path: Path) -> None:
             assert said(works) == ("abandoned", OPERATOR, 0)
             assert works.phases() == {"shuffler-1": "delivered", "server": "overtaken"}
             with pytest.raises(Misuse, match="no bulletin"):
-                works.server.store.kept(works.digest, "bulletin")
+                works.server.store.blob(works.digest, "bulletin")
             assert await tell(works, word, to="board") == 200  # the same bytes, the same place
             assert works.board.seen.size == 2
 

@@ -73,7 +73,7 @@ def test_a_bad_round_in_the_store_stops_no_other(
             assert set(await lone.upload(3)) == {201}
             assert await lone.wait(100) == "released"
             with pytest.raises(Problem) as told:
-                lone.service.found(digest.hex())
+                lone.service.live_round(digest.hex())
             assert told.value.kind.status == 503
             await lone.service.leadership.end()
             service = again(lone, "shuffler-1.key")
@@ -99,7 +99,7 @@ def test_a_key_goes_when_its_rounds_are_over(tmp_path: Path) -> None:
             service = again(lone, "fresh.key")
             await asyncio.wait_for(service.leadership.renew(), PATIENCE)
             assert service.leadership.leads
-            live = service.found(lone.round.digest.hex())
+            live = service.live_round(lone.round.digest.hex())
             assert (live.stored.phase, live.hop) == (ShufflerPhase.ABANDONED, None)
             await service.peers.close()
 
@@ -117,11 +117,11 @@ def test_a_key_that_goes_too_early_costs_its_round(tmp_path: Path) -> None:
             await asyncio.wait_for(service.leadership.renew(), PATIENCE)
             assert service.leadership.leads
             with pytest.raises(Problem, match="operator"):
-                service.found(lone.round.digest.hex())
+                service.live_round(lone.round.digest.hex())
             await service.leadership.end()
             healed = again(lone, "fresh.key", "shuffler-1.key")
             await healed.leadership.renew()
-            assert healed.found(lone.round.digest.hex()).stored.phase is ShufflerPhase.OPEN
+            assert healed.live_round(lone.round.digest.hex()).stored.phase is ShufflerPhase.OPEN
             await service.peers.close()
             await healed.peers.close()
 

@@ -25,7 +25,7 @@ async def answered(works: Clockwork, monkeypatch: pytest.MonkeyPatch, *, taken: 
         await works.until(CLOSES + 60)
     assert works.phases()["server"] == "answered"
     assert bool(works.end()) == taken
-    made = works.server.store.kept(works.digest, "bulletin")
+    made = works.server.store.blob(works.digest, "bulletin")
     works.server.store.round_keys.destroy(works.digest, "batch")
     works.links["board"].cut = False
     await works.look()
@@ -39,7 +39,7 @@ def test_the_board_has_it_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         async with clockwork(tmp_path) as works:
             made = await answered(works, monkeypatch, taken=True)
             assert works.phases()["server"] == "published"
-            assert works.server.store.kept(works.digest, "bulletin") == made
+            assert works.server.store.blob(works.digest, "bulletin") == made
             end = works.end()
             assert end == Heading.decode(made)
             assert end.outcome == ANSWERED

@@ -110,8 +110,8 @@ def check(
     assert found == {one.id: (one.group, one.body) for one in sent}
     assert store.crowd(round_.digest) == {0: PEOPLE // 2, 1: PEOPLE // 2}
     with store.database.reading() as session:
-        assert session.rows("SELECT COUNT(*) FROM shuffler_parcels") == [(PEOPLE,)]
-        (size,) = session.rows("SELECT SUM(size) FROM shuffler_bundles")[0]
+        assert session.rows("SELECT COUNT(*) FROM shuffler_uploads") == [(PEOPLE,)]
+        (size,) = session.rows("SELECT SUM(size) FROM shuffler_upload_rows")[0]
         assert int(size) == PEOPLE
 
 

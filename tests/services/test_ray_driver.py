@@ -79,7 +79,7 @@ def run(tmp_path: Path) -> None:
         name="s", store="sqlite:s", keys=("k",), runner="ray", ray=CLUSTER, folder=str(tmp_path)
     )
     runner = object.__new__(RayRunner)
-    runner._cluster, runner._given = CLUSTER, (settings, bytes(32))
+    runner._cluster, runner._args = CLUSTER, (settings, bytes(32))
     runner.run(whose, [(1,), (2,)], lambda *_: None)
 
 
@@ -93,7 +93,7 @@ def test_a_cluster_without_a_core_is_told_at_once(
             pipe.send((READY, "", b"0"))
 
     driver = driven(answer)
-    with pytest.raises(Unavailable, match=r"^the cluster has no core to give: are its nodes up\?$"):
+    with pytest.raises(Unavailable, match=r"^the cluster has no core; check that its nodes run$"):
         run(tmp_path)
     assert not driver.is_alive
 
@@ -104,7 +104,7 @@ def test_a_driver_that_says_nothing_is_left(
     """The next step begins with another one."""
     monkeypatch.setattr(rays, "_JOINS", 0.01)
     driver = driven(lambda *_: None)
-    with pytest.raises(Unavailable, match=r"^the cluster does not answer: is it well\?$"):
+    with pytest.raises(Unavailable, match=r"^the cluster does not answer; check its nodes$"):
         run(tmp_path)
     assert not driver.is_alive
 
@@ -138,13 +138,13 @@ def test_a_node_without_the_keys_of_rounds_ends_no_round(
     given = (settings, bytes(32), ("Forgotten", "the key of this round is gone"))
     kind, text = do_part(__version__, failing, *given)
     assert kind == "Unavailable"
-    assert b"have the folder of round keys shared with this node" in text
+    assert b"share the folder of round keys with this node" in text
 
 
 def test_a_stage_without_the_folder_of_keys_is_tried_again(tmp_path: Path) -> None:
     """In a process of this machine, too: a folder that is away has not lost its keys."""
     settings = Settings(name="s", store="sqlite:s.db", keys=("k",), folder=str(tmp_path))
-    with pytest.raises(Unavailable, match="is it mounted"):
+    with pytest.raises(Unavailable, match="mount it"):
         run_part(reading, settings, bytes(32), ())
 
 

@@ -127,5 +127,5 @@ def test_a_cluster_without_tls_is_told(tmp_path: Path) -> None:
         pem, key = (str(tmp_path / name) for name in ("tls.pem", "tls.key"))
         address = f"127.0.0.1:{server.getsockname()[1]}"
         files: dict[str, Any] = {"tls_certificate": pem, "tls_key": key, "tls_ca": pem}
-        with pytest.raises(Unavailable, match=f"at {address} does not speak TLS with us: "):
+        with pytest.raises(Unavailable, match=f"at {address} does not accept TLS: "):
             probe(RaySettings(address=address, token="token", **files))  # noqa: S106 - a file

@@ -69,7 +69,7 @@ def test_a_driver_that_is_lost_is_replaced(some: Parts) -> None:
         driver._process.join()
         yield (3,)
 
-    with pytest.raises(Unavailable, match="was lost: what was under way is done again"):
+    with pytest.raises(Unavailable, match="was lost; what was under way is done again"):
         some.run(whose, parts())
     some.run(whose, [(4,)])
     assert rays._driver(some.settings.cluster) is not driver
@@ -93,7 +93,9 @@ def test_nobody_at_the_address_is_told_and_mended(some: Parts, tmp_path: Path) -
     with pytest.raises(Unavailable, match="head is not there yet"):
         some.run(whose, [(1,)])
     (tmp_path / "head").write_text("127.0.0.2:1\n")
-    with pytest.raises(Unavailable, match=r"no Ray cluster is at 127.0.0.2:1: .* is its head up"):
+    with pytest.raises(
+        Unavailable, match=r"no Ray cluster is at 127.0.0.2:1: .* check that its head runs"
+    ):
         some.run(whose, [(1,)])
     (tmp_path / "head").write_text(some.nodes.address)
     some.run(whose, [(1,)])
@@ -105,10 +107,12 @@ def test_wrong_certificates_are_told(some: Parts, tmp_path: Path) -> None:
     certify(tmp_path, HEAD)
     files = {"tls_certificate": "tls.pem", "tls_key": "tls.key"}
     some.use(tls_ca="tls.pem")
-    with pytest.raises(Unavailable, match=r"has a certificate that .*tls.pem does not vouch for: "):
+    with pytest.raises(
+        Unavailable, match=r"has a certificate that the CA in .*tls.pem did not sign: "
+    ):
         some.run(whose, [(1,)])
     some.use(**files)
-    with pytest.raises(Unavailable, match=r"refuses the certificate in .*tls.pem: did the clust"):
+    with pytest.raises(Unavailable, match=r"refuses the certificate in .*tls.pem; use one that"):
         some.run(whose, [(1,)])
     (tmp_path / "tls.key").unlink()
     with pytest.raises(Unavailable, match=r"cannot use the files .*tls.key.*: .*No such file"):

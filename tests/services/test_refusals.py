@@ -72,7 +72,7 @@ def test_a_batch_whose_key_is_gone_is_given_up(
     scene.store.round_keys.destroy(scene.digest, "round")
     assert scene.store.sweep(fence=1) == {scene.digest}
     assert job(scene.store, scene.settings, scene.digest, 1) == "abandoned"
-    heading = verify_bulletin(scene.store.kept(scene.digest, "bulletin"), scene.small.round).heading
+    heading = verify_bulletin(scene.store.blob(scene.digest, "bulletin"), scene.small.round).heading
     assert (heading.outcome, heading.reason, heading.who) == (ABANDONED, OPERATOR, SERVER)
     assert not flaw(heading, scene.small.round)
 
@@ -83,7 +83,7 @@ def test_what_the_task_refuses_is_told_to_people(
     """A crowd above what answers can hold stays above it: the refusal is a signed bulletin."""
     scene = Scene(tmp_path, monkeypatch, Refused("12 reports, and 5f3a9c is one of them"))
     assert scene.answer() == "refused"
-    bulletin = verify_bulletin(scene.store.kept(scene.digest, "bulletin"), scene.small.round)
+    bulletin = verify_bulletin(scene.store.blob(scene.digest, "bulletin"), scene.small.round)
     assert bulletin.heading.outcome == REFUSED
     assert scene.store.rounds()[0].phase is ServerPhase.REFUSED
     assert "5f3a9c" not in caplog.text
@@ -101,6 +101,6 @@ def test_what_may_pass_or_be_mended_is_tried_again_until_the_time_is_over(
         scene.answer()
     assert scene.store.rounds()[0].phase is ServerPhase.BATCHED
     assert pipeline.refuse(scene.store, scene.settings, scene.digest, 1) == "refused"
-    heading = verify_bulletin(scene.store.kept(scene.digest, "bulletin"), scene.small.round).heading
+    heading = verify_bulletin(scene.store.blob(scene.digest, "bulletin"), scene.small.round).heading
     assert (heading.outcome, heading.reason, heading.who) == (REFUSED, TASK, SERVER)
     assert not flaw(heading, scene.small.round)

@@ -167,7 +167,7 @@ def test_a_release_goes_on_where_it_stopped(
 def test_a_depot_without_room_keeps_the_round_where_it_was(
     scene: Scene, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The error names the blob store; the round stays closed, and is released once there is room."""
+    """The error names the blob store; the round stays closed, and is released later."""
     left = leave_room(monkeypatch, files=5)
     for _ in range(2):
         with pytest.raises(Full, match="blob store"):

@@ -85,10 +85,10 @@ def test_steps_of_the_clock_close_a_round_once(tmp_path: Path) -> None:
             assert await lone.wait(10, step=600) == "open"
             assert await lone.wait(10, step=-600) == "open"
             assert await lone.wait(80) == "released"
-            batch = lone.service.store.kept(lone.round.digest, "batch")
+            batch = lone.service.store.blob(lone.round.digest, "batch")
             assert await lone.wait(10, step=-600) == "released"
             assert await lone.wait(1000) == "released"
-            assert lone.service.store.kept(lone.round.digest, "batch") == batch
+            assert lone.service.store.blob(lone.round.digest, "batch") == batch
 
     asyncio.run(whole())
 

@@ -78,7 +78,7 @@ def test_a_damaged_database_is_told_and_ends_the_role(tmp_path: Path) -> None:
     with file.open("r+b") as stream:
         stream.seek(3 * 4096)
         stream.write(b"\xff" * 4096)
-    with pytest.raises(Refused, match="put a backup in its place"):
+    with pytest.raises(Refused, match="restore a backup in its place"):
         cluster.start("shuffler-1")
     cluster.end()
     assert "Traceback" not in logs(tmp_path)

@@ -1,4 +1,4 @@
-"""A blob store in S3, on a real S3 server on loopback: as a folder is, and nothing is left in it."""
+"""A blob store on a real S3 server on loopback: as a folder is, and nothing is left in it."""
 
 import asyncio
 import builtins
@@ -74,7 +74,7 @@ def test_no_such_bucket_is_told(bucket: Bucket) -> None:
 
 def test_other_addresses_are_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """One that shows half a file, and one whose library is not installed."""
-    with pytest.raises(Misuse, match="not sftp://: mount it, and name the folder"):
+    with pytest.raises(Misuse, match="not sftp://; mount that file system"):
         S3BlobStore("sftp://host/blobs")
     real = builtins.__import__
 

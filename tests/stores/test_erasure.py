@@ -95,7 +95,7 @@ def test_a_round_that_is_over_is_forgotten(store: ShufflerStore, disk: Disk, mov
     with pytest.raises(Forgotten):
         store.held(DIGEST)
     if move == "release":
-        assert store.kept(DIGEST, "batch") == batch
+        assert store.blob(DIGEST, "batch") == batch
         store.move(DIGEST, "forget", fence=1)
         assert disk.key_files() == []
         assert disk.found(batch[:24]) == []
@@ -108,7 +108,7 @@ def test_a_batch_that_came_is_forgotten_with_its_round(store: ShufflerStore, dis
     assert store.accept(DIGEST, batch, fence=1, whole=False)
     store.files(DIGEST).put("in-0", part)
     assert store.accept(DIGEST, batch, fence=1)
-    assert store.kept(DIGEST, "incoming") == batch
+    assert store.blob(DIGEST, "incoming") == batch
     store.prepare(DIGEST, "release", fence=1)
     store.files(DIGEST).put("out-0", mixed, use="batch")
     assert disk.depot_files() == ["in-0", "out-0"]
@@ -134,7 +134,7 @@ def test_millions_of_uploads_go_some_at_a_time(
     def watched() -> Iterator[Transaction]:
         with transaction() as session:
             yield session
-            most.append(session.rows("SELECT COUNT(*) FROM shuffler_parcels")[0][0])
+            most.append(session.rows("SELECT COUNT(*) FROM shuffler_uploads")[0][0])
         if len(most) > 4:
             raise KeyboardInterrupt
 
@@ -149,8 +149,8 @@ def test_millions_of_uploads_go_some_at_a_time(
     assert other.crowd(DIGEST) == {0: 200, 1: 200}  # the counts go last
     other.clear()
     assert other.crowd(DIGEST) == {}
-    assert other.read("SELECT id FROM shuffler_parcels") == []
-    assert other.read("SELECT place FROM shuffler_bundles") == []
+    assert other.read("SELECT id FROM shuffler_uploads") == []
+    assert other.read("SELECT place FROM shuffler_upload_rows") == []
     other.close()
 
 
@@ -251,7 +251,7 @@ def test_a_crash_in_the_middle_of_a_release(store: ShufflerStore, disk: Disk, pl
         return
     assert store.round(DIGEST).phase is ShufflerPhase.RELEASED
     assert disk.key_files() == [".batch"]
-    assert store.kept(DIGEST, "batch") == b"batch"
+    assert store.blob(DIGEST, "batch") == b"batch"
     assert disk.found(*parts(given), secret) == []
 
 
@@ -297,9 +297,9 @@ def test_a_row_that_was_changed_counts_as_one_that_does_not_open(store: Shuffler
     for one in uploads(4):
         store.put([one] if one.group == 0 else [])
     with store.database.transaction() as session:
-        rows = session.rows("SELECT place, body FROM shuffler_bundles")
+        rows = session.rows("SELECT place, body FROM shuffler_upload_rows")
         for (place, _), (_, body) in zip(rows, reversed(rows), strict=True):
-            session.rows("UPDATE shuffler_bundles SET body = ? WHERE place = ?", (body, place))
+            session.rows("UPDATE shuffler_upload_rows SET body = ? WHERE place = ?", (body, place))
     assert sorted(store.held(DIGEST).values()) == [(0, b""), (0, b"")]
 
 
@@ -348,11 +348,11 @@ def test_a_folder_that_is_away_has_not_lost_its_keys(tmp_path: Path) -> None:
     for there in (False, True):
         if there:
             folder.mkdir(mode=0o700)  # where it was mounted
-        with pytest.raises(Unavailable, match="is it mounted"):
+        with pytest.raises(Unavailable, match="mount it"):
             store.secret(DIGEST)
-        with pytest.raises(Unavailable, match="is it mounted"):
+        with pytest.raises(Unavailable, match="mount it"):
             store.sweep(fence=1)
-        with pytest.raises(Unavailable, match="is it mounted"):
+        with pytest.raises(Unavailable, match="mount it"):
             store.round_keys.destroy(DIGEST, "round")
     folder.rmdir()
     aside.rename(folder)

@@ -125,11 +125,11 @@ def test_release_forgets_what_it_was_made_of(shuffler: ShufflerStore) -> None:
     shuffler.put([parcel(1)])
     shuffler.move(DIGEST, "close", fence=1)
     shuffler.move(DIGEST, "release", batch=b"batch", fence=1)
-    assert shuffler.kept(DIGEST, "batch") == b"batch"
+    assert shuffler.blob(DIGEST, "batch") == b"batch"
     assert is_forgotten(shuffler, DIGEST)
     shuffler.move(DIGEST, "forget", fence=1)
     with pytest.raises(Misuse):
-        shuffler.kept(DIGEST, "batch")
+        shuffler.blob(DIGEST, "batch")
 
 
 @pytest.mark.parametrize("move", ["abandon", "expire"])
@@ -252,11 +252,11 @@ def test_one_batch_is_accepted(shuffler: ShufflerStore) -> None:
     assert not shuffler.accept(DIGEST, b"other", fence=1)
     with pytest.raises(Misuse):
         shuffler.accept(OTHER, b"batch", fence=1)
-    assert shuffler.kept(DIGEST, "incoming") == b"batch"
+    assert shuffler.blob(DIGEST, "incoming") == b"batch"
     shuffler.move(DIGEST, "release", batch=b"next", fence=1)
     assert shuffler.accept(DIGEST, b"batch", fence=1)
     with pytest.raises(Misuse):
-        shuffler.kept(DIGEST, "incoming")
+        shuffler.blob(DIGEST, "incoming")
 
 
 def test_a_name_is_pledged_once(shuffler: ShufflerStore) -> None:
@@ -278,13 +278,13 @@ def test_a_server_answers_once(server: ServerStore) -> None:
     server.agree(DIGEST, b"signed", fence=1)
     assert server.rounds()[0].signed == b"signed"
     assert server.accept(DIGEST, b"batch", fence=1)
-    assert server.kept(DIGEST, "incoming") == b"batch"
+    assert server.blob(DIGEST, "incoming") == b"batch"
     assert server.answer(DIGEST, "answer", b"bulletin", fence=1) == "answered"
     with pytest.raises(Refused):
         server.answer(DIGEST, "refuse", b"second", fence=1)
-    assert server.kept(DIGEST, "bulletin") == b"bulletin"
+    assert server.blob(DIGEST, "bulletin") == b"bulletin"
     with pytest.raises(Misuse):
-        server.kept(DIGEST, "incoming")
+        server.blob(DIGEST, "incoming")
     server.finish(DIGEST, "publish", fence=1)
     last = server.round(DIGEST)
     assert (last.phase, last.outcome) == (of_server.ServerPhase.PUBLISHED, "answered")

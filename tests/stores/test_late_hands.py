@@ -82,7 +82,7 @@ def test_who_reopened_a_round_takes_nothing_from_the_next_leader(
     first.move(DIGEST, "reopen", fence=1)
     assert len(late) == 1
     assert second.files(DIGEST).get("out-0", use="batch") == b"new"
-    assert second.kept(DIGEST, "batch") == b"manifest"
+    assert second.blob(DIGEST, "batch") == b"manifest"
     assert second.sweep(fence=2) == set()
 
 
@@ -142,7 +142,7 @@ def test_a_manifest_of_a_lost_key_gives_way_though_the_next_key_is_there(
     awaiting.round_keys.destroy(DIGEST, "round")
     awaiting.round_keys.make(DIGEST)
     assert awaiting.accept(DIGEST, b"manifest", fence=1, whole=False)
-    assert awaiting.kept(DIGEST, "incoming") == b"manifest"
+    assert awaiting.blob(DIGEST, "incoming") == b"manifest"
     assert awaiting.files(DIGEST).names() == set()
 
 
@@ -152,5 +152,5 @@ def test_a_batch_that_came_in_time_is_not_abandoned(awaiting: ServerStore) -> No
     with pytest.raises(Refused):
         awaiting.answer(DIGEST, "abandon", b"end", fence=1)
     assert awaiting.round(DIGEST).phase is ServerPhase.BATCHED
-    assert awaiting.kept(DIGEST, "incoming") == b"manifest"
+    assert awaiting.blob(DIGEST, "incoming") == b"manifest"
     assert awaiting.answer(DIGEST, "lose", b"end", fence=1) == "abandoned"

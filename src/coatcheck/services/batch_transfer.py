@@ -1,7 +1,9 @@
-"""Batches between roles: the manifest first, then each partition that the next one misses.
+"""Batches between roles: the manifest first, then each partition that the receiver misses.
 
-Both sides may crash at any time: the receiver says what it misses whenever it is given the
-manifest, and has its batch once that is nothing. SPEC section 19.
+Both sides may crash at any time. Whenever the sender sends the manifest, the receiver answers which
+partitions it misses; it has the batch once that is none. Each body comes with a signature over its
+hash, which is checked before the body is read, so that only the role before can make a service hold
+a large body. SPEC section 19.
 """
 
 import asyncio
@@ -41,9 +43,8 @@ from coatcheck.services.web.routing import (
     Route,
 )
 
-# HOUSE-DOC services.http.deliveries: 'Delivery: a large body comes with a signature over its hash, checked before it is read.\n\nSo nobody but the role before can make a service hold a large body. The batch or bulletin inside\ncarries its own signature, which is what counts.\n'
 _LABEL: Final = b"coatcheck/v1/delivery\0"
-_OTHER: Final = "the body is not the one that was announced"
+_WRONG_BODY: Final = "the body does not have the hash that its header announced"
 _HEADERS: Final = (
     Header("coatcheck-content", "The SHA-256 hash of the body.", "^[0-9a-f]{64}$"),
     Header("coatcheck-signature", "The sender's signature over it.", "^[0-9a-f]{128}$"),
@@ -51,17 +52,17 @@ _HEADERS: Final = (
 
 
 def delivery(path: str, handler: Callable[..., Awaitable[Any]], *, method: str = "POST") -> Route:
-    """Make the row of a route that takes a delivery."""
+    """Make a route that takes a signed body."""
     return Route(method, path, handler, reads=_HEADERS, problems=(403, 409, 429, 507))
 
 
 def delivery_headers(raw: bytes, *, digest: bytes, signing: SigningKey) -> dict[str, str]:
-    """Sign for a body on its way."""
+    """Make the headers that announce a body and sign for it."""
     return announced(hashlib.sha256(raw).digest(), digest=digest, signing=signing)
 
 
 def announced(content: bytes, *, digest: bytes, signing: SigningKey) -> dict[str, str]:
-    """Sign for a body of which the hash is known."""
+    """Make the headers for a body whose hash is known."""
     return {
         "coatcheck-content": content.hex(),
         "coatcheck-signature": signing.sign(_LABEL + digest + content).hex(),
@@ -72,37 +73,39 @@ def announced(content: bytes, *, digest: bytes, signing: SigningKey) -> dict[str
 async def read_delivery(
     scope: Scope, receive: Receive, *, digest: bytes, sender: str, limit: int
 ) -> bytes:
-    """Check who sends, then read the body and check that it is the one announced."""
+    """Check that the sender signed for a body, then read it and check its hash."""
     content = _announced(scope, digest=digest, sender=sender)
     grant_time(scope, limit=limit)
     raw = await read_body(scope, receive, limit=limit)
     if hashlib.sha256(raw).digest() != content:
-        raise BadSignature(_OTHER)
+        raise BadSignature(_WRONG_BODY)
     return raw
 
 
 async def spool_delivery(
     wire: Wire, *, digest: bytes, sender: str, limit: int, into: BinaryIO
 ) -> None:
-    """Do the same with a body that may be too large to hold: it goes into a file."""
+    """Do the same with a body that may be too large for memory: write it into a file."""
     scope, receive, _ = wire
-    content, found = _announced(scope, digest=digest, sender=sender), hashlib.sha256()
+    content, received = _announced(scope, digest=digest, sender=sender), hashlib.sha256()
     grant_time(scope, limit=limit)
     async for piece in pieces(receive, limit=limit):
-        found.update(piece)
+        received.update(piece)
         into.write(piece)
-    if found.digest() != content:
-        raise BadSignature(_OTHER)
+    if received.digest() != content:
+        raise BadSignature(_WRONG_BODY)
     into.seek(0)
 
 
 def _announced(scope: Scope, *, digest: bytes, sender: str) -> bytes:
-    """Read the hash that a delivery announces, if the sender signed it."""
+    """Read the announced hash, which the sender must have signed."""
     try:
         content = bytes.fromhex(header(scope, b"coatcheck-content").decode())
         signature = bytes.fromhex(header(scope, b"coatcheck-signature").decode())
     except ValueError:
-        raise BadSignature("a delivery announces its hash and a signature, in hex") from None
+        raise BadSignature(
+            "`coatcheck-content` and `coatcheck-signature` must be a hash and a signature in hex"
+        ) from None
     VerifyingKey(bytes.fromhex(sender)).check(signature, _LABEL + digest + content)
     return content
 
@@ -110,29 +113,29 @@ def _announced(scope: Scope, *, digest: bytes, sender: str) -> bytes:
 Service = RoundService[Any, Any, Any]
 Live = LiveRound[Any]
 _R = TypeVar("_R")
-_SOME: Final = 1024
+_MOST_MISSING: Final = 1024
 IN: Final = "in"
 OUT: Final = "out"
 
 
 class Missing(Struct, frozen=True):
-    """Which partitions of a batch are missing, the first of them; none: the batch is taken."""
+    """The first missing partitions of a batch; none if the receiver has the batch."""
 
     missing: list[int]
 
 
 def part_name(kind: str, number: int) -> str:
-    """Name a partition of the batch that came `in`, or goes `out`, in the blob store."""
+    """Name the file of a partition of the batch that came `in`, or goes `out`."""
     return f"{kind}-{number}"
 
 
 def bulletin_part_name(number: int, content: bytes) -> str:
-    """Name a part of the bulletin, by its content too: seals are fresh at every try."""
+    """Name the file of a part of the bulletin, by its content too: every try seals afresh."""
     return f"{part_name(OUT, number)}-{content[:8].hex()}"
 
 
 async def batch(service: Service, digest: Digest, wire: Wire) -> Missing:
-    """Take the manifest of the shuffler before, and say which partitions are missing.
+    """Take the manifest of the shuffler before, and return which partitions are missing.
 
     It is checked before it is stored: the first one stays, so a bad one would be the end of the
     round.
@@ -149,63 +152,66 @@ async def batch(service: Service, digest: Digest, wire: Wire) -> Missing:
         missing = []
     else:
         await _accept(service, live, raw, whole=False)
-        missing = await _kept(service, _missing, service, live.round, places)
+        missing = await _with_blobs(service, _missing, service, live.round, places)
     if not missing:
         await _accept(service, live, raw, whole=True)
         clock.reach("batch.received")
         await service.refresh()
-    return Missing(missing[:_SOME])
+    return Missing(missing[:_MOST_MISSING])
 
 
 async def _accept(service: Service, live: Live, raw: bytes, *, whole: bool) -> None:
     keep = partial(service.store.accept, whole=whole)
     if not await service.write(keep, live.round.digest, raw):
-        raise Problem("conflict", "another batch of this round came first, and stays")
+        raise Problem("conflict", "this role has another batch of this round already")
 
 
 def _missing(service: Service, round_: Round, places: list[Place]) -> list[int]:
-    there = service.store.blobs.names((round_.digest, "round"))
-    return [place.number for place in places if part_name(IN, place.number) not in there]
+    existing = service.store.blobs.names((round_.digest, "round"))
+    return [place.number for place in places if part_name(IN, place.number) not in existing]
 
 
 async def partition(service: Service, digest: Digest, part: Number, wire: Wire) -> Nothing:
-    """Take a partition of the batch whose manifest came; again, nothing changes."""
+    """Take a partition of the batch whose manifest came; a repetition changes nothing."""
     service.leadership.check()
     live, hop = service.batched(digest)
     name = live.round.digest
     try:
-        raw = await asyncio.to_thread(service.store.kept, name, "incoming")
+        raw = await asyncio.to_thread(service.store.blob, name, "incoming")
     except Misuse:
-        raise Problem("closed", "no batch is awaited: send its manifest first") from None
+        raise Problem(
+            "closed", "this role has no manifest of the batch; send the manifest first"
+        ) from None
     manifest = Manifest.decode(raw, live.round)
-    place = next((one for one in manifest.places(live.round) if one.number == part), None)
+    places = manifest.places(live.round)
+    place = next((place for place in places if place.number == part), None)
     if place is None:
         raise Problem("unprocessable", "the manifest of this batch has no such partition")
     raw = await _read(live, hop, wire, limit=max(1, place.size))
     try:
         place.part.check(raw)
     except Malformed as error:
-        raise Problem("conflict", f"{error}: send partition {part} again") from None
+        raise Problem("conflict", f"{error}; send partition {part} again") from None
     clock.reach("part.receive")
-    await _kept(service, service.store.files(name).put, part_name(IN, part), raw)
+    await _with_blobs(service, service.store.files(name).put, part_name(IN, part), raw)
     clock.reach("part.received")
     return Nothing()
 
 
-async def _kept(service: Service, call: Callable[..., _R], *given: Any) -> _R:
-    """Use the blob store; what fails is for this role's operator, and the sender need not know where."""
+async def _with_blobs(service: Service, call: Callable[..., _R], *args: Any) -> _R:
+    """Use the blob store; an error's text is for this role's operator, not for the sender."""
     try:
-        return await asyncio.to_thread(call, *given)
+        return await asyncio.to_thread(call, *args)
     except Unavailable as error:
         service.metrics.failures.labels("receive").inc()
         log.warning("receive: %s", error)
         raise Problem(
-            "unavailable", "this role's blob store fails: its operator finds why"
+            "unavailable", "this role's blob store failed; its operator finds the reason in the log"
         ) from None
 
 
 async def _read(live: Live, hop: int, wire: Wire, *, limit: int) -> bytes:
-    """Read what the shuffler at this place of the cascade sends."""
+    """Read a body from the shuffler at this place of the cascade."""
     sender, (scope, receive, _) = live.round.terms.shufflers[hop].verifying, wire
     digest = live.round.digest
     return await read_delivery(scope, receive, digest=digest, sender=sender, limit=limit)
@@ -218,12 +224,12 @@ BATCHES: Final = (
 
 
 async def hand_on(service: Service, live: Live, *, to: str, signer: str) -> None:
-    """Hand a batch to the role after this one: until that one misses nothing of it."""
+    """Send a batch to the role after this one, until that role misses nothing of it."""
     digest, signing = live.round.digest, service.keyring.of(signer).signing
     sign = partial(delivery_headers, digest=digest, signing=signing)
     url = f"{to}/rounds/{digest.hex()}/batch"
-    manifest = await asyncio.to_thread(service.store.kept, digest, "batch")
-    while missing := await _asked(service, url, manifest, sign(manifest)):
+    manifest = await asyncio.to_thread(service.store.blob, digest, "batch")
+    while missing := await _announce(service, url, manifest, sign(manifest)):
         for number in missing:
             name = part_name(OUT, number)
             raw = await asyncio.to_thread(service.store.files(digest).get, name, use="batch")
@@ -232,8 +238,10 @@ async def hand_on(service: Service, live: Live, *, to: str, signer: str) -> None
     clock.reach("shuffler.delivered")
 
 
-async def _asked(service: Service, url: str, manifest: bytes, headers: dict[str, str]) -> list[int]:
-    """Announce a batch, and read which partitions are missing."""
+async def _announce(
+    service: Service, url: str, manifest: bytes, headers: dict[str, str]
+) -> list[int]:
+    """Send the manifest of a batch, and read which partitions the receiver misses."""
     raw = await service.peers.send(url, manifest, headers=headers)
-    wrong = f"{url} does not say what it misses"
+    wrong = f"{url} did not answer which partitions it misses"
     return read_document(raw, Missing, wrong, error=Unavailable).missing

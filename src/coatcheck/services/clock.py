@@ -1,7 +1,8 @@
-"""Named places where a test may end the process as a power failure would, and its clock.
+"""A clock for rounds that does not jump, and the fault points of the crash tests.
 
-Nothing happens unless the environment names a place: this is how "kill -9 at each commit" is
-tested with the code that ships.
+A fault point is a named place at which a test may kill the process, as a power failure would.
+Nothing happens there unless the environment names a folder of them: so the tests of "kill -9 at
+each commit" run the code that ships.
 """
 
 import multiprocessing
@@ -13,9 +14,13 @@ from contextlib import suppress
 from pathlib import Path
 
 
-# HOUSE-DOC services.clock: "A clock for rounds that does not jump when the system's clock does.\n\nIt follows the wall clock, but never goes back and never runs at more than twice the pace of the\nsteady clock. So a jump forward by ten minutes takes ten minutes to come through: an operator has\ntime to mend it, and no round closes twice or long before its time.\n"
 class Clock:
-    """Seconds since 1970, without steps."""
+    """Seconds since 1970, without jumps.
+
+    It follows the wall clock, but never goes back and never runs at more than twice the pace of
+    the steady clock. So a jump forward by ten minutes takes ten minutes to come through: the
+    operator has time to correct it, and no round closes twice or long before its time.
+    """
 
     def __init__(
         self,
@@ -29,7 +34,7 @@ class Clock:
         self._seen = steady()
 
     def now(self) -> int:
-        """Tell the time."""
+        """Return the time."""
         steady = self._steady()
         elapsed, self._seen = steady - self._seen, steady
         self._last = min(max(self._last, self._wall()), self._last + 2 * elapsed)
@@ -41,21 +46,19 @@ _FOLDER = os.environ.get(VARIABLE)
 
 
 def wall() -> float:
-    """Tell the wall clock's time; a file `clock` in the folder says by how much it is off."""
-    off = 0.0
+    """Return the wall clock's time; a file `clock` in the folder shifts it by so many seconds."""
+    shift = 0.0
     if _FOLDER:
         with suppress(OSError, ValueError):
-            off = float((Path(_FOLDER) / "clock").read_text(encoding="ascii"))
-    return time.time() + off
+            shift = float((Path(_FOLDER) / "clock").read_text(encoding="ascii"))
+    return time.time() + shift
 
 
 def reach(place: str, *, alone: bool = False) -> None:
-    """End this process (and the service, if this is its worker) if a test asked for it here.
+    """Kill this process here (and the service, if this is its worker) if a test asks for it.
 
-    `alone`: the service stays.
-
-    The variable names a folder; a file in it with the name of a place ends whoever comes there
-    first, and is gone.
+    The variable names a folder. If it has a file with the name of this place, the first process
+    that comes here removes the file and is killed; with `alone` its service lives on.
     """
     if not _FOLDER:
         return

@@ -1,7 +1,8 @@
-"""Group commit: everything that waits goes into one transaction, and is answered after it.
+"""Writes to a role's database: the lease of the process that leads, and group commit.
 
-Knows neither what is written nor by whom. The queue is bounded: beyond it people are told to come
-back, and whatever the store does, nobody waits for ever.
+The process that holds the lease writes, the others stand by. Group commit puts everything that
+waits into one transaction, and answers after it. Its queue is bounded: when it is full, clients are
+asked to retry, so that no request waits for ever.
 """
 
 import asyncio
@@ -18,9 +19,8 @@ from coatcheck.services.telemetry import log, place_of
 from coatcheck.services.web.routing import Problem
 from coatcheck.stores.round_store import Store
 
-# HOUSE-DOC services.leadership: 'One leader per database: the process that holds the lease writes, the others stand by.'
 _RENEWALS: Final = 3
-"""How many times per lease it is asked for."""
+"""How often the lease is renewed before it would end."""
 Gained = Callable[[], Awaitable[None]]
 _T = TypeVar("_T")
 
@@ -28,8 +28,8 @@ _T = TypeVar("_T")
 class Leadership:
     """The lease of one process, which it renews three times before the lease would end.
 
-    *Guarantee:* the store takes writes under the token `fence`, or did so a moment ago. In the
-    second case it refuses them.
+    *Guarantee:* `fence` is the fencing token under which the store takes writes, or did so a moment
+    ago. In the second case the store refuses them.
     """
 
     def __init__(self, store: Store, *, seconds: float, gained: Gained) -> None:
@@ -40,9 +40,9 @@ class Leadership:
         self._until = 0.0
         self._prepared: int | None = None
         self.answers = False
-        self._strange = 0
+        self._other_folder = 0
         self.failed: Callable[[str], None] = log.error
-        # Its own: those that all share may all wait for a slow blob store, for longer than a lease.
+        # A separate thread: shared threads may all wait for a slow blob store, longer than a lease.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="lease")
 
     @property
@@ -52,72 +52,72 @@ class Leadership:
 
     @property
     def fence(self) -> int:
-        """The token for a write; refused while another process leads."""
+        """The fencing token for a write; `Unavailable` while another process leads."""
         self.check()
         return self._prepared or 0  # lost at this moment: no store takes a write under 0
 
     def check(self) -> None:
         """Refuse unless this process leads."""
         if not self.leads:
-            raise Unavailable("this process stands by: another one leads, or the store is away")
+            raise Unavailable("this process is a standby, or the database does not answer; retry")
 
     async def run(self) -> None:
-        """Take the lease, renew it, take it back when it was lost."""
+        """Take the lease, renew it, and take it again when it was lost."""
         while True:
             await self.renew()
             await asyncio.sleep(self._seconds / _RENEWALS)
 
     async def renew(self) -> None:
-        """Ask for the lease once."""
-        begun = time.monotonic()
+        """Try once to take or renew the lease."""
+        started = time.monotonic()
         try:
             lead = partial(self._store.lead, self._holder, seconds=self._seconds)
-            fence = await self._asked(lead)
+            fence = await self._run(lead)
             self.answers = True
             if fence is None:
                 self._prepared = None
                 return
             if fence != self._prepared:
-                # Whatever another leader did meanwhile is read before anything is answered.
+                # Read what another leader did meanwhile, before any request is answered.
                 await self._gained()
                 self._prepared = fence
-            # Counted from before the question, so that this end comes before the store's.
-            self._until = begun + self._seconds
+            # Counted from before the request, so that it ends here before it ends in the store.
+            self._until = started + self._seconds
         except Damaged as error:
             self.answers = False
             self.failed(str(error))
         except Misuse as error:
-            self.answers, self._prepared, self._strange = False, None, self._strange + 1
-            # A process that died leads for the rest of its lease: this is one that lives.
-            if self._strange > _RENEWALS * 2:
+            self.answers, self._prepared, self._strange = False, None, self._other_folder + 1
+            # For the rest of its lease a dead process counts as leading; after that it is alive.
+            if self._other_folder > _RENEWALS * 2:
                 self.failed(str(error))
         except Error:
             self.answers = False
-        except Exception as error:  # noqa: BLE001 - renewal must outlive whatever it is
+        except Exception as error:  # noqa: BLE001 - renewal must survive any error
             self.answers = False
-            log.error("lead: a mistake of ours: %s", place_of(error))
+            log.error("lead: internal error: %s", place_of(error))
 
     async def end(self) -> None:
-        """Hand the lease back."""
+        """Give the lease back."""
         self._prepared = None
         with contextlib.suppress(Error):
-            await self._asked(partial(self._store.resign, self._holder))
+            await self._run(partial(self._store.resign, self._holder))
         self._thread.shutdown(wait=False)
 
-    async def _asked(self, question: Callable[[], _T]) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, question)
+    async def _run(self, call: Callable[[], _T]) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
 
 _R = TypeVar("_R")
 _LONGEST: Final = 0.005
-"""The most seconds for which a group waits for others to join."""
+"""The most seconds for which a group waits for more items."""
 
 
 class GroupCommit(Generic[_T, _R]):
     """A queue in front of one writer.
 
-    *Guarantee:* what `add` gives has its result after the transaction that holds the item is
-    durable.
+    *Guarantee:* the future that `add` returns has its result after the transaction with the item
+    is durable.
     """
 
     def __init__(
@@ -134,14 +134,14 @@ class GroupCommit(Generic[_T, _R]):
 
     @property
     def waiting(self) -> int:
-        """How many wait."""
+        """How many items wait."""
         return len(self._waiting)
 
     def add(self, item: _T) -> "asyncio.Future[_R]":
-        """Have an item written; whoever waits for what is returned waits until it is."""
+        """Put an item into the queue; the future has its result once the item is written."""
         if len(self._waiting) >= self._queue:
-            raise Problem("busy", "too many wait for the disk already; send the same bytes again")
-        # Which loop runs is known: to ask costs a call into the kernel, up to Python 3.11.
+            raise Problem("busy", "the write queue is full; retry with the same bytes")
+        # The loop is known: up to Python 3.11 looking it up costs a system call.
         future: asyncio.Future[_R] = (self._loop or asyncio.get_running_loop()).create_future()
         self._waiting.append((item, future))
         self._wake.set()
@@ -152,55 +152,62 @@ class GroupCommit(Generic[_T, _R]):
         await asyncio.get_running_loop().run_in_executor(self._thread, call)
 
     def _log(self, error: Exception) -> None:
-        """Tell the operator why nothing is written, once per reason."""
-        why = str(error) if isinstance(error, Error) else place_of(error)
-        if why != self._failed:
-            log.warning("write: %s", why)
-        self._failed = why
+        """Log why nothing is written, once per reason."""
+        reason = str(error) if isinstance(error, Error) else place_of(error)
+        if reason != self._failed:
+            log.warning("write: %s", reason)
+        self._failed = reason
 
     async def run(self) -> None:
-        """Write what waits, group by group; a failed one is told to those in it and to no other."""
-        loop, took = asyncio.get_running_loop(), 0.0
+        """Write what waits, group by group; if a write fails, only the items of its group fail."""
+        loop, seconds = asyncio.get_running_loop(), 0.0
         self._loop = loop
         try:
             while True:
                 await self._wake.wait()
-                # Half the time of a commit: whoever comes meanwhile joins, and a commit of many
-                # costs little more than one of a few. (PostgreSQL's manual on commit_delay.)
+                # Half the time of a commit: items that come meanwhile join the group, and a commit
+                # of many costs little more than one of a few (PostgreSQL manual, commit_delay).
                 if len(self._waiting) < self._group:
-                    await asyncio.sleep(min(took / 2, _LONGEST))
+                    await asyncio.sleep(min(seconds / 2, _LONGEST))
                 group, self._waiting = self._waiting[: self._group], self._waiting[self._group :]
                 if not self._waiting:
                     self._wake.clear()
                 items = [item for item, _ in group]
                 futures = [future for _, future in group]
-                begun = time.perf_counter()
+                started = time.perf_counter()
                 try:
                     results = await loop.run_in_executor(self._thread, self._write, items)
-                except Exception as error:  # noqa: BLE001 - the writer must outlive whatever it is
+                except Exception as error:  # noqa: BLE001 - the writer must survive any error
                     self._log(error)
                     _fail(futures, error)
                 else:
                     self._failed = ""
-                    _settle(futures, results)
-                took = time.perf_counter() - begun
+                    _resolve(futures, results)
+                seconds = time.perf_counter() - started
         finally:
             self._loop = None
-            _fail([future for _, future in self._waiting], Unavailable("the service is ending"))
+            _fail(
+                [future for _, future in self._waiting],
+                Unavailable("the service is stopping; retry with the same bytes"),
+            )
             self._thread.shutdown(wait=False)
 
 
-def _settle(futures: list[asyncio.Future[_R]], results: list[_R]) -> None:
+def _resolve(futures: list[asyncio.Future[_R]], results: list[_R]) -> None:
     for future, result in zip(futures, results, strict=True):
-        if not future.done():  # somebody may have hung up meanwhile
+        if not future.done():  # the client may have disconnected
             future.set_result(result)
 
 
 def _fail(futures: list[asyncio.Future[_R]], error: Exception) -> None:
-    """Tell that a write failed; why a store or a folder of keys is away is for the operator."""
-    told: Exception = Unavailable("the store is away: send the same bytes again later")
+    """Fail a group; why a store or a folder of keys does not answer is for the operator's log."""
+    shown: Exception = Unavailable("the database does not answer; retry with the same bytes")
     if isinstance(error, Full) or not isinstance(error, Unavailable):
-        told = error if isinstance(error, Error | Problem) else Unavailable("the write failed")
+        shown = (
+            error
+            if isinstance(error, Error | Problem)
+            else Unavailable("the write failed; retry with the same bytes")
+        )
     for future in futures:
         if not future.done():
-            future.set_exception(told)
+            future.set_exception(shown)

@@ -1,8 +1,8 @@
-"""Start a service: read its settings, bind its socket, say where it is, and run until told to end.
+"""A service's process: read the settings, bind the socket, print the address, run until stopped.
 
-The command line calls `serve`. `cluster` starts this module as a process of its own, which also
-ends when its starter does: the starter holds the other end of standard input, and however it ends,
-even by `kill -9`, this end closes, and the service and its workers end too.
+The command line calls `serve`. `local_cluster` starts this module as a separate process, which ends
+when its starter does: the starter holds the other end of standard input, and however it ends, even
+by `kill -9`, this end closes, and the service and its workers end too.
 """
 
 import gc
@@ -30,14 +30,14 @@ ROLES: Final = {
     "relay": "coatcheck.services.relay:RelayService",
     "witness": "coatcheck.services.witness:WitnessService",
 }
-"""The class of each role's service, by module and name."""
+"""The class of each role's service, as `package.module:name`."""
 
 
 def build(role: str, config: Path) -> "App[Any]":
     """Make the service of a role from its settings."""
     if role not in ROLES:
-        raise Misuse(f"a service is one of {', '.join(ROLES)}, not {role!r}")
-    # Each role is loaded alone: a shuffler's process never imports what decodes a report.
+        raise Misuse(f"a role is one of {', '.join(ROLES)}, not {role!r}")
+    # Only this role is imported: a shuffler's process never loads what decodes a report.
     module, _, name = ROLES[role].partition(":")
     kind = getattr(import_module(module), name)
     service: App[Any] = kind(read_settings(config, role=role, kind=kind.settings_type))
@@ -52,12 +52,12 @@ def serve(
     tls: tuple[Path, Path] | None = None,
     log_level: str = "info",
 ) -> int:
-    """Run a service until it is told to end; the exit code.
+    """Run a service until it is stopped; return the exit code.
 
-    `listen` and `tls` (certificate and key) overrule the settings; port 0 takes a free one, told
-    by the printed line and the settings' `address_file`.
+    `listen` and `tls` (certificate and key) override the settings. Port 0 picks a free port, which
+    is in the printed line and in the settings' `address_file`.
     """
-    # Here, as a worker loads this module too, and serves nothing.
+    # Here, because a worker loads this module too, and serves nothing.
     import uvicorn  # noqa: PLC0415 - slow to load
 
     from coatcheck.services.web.connections import protocol  # noqa: PLC0415 - as above
@@ -77,14 +77,14 @@ def serve(
     shown = f"[{host}]" if ":" in host else host
     url = settings.url or f"{'https' if tls else 'http'}://{shown}:{port}"
     app.take_url(url)
-    made = uvicorn.Config(
+    server_config = uvicorn.Config(
         app,
         http=protocol(deadline=settings.deadline, doors=app.doors),
         loop="uvloop",
         ws="none",
         lifespan="on",
         access_log=False,
-        proxy_headers=False,  # who asks is never looked at
+        proxy_headers=False,  # clients' addresses are not used
         log_config=None,
         log_level="warning",
         server_header=False,
@@ -95,7 +95,7 @@ def serve(
         ssl_keyfile=tls[1] if tls else None,
     )
     app.started = lambda: _announce(settings, url)
-    server = uvicorn.Server(made)
+    server = uvicorn.Server(server_config)
     app.stop = lambda: setattr(server, "should_exit", True)
     collect_seldom()
     try:
@@ -108,10 +108,10 @@ def serve(
 
 
 def collect_seldom() -> None:
-    """Keep the collector of garbage from looking, while people wait, at what is none.
+    """Make the garbage collector run less often, and skip what is loaded by now.
 
-    What is loaded by now stays. And uploads that wait for one commit are some thousand objects: by
-    default the collector would look through them several times, and find nothing.
+    The uploads that wait for one commit are some thousand objects: by default the collector would
+    search them several times while clients wait, and find no garbage.
     """
     gc.collect()
     gc.freeze()
@@ -119,7 +119,7 @@ def collect_seldom() -> None:
 
 
 def _announce(settings: ProcessSettings, url: str) -> None:
-    """Say where the service is; whoever comes at once waits in the socket's queue."""
+    """Print and write the address; early connections wait in the socket's queue."""
     if settings.address_file:
         path = settings.path(settings.address_file)
         write_bytes(path, url.encode() + b"\n", replace=True)
@@ -127,7 +127,7 @@ def _announce(settings: ProcessSettings, url: str) -> None:
 
 
 def bind(listen: str) -> socket.socket:
-    """Listen on HOST:PORT; whoever comes before the service answers waits in the queue."""
+    """Listen on HOST:PORT; connections wait in the queue until the service answers."""
     host, _, port = listen.rpartition(":")
     try:
         number = int(port)
@@ -137,7 +137,7 @@ def bind(listen: str) -> socket.socket:
         bound.bind((host.strip("[]"), number))
         bound.listen(2048)
     except (OSError, ValueError, OverflowError) as error:
-        raise Misuse(f"cannot listen on {listen!r}: {error}; give HOST:PORT") from None
+        raise Misuse(f"cannot listen on {listen!r}: {error}; use HOST:PORT") from None
     return bound
 
 

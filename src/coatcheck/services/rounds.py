@@ -1,7 +1,7 @@
-"""The rounds of a role, and the look at each that is not over at every tick.
+"""Live rounds, and the service that takes every unfinished one a step further at each tick.
 
-The shuffler and the server share it: what differs is how a record becomes a live round, and what
-is due in which phase.
+The shuffler and the server share it. They differ in how a stored record becomes a live round, and
+in the steps that are due in each phase.
 """
 
 import asyncio
@@ -45,10 +45,10 @@ class LiveRound(Generic[R]):
 
     Attributes:
         stored: the record as it was last read.
-        again: when a step that failed is tried again, by the steady clock.
+        again: when a failed step is tried again, by the steady clock.
         failed: how often it failed in a row.
-        turn: held while the round is advanced: one step at a time.
-        progress: how many parts of each stage of a long step are done, and how many there are.
+        turn: held while a step of the round runs, so that only one runs at a time.
+        progress: how many parts of each stage of a job are done, and how many there are.
     """
 
     round: Round
@@ -64,7 +64,7 @@ class LiveRound(Generic[R]):
 
     @property
     def stages(self) -> list[StageCount]:
-        """How far a long step is."""
+        """How far the job of the round is."""
         return [StageCount(name, parts, done) for name, (done, parts) in self.progress.items()]
 
     @property
@@ -72,17 +72,17 @@ class LiveRound(Generic[R]):
         """Whether the pause after a failed step is over."""
         return time.monotonic() >= self.again
 
-    def tried(self, *, done: bool, tick: float) -> None:
-        """Note how a step ended; each failure doubles the pause, up to 64 ticks."""
-        self.failed = 0 if done else min(self.failed + 1, 6)
-        self.again = time.monotonic() + (0 if done else tick * 2**self.failed)
+    def tried(self, *, succeeds: bool, tick: float) -> None:
+        """Set the pause after a step: none, or after each failure twice as long, up to 64 ticks."""
+        self.failed = 0 if succeeds else min(self.failed + 1, 6)
+        self.again = time.monotonic() + (0 if succeeds else tick * 2**self.failed)
 
 
 L = TypeVar("L", bound=LiveRound[Any])
 
 
 class LiveRounds(dict[bytes, L], Generic[L]):
-    """The live rounds by digest; whoever asks for the unfinished ones passes no other."""
+    """The live rounds of a role by digest, by name and by phase."""
 
     def __init__(self, moves: Transitions[Any]) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class LiveRounds(dict[bytes, L], Generic[L]):
         self._phases: Counter[Enum] = Counter()
 
     def take(self, live: L) -> None:
-        """Take a round up, unless it is here."""
+        """Add a round, unless it is here."""
         if self.setdefault(live.round.digest, live) is live:
             self._names[live.stored.name] = live
             self._place(live)
@@ -127,22 +127,22 @@ class LiveRounds(dict[bytes, L], Generic[L]):
     def clear(self) -> None:
         """Let go of all rounds."""
         super().clear()
-        for one in (self._unfinished, self._names, self._phases):
-            one.clear()
+        for index in (self._unfinished, self._names, self._phases):
+            index.clear()
 
 
-GAP: Final = 60
+CLOCK_OFFSET: Final = 60
 """Seconds by which two clocks may differ."""
 COMPARING: Final = 60.0
-"""Seconds for which the other roles' clocks are asked for."""
+"""Seconds for which a service that starts asks the other roles for their clocks."""
 _SOON: Final = 5.0
 _WATCH: Final = 1.0
-"""Seconds at least between two looks at how far a job is."""
+"""Least seconds between two readings of a job's progress."""
 _R = TypeVar("_R")
 
 
-class _Told(Struct, frozen=True):
-    """What is read of another role's health."""
+class _Health(Struct, frozen=True):
+    """The clock in another role's health document."""
 
     now: int
 
@@ -154,10 +154,10 @@ class RoundService(Service[S, T], Generic[S, T, L]):
     """A service that leads rounds from phase to phase.
 
     Attributes:
-        moves: the role's table.
-        steps: what is due in which phase: the phase, what the step is called, and the method.
+        moves: the role's table of transitions.
+        steps: the steps that are due in each phase: the phase, the step's name, and the method.
         rounds: the live rounds.
-        faulty: rounds that cannot be led, because of their terms or a missing key.
+        faulty: rounds that cannot be loaded, because of their terms or a missing key file.
         untidy: whether there may be a key that no round needs, or a round without its key.
     """
 
@@ -169,10 +169,10 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         super().__init__(settings, store)
         self.rounds: LiveRounds[L] = LiveRounds(self.moves)
         self._read = False
-        self._looks = self._latest = 0
+        self._refreshes = self._latest = 0
         self.faulty: set[bytes] = set()
         self.untidy = True
-        self._shown: set[str] = set()
+        self._stages: set[str] = set()
         self.peers = HttpClient(ca=settings.ca_file, timeout=settings.peer_timeout)
         self.workers = JobWorkers()
 
@@ -187,95 +187,103 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         await self.refresh()
 
     async def refresh(self) -> None:
-        """Read the rounds that may have changed, and take up those that are new.
+        """Read the rounds that may have changed, and load those that are new.
 
-        All of them are read once; then only those that are not over, however many were before.
-        What a slow look read counts no more once a look that began later is known.
+        All of them are read once, then only the unfinished ones. If a refresh is slow and a later
+        one ends before it, what the slow one read is dropped.
         """
-        self._looks = number = self._looks + 1
+        self._refreshes = number = self._refreshes + 1
         if self._read:
-            known = [live.round.digest for live in self.rounds.unfinished()]
-            found = await asyncio.to_thread(self.store.under_way, known)
+            digests = [live.round.digest for live in self.rounds.unfinished()]
+            stored_rounds = await asyncio.to_thread(self.store.unfinished, digests)
         else:
-            found, self._read = await asyncio.to_thread(self.store.rounds), True
+            stored_rounds, self._read = await asyncio.to_thread(self.store.rounds), True
         self._latest = max(self._latest, number)
-        for stored in found:
+        for stored in stored_rounds:
             if number < self._latest:
                 return
             if stored.digest in self.rounds:
                 self.rounds.update_one(stored)
             elif stored.digest not in self.faulty:
-                await self._take_up(stored)
+                await self._load(stored)
         for phase in self.moves.phases:
             self.metrics.rounds.labels(phase.value).set(self.rounds.count(phase))
         self.metrics.rounds.labels("faulty").set(len(self.faulty))
 
-    async def _take_up(self, stored: StoredRound[Any]) -> None:
-        """Make a live round of its record; what is wrong with one never stops the others."""
+    async def _load(self, stored: StoredRound[Any]) -> None:
+        """Make a live round of its record; an error in one never stops the others."""
         try:
             self.rounds.take(await asyncio.to_thread(self.hold, stored))
         except (Unavailable, Fenced):
             raise
         except Exception as error:  # noqa: BLE001 - the other rounds must outlive whatever it is
             self.faulty.add(stored.digest)
-            text = "round %s is not led: %s; are all key files listed that its terms name?"
-            log.error(text, stored.name, place_of(error))
+            log.error(
+                "cannot load round %s (%s); check that the settings list every key file that its"
+                " terms name",
+                stored.name,
+                place_of(error),
+            )
 
-    def found(self, digest: str) -> L:
-        """Find a round by its digest in hex, or say why it is not here."""
+    def live_round(self, digest: str) -> L:
+        """Find a round by its digest in hex, or raise the problem that says why it is not here."""
         raw = bytes.fromhex(digest)
         if raw in self.faulty:
-            raise Problem("unavailable", "this round needs its operator, who finds why in the log")
+            raise Problem(
+                "unavailable",
+                "this round cannot be loaded; its operator finds the reason in the log",
+            )
         if raw not in self.rounds:
             raise self.absent(f"this {self.role} has no such round")
         return self.rounds[raw]
 
-    def listed(self) -> list[L]:
-        """List the rounds; a process that stands by and has none yet cannot say that none is."""
+    def live_rounds(self) -> list[L]:
+        """List the rounds; a standby process without any cannot tell that there is none."""
         if not self.rounds:
             self.leadership.check()
         return list(self.rounds.values())
 
     async def compare(self) -> None:
-        """Stop if this clock is wrong: rounds close, expire and are abandoned by it.
+        """Stop if this clock is wrong, because rounds close, expire and are abandoned by it.
 
-        Nobody can say which clock is right; if every role that answers disagrees, it is likely this
-        one. If none answers for a minute, the rounds go on.
+        If this clock disagrees with every role that answers, it is probably this one that is wrong.
+        If no role answers for a minute, the rounds go on.
         """
-        end = time.monotonic() + COMPARING
-        while time.monotonic() < end and (others := self._others()):
-            told = await asyncio.gather(*map(self._gap, others))
-            gaps = [gap for gap in told if gap is not None]
-            if gaps and min(map(abs, gaps)) > GAP:
+        deadline = time.monotonic() + COMPARING
+        while time.monotonic() < deadline and (urls := self._other_roles()):
+            answers = await asyncio.gather(*map(self._clock_offset, urls))
+            offsets = [offset for offset in answers if offset is not None]
+            if offsets and min(map(abs, offsets)) > CLOCK_OFFSET:
                 self.fail(
-                    f"this clock is {min(gaps, key=abs):+d} s off the clocks of all other roles"
-                    " that answer: set it right (NTP), or theirs, and start again"
+                    f"this clock is {min(offsets, key=abs):+d} s off the clocks of all other roles"
+                    " that answer; correct it (NTP), or theirs, and start again"
                 )
-            if gaps:
+            if offsets:
                 return
             await asyncio.sleep(self.settings.tick)
 
-    def _others(self) -> set[str]:
-        """Give the addresses of the other roles in the rounds that are not over."""
-        terms = [one.round.terms for one in self.rounds.unfinished()]
-        return {party.url for of in terms for party in (of.server, of.board, *of.shufflers)} - {
-            self.url
-        }
+    def _other_roles(self) -> set[str]:
+        """Return the addresses of the other roles in the unfinished rounds."""
+        urls = set[str]()
+        for terms in (live.round.terms for live in self.rounds.unfinished()):
+            urls |= {party.url for party in (terms.server, terms.board, *terms.shufflers)}
+        return urls - {self.url}
 
-    async def _gap(self, url: str) -> int | None:
-        """Tell by how many seconds this clock is ahead of another role's; None if it is away."""
+    async def _clock_offset(self, url: str) -> int | None:
+        """Return by how many seconds this clock is ahead of a role's; None without an answer."""
         try:
             raw = await asyncio.wait_for(self.peers.get(f"{url}/healthz"), _SOON)
-            told = read_document(raw, _Told, f"{url} does not tell the time", error=Unavailable)
+            wrong = f"{url}/healthz does not state the time"
+            health = read_document(raw, _Health, wrong, error=Unavailable)
         except (Error, TimeoutError):
             return None
-        gap = self.clock.now() - told.now
-        if abs(gap) > GAP:
-            log.warning("this clock is %+d s off that of %s", gap, url)
-        return gap
+        offset = self.clock.now() - health.now
+        if abs(offset) > CLOCK_OFFSET:
+            log.warning("this clock is %+d s off that of %s", offset, url)
+        return offset
 
     async def step(self) -> None:
-        """Look at every round that is not over."""
+        """Take every unfinished round as far as it goes now."""
         await self.refresh()
         if self.untidy:
             await self._sweep()
@@ -290,7 +298,7 @@ class RoundService(Service[S, T], Generic[S, T, L]):
             for digest in await self.write(self.store.sweep):
                 if digest in self.rounds:
                     live = self.rounds[digest]
-                    text = "round %s is given up: its key in the folder of round keys is gone"
+                    text = "round %s is abandoned: its key in the folder of round keys is gone"
                     log.error(text, live.round.terms.round)
                     await self.lose(live)
             if not await self.attempt("clear", partial(asyncio.to_thread, self.store.clear)):
@@ -304,15 +312,15 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         raise NotImplementedError
 
     async def advance(self, live: L) -> None:
-        """Do whatever is due for a round, phase by phase, until a step fails."""
+        """Take the steps that are due for a round, phase by phase, until one fails."""
         async with live.turn:
-            done, before = True, live.stored.phase
+            succeeds, first_phase = True, live.stored.phase
             for phase, name, step in self.steps:
-                if done and live.stored.phase is phase:
-                    done = await self.attempt(name, partial(step, self, live))
+                if succeeds and live.stored.phase is phase:
+                    succeeds = await self.attempt(name, partial(step, self, live))
             # A key may be left over, or be what a step did not find.
-            self.untidy |= not done or live.stored.phase is not before
-            live.tried(done=done, tick=self.settings.tick)
+            self.untidy |= not succeeds or live.stored.phase is not first_phase
+            live.tried(succeeds=succeeds, tick=self.settings.tick)
 
     async def done(self, live: L, step: str, why: str = "") -> None:
         """Count and log a step of a round, and read where the round stands now."""
@@ -324,8 +332,8 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         """Find a round that takes a batch, and the place of the shuffler that makes it."""
         raise NotImplementedError
 
-    async def receive_end(self, live: L, wire: Wire, *, before: int) -> bytes:
-        """Read the word of a shuffler before this role that it gave the round up."""
+    async def receive_outcome(self, live: L, wire: Wire, *, before: int) -> bytes:
+        """Read the signed outcome of an earlier shuffler that abandoned the round."""
         scope, receive, _ = wire
         terms = live.round.terms
         limit = heading_size(len(terms.groups), len(terms.shufflers))
@@ -334,25 +342,25 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         clock.reach("end.receive")
         return raw
 
-    async def shown(self, live: L) -> bytes:
-        """Ask the board which end of the round it shows; empty if none."""
+    async def shown_outcome(self, live: L) -> bytes:
+        """Fetch the outcome of the round that the board shows; empty if none."""
         url = f"{live.round.terms.board.url}/rounds/{live.round.digest.hex()}/heading"
         try:
             return await self.peers.get(url)
         except Absent:
             return b""
 
-    def is_given_up(self, live: L) -> bool:
-        """Tell whether the time is over in which the board is asked to take an end."""
+    def is_too_late(self, live: L) -> bool:
+        """Tell whether it is too late to send the board an outcome."""
         return self.clock.now() >= end_due(live.round) + PATIENCE
 
-    async def within(self, end: int, step: Awaitable[_R]) -> _R:
-        """Wait for something that takes long, but not beyond a time."""
+    async def within(self, deadline: int, job: Awaitable[_R]) -> _R:
+        """Wait for a job, but not beyond a deadline."""
         try:
-            async with asyncio.timeout(max(0, end - self.clock.now())):
-                return await step
+            async with asyncio.timeout(max(0, deadline - self.clock.now())):
+                return await job
         except TimeoutError:
-            raise Unavailable("this took longer than the round has time") from None
+            raise Unavailable("the step did not finish before the round's deadline") from None
 
     async def run_in_worker(self, job: str, live: L) -> Any:
         """Run a job of a round, named as `package.module:function`, in a worker.
@@ -363,33 +371,33 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         args = (self.settings, live.round.digest, self.leadership.fence)
         if self.settings.store == "memory:":
             return await asyncio.to_thread(run_by_name, job, self.store, *args)
-        watching = asyncio.create_task(self._watch(live))
+        watcher = asyncio.create_task(self._watch(live))
         try:
             return await self.workers.run(run_with_store, job, self.store_type, *args)
         finally:
-            watching.cancel()
+            watcher.cancel()
             self._show(live, {})
 
     async def _watch(self, live: L) -> None:
-        """Tell how far a long job is, by what it writes down."""
+        """Show how far a job is, by the results that it has stored."""
         while True:
             await asyncio.sleep(max(_WATCH, self.settings.tick))
             with suppress(Error):
-                found = await asyncio.to_thread(self.store.progress, live.round.digest)
-                self._show(live, found)
+                progress = await asyncio.to_thread(self.store.progress, live.round.digest)
+                self._show(live, progress)
 
     def _show(self, live: L, progress: dict[str, tuple[int, int]]) -> None:
-        """Show how far the stages of a round are, and log each that moved."""
+        """Export how far the stages of a round are, and log each that moved."""
         for stage, (done, parts) in progress.items():
             if (done, parts) != live.progress.get(stage, (0, parts)):
                 log.info("round %s: %s %d of %d", live.round.terms.round, stage, done, parts)
         live.progress = progress
-        shown = [one.progress for one in self.rounds.unfinished()]
-        for stage in {stage for one in shown for stage in one} | self._shown:
-            found = [(0, 0), *(one.get(stage, (0, 0)) for one in shown)]
-            for state, numbers in zip(("done", "all"), zip(*found, strict=True), strict=True):
+        every = [unfinished.progress for unfinished in self.rounds.unfinished()]
+        self._stages |= {stage for of_round in every for stage in of_round}
+        for stage in self._stages:
+            counts = [(0, 0), *(of_round.get(stage, (0, 0)) for of_round in every)]
+            for state, numbers in zip(("done", "all"), zip(*counts, strict=True), strict=True):
                 self.metrics.parts.labels(stage, state).set(sum(numbers))
-            self._shown.add(stage)
 
     async def end(self) -> None:
         """Let go of what the service holds."""

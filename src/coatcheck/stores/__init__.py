@@ -1,4 +1,4 @@
-"""Where the database and the blob store of a role are: by addresses, in files, or in memory."""
+"""Databases and blob stores of the roles, opened by their addresses: files, servers, or memory."""
 
 from pathlib import Path
 
@@ -12,7 +12,7 @@ Place = Path | str
 
 
 def open_database(url: str, *, role: str) -> Database:
-    """Open a role's database: `sqlite:FILE`, `postgresql://...`, or `memory:`, which forgets."""
+    """Open a role's database at `sqlite:FILE`, `postgresql://...`, or in `memory:`."""
     kind, _, rest = url.partition(":")
     if kind == "memory" and not rest:
         return SQLite(None, role=role)
@@ -22,7 +22,7 @@ def open_database(url: str, *, role: str) -> Database:
         from coatcheck.stores.postgres import Postgres  # noqa: PLC0415 - an extra, loaded if asked
 
         return Postgres(url, role=role)
-    raise Misuse(f"a store is memory:, sqlite:FILE or postgresql://HOST/NAME, not {url!r}")
+    raise Misuse(f"`store` must be memory:, sqlite:FILE or postgresql://HOST/NAME, got {url!r}")
 
 
 def blob_place(place: Place | None, *, url: str, keys: Path) -> Place:
@@ -32,8 +32,8 @@ def blob_place(place: Place | None, *, url: str, keys: Path) -> Place:
 
 
 def open_blobs(place: Place | None, *, url: str, keys: Path | None) -> BlobStore:
-    """Open the blob store of a store; that of one in memory is in memory."""
+    """Open the blob store that belongs to a database; for one in memory it is in memory."""
     if url.startswith("memory:") or keys is None:
         return MemoryBlobStore()
-    found = blob_place(place, url=url, keys=keys)
-    return S3BlobStore(found) if isinstance(found, str) else FolderBlobStore(found)
+    folder = blob_place(place, url=url, keys=keys)
+    return S3BlobStore(folder) if isinstance(folder, str) else FolderBlobStore(folder)

@@ -1,6 +1,7 @@
-"""The tables by numbered migrations; a database from a later version is refused.
+"""What the stores need of a database: transactions, and the few points in which two differ.
 
-A migration never changes once it is released: the next change is the next number.
+SQL is written once, with `?` for values. A transaction is durable when its block ends. The tables
+are made by numbered migrations; a migration never changes once it is released.
 """
 
 import threading
@@ -11,7 +12,6 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from coatcheck.errors import Misuse
 
-# HOUSE-DOC stores.database: 'What the stores need of a database: transactions, and the few words in which two differ.\n\nSQL is written once, with `?` for values. A transaction is durable when its block ends.\n'
 Row = tuple[Any, ...]
 COUNT: Final = (
     "INSERT INTO shuffler_counts (round, holder, kind, uploads)"
@@ -19,62 +19,62 @@ COUNT: Final = (
     " ON CONFLICT (round, holder, kind)"
     " DO UPDATE SET uploads = shuffler_counts.uploads + excluded.uploads"
 )
-"""Count uploads of a group of a round, under the name of who counts."""
+"""Count uploads of a group of a round, under the name of the process that took them."""
 
 
 class Transaction(Protocol):
     """Statements within one transaction."""
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        """Run a statement and give its rows, if it has any."""
+        """Run a statement and return its rows, if it has any."""
 
     def each(self, sql: str, values: Sequence[Row]) -> list[list[Row]]:
-        """Run a statement once for each of several values, and give the rows of each run."""
+        """Run a statement once for each row of values, and return the rows of each run."""
 
 
 class Put(NamedTuple):
-    """Uploads of one round to insert, and on which conditions.
+    """New uploads of one round, and the conditions under which they are inserted.
 
     Attributes:
-        phase: the phase in which the round takes them.
-        names: the names of each: columns of `shuffler_parcels` after the round.
-        bundles: their bodies: columns of `shuffler_bundles` but the round.
-        counts: how many of each group.
-        room: how many uploads the round may have with them.
-        holder: who counts them.
+        phase: the phase in which the round takes uploads.
+        names: the names of each upload: columns of `shuffler_uploads` after the round.
+        rows: the bodies: columns of `shuffler_upload_rows` but the round.
+        counts: how many uploads of each group.
+        capacity: how many uploads the round may have with these.
+        holder: the process that counts them.
     """
 
     digest: bytes
     phase: str
     names: Sequence[Row]
-    bundles: Sequence[Row]
+    rows: Sequence[Row]
     counts: Mapping[int, int]
-    room: int
+    capacity: int
     holder: str
 
     @property
     def gate(self) -> int:
-        """The number of the round's gate."""
+        """The number of the round's advisory lock, its gate."""
         return gate_of(self.digest)
 
 
 def gate_of(digest: bytes) -> int:
-    """Number the gate of a round."""
+    """Return the number of a round's gate."""
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
 class Database(ABC):
-    """A connection that comes back by itself when the database does, for one thread at a time."""
+    """A connection for one thread at a time, which reconnects when the database is back."""
 
     now: ClassVar[str]
     """SQL for the database's own clock, in seconds."""
     share: ClassVar[str]
-    """SQL that keeps a row from being changed until the transaction ends."""
+    """SQL that locks a row against changes until the transaction ends."""
     alone: ClassVar[str]
-    """The same, and nobody else may keep it from that meanwhile."""
+    """SQL that locks a row for this transaction alone."""
     shut: ClassVar[str]
-    """SQL that waits until nobody is within a round's gate, and lets nobody in meanwhile; empty if
-    a write transaction is alone anyway."""
+    """SQL that waits until no transaction is within a round's gate, and keeps others out; empty if
+    only one transaction writes at a time anyway."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -82,23 +82,23 @@ class Database(ABC):
 
     @abstractmethod
     def transaction(self) -> AbstractContextManager[Transaction]:
-        """Begin; commit at the end of the block, or undo all of it."""
+        """Begin a transaction; commit at the end of the block, or undo all of it."""
 
     @abstractmethod
     def reading(self) -> AbstractContextManager[Transaction]:
-        """Begin to read; nobody who writes waits for it."""
+        """Begin to read; no writer waits for it."""
 
     @abstractmethod
     def quick_put(self, put: "Put") -> bool:
-        """Insert uploads of a round in few steps.
+        """Insert new uploads of a round in few steps.
 
-        False, with nothing done, unless all of them are new and there is plenty of room: then the
-        long way finds out why.
+        False, with nothing inserted, unless all of them are new and there is plenty of capacity;
+        the slow way then finds out why.
         """
 
     @abstractmethod
     def check(self) -> None:
-        """Look whether the database is sound, as far as that is quick; `Damaged` if it is not."""
+        """Check whether the database is sound, as far as that is quick; `Damaged` if it is not."""
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -130,18 +130,18 @@ _SHUFFLER: Final = (
     "CREATE INDEX shuffler_rounds_at ON shuffler_rounds (phase)",
     # Keyed by a hash of the upload's random id, under the round's key.
     (
-        "CREATE TABLE shuffler_parcels (round INTEGER NOT NULL, id {bytes} NOT NULL,"
+        "CREATE TABLE shuffler_uploads (round INTEGER NOT NULL, id {bytes} NOT NULL,"
         " content {bytes} NOT NULL, token {bytes}, PRIMARY KEY (round, id)) {clustered}"
     ),
     (
-        "CREATE UNIQUE INDEX shuffler_tokens ON shuffler_parcels (round, token)"
+        "CREATE UNIQUE INDEX shuffler_tokens ON shuffler_uploads (round, token)"
         " WHERE token IS NOT NULL"
     ),
     (
-        "CREATE TABLE shuffler_bundles (place {wide} PRIMARY KEY, round INTEGER NOT NULL,"
+        "CREATE TABLE shuffler_upload_rows (place {wide} PRIMARY KEY, round INTEGER NOT NULL,"
         " kind INTEGER NOT NULL, size INTEGER NOT NULL, body {bytes} NOT NULL)"
     ),
-    "CREATE INDEX shuffler_bundles_of ON shuffler_bundles (round)",
+    "CREATE INDEX shuffler_upload_rows_of ON shuffler_upload_rows (round)",
     # One row per process and group, so that two processes never wait for each other.
     (
         "CREATE TABLE shuffler_counts (round INTEGER NOT NULL, holder TEXT NOT NULL,"
@@ -174,18 +174,18 @@ MIGRATIONS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
 
 
 def migrate(session: Transaction, *, role: str, words: dict[str, str]) -> None:
-    """Bring the tables of a role to this version, from whatever earlier one they have."""
+    """Bring the tables of a role from any earlier version to this one."""
     session.rows(
         "CREATE TABLE IF NOT EXISTS coatcheck_schema"
         " (role TEXT PRIMARY KEY, version INTEGER NOT NULL)"
     )
-    found = session.rows("SELECT version FROM coatcheck_schema WHERE role = ?", (role,))
-    version = found[0][0] if found else 0
-    known = len(MIGRATIONS[role])
-    if version > known:
+    rows = session.rows("SELECT version FROM coatcheck_schema WHERE role = ?", (role,))
+    version = rows[0][0] if rows else 0
+    newest = len(MIGRATIONS[role])
+    if version > newest:
         raise Misuse(
-            f"this database is of schema {version} and this coatcheck knows {role} schemas up to"
-            f" {known}: start the version that wrote it, or a later one"
+            f"the database has {role} schema {version}, but this version supports up to {newest};"
+            " run the version that wrote it, or a later one"
         )
     for statements in MIGRATIONS[role][version:]:
         for statement in statements:
@@ -193,5 +193,5 @@ def migrate(session: Transaction, *, role: str, words: dict[str, str]) -> None:
     session.rows(
         "INSERT INTO coatcheck_schema (role, version) VALUES (?, ?)"
         " ON CONFLICT (role) DO UPDATE SET version = excluded.version",
-        (role, known),
+        (role, newest),
     )

@@ -1,4 +1,4 @@
-"""PostgreSQL through psycopg 3: the store for several hosts and for many rounds."""
+"""PostgreSQL through psycopg 3: the database for several hosts and for many rounds."""
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -7,7 +7,7 @@ from itertools import accumulate
 from typing import Any, Final
 
 import psycopg
-from psycopg import sql as written
+from psycopg import sql as psycopg_sql
 from psycopg.errors import (
     DataCorrupted,
     DiskFull,
@@ -31,18 +31,18 @@ _WORDS: Final = {
 }
 _PAUSE: Final = 0.3
 _STOPPED: Final = 60
-"""Seconds after which a transaction is undone whose process is silent: it holds the lease."""
+"""Seconds after which the server undoes a transaction of a silent process: it holds the lease."""
 _BROKEN: Final = (
     psycopg.OperationalError,
     psycopg.InterfaceError,
     IdleInTransactionSessionTimeout,
 )
-_MIGRATION_LOCK: Final = 0x636F6174  # any number, the same for all that start at once
+_MIGRATION_LOCK: Final = 0x636F6174  # any number, the same in all processes that start at once
 
 
 # The division fails, and with it the whole statement, unless every row went in and there is room.
 # The row's lock makes sure that the round takes uploads until the commit. The gate is a lock with a
-# queue: whoever closes the round would else wait for ever, while others come and go.
+# queue: without it a process that closes the round might wait for ever while uploads come and go.
 _QUICK: Final = b"""
 WITH gate AS MATERIALIZED (
   SELECT pg_advisory_xact_lock_shared($1::int8)
@@ -50,14 +50,14 @@ WITH gate AS MATERIALIZED (
   SELECT number FROM shuffler_rounds
   WHERE digest = $2 AND phase = $3 AND EXISTS (SELECT 1 FROM gate) FOR SHARE
 ), kept AS (
-  INSERT INTO shuffler_parcels (round, id, content, token)
+  INSERT INTO shuffler_uploads (round, id, content, token)
   SELECT round.number, substring(u.names FROM 32 * i + 1 FOR 16),
     substring(u.names FROM 32 * i + 17 FOR 16), substring(u.tokens FROM 16 * i + 1 FOR 16)
   FROM round, (SELECT $4::bytea AS names, $5::bytea AS tokens) AS u,
     generate_series(0, $6::int4 - 1) AS i
   ON CONFLICT DO NOTHING RETURNING 1
-), bundled AS (
-  INSERT INTO shuffler_bundles (place, round, kind, size, body)
+), packed AS (
+  INSERT INTO shuffler_upload_rows (place, round, kind, size, body)
   SELECT b.place, round.number, b.kind, b.size, substring(u.bodies FROM b.start FOR b.length)
   FROM round, (SELECT $7::bytea AS bodies) AS u,
     unnest($8::int8[], $9::int4[], $10::int4[], $11::int4[], $12::int4[])
@@ -85,27 +85,27 @@ class _Statements:
         self._connection = connection
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
-        cursor = self._connection.execute(_spelled(sql), values)
+        cursor = self._connection.execute(_placeholders(sql), values)
         return cursor.fetchall() if cursor.description else []
 
     def each(self, sql: str, values: Sequence[Row]) -> list[list[Row]]:
         cursor = self._connection.cursor()
-        # All of them go there and back at once: psycopg sends them as a pipeline.
-        cursor.executemany(_spelled(sql), values, returning=True)
-        found: list[list[Row]] = []
-        while len(found) < len(values):
-            found.append(cursor.fetchall() if cursor.description else [])
+        # psycopg sends them as a pipeline: one round trip for all.
+        cursor.executemany(_placeholders(sql), values, returning=True)
+        results: list[list[Row]] = []
+        while len(results) < len(values):
+            results.append(cursor.fetchall() if cursor.description else [])
             cursor.nextset()
-        return found
+        return results
 
 
-def _spelled(sql: str) -> written.SQL:
-    """Write the places of values as psycopg does; all of them go in binary."""
-    return written.SQL(sql.replace("?", "%b"))
+def _placeholders(sql: str) -> psycopg_sql.SQL:
+    """Write the placeholders of values as psycopg does; all values are sent in binary."""
+    return psycopg_sql.SQL(sql.replace("?", "%b"))
 
 
-def _listed(numbers: Iterable[int]) -> bytes:
-    """Write numbers as PostgreSQL reads a list."""
+def _array(numbers: Iterable[int]) -> bytes:
+    """Write numbers as a PostgreSQL array."""
     return b"{%b}" % ",".join(map(str, numbers)).encode()
 
 
@@ -132,7 +132,7 @@ def _checked(connection: psycopg.Connection[Row], result: PGresult) -> None:
 
 
 class Postgres(Database):
-    """A PostgreSQL database; a connection that broke is made anew at the next call."""
+    """A PostgreSQL database; the next call replaces a connection that broke."""
 
     now = "extract(epoch FROM clock_timestamp())::float8"
     share = " FOR SHARE"
@@ -149,32 +149,32 @@ class Postgres(Database):
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Begin; the commit waits for the disk."""
+        """Begin a transaction; the commit waits for the disk."""
         with self._connected() as connection, connection.transaction():
             yield _Statements(connection)
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
-        """Begin nothing: each statement sees what is committed by then, also in a transaction."""
+        """Begin no transaction: each statement sees what is committed by then anyway."""
         with self._connected() as connection:
             yield _Statements(connection)
 
     def quick_put(self, put: Put) -> bool:
-        """Insert in one statement, which is one way there and back and one commit."""
-        # All names as one value, all bodies as another, and straight through libpq: what the driver
-        # does to each value of a statement would cost more than the statement itself.
-        names, many = b"".join([part for name in put.names for part in name[:2]]), len(put.names)
+        """Insert in one statement, which is one round trip and one commit."""
+        # All names as one value, all bodies as another, and straight through libpq: the driver's
+        # conversion of each value would cost more than the statement itself.
+        names, count = b"".join([part for name in put.names for part in name[:2]]), len(put.names)
         spent = [name[2] for name in put.names if name[2]]
-        if spent and len(spent) < many:
+        if spent and len(spent) < count:
             return False  # a round takes tokens from all or from none
-        places, groups, sizes, bodies = zip(*put.bundles, strict=True)
+        places, groups, sizes, bodies = zip(*put.rows, strict=True)
         starts, lengths = accumulate(map(len, bodies[:-1]), initial=1), map(len, bodies)
         values = (
             *(b"%d" % put.gate, put.digest, put.phase.encode()),
-            *(names, b"".join(spent) or None, b"%d" % many, b"".join(bodies)),
-            *map(_listed, (places, groups, sizes, starts, lengths)),
-            *(put.holder.encode(), *map(_listed, (put.counts, put.counts.values()))),
-            b"%d" % (put.room - many),
+            *(names, b"".join(spent) or None, b"%d" % count, b"".join(bodies)),
+            *map(_array, (places, groups, sizes, starts, lengths)),
+            *(put.holder.encode(), *map(_array, (put.counts, put.counts.values()))),
+            b"%d" % (put.capacity - count),
         )
         with self._connected() as connection:
             try:
@@ -184,14 +184,14 @@ class Postgres(Database):
         return True
 
     def check(self) -> None:
-        """Ask for an answer; PostgreSQL finds damage by itself, where it comes to it."""
+        """Check that the server answers; PostgreSQL reports damage when it reads a damaged page."""
         with self._connected() as connection:
             connection.execute("SELECT 1")
 
     def _connect(self) -> psycopg.Connection[Row]:
-        # While the database is away, those who wait are refused at once instead of one by one.
+        # While the database is away, waiting requests fail at once instead of one after the other.
         if time.monotonic() < self._again:
-            raise Unavailable("the database does not answer: it is tried again shortly")
+            raise Unavailable("the database does not answer; retry shortly")
         self._again = time.monotonic() + _PAUSE
         connection = psycopg.connect(
             self._url,
@@ -215,12 +215,12 @@ class Postgres(Database):
 
     @contextmanager
     def _connected(self) -> Iterator[psycopg.Connection[Row]]:
-        """Hold the connection; tell the driver's errors as ours, and drop one that broke."""
+        """Hold the connection; raise the driver's errors as ours, and drop a broken connection."""
         with self._lock:
             try:
                 yield self._connection or self._connect()
             except DiskFull:
-                raise Full("the store has no room left") from None
+                raise Full("the database's disk is full") from None
             except (DataCorrupted, IndexCorrupted) as error:
                 raise Damaged(f"the database is damaged ({error}): restore a backup") from None
             except _BROKEN as error:

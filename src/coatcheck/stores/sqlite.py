@@ -1,6 +1,6 @@
-"""SQLite: the embedded store, a write-ahead log that is on the disk before a commit returns.
+"""SQLite: the embedded database; its write-ahead log is on the disk before a commit returns.
 
-Without a file it is in memory and forgets with the process, for tests and simulations.
+Without a file the database is in the memory of the process, for tests and simulations.
 """
 
 import sqlite3
@@ -21,18 +21,18 @@ _WORDS: Final = {
     "clustered": "WITHOUT ROWID",
 }
 _SETTINGS: Final = (
-    # Small, because names are random: each upload writes a page of its own, twice.
+    # Small, because names are random: each upload writes a separate page, twice.
     "PRAGMA page_size = 1024",
     "PRAGMA journal_mode = WAL",
-    # What a statement must be able to undo stays in memory: it was a third of all writes.
+    # Undo data of statements stays in memory: it was a third of all writes.
     "PRAGMA temp_store = MEMORY",
     # FULL, not NORMAL: in WAL mode NORMAL may lose the last commits when the power goes.
     "PRAGMA synchronous = FULL",
-    # Fewer, larger moves of the log into the file: each one makes those who wait wait longer.
+    # Fewer, larger checkpoints of the log: each one delays the requests that wait.
     "PRAGMA wal_autocheckpoint = 64000",
 )
 _FULL: Final = frozenset({sqlite3.SQLITE_FULL})
-_MEND: Final = "put a backup in its place, and keep this one to look into"
+_RESTORE: Final = "restore a backup in its place, and keep this one for examination"
 _DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _PATIENCE: Final = 5.0
 _GLANCE: Final = 0.01
@@ -49,27 +49,27 @@ class _Statements:
         return self._connection.execute(sql, values).fetchall()
 
     def each(self, sql: str, values: Sequence[Row]) -> list[list[Row]]:
-        return [self.rows(sql, one) for one in values]
+        return [self.rows(sql, row) for row in values]
 
 
 @cache
 def _quick(size: int) -> str:
-    """Write the statement that inserts so many names of uploads of a round."""
+    """Return the statement that inserts the names of so many uploads of a round."""
     values = ", ".join(["(?, ?, ?)"] * size)
     return (
-        "INSERT INTO shuffler_parcels (round, id, content, token)"  # noqa: S608 - no value in it
+        "INSERT INTO shuffler_uploads (round, id, content, token)"  # noqa: S608 - no value in it
         f" SELECT ?, v.column1, v.column2, v.column3 FROM (VALUES {values}) v WHERE TRUE"
         " ON CONFLICT DO NOTHING"
     )
 
 
 def _insert(connection: sqlite3.Connection, put: Put) -> bool:
-    """Insert uploads; False if the round takes none, or not these."""
+    """Insert uploads; False if the round takes none, or one of them is not new."""
     sql = "SELECT number FROM shuffler_rounds WHERE digest = ? AND phase = ?"
-    found = connection.execute(sql, (put.digest, put.phase)).fetchone()
-    if not found:
+    row = connection.execute(sql, (put.digest, put.phase)).fetchone()
+    if not row:
         return False
-    number, done, at = found[0], 0, 0
+    number, done, at = row[0], 0, 0
     while at < len(put.names):
         size = next(size for size in _SIZES if size <= len(put.names) - at)
         flat = [value for row in put.names[at : at + size] for value in row]
@@ -77,44 +77,47 @@ def _insert(connection: sqlite3.Connection, put: Put) -> bool:
         at += size
     if done < len(put.names):
         return False
-    for place, group, count, body in put.bundles:
-        sql = "INSERT INTO shuffler_bundles (place, round, kind, size, body) VALUES (?, ?, ?, ?, ?)"
+    for place, group, count, body in put.rows:
+        sql = (
+            "INSERT INTO shuffler_upload_rows (place, round, kind, size, body)"
+            " VALUES (?, ?, ?, ?, ?)"
+        )
         connection.execute(sql, (place, number, group, count, body))
     for group, count in put.counts.items():
         connection.execute(COUNT, (put.holder, group, count, put.digest))
     sql = "SELECT SUM(uploads) FROM shuffler_counts WHERE round = ?"
-    return bool(connection.execute(sql, (number,)).fetchone()[0] <= put.room)
+    return bool(connection.execute(sql, (number,)).fetchone()[0] <= put.capacity)
 
 
 class SQLite(Database):
     """A database in one file (with its log beside it) for one host, or in memory."""
 
     now = "(julianday('now') - 2440587.5) * 86400.0"
-    share = alone = shut = ""  # a write transaction is alone from its beginning
+    share = alone = shut = ""  # a write transaction is the only one from its beginning
 
     def __init__(self, path: Path | None, *, role: str) -> None:
         super().__init__()
         self._path = path
         self._role = role
-        with self._lock, _told():
+        with self._lock, _raised_as_ours():
             self._connect()
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
-        """Begin as a writer at once, so that a read within cannot be out of date at the write."""
+        """Begin as a writer at once, so that what is read is still true at the write."""
         with self._begun() as connection:
             yield _Statements(connection)
             connection.execute("COMMIT")
 
     @contextmanager
     def reading(self) -> Iterator[Transaction]:
-        """Begin without the lock of a writer: in WAL mode nobody waits for a reader."""
+        """Begin without the lock of a writer: in WAL mode no writer waits for a reader."""
         with self._begun("BEGIN") as connection:
             yield _Statements(connection)
             connection.execute("COMMIT")
 
     def quick_put(self, put: Put) -> bool:
-        """Insert in statements of many rows: each step of a statement gives up the interpreter."""
+        """Insert many rows per statement: each step releases the interpreter lock."""
         with self._begun() as connection:
             is_done = _insert(connection, put)
             connection.execute("COMMIT" if is_done else "ROLLBACK")
@@ -123,24 +126,24 @@ class SQLite(Database):
     @contextmanager
     def _begun(self, how: str = "BEGIN IMMEDIATE") -> Iterator[sqlite3.Connection]:
         """Begin a transaction, which the block ends; undo it if the block fails."""
-        with self._lock, _told():
+        with self._lock, _raised_as_ours():
             connection = self._connection or self._connect()
             connection.execute(how)
             try:
                 yield connection
             except BaseException:
-                # SQLite has undone it by itself after some errors; then there is nothing to undo.
+                # After some errors SQLite has undone it already.
                 with suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
                 raise
 
     def check(self) -> None:
-        """Have SQLite look at every page, which takes a second per gigabyte or so."""
-        with self._lock, _told():
+        """Have SQLite read every page, which takes about a second per gigabyte."""
+        with self._lock, _raised_as_ours():
             connection = self._connection or self._connect()
             (verdict,) = connection.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
-            raise Damaged(f"the database is damaged ({verdict}): {_MEND}")
+            raise Damaged(f"the database is damaged ({verdict}): {_RESTORE}")
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
@@ -165,13 +168,13 @@ class SQLite(Database):
 
 
 def _set(connection: sqlite3.Connection, setting: str) -> None:
-    """Change a setting, and wait for who starts at the same time: SQLite does not do it here."""
-    end = time.monotonic() + _PATIENCE
+    """Change a setting; SQLite does not wait here for processes that start at the same time."""
+    deadline = time.monotonic() + _PATIENCE
     while True:
         try:
             connection.execute(setting).fetchall()
         except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline:
                 raise
             time.sleep(_GLANCE)
         else:
@@ -179,14 +182,14 @@ def _set(connection: sqlite3.Connection, setting: str) -> None:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
+def _raised_as_ours() -> Iterator[None]:
     """Raise SQLite's errors as ours; their text is SQLite's own and holds no value."""
     try:
         yield
     except sqlite3.OperationalError as error:
         kind = Full if error.sqlite_errorcode in _FULL else Unavailable
-        raise kind(f"the store does not take it now: {error}") from None
+        raise kind(f"the database cannot write now: {error}") from None
     except sqlite3.DatabaseError as error:
         if error.sqlite_errorcode & 0xFF not in _DAMAGED:
             raise
-        raise Damaged(f"the database is damaged ({error}): {_MEND}") from None
+        raise Damaged(f"the database is damaged ({error}): {_RESTORE}") from None

@@ -1,7 +1,8 @@
 """Drafts of terms: computed and signed by a job, and drafted anew for recurring rounds.
 
-A recurring round is named after the time at which it begins. A server keeps one round per name, and a
-shuffler signs one version of it: whatever crashes at which moment, no time has two rounds. SPEC section 11.
+A recurring round is named after the time at which it begins. A server stores one round per name,
+and a shuffler signs one version of it: whatever crashes at which moment, no time has two rounds.
+SPEC section 11.
 """
 
 import time
@@ -23,7 +24,7 @@ from coatcheck.protocol.wire.batches import check_capacity
 from coatcheck.services.settings import ScheduleSettings, ServerSettings, keyring_of
 
 _LONGEST: Final = 6
-"""How often the pause after a failure is doubled at most."""
+"""The most times that the pause after a failure is doubled."""
 
 
 def draft(
@@ -80,38 +81,38 @@ class Slot(Struct, frozen=True):
 
 
 class Schedule:
-    """The rounds that a server opens by itself, and the pause after an attempt that failed."""
+    """The rounds that a server opens by itself, and the pause after a failed attempt."""
 
-    def __init__(self, settings: ServerSettings, asked: ScheduleSettings, *, suite: str) -> None:
-        self._settings, self._learn = settings, asked.learn
-        closes = asked.every if asked.closes is None else asked.closes
-        expires = closes + asked.every if asked.expires is None else asked.expires
-        self._period = _seconds("every", asked.every)
+    def __init__(self, settings: ServerSettings, table: ScheduleSettings, *, suite: str) -> None:
+        self._settings, self._learn = settings, table.learn
+        closes = table.every if table.closes is None else table.closes
+        expires = closes + table.every if table.expires is None else table.expires
+        self._period = _seconds("every", table.every)
         self._closes, self._expires = _seconds("closes", closes), _seconds("expires", expires)
         if self._expires < self._closes:
-            raise Misuse("[schedule]: a round closes, then expires: make `expires` larger")
-        self.draft = _draft(settings.path(asked.draft), len(settings.shufflers), suite=suite)
-        self._announce = settings.path(asked.announce) if asked.announce else None
+            raise Misuse("[schedule]: `expires` must not be less than `closes`")
+        self.draft = _draft(settings.path(table.draft), len(settings.shufflers), suite=suite)
+        self._announce = settings.path(table.announce) if table.announce else None
         self._failed, self._again, self._announced = 0, 0.0, ""
 
     def due(self, now: int) -> Slot | None:
-        """Give the round that should be open now; none if there is no time left to join it."""
+        """Return the round that should be open now; None if it is too late to join it."""
         number = now // self._period
         opens = number * self._period
         if now >= opens + self._closes or time.monotonic() < self._again:
             return None
-        begun = datetime.fromtimestamp(opens, UTC)
-        form = "%Y-%m-%d %H:%M:%S" if begun.second else "%Y-%m-%d %H:%M"
-        name = f"{self.draft['round']} {begun.strftime(form)}"
+        beginning = datetime.fromtimestamp(opens, UTC)
+        form = "%Y-%m-%d %H:%M:%S" if beginning.second else "%Y-%m-%d %H:%M"
+        name = f"{self.draft['round']} {beginning.strftime(form)}"
         return Slot(name, number, opens, opens + self._closes, opens + self._expires)
 
     def learns_from(self, slot: Slot) -> bool:
-        """Tell whether a round is placed by what an earlier one showed."""
+        """Return whether the mechanisms of a round are placed by an earlier round's density."""
         return bool(self._learn and slot.number % self._learn)
 
     @contextmanager
     def trying(self) -> Iterator[None]:
-        """Note how an attempt ends; each failure doubles the pause, up to 64 ticks."""
+        """Set the pause after an attempt; each failure doubles it, up to 64 ticks."""
         try:
             yield
         except BaseException:
@@ -121,22 +122,24 @@ class Schedule:
         self._failed = 0
 
     def announce(self, url: str) -> None:
-        """Write down where the newest round is, once for each."""
+        """Write the address of the newest round to `announce`, once for each round."""
         if self._announce is not None and url != self._announced:
             write_bytes(self._announce, f"{url}\n".encode(), replace=True)
             self._announced = url
 
 
 def _seconds(name: str, minutes: float) -> int:
-    """Read minutes that are a whole number of seconds."""
-    found = round(minutes * 60)
-    if found < 1 or abs(found - minutes * 60) > 1e-6:
-        raise Misuse(f"[schedule]: `{name}` is minutes, in whole seconds: not {minutes:g}")
-    return found
+    """Convert minutes to seconds, which must be whole."""
+    seconds = round(minutes * 60)
+    if seconds < 1 or abs(seconds - minutes * 60) > 1e-6:
+        raise Misuse(
+            f"[schedule]: `{name}` must be minutes that make whole seconds, got {minutes:g}"
+        )
+    return seconds
 
 
 def _draft(path: Path, shufflers: int, *, suite: str) -> dict[str, Any]:
-    """Read the draft, and compute its promises once: what makes no terms is refused at the start.
+    """Read the draft and compute its promises once, so that a bad draft is refused at the start.
 
     The numbers of a cascade's traps depend on its keys, and are left to the first round.
     """
@@ -145,9 +148,9 @@ def _draft(path: Path, shufflers: int, *, suite: str) -> dict[str, Any]:
 
     try:
         plain = msgspec.json.decode(read_bytes(path), type=dict[str, Any])
-        made = read_draft(plain)
-        msgspec.convert(f"{made.round} 2000-01-01 00:00:00", Title)
-        draft_groups(made.groups, task=made.task, suite=suite_named(suite), shufflers=shufflers)
+        draft = read_draft(plain)
+        msgspec.convert(f"{draft.round} 2000-01-01 00:00:00", Title)
+        draft_groups(draft.groups, task=draft.task, suite=suite_named(suite), shufflers=shufflers)
     except (msgspec.MsgspecError, Error) as error:
-        raise Misuse(f"[schedule]: `draft`, {path}, makes no round: {error}") from None
+        raise Misuse(f"[schedule]: `draft` {path} makes no round: {error}") from None
     return plain

@@ -6,13 +6,14 @@ and on any worker, and the result of each part is recorded, so that a crash cost
 loads the keys that it needs by itself and may run twice. Seals are fresh at every try, so of a part
 that was sealed twice the result recorded first counts.
 
-| stage        | reads                              | writes |
-|--------------|------------------------------------|--------|
-| open_reports | `in-` (a partition)                | `columns-` (addresses, payloads and notes, contacts) |
-| compare      | all `columns-`; no part, but the job | `places` (of each report in the bulletin) |
-| the task     | all `columns-`, `places` (see `task_stage`) | `answers-`, `requests-` |
-| deal         | `columns-` of a partition, `places`, `requests-` | `shares-` (keys by bulletin part) |
-| seal         | one share of each of `shares-`; `answers-` | `out-` (a part of the bulletin) |
+* `open_reports` opens a partition: `in-` to `columns-` (addresses, payloads and notes, contacts).
+* `compare`, done by the job, finds duplicates in all `columns-` and writes `places`, the place of
+  each report in the bulletin.
+* The task, in `task_stage`, turns `columns-` and `places` into `answers-` and `requests-`, the rows
+  that the parts of the bulletin need of each partition.
+* `deal` gives the keys of a partition to the parts that need them: `columns-`, `places` and
+  `requests-` to `shares-`.
+* `seal` makes a part of the bulletin from its shares and its `answers-`, and writes it as `out-`.
 
 SPEC section 11.
 """
@@ -104,12 +105,12 @@ def answer(store: ServerStore, settings: ServerSettings, digest: bytes, fence: i
 
 
 def refuse(store: ServerStore, settings: ServerSettings, digest: bytes, fence: int) -> str:
-    """End a round that was not answered in time, whatever kept its task from it."""
+    """Refuse a round that was not answered in time, for whatever reason."""
     stored = store.round(digest)
     round_ = verify_signatures(read_signed(stored.signed))
     keys = keyring_of(settings.key_files).of(round_.terms.server.verifying)
     try:
-        end = End("refuse", refusal(store.kept(digest, "incoming"), round_=round_, keys=keys))
+        end = End("refuse", refusal(store.blob(digest, "incoming"), round_=round_, keys=keys))
     except Forgotten:
         end = _lost(settings, stored)
     return store.answer(digest, end.move, end.heading, fence=fence)
@@ -180,7 +181,7 @@ class Answering:
         self._files = store.files(stored.digest)
         self.round = verify_signatures(read_signed(stored.signed))
         self._keys = keyring_of(settings.key_files).of(self.round.terms.server.verifying)
-        self._raw = store.kept(self._digest, "incoming")
+        self._raw = store.blob(self._digest, "incoming")
         self._manifest = Manifest.decode(self._raw, self.round)
         self._results = store.results(stored.digest)
         listed = self._manifest.places(self.round)
@@ -234,8 +235,8 @@ class Answering:
             for partition, of_partition in zip(self._partitions, counts, strict=True)
         ]
         if self._is_done("compare", PLACES, self._files.names()):
-            known = msgspec.json.decode(self._results["compare"], type=Compared)
-            return [Tally(received, tuple(dropped)) for received, dropped in known.tallies]
+            compared = msgspec.json.decode(self._results["compare"], type=Compared)
+            return [Tally(received, tuple(dropped)) for received, dropped in compared.tallies]
         dropped = [of_partition[1:].astype(np.int64) for of_partition in counts]
         addresses = [column(self._files, self.round, part, 0) for part in self._partitions]
         groups = [partition.group for partition in self._partitions]
@@ -258,9 +259,9 @@ class Answering:
 
     def compute(self) -> Computed:
         """Run the task, by region if it allows that; its result, or where it refused."""
-        known = self._result("compute all", Computed)
-        if known and (known.refused or known.files <= self._files.names()):
-            return known
+        computed = self._result("compute all", Computed)
+        if computed and (computed.refused or computed.files <= self._files.names()):
+            return computed
         regions = self._regions()
         if regions.sizes:
             self._plan_parts(near=len(regions.sizes))
@@ -280,9 +281,9 @@ class Answering:
         """Have space cut into regions for a task that looks only so far."""
         if sum(partition.rows for partition in self._partitions) <= PART:
             return Regions()
-        known = self._result("cut all", Regions)
-        if known and (not known.sizes or known.file in self._files.names()):
-            return known
+        regions = self._result("cut all", Regions)
+        if regions and (not regions.sizes or regions.file in self._files.names()):
+            return regions
         self.runner.run(task_stage.cut, [(self._partitions,)], self.record("cut", "all"))
         return msgspec.json.decode(self._results["cut all"], type=Regions)
 
@@ -321,8 +322,8 @@ class Answering:
             dealt.append((partition, ranges, rows.tolist()))
         existing = self._files.names("batch")
         for number in range(count):
-            known = self._results.get(f"seal {number}")
-            if known and bulletin_part_name(number, known[HASH_SIZE:]) in existing:
+            sealed = self._results.get(f"seal {number}")
+            if sealed and bulletin_part_name(number, sealed[HASH_SIZE:]) in existing:
                 continue
             shares = [
                 Share(partition, ranges[number].at, own[number], partners[number])

@@ -1,7 +1,7 @@
 """A server's rounds: what its process holds of each, and the step that is due in each phase.
 
-Terms are signed, the round is opened everywhere, its batch is answered by a worker, and the bulletin
-goes to the board. Nothing here computes: jobs are named, and a worker loads them.
+The shufflers sign the terms, the server opens the round everywhere, a worker answers its batch, and
+the bulletin goes to the board. Nothing here computes: jobs are named, and a worker loads them.
 """
 
 import asyncio
@@ -76,7 +76,7 @@ class ServerRounds(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
 
     def batched(self, digest: str) -> tuple[ServerLiveRound, int]:
         """Find a round that takes a batch, and the place of the shuffler that makes it."""
-        live = self.found(digest)
+        live = self.live_round(digest)
         if live.stored.phase is ServerPhase.PROPOSED:
             raise self.absent("this server has no such round")
         return live, len(live.round.terms.shufflers) - 1
@@ -229,19 +229,19 @@ class ServerRounds(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         except Forgotten:
             # The key of its entries is gone. If the board has no outcome, people must get one; to
             # sign another one than the board has would look like equivocation.
-            shown = await self.shown(live)
+            shown = await self.shown_outcome(live)
             if not shown:
                 end = unheard(live.round, sign=keys.signing.sign, reason=OPERATOR)
                 await self.abandon_round(live, end, move="lose")
                 return
-            heading = await asyncio.to_thread(self.store.kept, digest, "bulletin")
+            heading = await asyncio.to_thread(self.store.blob, digest, "bulletin")
             move = "publish" if shown == heading else "yield"
         except Unavailable:
-            if not self.is_given_up(live):
+            if not self.is_too_late(live):
                 raise
             move = "yield"
         except Refused:
-            if not await self.shown(live) and not self.is_given_up(live):
+            if not await self.shown_outcome(live) and not self.is_too_late(live):
                 raise
             move = "yield"
         await self.write(self.store.finish, live.round.digest, move)
@@ -272,7 +272,7 @@ class OutgoingBulletin:
     """
 
     def __init__(self, store: ServerStore, digest: bytes) -> None:
-        self.heading = store.kept(digest, "bulletin")
+        self.heading = store.blob(digest, "bulletin")
         self._files = store.files(digest)
         hashes = store.listed(digest)
         if hashes:

@@ -1,7 +1,7 @@
 """The server's HTTP routes: terms are proposed, one batch per round comes in, answers go out.
 
-The server knows noisy values and one-time keys in an order that says nothing; never who sent
-which. Its workers do all arithmetic. SPEC section 11.
+The server knows noisy values and one-time keys in an order that says nothing, and never which
+person sent which. Its workers do all arithmetic. SPEC section 11.
 """
 
 from typing import Any
@@ -41,20 +41,20 @@ class ServerService(ServerRounds):
 
     async def list_rounds(self) -> list[ServerRoundStatus]:
         """List the rounds."""
-        return [live.status() for live in self.listed()]
+        return [live.status() for live in self.live_rounds()]
 
     async def round_status(self, digest: Digest) -> ServerRoundStatus:
-        """Say where a round stands."""
-        return self.found(digest).status()
+        """Return where a round stands."""
+        return self.live_round(digest).status()
 
     async def terms(self, digest: Digest) -> SignedTerms:
-        """Give the terms with the signatures there are so far."""
-        return read_signed(self.found(digest).stored.signed)
+        """Return the terms with the signatures so far."""
+        return read_signed(self.live_round(digest).stored.signed)
 
     async def hear(self, digest: Digest, wire: Wire) -> Nothing:
-        """Take the word of a shuffler that it gave the round up; again, nothing changes."""
-        live = self.found(digest)
-        raw = await self.receive_end(live, wire, before=len(live.round.terms.shufflers))
+        """Take the signed outcome of a shuffler; a repetition changes nothing."""
+        live = self.live_round(digest)
+        raw = await self.receive_outcome(live, wire, before=len(live.round.terms.shufflers))
         if live.stored.outcome == "abandoned":
             return Nothing()
         if live.stored.phase is not ServerPhase.AWAITING:
@@ -63,7 +63,7 @@ class ServerService(ServerRounds):
         return Nothing()
 
     async def propose(self, body: Proposal) -> ServerRoundStatus:
-        """Propose a round, have it signed, and open it; asking again goes on where it stopped."""
+        """Propose a round, have it signed, and open it; a repetition goes on where it stopped."""
         self.leadership.check()
         live = await self.begin_round(body.draft, body.times(self.clock.now()))
         await self.advance(live)

@@ -6,11 +6,10 @@ the bulletin. A task that looks only so far is done by region first: `cut` cuts 
 refuses it refuses again, so a refusal is a result; it names the error and its line only, as an
 error's text may quote a report.
 
-| stage   | reads                          | writes |
-|---------|--------------------------------|--------|
-| cut     | all `columns-`, `places`       | `regions-` |
-| near    | a piece of `regions-`          | `region-answers-` |
-| compute | all `columns-`, `places`; or `region-answers-` | `answers-`, `requests-`, perhaps `density` |
+* `cut`: all `columns-` and `places` to `regions-`.
+* `near`: a piece of `regions-` to `region-answers-`.
+* `compute`: all `columns-` and `places`, and any `region-answers-`, to `answers-`, `requests-` and,
+  if a schedule learns, `density`.
 """
 
 import hashlib

@@ -1,8 +1,8 @@
-"""Admission: whom a shuffler lets hand something in, under one contract.
+"""Admission: which requests may upload: all, those with a token of a list, or with Privacy Pass.
 
-Looks at a request's credential and knows nothing of what is handed in. What is given back is
-stored with the upload in one transaction, so a credential is spent if and only if the upload is
-kept. SPEC section 6.
+Admission reads a request's credential and nothing of the upload. What it returns is stored with the
+upload in one transaction, so a credential is spent if and only if the upload is stored.
+SPEC section 6.
 """
 
 import hashlib
@@ -24,35 +24,35 @@ CHALLENGE: Final = Header("www-authenticate", "What a token of Privacy Pass must
 
 
 class Admission(Protocol):
-    """A way to tell who may take part.
+    """A rule for which requests may upload.
 
     Attributes:
-        terms: what the terms of a round say of it.
+        terms: the rule as the terms of a round state it.
     """
 
     terms: AdmissionTerms
 
     def admit(self, scope: Scope, round_: Round, *, hop: int) -> bytes | None:
-        """Give what the credential of a request is remembered by; None if nobody needs one.
+        """Return what is stored of a request's credential; None if it needs none.
 
-        Raises a `Problem` for who is not admitted to the round at this place of the cascade.
+        Raises a `Problem` if the request is not admitted to the round at this place of the cascade.
         Nothing is spent yet.
         """
 
 
 class OpenAdmission:
-    """Everybody is admitted."""
+    """Admits every request."""
 
     terms: AdmissionTerms = Anybody()
 
     def admit(self, scope: Scope, round_: Round, *, hop: int) -> bytes | None:
-        """Let everybody in."""
+        """Admit the request."""
         del scope, round_, hop
         return None
 
 
 class TokenAdmission:
-    """Who shows a token of a list is admitted; the list holds hashes only."""
+    """Admits requests with a token of a list, which holds hashes only."""
 
     terms: AdmissionTerms = Tokens()
 
@@ -66,19 +66,23 @@ class TokenAdmission:
             lines = path.read_text(encoding="ascii").split()
             return cls(frozenset(bytes.fromhex(line) for line in lines))
         except (OSError, ValueError) as error:
-            raise Misuse(f"{path} is no list of hashes of tokens: {error}") from None
+            raise Misuse(
+                f"{path} must be a list of token hashes in hex, one per line: {error}"
+            ) from None
 
     def admit(self, scope: Scope, round_: Round, *, hop: int) -> bytes | None:
         """Look the token up by its hash: how long that takes says nothing about the token."""
         del round_, hop
-        given = hashlib.sha256(header(scope, TOKEN.name.encode())).digest()
-        if given not in self._hashes:
-            raise Problem("forbidden", "this shuffler asks for a one-use token that it gave out")
-        return given
+        digest = hashlib.sha256(header(scope, TOKEN.name.encode())).digest()
+        if digest not in self._hashes:
+            raise Problem(
+                "forbidden", "an upload to this shuffler needs a one-use token of its operator"
+            )
+        return digest
 
 
 class PrivacyPassAdmission:
-    """Who shows a token that an issuer signed blindly for this round is admitted."""
+    """Admits requests with a token that an issuer signed blindly for this round."""
 
     def __init__(self, terms: PrivacyPass) -> None:
         self.terms: AdmissionTerms = terms
@@ -91,17 +95,18 @@ class PrivacyPassAdmission:
             return cls(msgspec.convert(plain, PrivacyPass))
         except msgspec.ValidationError as error:
             raise Misuse(
-                f"{issuer!r} with {path} is no issuer of Privacy Pass: give its host name, and its"
-                f" RSASSA-PSS key of 2,048 bits in DER (RFC 9578, section 8.2.2): {error}"[:300]
+                f"`issuer` {issuer!r} with `issuer_key` {path} is no Privacy Pass issuer; give its host"
+                f" name, and its RSASSA-PSS key of 2,048 bits in DER (RFC 9578, section 8.2.2):"
+                f" {error}"[:300]
             ) from None
 
     def admit(self, scope: Scope, round_: Round, *, hop: int) -> bytes | None:
         """Redeem the token of the request."""
         # All of them: a second token is refused wherever it stands.
-        shown = [value for name, value in scope["headers"] if name == b"authorization"]
-        given = b", ".join(shown).decode("latin-1")
+        values = [value for name, value in scope["headers"] if name == b"authorization"]
+        credential = b", ".join(values).decode("latin-1")
         try:
-            return privacy_pass.redeem(privacy_pass.read_credential(given), round_, hop)
+            return privacy_pass.redeem(privacy_pass.read_credential(credential), round_, hop)
         except (Malformed, BadSignature) as error:
             raise Problem(
                 "unadmitted", str(error), www_authenticate=privacy_pass.demand(round_, hop)
@@ -109,15 +114,15 @@ class PrivacyPassAdmission:
 
 
 def admission_of(settings: ShufflerSettings) -> Admission:
-    """Make what the settings ask for; open doors must be asked for."""
+    """Make the admission that the settings name; `open` is never the default."""
     if settings.admission == "open":
         return OpenAdmission()
     if settings.admission == "privacy-pass":
         return PrivacyPassAdmission.read(settings.issuer, settings.path(settings.issuer_key))
     if not settings.tokens:
         raise Misuse(
-            "say whom this shuffler admits: name a file with the SHA-256 hashes of one-use tokens"
-            ' as `tokens`, or set admission = "privacy-pass" with `issuer` and `issuer_key`, or'
-            ' admission = "open" for anybody'
+            "the settings do not say whom this shuffler admits; name a file with the SHA-256 hashes"
+            ' of one-use tokens as `tokens`, or set admission = "privacy-pass" with `issuer` and'
+            ' `issuer_key`, or admission = "open" for anybody'
         )
     return TokenAdmission.read(settings.path(settings.tokens))

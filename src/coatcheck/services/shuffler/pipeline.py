@@ -6,11 +6,11 @@ any worker, and the result of each part is recorded, so that a crash costs one p
 the keys that it needs by itself, and each file is there in whole or not at all, so doing a part
 twice changes nothing.
 
-| stage  | reads                                         | writes |
-|--------|-----------------------------------------------|--------|
-| peel   | `uploads-` (first shuffler), else `in-`       | `shares-` (items by partition), `ranks-` |
-| sift   | `ranks-` of a group; no part, but the job     | `dropped-` (ranks of the items left out) |
-| gather | one share of each of `shares-`; `dropped-`    | `out-` (a partition of the batch) |
+* `peel` opens this shuffler's layer of a part of what came in: `uploads-` (the first shuffler) or
+  `in-` to `shares-`, the items by partition, and `ranks-`, the id and rank of every item.
+* `sift`, done by the job, reads all `ranks-` of a group and writes `dropped-`, the ranks of the
+  items that are left out.
+* `gather` makes a partition of the batch from its shares and its dropped ranks: `out-`.
 
 SPEC section 10.
 """
@@ -150,7 +150,7 @@ class Release:
         self._crowd = store.crowd(stored.digest)
         self._before: Manifest | None = None
         if self._role.hop:
-            self._before = Manifest.decode(store.kept(self._digest, "incoming"), self._round)
+            self._before = Manifest.decode(store.blob(self._digest, "incoming"), self._round)
         self._tallies = self._received()
         received = [tally.received for tally in self._tallies]
         self._group_files = [GroupFiles(*pair) for pair in enumerate(received)]

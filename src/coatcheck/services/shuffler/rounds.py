@@ -174,7 +174,7 @@ class ShufflerRounds(RoundService[ShufflerSettings, ShufflerStore, ShufflerLiveR
 
     def batched(self, digest: str) -> tuple[ShufflerLiveRound, int]:
         """Find a round that takes a batch, and the place of the shuffler that makes it."""
-        live = self.found(digest)
+        live = self.live_round(digest)
         if live.hop is None:
             raise Problem("closed", "the round is over, and its key was removed")
         if not live.hop:
@@ -233,17 +233,17 @@ class ShufflerRounds(RoundService[ShufflerSettings, ShufflerStore, ShufflerLiveR
 
     async def _tell(self, live: ShufflerLiveRound) -> None:
         """Send the signed outcome to the board, then to the next role, which then stops waiting."""
-        outcome = await asyncio.to_thread(self.store.kept, live.round.digest, "end")
+        outcome = await asyncio.to_thread(self.store.blob, live.round.digest, "end")
         try:
             await self._send(live, outcome, to=live.round.terms.board.url)
             if self.clock.now() < end_due(live.round):  # later it has ended the round itself
                 with suppress(Refused):  # it has a batch, or an outcome already
                     await self._send(live, outcome, to=self._next(live))
         except Unavailable:
-            if not self.is_given_up(live):
+            if not self.is_too_late(live):
                 raise
         except Refused:
-            if not await self.shown(live) and not self.is_given_up(live):
+            if not await self.shown_outcome(live) and not self.is_too_late(live):
                 raise
         await self.move(live, "tell")
 

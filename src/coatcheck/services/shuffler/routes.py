@@ -89,30 +89,30 @@ class ShufflerService(ShufflerRounds):
 
     async def list_rounds(self) -> list[ShufflerRoundStatus]:
         """List the rounds."""
-        return [self._status(live) for live in self.listed()]
+        return [self._status(live) for live in self.live_rounds()]
 
     def _status(self, live: ShufflerLiveRound) -> ShufflerRoundStatus:
         return live.status(now=self.clock.now())
 
     async def offer(self, digest: Digest) -> Offer:
-        """Give the signed terms of a round and where it stands."""
-        live = self.found(digest)
+        """Return the signed terms of a round and where it stands."""
+        live = self.live_round(digest)
         return Offer(signed=read_signed(live.stored.signed), status=self._status(live))
 
     async def current(self) -> ShufflerRoundStatus:
-        """Give the round that began last of those that take reports here."""
+        """Return the round that opened last among those that take reports here."""
         return self._status(self.newest())
 
     async def admits(self) -> AdmissionTerms:
-        """Say whom this shuffler admits, as terms state it."""
+        """Return whom this shuffler admits, as terms state it."""
         return self.admission.terms
 
     async def upload(self, digest: Digest, wire: Wire) -> None:
-        """Hand in a sealed report for a signed receipt; the same bytes are no second report.
+        """Upload a sealed report and get a signed receipt; the same bytes are no second report.
 
         A later shuffler of a cascade takes the registration of a trap here.
         """
-        live = self.found(digest)
+        live = self.live_round(digest)
         scope, receive, send = wire
         raw = await read_body(scope, receive, limit=live.largest)
         role = live.role
@@ -170,9 +170,9 @@ class ShufflerService(ShufflerRounds):
     # For the server and the shuffler before
 
     async def hear(self, digest: Digest, wire: Wire) -> Nothing:
-        """Take the word of a shuffler before that it gave the round up; again, nothing changes."""
-        live = self.found(digest)
-        raw = await self.receive_end(live, wire, before=live.hop or 0)
+        """Take the signed outcome of an earlier shuffler; a repetition changes nothing."""
+        live = self.live_round(digest)
+        raw = await self.receive_outcome(live, wire, before=live.hop or 0)
         if live.stored.phase in {ShufflerPhase.ABANDONED, ShufflerPhase.ENDED}:
             return Nothing()
         if not SHUFFLER_TRANSITIONS.allows(live.stored.phase, "hear"):
@@ -181,7 +181,7 @@ class ShufflerService(ShufflerRounds):
         return Nothing()
 
     async def sign(self, body: SignedTerms) -> SignedTerms:
-        """Counter-sign terms of a known server, once per name."""
+        """Counter-sign terms of a trusted server, once per name."""
         pledged: dict[str, bytes] = {}
         signed = countersign(body, keys=self._signer(body.document), pledged=pledged)
         ((name, digest),) = pledged.items()
@@ -194,7 +194,7 @@ class ShufflerService(ShufflerRounds):
             raise Equivocation(f"round {name!r} is already signed with other terms; use a new name")
 
     async def open_round(self, digest: Digest, body: SignedTerms) -> ShufflerRoundStatus:
-        """Open a round on terms that everybody signed."""
+        """Open a round on terms that every role signed."""
         round_ = verify_signatures(body)
         if round_.digest.hex() != digest:
             raise Problem("malformed", "the terms belong to another round than the address names")
@@ -205,7 +205,7 @@ class ShufflerService(ShufflerRounds):
         await self.write(self.store.begin, ShufflerRound(round_.digest, name, write_signed(body)))
         clock.reach("shuffler.opened")
         await self.refresh()
-        return self._status(self.found(digest))
+        return self._status(self.live_round(digest))
 
     def _signer(self, document: str) -> KeyPairs:
         """Find this shuffler's key in terms, if the terms are of a trusted server."""
@@ -227,14 +227,14 @@ class ShufflerService(ShufflerRounds):
     # For the operator
 
     async def crowd(self, digest: Digest) -> CrowdCount:
-        """Count the uploads of each group that are on the disk, and how far a release is."""
-        live = self.found(digest)
+        """Count the uploads of each group on the disk, and the finished parts of a release."""
+        live = self.live_round(digest)
         await self.refresh()
         return CrowdCount(live.counts(), live.stages)
 
     async def abandon(self, digest: Digest, body: Abandonment) -> ShufflerRoundStatus:
-        """Give a round up: nothing of it leaves, and everything of it is forgotten."""
-        live = self.found(digest)
+        """Abandon a round: nothing of it leaves, and all its uploads are erased."""
+        live = self.live_round(digest)
         if not body.sure:
             raise Problem("unprocessable", "`sure` must be true to abandon the round for good")
         if not SHUFFLER_TRANSITIONS.allows(live.stored.phase, "abandon"):
@@ -243,8 +243,8 @@ class ShufflerService(ShufflerRounds):
         return self._status(live)
 
     async def close(self, digest: Digest) -> ShufflerRoundStatus:
-        """Close a round whose time is over and whose crowd is there, without waiting for a look."""
-        live = self.found(digest)
+        """Close a round at once if its time is over and every group has its minimum crowd."""
+        live = self.live_round(digest)
         if live.stored.phase is ShufflerPhase.OPEN and self.clock.now() < live.round.terms.closes:
             raise Problem(
                 "refused", "the terms keep this round open until `closes`; wait, or abandon it"

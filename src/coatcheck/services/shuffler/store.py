@@ -1,4 +1,9 @@
-"""The shuffler's store: uploads are durable before they are acknowledged."""
+"""The shuffler's store: uploads are durable before they are acknowledged.
+
+An upload has a name, which is a keyed hash of its id. The bodies of one group of one commit are
+sealed together in an upload row, ordered by name and under a place that looks random: which upload
+came first shows neither in the row nor in the table. SPEC section 10.
+"""
 
 import struct
 from collections import Counter
@@ -18,36 +23,38 @@ from coatcheck.stores.database import COUNT, Put, Row, Transaction, gate_of
 from coatcheck.stores.round_keys import RoundKey
 from coatcheck.stores.round_store import RoundStore, StoredRound
 
-# HOUSE-DOC stores.bundles: 'UploadRows: uploads as they are stored, by a name each, with the bodies of a commit sealed together.\n\nA name is a keyed hash. A bundle holds the uploads of one group of one commit, ordered by name and\nunder a key that looks random: what came first shows neither in it nor in the table. SPEC section\n10.\n'
 Named = tuple[bytes, bytes, bytes | None]
-"""An upload's name, the hash that tells its bytes from others, and the name of its token."""
-Given = tuple[Named, Upload]
+"""An upload's name, the hash that distinguishes its bytes, and the name of its token."""
+NamedUpload = tuple[Named, Upload]
 UploadRow = tuple[int, int, int, bytes]
-"""Its place in the table, the group, how many are in it, and their bytes under the round's key."""
+"""Its place in the table, the group, the number of uploads, and their bytes, sealed."""
 _PLACES: Final = 2**63
 
 
 def named(key: RoundKey, upload: Upload) -> Named:
-    """Write the names of an upload under its round's key."""
+    """Return the names of an upload under its round's key."""
     content = key.name(bytes((upload.group,)) + upload.body, kind="body")
     token = upload.token and key.name(upload.token, kind="token")
     return key.name(upload.id, kind="upload"), content, token
 
 
-def pack_uploads(key: RoundKey, uploads: Sequence[Given]) -> list[UploadRow]:
+def pack_uploads(key: RoundKey, uploads: Sequence[NamedUpload]) -> list[UploadRow]:
     """Seal new uploads of a round group by group."""
-    groups: dict[int, list[Given]] = {}
-    for one in uploads:
-        groups.setdefault(one[1].group, []).append(one)
-    return [_sealed(key, group, sorted(of, key=name_of)) for group, of in sorted(groups.items())]
+    groups: dict[int, list[NamedUpload]] = {}
+    for upload in uploads:
+        groups.setdefault(upload[1].group, []).append(upload)
+    return [
+        _sealed(key, group, sorted(in_group, key=name_of))
+        for group, in_group in sorted(groups.items())
+    ]
 
 
-def name_of(one: Given) -> bytes:
-    """Give the name of an upload: uploads are ordered by it."""
-    return one[0][0]
+def name_of(upload: NamedUpload) -> bytes:
+    """Return the name of an upload, by which uploads are ordered."""
+    return upload[0][0]
 
 
-def _sealed(key: RoundKey, group: int, uploads: Sequence[Given]) -> UploadRow:
+def _sealed(key: RoundKey, group: int, uploads: Sequence[NamedUpload]) -> UploadRow:
     text = b"".join([upload.id + upload.body for _, upload in uploads])
     mark = key.name(b"".join(map(name_of, uploads)), kind="bundle")
     place = int.from_bytes(mark[:8], "big") % _PLACES
@@ -55,21 +62,19 @@ def _sealed(key: RoundKey, group: int, uploads: Sequence[Given]) -> UploadRow:
     return place, group, size, key.seal(text, *_bound(uploads[0][1].digest, place, group, size))
 
 
-def unpack_uploads(
-    key: RoundKey, digest: bytes, bundle: UploadRow
-) -> Iterator[tuple[bytes, bytes]]:
-    """Give id and body of each upload in a bundle.
+def unpack_uploads(key: RoundKey, digest: bytes, row: UploadRow) -> Iterator[tuple[bytes, bytes]]:
+    """Give id and body of each upload in a row.
 
-    One that is not as it was put has as many uploads without a body: layers that do not open.
+    A row that was changed has as many uploads without a body: layers that do not open.
     """
-    place, group, size, sealed = bundle
+    place, group, size, sealed = row
     try:
         text = key.open(sealed, *_bound(digest, place, group, size))
     except Unsealable:
         text = b"".join(
             place.to_bytes(8, "big") + number.to_bytes(8, "big") for number in range(size)
         )
-    # Cut by `struct`, which takes a third of the time of slices: a crowd has millions.
+    # `struct` takes a third of the time of slices, and a crowd has millions of uploads.
     return struct.iter_unpack(f"{ID_SIZE}s{len(text) // size - ID_SIZE}s", text)
 
 
@@ -77,34 +82,33 @@ def _bound(digest: bytes, place: int, group: int, size: int) -> tuple[bytes, ...
     return digest, b"bundle", place.to_bytes(8, "big"), bytes((group,)), size.to_bytes(4, "big")
 
 
-# ruff: noqa: S608 - what is put into SQL here is a query of this file, never a value
-
+# ruff: noqa: S608 - SQL here is built from queries of this file, never from a value
 
 _NUMBER: Final = "(SELECT number FROM shuffler_rounds WHERE digest = ?)"
-# The one phase that takes uploads, for the statements that insert them without a look before.
+# The one phase that takes uploads, for statements that check it while they insert.
 (_PHASE,) = (phase.value for phase, move, _ in SHUFFLER_TRANSITIONS if move == "receive")
 _TAKING: Final = " FROM shuffler_rounds WHERE digest = ? AND phase = ?"
 _ENDLESS: Final = 2**62
 _CROSSING: Final = 65_536
-"""How many uploads other processes may be about to keep: so near to the end they wait in line."""
+"""Uploads that other processes may be inserting: this near the limit, processes take turns."""
 _PAGE: Final = 16_384
-"""How many registrations are in memory at once, besides their ids."""
+"""The most registrations in memory at once, besides their ids."""
 _AT_ONCE: Final = 16_384
-"""How many uploads are deleted in one transaction."""
-_NOBODY: Final[Named] = (b"", b"", None)
-_NOTHING: Final = Upload(0, b"", b"", b"")
+"""The most uploads that are deleted in one transaction."""
+_NO_NAMES: Final[Named] = (b"", b"", None)
+_NO_UPLOAD: Final = Upload(0, b"", b"", b"")
 Keys = dict[bytes, RoundKey]
 
 
 class Verdict(Enum):
-    """What became of an upload."""
+    """What the store did with an upload."""
 
     NEW = "new"
     KNOWN = "known"  # the same bytes once more
     CONFLICT = "conflict"  # other bytes under this id
     SPENT = "spent"  # the token was used for another upload
     CLOSED = "closed"  # the round takes no uploads
-    FULL = "full"  # the round has all the uploads that it has room for
+    FULL = "full"  # the round has as many uploads as its capacity
 
 
 @dataclass(frozen=True)
@@ -115,7 +119,7 @@ class ShufflerRound(StoredRound[ShufflerPhase]):
 
 
 class ShufflerStore(RoundStore[ShufflerPhase, ShufflerRound]):
-    """What a shuffler must not lose."""
+    """Rounds, uploads and batches of a shuffler."""
 
     role = "shuffler"
     moves = SHUFFLER_TRANSITIONS
@@ -129,56 +133,58 @@ class ShufflerStore(RoundStore[ShufflerPhase, ShufflerRound]):
         self.holder = system().token(8).hex()
 
     def pledge(self, name: str, digest: bytes, *, fence: int) -> bytes:
-        """Remember the one digest signed under a name; the digest that came first."""
+        """Record which digest is signed under a name; return the first one recorded."""
         with self.writing(fence) as session:
             sql = "INSERT INTO shuffler_pledges (name, digest) VALUES (?, ?) ON CONFLICT DO NOTHING"
             session.rows(sql, (name, digest))
-            found = session.rows("SELECT digest FROM shuffler_pledges WHERE name = ?", (name,))
-            first: bytes = found[0][0]
+            rows = session.rows("SELECT digest FROM shuffler_pledges WHERE name = ?", (name,))
+            first: bytes = rows[0][0]
             return first
 
     def put(
         self, uploads: Sequence[Upload], *, capacities: Mapping[bytes, int] | None = None
     ) -> list[Verdict]:
-        """Keep uploads in one transaction, whoever leads; one verdict each, in the order given.
+        """Store uploads in one transaction, whichever process leads; return a verdict for each.
 
         `capacities` says how many uploads a round may have.
         """
-        digests = {one.digest for one in uploads}
+        digests = {upload.digest for upload in uploads}
         keys = self._keys(digests)
-        given = [
-            (named(keys[one.digest], one), one) if one.digest in keys else (_NOBODY, _NOTHING)
-            for one in uploads
+        items = [
+            (named(keys[upload.digest], upload), upload)
+            if upload.digest in keys
+            else (_NO_NAMES, _NO_UPLOAD)
+            for upload in uploads
         ]
-        if len(digests) == len(keys) == 1 and self._put_quickly(given, keys, capacities or {}):
+        if len(digests) == len(keys) == 1 and self._put_quickly(items, keys, capacities or {}):
             return [Verdict.NEW] * len(uploads)
         with self.database.transaction() as session:
-            return _Slowly(session, self, capacities or {}).put(given, keys)
+            return _SlowPut(session, self, capacities or {}).put(items, keys)
 
     def _put_quickly(
-        self, given: Sequence[Given], keys: Keys, capacities: Mapping[bytes, int]
+        self, items: Sequence[NamedUpload], keys: Keys, capacities: Mapping[bytes, int]
     ) -> bool:
-        """Try the usual case, in which all are new and of one round, in one step."""
+        """Try the usual case in one step: all uploads are new and of one round."""
         ((digest, key),) = keys.items()
         # In order of name, so that two processes never wait for each other's rows in a circle.
-        given = sorted(given, key=name_of)
+        items = sorted(items, key=name_of)
         return self.database.quick_put(
             Put(
                 digest=digest,
                 phase=_PHASE,
-                names=[names for names, _ in given],
-                bundles=pack_uploads(key, given),
-                counts=Counter([one.group for _, one in given]),
-                room=capacities.get(digest, _ENDLESS) - _CROSSING,
+                names=[names for names, _ in items],
+                rows=pack_uploads(key, items),
+                counts=Counter([upload.group for _, upload in items]),
+                capacity=capacities.get(digest, _ENDLESS) - _CROSSING,
                 holder=self.holder,
             )
         )
 
     def _keys(self, digests: Iterable[bytes]) -> Keys:
-        """Read the keys of rounds."""
+        """Read the keys of rounds that have one."""
         keys: Keys = {}
         for digest in digests:
-            # Without its key a round takes nothing: its uploads name no round then.
+            # Without its key a round takes no uploads: theirs then name no round.
             with suppress(Forgotten):
                 keys[digest] = self.round_keys.key(digest)
         return keys
@@ -188,107 +194,107 @@ class ShufflerStore(RoundStore[ShufflerPhase, ShufflerRound]):
         return self.crowds().get(digest, {})
 
     def crowds(self) -> dict[bytes, dict[int, int]]:
-        """Count the uploads of each group of every round, as all processes took them."""
+        """Count the uploads of each group of every round, whichever process took them."""
         sql = (
             "SELECT digest, kind, CAST(SUM(uploads) AS BIGINT) FROM shuffler_counts"
             " JOIN shuffler_rounds ON number = round GROUP BY digest, kind"
         )
-        found: dict[bytes, dict[int, int]] = {}
+        crowds: dict[bytes, dict[int, int]] = {}
         for digest, group, uploads in self.read(sql):
-            found.setdefault(digest, {})[group] = uploads
-        return found
+            crowds.setdefault(digest, {})[group] = uploads
+        return crowds
 
     def held(self, digest: bytes) -> dict[bytes, tuple[int, bytes]]:
-        """Give group and body of all uploads of a round by their random ids."""
+        """Return group and body of all uploads of a round by their random ids."""
         key = self.round_keys.key(digest)
-        sql = f"SELECT place, kind, size, body FROM shuffler_bundles WHERE round = {_NUMBER}"
+        sql = f"SELECT place, kind, size, body FROM shuffler_upload_rows WHERE round = {_NUMBER}"
         held: dict[bytes, tuple[int, bytes]] = {}
         for place, group, size, body in self.read(sql, digest):
-            found = unpack_uploads(key, digest, (place, group, size, body))
-            held.update((name, (group, one)) for name, one in found)
+            uploads = unpack_uploads(key, digest, (place, group, size, body))
+            held.update((upload_id, (group, raw)) for upload_id, raw in uploads)
         return held
 
     def secret(self, digest: bytes) -> bytes:
-        """Give the secret of a round's order."""
+        """Return the secret of a round's order."""
         return self.round_keys.key(digest).secret
 
     def pages(self, digest: bytes, group: int, size: int) -> list[list[int]]:
-        """Cut the bundles of a group into pages of about so many uploads; the places of each.
+        """Cut the rows of a group into pages of about so many uploads; return the places of each.
 
-        In the order of their places, which look random, so that a page is the same whenever asked.
+        They are in the order of their places, which look random, so a page never changes.
         """
         sql = (
-            f"SELECT place, size FROM shuffler_bundles WHERE round = {_NUMBER} AND kind = ?"
+            f"SELECT place, size FROM shuffler_upload_rows WHERE round = {_NUMBER} AND kind = ?"
             " ORDER BY place"
         )
         pages: list[list[int]] = []
-        room = 0
+        left = 0
         for place, count in self.read(sql, digest, group):
-            if room <= 0:
+            if left <= 0:
                 pages.append([])
-                room = size
+                left = size
             pages[-1].append(place)
-            room -= count
+            left -= count
         return pages
 
     def page(self, digest: bytes, group: int, places: Sequence[int]) -> list[UploadRow]:
-        """Give the bundles of a page as they are stored."""
+        """Return the rows of a page as they are stored."""
         sql = (
-            f"SELECT place, kind, size, body FROM shuffler_bundles WHERE round = {_NUMBER}"
+            f"SELECT place, kind, size, body FROM shuffler_upload_rows WHERE round = {_NUMBER}"
             " AND kind = ? AND place >= ? AND place <= ? ORDER BY place"
         )
-        found = self.read(sql, digest, group, places[0], places[-1])
-        return [(place, kind, size, body) for place, kind, size, body in found]
+        rows = self.read(sql, digest, group, places[0], places[-1])
+        return [(place, kind, size, body) for place, kind, size, body in rows]
 
     def registered(self, digest: bytes, group: int) -> bytes:
-        """Give the ids of all registrations of a group, one after the other; read page by page."""
+        """Return the ids of all registrations of a group, joined; read page by page."""
         key = self.round_keys.key(digest)
         return b"".join(
-            name
+            registration
             for places in self.pages(digest, group, _PAGE)
-            for bundle in self.page(digest, group, places)
-            for name, _ in unpack_uploads(key, digest, bundle)
+            for row in self.page(digest, group, places)
+            for registration, _ in unpack_uploads(key, digest, row)
         )
 
     def move(
         self, digest: bytes, move: str, *, fence: int, batch: bytes = b"", end: bytes = b""
     ) -> None:
-        """Make a move of a round; a release comes with its batch, giving up with the signed end.
+        """Make a move of a round; a release comes with its batch, abandoning with the outcome.
 
-        What the new phase must not hold any more cannot be read by anybody once its key is
-        destroyed, and is then deleted.
+        What the new phase must not hold is unreadable once its key is destroyed, and is then
+        deleted.
         """
         with self.writing(fence) as session:
             if self.database.shut:
                 session.rows(self.database.shut, (gate_of(digest),))
-            phase = self.moved(session, digest, move)
+            phase = self.make_move(session, digest, move)
             if phase in HOLDING and move != "reopen":
                 return
-            self.drop(session, digest)
+            self.delete_blobs(session, digest)
             if batch:
-                self.keep(session, digest, "batch", batch)
+                self.put_blob(session, digest, "batch", batch)
             if end:
-                self.keep(session, digest, "end", end)
+                self.put_blob(session, digest, "end", end)
             if phase in HOLDING:
-                # Not after it: by then another process may lead, and have made the next one.
+                # Not after it: by then another process may lead, and have made the next key.
                 self.round_keys.destroy(digest, "batch")
-        if phase in HOLDING:  # the release begins anew, with the uploads that come
+        if phase in HOLDING:  # the release starts again, with the uploads that come
             self.blobs.drop((digest, "round"))
         else:
             self.destroy_keys(digest, phase)
             self._delete(digest)
 
     def clear(self) -> None:
-        """Remove what no key opens any more: from the blob store, and uploads that a crash left."""
+        """Remove the files that no key opens, and uploads that a crash left."""
         super().clear()
         for digest in self.crowds():
             self._delete(digest)
 
     def _delete(self, digest: bytes) -> None:
-        """Delete the uploads of a round unless it holds them, and their counts last of all.
+        """Delete the uploads of a round unless it holds them, and last of all their counts.
 
-        Some at a time, so that nobody who writes waits for millions of rows. No move leads back to
-        a phase that holds uploads, so the phase need not be looked at again.
+        A range of them at a time, so that no writer waits for millions of rows. No move leads back
+        to a phase that holds uploads, so the phase is read only once.
         """
         sql = "SELECT number, phase FROM shuffler_rounds WHERE digest = ?"
         ((number, phase),) = self.read(sql, digest)
@@ -299,16 +305,16 @@ class ShufflerStore(RoundStore[ShufflerPhase, ShufflerRound]):
             first, last = 2**63 * step // steps, 2**63 * (step + 1) // steps - 1
             least, most = (2 * first).to_bytes(8, "big"), (2 * last + 1).to_bytes(8, "big")
             with self.database.transaction() as session:
-                sql = "DELETE FROM shuffler_bundles WHERE round = ? AND place BETWEEN ? AND ?"
+                sql = "DELETE FROM shuffler_upload_rows WHERE round = ? AND place BETWEEN ? AND ?"
                 session.rows(sql, (number, first, last))
-                sql = "DELETE FROM shuffler_parcels WHERE round = ? AND id BETWEEN ? AND ?"
+                sql = "DELETE FROM shuffler_uploads WHERE round = ? AND id BETWEEN ? AND ?"
                 session.rows(sql, (number, least, most + b"\xff" * 8))
         with self.database.transaction() as session:
             session.rows("DELETE FROM shuffler_counts WHERE round = ?", (number,))
 
 
-class _Slowly:
-    """Keeps uploads one by one, within a transaction, and finds out what is wrong with each."""
+class _SlowPut:
+    """Stores uploads one by one within a transaction, and finds out what is wrong with each."""
 
     def __init__(
         self, session: Transaction, store: ShufflerStore, capacities: Mapping[bytes, int]
@@ -317,71 +323,71 @@ class _Slowly:
         self._store = store
         self._capacities = capacities
         self._insert = (
-            "INSERT INTO shuffler_parcels (round, id, content, token)"
+            "INSERT INTO shuffler_uploads (round, id, content, token)"
             f" SELECT number, ?, ?, ?{_TAKING}{store.database.share}"
             " ON CONFLICT DO NOTHING RETURNING id"
         )
 
-    def put(self, given: Sequence[Given], keys: Keys) -> list[Verdict]:
-        """Keep what is new and has room; one verdict each."""
-        left = {digest: self._left(digest, len(given)) for digest in sorted(keys)}
-        order = sorted(range(len(given)), key=lambda at: given[at][0][0])
-        rows = [(*given[at][0], given[at][1].digest, _PHASE) for at in order]
-        if all(room >= len(given) for room in left.values()):
-            put = [bool(found) for found in self._session.each(self._insert, rows)]
+    def put(self, items: Sequence[NamedUpload], keys: Keys) -> list[Verdict]:
+        """Store the new uploads up to the capacity; return a verdict for each."""
+        left = {digest: self._left(digest, len(items)) for digest in sorted(keys)}
+        order = sorted(range(len(items)), key=lambda at: items[at][0][0])
+        rows = [(*items[at][0], items[at][1].digest, _PHASE) for at in order]
+        if all(count >= len(items) for count in left.values()):
+            inserted = [bool(ids) for ids in self._session.each(self._insert, rows)]
         else:
-            put = [self._put_one(row, left) for row in rows]
-        verdicts = [Verdict.NEW] * len(given)
-        for at, is_new in zip(order, put, strict=True):
+            inserted = [self._put_one(row, left) for row in rows]
+        verdicts = [Verdict.NEW] * len(items)
+        for at, is_new in zip(order, inserted, strict=True):
             if not is_new:
-                verdicts[at] = self._why_not(*given[at], left=left)
-        new = [one for one, verdict in zip(given, verdicts, strict=True) if verdict is Verdict.NEW]
-        self._keep(new, keys)
+                verdicts[at] = self._why_not(*items[at], left=left)
+        pairs = zip(items, verdicts, strict=True)
+        self._put_bodies([item for item, verdict in pairs if verdict is Verdict.NEW], keys)
         return verdicts
 
-    def _left(self, digest: bytes, many: int) -> int:
-        """Count how many a round has room for; near the end alone, so that the count is exact."""
-        room = self._capacities.get(digest, _ENDLESS)
-        left = room - self._crowd(digest)
-        if left >= many + _CROSSING:
+    def _left(self, digest: bytes, count: int) -> int:
+        """Return how many uploads fit; near the limit lock the round, so that it is exact."""
+        capacity = self._capacities.get(digest, _ENDLESS)
+        left = capacity - self._crowd(digest)
+        if left >= count + _CROSSING:
             return left
         sql = f"SELECT number FROM shuffler_rounds WHERE digest = ?{self._store.database.alone}"
         self._session.rows(sql, (digest,))
-        return room - self._crowd(digest)
+        return capacity - self._crowd(digest)
 
     def _crowd(self, digest: bytes) -> int:
         sql = f"SELECT SUM(uploads) FROM shuffler_counts WHERE round = {_NUMBER}"
         return int(self._session.rows(sql, (digest,))[0][0] or 0)
 
     def _put_one(self, row: Row, left: dict[bytes, int]) -> bool:
-        """Put one name if there is room, and count the room down."""
+        """Insert one name if it fits, and count down."""
         digest = row[3]
         if left.get(digest, 0) <= 0 or not self._session.rows(self._insert, row):
             return False
         left[digest] -= 1
         return True
 
-    def _keep(self, new: Sequence[Given], keys: Keys) -> None:
-        """Keep the bodies of what is new, and count it."""
-        for digest in {one.digest for _, one in new}:
-            own = [one for one in new if one[1].digest == digest]
+    def _put_bodies(self, new: Sequence[NamedUpload], keys: Keys) -> None:
+        """Store the bodies of new uploads, and count them."""
+        for digest in {upload.digest for _, upload in new}:
+            own = [item for item in new if item[1].digest == digest]
             sql = (
-                "INSERT INTO shuffler_bundles (place, round, kind, size, body)"
+                "INSERT INTO shuffler_upload_rows (place, round, kind, size, body)"
                 f" SELECT ?, {_NUMBER}, ?, ?, ?"
             )
             for place, group, size, body in pack_uploads(keys[digest], own):
                 self._session.rows(sql, (place, digest, group, size, body))
-            for group, many in Counter(one.group for _, one in own).items():
-                self._session.rows(COUNT, (self._store.holder, group, many, digest))
+            for group, count in Counter(upload.group for _, upload in own).items():
+                self._session.rows(COUNT, (self._store.holder, group, count, digest))
 
     def _why_not(self, names: Named, upload: Upload, *, left: Mapping[bytes, int]) -> Verdict:
-        """Find out why an upload was not put."""
+        """Find out why an upload was not inserted."""
         name, content, _ = names
-        sql = f"SELECT content FROM shuffler_parcels WHERE round = {_NUMBER} AND id = ?"
-        known = self._session.rows(sql, (upload.digest, name))
-        if known:
-            return Verdict.KNOWN if known == [(content,)] else Verdict.CONFLICT
-        # Nothing is there under its id: another upload has its token, or the round takes none.
+        sql = f"SELECT content FROM shuffler_uploads WHERE round = {_NUMBER} AND id = ?"
+        stored = self._session.rows(sql, (upload.digest, name))
+        if stored:
+            return Verdict.KNOWN if stored == [(content,)] else Verdict.CONFLICT
+        # Its id is unknown: another upload has its token, or the round takes none.
         if not self._session.rows(f"SELECT number{_TAKING}", (upload.digest, _PHASE)):
             return Verdict.CLOSED
         return Verdict.FULL if left.get(upload.digest, 0) <= 0 else Verdict.SPENT
