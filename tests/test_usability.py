@@ -99,7 +99,7 @@ JOIN = (
 )
 TICKET = ("--terms", "bad.json", "--ticket", "none")
 PROTOCOL = [
-    (("keygen", "server", "--out", "note.txt"), "exists already: remove it or choose another name"),
+    (("keygen", "server", "--out", "note.txt"), "already exists: remove it or choose another name"),
     (("keygen", "a/b", "--out", "new.key"), "this name or address does not work"),
     (PROPOSE, "note.txt"),
     (("terms", "sign", "bad.json", *KEYS, "--pledges", "p"), "the signed terms do not decode"),
@@ -136,7 +136,7 @@ SERVICES = [
     (("serve", "server", "--config", "typo.toml"), "unknown field `stores`"),
     (("round", "open", "none.json", *OPEN), "cannot read none.json: No such file or directory"),
     (("round", "open", "bad.json", *OPEN), "bad.json is not a JSON document"),
-    (("round", "open", "empty.json", *OPEN), "note.txt can be read by others: run `chmod 600"),
+    (("round", "open", "empty.json", *OPEN), "other users can read note.txt: run `chmod 600"),
     (("round", "status", NOWHERE), "check the address, or try later"),
     (("round", "status", "nonsense"), "URL is an address, http://HOST:PORT or https://HOST"),
     (TAKE_PART, "there is no ledger at none"),

@@ -188,7 +188,7 @@ def test_a_ticket_file_is_written_once_and_kept_up(tmp_path: Path) -> None:
     file.update(other)
     assert file.read() == other
     file.path.chmod(0o644)
-    with pytest.raises(Refused, match="can be read by others"):
+    with pytest.raises(Refused, match="other users can read"):
         file.load()
     file.discard()
     assert file.load() is None
