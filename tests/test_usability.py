@@ -112,7 +112,7 @@ PROTOCOL = [
     (("write", *TICKET, "--to", "00", "--message", "hi", "--out", "w"), "do not decode"),
     (("read", "note.txt", *TICKET), "the signed terms do not decode"),
     (("ledger", "show", "none"), "there is no ledger at none"),
-    (("ledger", "begin", "l", "--epsilon", "0", "--delta", "1e-6"), "a positive epsilon"),
+    (("ledger", "begin", "l", "--epsilon", "0", "--delta", "1e-6"), "a positive number"),
     (("inspect", "note.txt"), "not a file that this version knows"),
     (("inspect", "none"), "cannot read none: No such file or directory"),
     (("check-task", "none"), "no task is called 'none'; there are download, groups"),
