@@ -9,13 +9,12 @@ import pytest
 
 from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.protocol.agreement import Trust
-from coatcheck.protocol.oblivious_http import Request, Response, message_size
+from coatcheck.protocol.oblivious_http import UNTIL, Request, Response, message_size
 from coatcheck.services.documents import NUMBERS
 from coatcheck.services.person.relay_client import RelayedClient
 from coatcheck.services.relay import RelayService
 from coatcheck.services.settings import RelaySettings
 from coatcheck.services.web.client import BULK, Answered, check_apart, origin_of
-from coatcheck.services.web.gateway import UNTIL
 from relay_scene import BOARD, Relayed, Scene, run
 
 
@@ -144,7 +143,7 @@ def test_an_end_of_keys_that_is_no_time_is_refused(until: str, scene: Scene) -> 
     async def whole() -> None:
         person = Answering(scene, lambda _: Response(200))
         person.until = until
-        with pytest.raises(Refused, match="no signed gateway keys"):
+        with pytest.raises(Refused, match="not signed"):
             await person.client.get(f"{BOARD}/checkpoint")
 
     run(whole)

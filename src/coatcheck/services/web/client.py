@@ -14,15 +14,20 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache, lru_cache
-from typing import Any, Final, NamedTuple, Protocol, Self, TypeVar
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, Self, TypeVar
 from urllib.parse import urlsplit
 
-import httpx2
 import msgspec
 
 from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.protocol.wire.encoding import read_document
 from coatcheck.services.web.routing import JSON
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+    import httpx2  # of the extra `serve`: loaded by `_httpx2` when a client is made
 
 _REGISTRIES: Final = frozenset(
     ("ac", "co", "com", "edu", "go", "gob", "gouv", "gov", "mil", "ne", "net", "nom", "or", "org")
@@ -168,6 +173,7 @@ class HttpClient:
     """
 
     def __init__(self, *, ca: str = "", timeout: float = 30.0, connections: int = 100) -> None:
+        httpx2 = _httpx2()
         self._timeout = timeout
         verify = certificates(ca) if ca else _system_certificates()
         # httpx2 scans all waiting requests at each turn, so they wait here instead.
@@ -241,15 +247,31 @@ class HttpClient:
             raise Unavailable(
                 f"{url} took longer than {longest:.0f} s to answer; try later"
             ) from None
-        except (httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+        except _failures() as error:
             raise Unavailable(f"{url} {_describe(error)}") from None
         return Answered(answer.status_code, dict(answer.headers.items()), raw)
 
 
+def _httpx2() -> "ModuleType":
+    """Load the HTTP library, or say which extra has it."""
+    try:
+        return import_module("httpx2")
+    except ModuleNotFoundError:
+        raise Misuse("HTTP needs the extra `serve`: pip install 'coatcheck[serve]'") from None
+
+
+@cache
+def _failures() -> tuple[type[Exception], ...]:
+    """Return what the HTTP library raises if no answer comes."""
+    httpx2 = _httpx2()
+    return httpx2.HTTPError, httpx2.InvalidURL, OSError
+
+
 @lru_cache(maxsize=256)
-def _parsed(url: str) -> httpx2.URL:
+def _parsed(url: str) -> "httpx2.URL":
     """Parse an address; cached, as many requests go to few addresses."""
-    return httpx2.URL(url)
+    url_type: type[httpx2.URL] = _httpx2().URL
+    return url_type(url)
 
 
 def body_of(url: str, answer: Answered) -> bytes:
@@ -259,7 +281,7 @@ def body_of(url: str, answer: Answered) -> bytes:
     raise _error_of(url, answer.status, answer.body)
 
 
-async def _read_answer(answer: httpx2.Response, url: str, most: int) -> bytes:
+async def _read_answer(answer: "httpx2.Response", url: str, most: int) -> bytes:
     """Read an answer that is neither compressed nor too long."""
     most = most if answer.is_success else min(most, DOCUMENT)
     if answer.headers.get("content-encoding", "identity") != "identity":
@@ -302,7 +324,8 @@ def _error_of(url: str, status: int, raw: bytes) -> Refused | Unavailable:
 @cache
 def _system_certificates() -> ssl.SSLContext:
     """Trust the system's certificates, read once because that is slow."""
-    return httpx2.create_ssl_context()
+    context: ssl.SSLContext = _httpx2().create_ssl_context()
+    return context
 
 
 def certificates(ca: str) -> ssl.SSLContext:
