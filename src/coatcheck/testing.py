@@ -3,8 +3,8 @@
 Every mechanism of this package passes them. On small lattices they check the promise over every
 pair of values and every report, in exact fractions. They compare draws from fixed seeds with the
 probabilities that the mechanism states. A failing test says what is wrong; passing all of them
-proves nothing. The class needs the classmethod `fitted`
-(`coatcheck.randomizers.mechanism_search`).
+proves nothing. The class needs the classmethod `fitted` (see
+`coatcheck.randomizers.installed`).
 """
 
 import itertools

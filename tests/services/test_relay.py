@@ -262,7 +262,7 @@ def test_people_who_ask_at_one_moment_get_the_same_keys(scene: Scene) -> None:
 
     class Own(Scene):
         async def exchange(self, *given: Any, **more: Any) -> Answered:
-            self.board.gateway._next = 0.0
+            self.board.gateway._renewal = 0.0
             await asyncio.sleep(0.01)
             return await super().exchange(*given, **more)
 

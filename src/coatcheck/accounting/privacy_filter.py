@@ -21,7 +21,6 @@ from functools import cached_property, lru_cache
 from typing import Final, NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.special import log_ndtr, ndtr, ndtri
 
 from coatcheck.accounting.amplification import central
 from coatcheck.accounting.composition import Array, losses
@@ -177,6 +176,8 @@ def _gaussian_epsilon(mu: float, delta: float) -> float:
 
 def _gaussian(mu: float, epsilon: float) -> float:
     """Bound δ(ε) of N(μ, 1) against N(0, 1) from above."""
+    from scipy.special import log_ndtr, ndtr  # noqa: PLC0415 - slow to load
+
     if mu <= 0:
         return 0.0
     hit = float(ndtr(mu / 2 - epsilon / mu))
@@ -218,6 +219,8 @@ def _needed(sizes: Array, powers: Array, unbounded: float) -> float:
     hard = powers > unbounded
     if not hard.any():
         return 0.0
+    from scipy.special import ndtri  # noqa: PLC0415 - slow to load
+
     power = np.minimum(1.0, (powers[hard] - unbounded) / (1 - unbounded))
     size = np.minimum(1.0, sizes[hard] / (1 - unbounded))
     with np.errstate(invalid="ignore"):
