@@ -43,7 +43,7 @@ def _held(seed: int) -> bool | None:
         bounding_laws,
     )
     from coatcheck.accounting.certificate import replayed  # noqa: PLC0415 - as above
-    from crowds import any_promise  # noqa: PLC0415 - of the tests
+    from support.crowds import any_promise  # noqa: PLC0415 - of the tests
 
     law, crowd, delta = any_promise(seed)
     told = amplify(law, crowd=crowd, delta=delta)

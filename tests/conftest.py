@@ -14,10 +14,10 @@ import pytest
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from coatcheck.services.cluster import Cluster
-from made_data import made
-from postgresql import Postgres
 from study import datasets
-from warm import Warm
+from support.made_data import made
+from support.postgresql import Postgres
+from support.warm import Warm
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -26,7 +26,9 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     for item in items:
         used = item._fixtureinfo.name2fixturedefs.values()
         if any(found[-1].scope == "module" for found in used if found):
-            item.add_marker(pytest.mark.xdist_group(item.path.stem))
+            item.add_marker(
+                pytest.mark.xdist_group(str(item.path.relative_to(Path(__file__).parent)))
+            )
 
 
 @pytest.fixture(scope="session", autouse=True)

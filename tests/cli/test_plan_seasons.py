@@ -7,7 +7,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from coatcheck.cli import main
-from plans import remember
+from support.plans import remember
 
 LABELS = ("plan", "--labels", "a,b,c", "--delta", "1e-6")
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from asking import ask
 from coatcheck.errors import Malformed, Misuse
 from coatcheck.protocol.merkle import Tree
 from coatcheck.protocol.notes import LogCheckpoint, Note, NoteKey, Submission
 from coatcheck.services.board import watched
 from coatcheck.services.http.client import Answered
 from services.test_witness import KEY, LETTERS, SIGNING, Scene, run
+from support.asking import ask
 
 
 def line(key: NoteKey, made: bytes) -> bytes:

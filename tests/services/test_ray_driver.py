@@ -17,7 +17,7 @@ from coatcheck.services.runners.driver import READY, do_part
 from coatcheck.services.runners.ray import Driver, Ray
 from coatcheck.services.settings import RaySettings, Settings
 from coatcheck.stores.crate import Crate
-from ray_stages import failing, whose
+from support.ray_stages import failing, whose
 
 CLUSTER = RaySettings(address="127.0.0.2:1", token="some.token")  # noqa: S106 - the name of a file
 

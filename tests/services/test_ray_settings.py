@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from certificates import certify
 from coatcheck import __version__
 from coatcheck.errors import Misuse, Refused, Unavailable
 from coatcheck.services.runners import check_runner
@@ -17,7 +16,8 @@ from coatcheck.services.runners.contract import elsewhere
 from coatcheck.services.runners.driver import do_part, environment
 from coatcheck.services.runners.knock import knock
 from coatcheck.services.settings import RaySettings, Settings, ShufflerSettings, read_settings
-from ray_stages import whose
+from support.certificates import certify
+from support.ray_stages import whose
 
 
 def test_a_node_that_anybody_may_use_does_nothing(

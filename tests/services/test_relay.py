@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from asking import ask
 from coatcheck.protocol.binary_http import Request, Response
 from coatcheck.protocol.keys import KeyPairs
 from coatcheck.protocol.oblivious import (
@@ -25,7 +24,8 @@ from coatcheck.services.http.client import Answered
 from coatcheck.services.http.gateway import SignedKeys
 from coatcheck.services.http.problems import OHTTP_KEY
 from coatcheck.services.settings import RelaySettings
-from relay_scene import BOARD, SEALED, Relayed, Scene, get, run
+from support.asking import ask
+from support.relay_scene import BOARD, SEALED, Relayed, Scene, get, run
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from pathlib import Path
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.person.relayed import RelayedClient
 from coatcheck.services.person.visit import Visit
-from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, SPARE, draft
+from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, SPARE, draft
 
 
 def test_a_whole_cascade_goes_through_a_relay(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ from coatcheck.services.cluster import Cluster
 from coatcheck.services.person import retrieval
 from coatcheck.services.person.relayed import RelayedClient
 from coatcheck.services.person.visit import Visit
-from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
-from wiretaps import Wiretap, from_address
+from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
+from support.wiretaps import Wiretap, from_address
 
 PEOPLE = 3
 """People per group."""

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from clockwork import clockwork
 from coatcheck.protocol.server_moves import Phase as ServerPhase
 from coatcheck.protocol.shuffler_moves import Phase
 from coatcheck.services.rounds import RoundService
 from coatcheck.stores.server import ServerRound
 from coatcheck.stores.shuffler import ShufflerRound
+from support.clockwork import clockwork
 
 Over = Callable[[bytes, str], Any]
 OVER: dict[str, Over] = {

@@ -7,13 +7,13 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from certificates import certify
 from coatcheck.errors import Misuse, Unavailable
 from coatcheck.protocol.messages import Answer
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient, ask
 from coatcheck.services.person.visit import Visit
-from service_rounds import QUICK, Crowd, draft
+from support.certificates import certify
+from support.service_rounds import QUICK, Crowd, draft
 
 
 def test_a_round_over_tls(tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ from typing import Any
 
 import pytest
 
-from asking import ask
-from boards import show
 from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
 from coatcheck.protocol.keyfiles import PublicKeys
@@ -26,7 +24,9 @@ from coatcheck.services.http.client import Answered, HttpClient, taken
 from coatcheck.services.person.board import BoardView
 from coatcheck.services.settings import BoardSettings, WitnessSettings
 from coatcheck.services.witness.service import WitnessService
-from rounds import SmallRound
+from support.asking import ask
+from support.boards import show
+from support.rounds import SmallRound
 
 SMALL = SmallRound()
 CROWD = SMALL.crowd(2)

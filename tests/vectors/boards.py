@@ -17,7 +17,7 @@ from coatcheck.protocol.notices import (
     Posting,
 )
 from coatcheck.protocol.parcels import Tally
-from plain_server import encode_answer
+from support.plain_server import encode_answer
 from vectors import kinds
 from vectors.kinds import ALICE, BOARD, BOB, SERVER, SHUFFLER, Case, pairs
 from vectors.writing import case, flip, seal, wrong

@@ -10,7 +10,7 @@ from coatcheck.protocol.messages import Answer, Partner, encode_report
 from coatcheck.protocol.parcels import Tally, Upload
 from coatcheck.protocol.receipts import Receipt, issue
 from coatcheck.protocol.terms import Round
-from plain_server import encode_answer
+from support.plain_server import encode_answer
 from vectors import kinds
 from vectors.kinds import ALICE, BOB, SERVER, SHUFFLER, Case, pairs
 from vectors.writing import case, flip, seal, wrong

@@ -16,7 +16,7 @@ from typing import Any
 
 from playwright.sync_api import expect, sync_playwright
 
-from service_rounds import PATIENCE
+from support.service_rounds import PATIENCE
 from web.browser import ROOT, needed, packages
 
 SOURCES = ROOT / "web-client"

@@ -18,7 +18,7 @@ from coatcheck.accounting.laws import (
     minkowski,
 )
 from coatcheck.accounting.pairs import Pair, pair
-from crowds import any_promise, sixty_digits
+from support.crowds import any_promise, sixty_digits
 from web.browser import ask
 
 

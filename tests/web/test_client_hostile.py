@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from coatcheck.services.cluster import Cluster
-from rounds import SmallRound
-from service_rounds import QUICK, draft
+from support.rounds import SmallRound
+from support.service_rounds import QUICK, draft
 from web import browser
 
 FIRST = "https://shuffler.example/rounds/" + "0" * 64
@@ -110,7 +110,7 @@ def test_strange_answers_of_a_board_are_refused(ask: Any) -> None:
 
 
 def test_places_without_a_cell_are_refused(ask: Any) -> None:
-    """As in Python: tests/test_nearness.py."""
+    """As in Python: tests/protocol/settling/test_nearness.py."""
     good = [([0.5, -1.0], [], 1.0), ([2**31 - 8, 8 - 2**31], [], 1.0), ([1.0], [2.0], 0.5)]
     bad = [
         ([0.5, 1.0], [], 1e-10),

@@ -20,9 +20,9 @@ from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.randomizers import BoundedResponse, MinkowskiResponse, Randomizer, SphereResponse
 from coatcheck.simulation.round import RoleKeys
 from coatcheck.tasks.matching import LeastCostMatching
-from endings import ENDS, shown
-from endings import SMALL as CHARGED
-from rounds import CLOSES, OPENS, SQUARE, SmallRound
+from support.endings import ENDS, shown
+from support.endings import SMALL as CHARGED
+from support.rounds import CLOSES, OPENS, SQUARE, SmallRound
 from web.browser import Refusal, ask
 
 

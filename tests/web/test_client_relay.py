@@ -12,7 +12,7 @@ from coatcheck.protocol.ticket import read_ticket
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.person.relayed import RelayedClient
 from coatcheck.services.person.visit import Visit
-from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
+from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
 from web.browser import Refusal, ask
 
 

@@ -14,7 +14,7 @@ from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient
 from coatcheck.services.person.settling import settle
 from coatcheck.services.person.visit import Visit
-from service_rounds import LIMIT, PATIENCE, QUICK, draft
+from support.service_rounds import LIMIT, PATIENCE, QUICK, draft
 from web.browser import HERE, needed
 
 Places = dict[str, tuple[tuple[float, float], ...]]

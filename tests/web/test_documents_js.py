@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from coatcheck.services.cluster import Cluster
-from service_rounds import GROUPS, QUICK, draft
+from support.service_rounds import GROUPS, QUICK, draft
 from web.browser import ROOT
 from web.package import installed, node
 from web.test_package_rounds import Other

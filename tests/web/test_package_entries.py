@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coatcheck.services.cluster import Cluster
-from service_rounds import GROUPS, QUICK, SPARE, draft
+from support.service_rounds import GROUPS, QUICK, SPARE, draft
 from web.package import installed, told
 
 PEOPLE = 1 + SPARE

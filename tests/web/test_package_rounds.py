@@ -17,7 +17,7 @@ from coatcheck.randomizers import CoinResponse, GridResponse, fieldwise
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.person.settling import settle
 from coatcheck.services.person.visit import Visit
-from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, RANDOMIZER, draft
+from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, RANDOMIZER, draft
 from web.package import SOURCES, installed, node, said_in_chromium, told
 
 README = (SOURCES / "README.md").read_text(encoding="utf-8")

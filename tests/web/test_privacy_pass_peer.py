@@ -17,7 +17,7 @@ from coatcheck.protocol.ticket import read_ticket
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient
 from coatcheck.services.person.visit import Visit
-from service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft, post
+from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft, post
 from web.browser import HERE, ROOT, Refusal, ask, needed
 
 CLIENT = (ROOT / "src/coatcheck/demo/page/static/client.js").as_uri()

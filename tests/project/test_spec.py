@@ -1,0 +1,133 @@
+"""The tables of SPEC.md are the code's: states, reasons, suites, sizes, labels."""
+
+import re
+from pathlib import Path
+from types import ModuleType
+from typing import Any, get_args
+
+import pytest
+
+import http_tables
+from coatcheck.protocol import notices, parcels, receipts, server_moves, shuffler_moves, terms
+from coatcheck.protocol.envelope import Purpose
+from coatcheck.protocol.moves import Moves
+from coatcheck.protocol.suites import SUITES
+from support.rounds import SmallRound
+
+SPEC = (Path(__file__).parents[2] / "SPEC.md").read_text(encoding="utf-8")
+
+
+def table(section: str, columns: int) -> list[list[str]]:
+    """Return the rows of the first table with so many columns in a section."""
+    body = SPEC.split(f"\n## {section}", 1)[1].split("\n## ", 1)[0]
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in body.splitlines()
+        if line.startswith("|") and not line.startswith("|---")
+    ]
+    return [row for row in rows if len(row) == columns][1:]
+
+
+def moves_table(moves: Moves[Any]) -> str:
+    """Write a role's table of moves as SPEC has it."""
+    rows = [f"| {phase.value} | {move} | {after.value} |" for phase, move, after in moves]
+    return "\n".join(["| state | move | next |", "|---|---|---|", *rows])
+
+
+@pytest.mark.parametrize("role", [shuffler_moves, server_moves], ids=["shuffler", "server"])
+def test_the_moves_are_the_codes(role: ModuleType) -> None:
+    """SPEC's table is the one that runs: a move that is added in one place only fails here.
+
+    To mend it, put what is expected here between the two comments of SPEC.
+    """
+    name = role.__name__.rpartition(".")[2].removesuffix("_moves")
+    block = SPEC.split(f"<!-- moves: {name} -->\n", 1)[1].split("\n<!-- end -->", 1)[0]
+    assert block == moves_table(role.MOVES)
+
+
+@pytest.mark.parametrize("role", [shuffler_moves, server_moves], ids=["shuffler", "server"])
+def test_every_phase_can_be_reached_and_left(role: ModuleType) -> None:
+    """Each phase is where a move leads or the first one; and only the ends have no way out."""
+    reached = {after for _, _, after in role.MOVES} | {next(iter(role.Phase))}
+    assert reached == set(role.Phase)
+    ends = {phase.value for phase in role.Phase if role.MOVES.is_last(phase)}
+    assert ends <= {"delivered", "ended", "published", "overtaken", "lapsed"}
+
+
+def test_the_reasons_are_the_codes() -> None:
+    """Drop reasons have the order in which they are counted."""
+    reasons = [row[0].strip("`") for row in table("7. Parcels", 3) if row[0].startswith("`")]
+    assert tuple(reasons) == parcels.REASONS
+
+
+def test_the_suites_are_the_codes() -> None:
+    """Names, numbers and sizes."""
+    rows = {row[0].strip("`"): row for row in table("3. Suites", 7)}
+    for name, suite in SUITES.items():
+        row = rows[name]
+        assert (int(row[1]), int(row[5]), int(row[6])) == (
+            suite.number,
+            suite.sealing_size,
+            suite.overhead,
+        )
+        assert row[2].startswith(f"0x{suite.kem:04x}")
+
+
+def test_the_bindings_are_the_codes() -> None:
+    """Labels and roles of every purpose."""
+    rows = {row[0]: [cell.strip("`").encode() for cell in row[1:4]] for row in table("5. Seals", 7)}
+    assert rows == {purpose.name.lower(): list(purpose.value) for purpose in Purpose}
+
+
+def test_the_fields_of_the_terms_are_the_codes() -> None:
+    """Each field of the struct is in the table, and nothing else."""
+    listed = set(re.findall(r"`([\w\[\].-]+)`", " ".join(row[0] for row in table("6. Terms", 3))))
+    own = set(terms.Terms.__struct_fields__)
+    groups = {f"groups[].{name}" for name in terms.GroupTerms.__struct_fields__}
+    kinds = {kind.__struct_config__.tag for kind in get_args(terms.AdmissionTerms)}
+    assert listed == own | groups | {"shufflers[].admission", "kind"} | kinds
+
+
+def test_the_sizes_are_the_codes() -> None:
+    """The formulas of section 6 and the fixed sizes give what the code gives."""
+    for suite in SUITES.values():
+        round_ = SmallRound(suite=suite.name, shufflers=2, note_size=3).round
+        o, c = suite.overhead, suite.contact_size
+        group = round_.terms.groups[0]
+        report = 2 + c + group.payload_size + group.note_size
+        assert round_.report_size(0) == report
+        assert [round_.item_size(0, hop) for hop in range(3)] == [
+            report + (3 - hop) * o for hop in range(3)
+        ]
+        assert round_.upload_sizes[0] == 52 + 2 * (report + 3 * o)
+        assert round_.entry_size(0) == 16 + group.answer_size + o
+        assert round_.letter_size() == 75 + c + round_.terms.letter_size + o
+    assert receipts.RECEIPT_SIZE == 470
+    assert parcels.TALLY_SIZE == 36
+    assert notices.CHECKPOINT_SIZE == 108
+    assert notices.heading_size(2, 3) == 136 + 36 * 2 + 32 * 3
+    assert "| the first 136 + 36 G + 32 k bytes of the bulletin |" in http_tables.SPEC.read_text()
+
+
+def test_the_tables_are_those_of_the_code(tmp_path: Path) -> None:
+    """Each route, document and problem of the code is in SPEC, and nothing else."""
+    text = http_tables.SPEC.read_text(encoding="utf-8")
+    for name, table in http_tables.parts(tmp_path).items():
+        found = http_tables.pattern(name).search(text)
+        assert found, f"SPEC has no table {name}"
+        assert found[0] == f"{found[1]}{table}{found[2]}", "run python tests/http_tables.py"
+
+
+def test_every_route_of_openapi_is_in_the_specification(tmp_path: Path) -> None:
+    """The three lists of routes are one: SPEC's, the code's and OpenAPI's."""
+    text = http_tables.SPEC.read_text(encoding="utf-8")
+    for role, app in http_tables.apps(tmp_path).items():
+        found = http_tables.pattern(f"routes: {role}").search(text)
+        listed = set(re.findall(r"^\| `([A-Z]+ /\S*)`", found[0] if found else "", re.MULTILINE))
+        served = {f"{route.method} {route.template}" for route in app.routes}
+        described = {
+            f"{method.upper()} {path}"
+            for path, methods in app.document["paths"].items()
+            for method in methods
+        }
+        assert listed == served == described
