@@ -22,21 +22,21 @@ from coatcheck.stores.server import ServerRound, ServerStore
 from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore, Verdict
 from coatcheck.stores.vault import RoundKey, Vault
 from support.disks import Disk
+from support.postgresql import Postgres
 
 DIGEST, OTHER = b"d" * 32, b"o" * 32
 SIGNED = b"the signed terms, which everybody may read" * 3
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def disk(request: pytest.FixtureRequest, tmp_path: Path) -> Disk:
+@pytest.fixture
+def disk(database: Postgres | None, tmp_path: Path) -> Disk:
     """An empty database of each kind on a disk."""
     keys = tmp_path / "keys"
-    if request.param == "sqlite":
+    if database is None:
         folder = tmp_path / "database"
         folder.mkdir()
         return Disk(f"sqlite:{folder / 'store.db'}", folder, keys=keys)
-    postgres = request.getfixturevalue("postgres")
-    return Disk(postgres.database(), postgres.folder, keys=keys)
+    return Disk(database.database(), database.folder, keys=keys)
 
 
 @pytest.fixture

@@ -22,7 +22,7 @@ from coatcheck.stores.shuffler import (
 from support.service_rounds import until
 
 DIGEST, OTHER = b"d" * 32, b"o" * 32
-KINDS = ("memory", "sqlite", "postgresql")
+KINDS = ("memory", "sqlite", pytest.param("postgresql", marks=pytest.mark.world))
 
 
 @pytest.fixture(params=KINDS)

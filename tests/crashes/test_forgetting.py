@@ -3,17 +3,14 @@
 import asyncio
 from pathlib import Path
 
-import pytest
-
 from coatcheck.protocol.agreement import settle
 from coatcheck.protocol.parcels import Upload
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient
-from crashes.test_kills import check_everything, open_patiently, stores
 from support.disks import Disk
 from support.postgresql import Postgres
 from support.service_rounds import MORTAL, Crowd, until
-from support.storm import nursed
+from support.storm import check_everything, nursed, open_patiently, stores
 
 DEATHS = (
     *("shuffler.uploaded", "shuffler.closed", "shuffler.release", "shuffler.released"),
@@ -22,8 +19,7 @@ DEATHS = (
 )
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_nothing_is_left_of_a_round(kind: str, postgres: Postgres, tmp_path: Path) -> None:
+def test_nothing_is_left_of_a_round(database: Postgres | None, tmp_path: Path) -> None:
     """Processes die at each step that forgets; afterwards no id or body is in a file of a store."""
     faults = tmp_path / "faults"
     faults.mkdir()
@@ -31,7 +27,7 @@ def test_nothing_is_left_of_a_round(kind: str, postgres: Postgres, tmp_path: Pat
         (faults / place).touch()
 
     async def whole() -> None:
-        with Cluster(tmp_path, stores=stores(kind, postgres), extra=MORTAL) as cluster:
+        with Cluster(tmp_path, stores=stores(database), extra=MORTAL) as cluster:
             async with nursed(cluster):
                 url = await open_patiently(cluster, "once", people=5)
                 peers = HttpClient(timeout=10)
@@ -44,13 +40,13 @@ def test_nothing_is_left_of_a_round(kind: str, postgres: Postgres, tmp_path: Pat
                 # The keys are the last to go: the board has the answers before.
                 await asyncio.to_thread(until, lambda: not any(map(_files, folders)))
                 depots = [
-                    tmp_path / (f"{name}.depot" if kind == "sqlite" else f"{name}.rounds/depot")
+                    tmp_path / (f"{name}.depot" if database is None else f"{name}.rounds/depot")
                     for name in ("shuffler-1", "server")
                 ]
                 await asyncio.to_thread(until, lambda: not any(map(_files, depots)))
         given = [Upload.decode(visit.ticket.upload, round_) for visit in crowd.visits]
         needles = [piece for one in given for piece in (one.id, one.body[:24], one.body[-24:])]
-        files = Disk("", postgres.folder) if kind == "postgresql" else Disk("", tmp_path, "*.db*")
+        files = Disk("", database.folder) if database else Disk("", tmp_path, "*.db*")
         assert files.found(round_.digest) == [round_.digest]
         assert files.found(*needles) == []
         assert not list(faults.iterdir())

@@ -10,7 +10,6 @@ import httpx2
 import pytest
 
 from coatcheck.errors import Error, Refused
-from coatcheck.protocol.receipts import Receipt
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient, ask
 from support.postgresql import Postgres
@@ -27,7 +26,7 @@ from support.service_rounds import (
     status,
     until,
 )
-from support.storm import nursed
+from support.storm import check_everything, nursed, open_patiently, stores
 
 _SOURCE = Path(__file__).parents[2] / "src" / "coatcheck" / "services"
 PLACES = tuple(
@@ -43,41 +42,6 @@ PLACES = tuple(
 
 
 ROUNDS = 8  # at most so many until every place was reached
-
-
-def stores(kind: str, postgres: Postgres) -> dict[str, str]:
-    """Give a database to each role."""
-    if kind == "sqlite":
-        return {}
-    return {name: postgres.database() for name in ("shuffler-1", "server", "board")}
-
-
-async def open_patiently(cluster: Cluster, name: str, *, people: int) -> str:
-    """Ask for a round until it is open, whoever dies meanwhile.
-
-    Its minimum is the whole crowd, so it closes when everybody is in and not by the time.
-    """
-    plan = draft(name, minimum=people)
-    return await asyncio.to_thread(
-        cluster.open_round, plan, closes=1, expires=6000, patience=PATIENCE
-    )
-
-
-async def check_everything(crowd: Crowd, people: int) -> None:
-    """Everybody acknowledged is answered once, receipts hold, and there is one bulletin."""
-    answers = await crowd.collect()
-    assert len(answers) == 2 * people
-    assert all(len(answer.partners) == 1 for answer in answers)
-    contacts = [answer.partners[0].contact for answer in answers]
-    assert len(set(contacts)) == len(contacts)  # a matching: nobody is in it twice
-    bulletin = await crowd.visits[0].bulletin(patience=PATIENCE)
-    items = people * len(crowd.cluster.shufflers)
-    assert [tally.received for tally in bulletin.heading.tallies] == [items, items]
-    assert [tally.kept for tally in bulletin.heading.tallies] == [people, people]
-    # Who was answered while the shuffler died, and came again after the release, has none: which
-    # may be everybody, if all uploads were in one commit.
-    receipts = [one.ticket.receipt for one in crowd.visits if one.ticket.receipt]
-    assert len({Receipt.decode(receipt).id for receipt in receipts}) == len(receipts)
 
 
 async def check_given_up(cluster: Cluster, name: str, peers: HttpClient) -> None:
@@ -98,8 +62,7 @@ async def check_given_up(cluster: Cluster, name: str, peers: HttpClient) -> None
         await crowd.visits[0].collect(patience=PATIENCE)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_every_step_survives_a_kill(kind: str, postgres: Postgres, tmp_path: Path) -> None:
+def test_every_step_survives_a_kill(database: Postgres | None, tmp_path: Path) -> None:
     """Each named place of a round ends its process once, and the round completes whole."""
     faults = tmp_path / "faults"
     faults.mkdir()
@@ -107,7 +70,7 @@ def test_every_step_survives_a_kill(kind: str, postgres: Postgres, tmp_path: Pat
         (faults / place).touch()
 
     async def whole() -> None:
-        with Cluster(tmp_path, stores=stores(kind, postgres), extra=MORTAL) as cluster:
+        with Cluster(tmp_path, stores=stores(database), extra=MORTAL) as cluster:
             async with nursed(cluster) as deaths:
                 # One round may miss a place: when one commit takes all uploads and dies after it,
                 # nobody is left to acknowledge. The next round comes to what is left.
@@ -132,15 +95,12 @@ def test_every_step_survives_a_kill(kind: str, postgres: Postgres, tmp_path: Pat
     asyncio.run(whole())
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
-def test_uploads_survive_kills_at_random_times(
-    kind: str, postgres: Postgres, tmp_path: Path
-) -> None:
+def test_uploads_survive_kills_at_random_times(database: Postgres | None, tmp_path: Path) -> None:
     """The shuffler dies five times while people upload: who was acknowledged is counted once."""
     pick = random.Random(6)  # noqa: S311 - times of kills, nothing secret
 
     async def whole() -> None:
-        with Cluster(tmp_path, stores=stores(kind, postgres), extra=MORTAL) as cluster:
+        with Cluster(tmp_path, stores=stores(database), extra=MORTAL) as cluster:
             async with nursed(cluster) as deaths:
                 url = await open_patiently(cluster, "storm", people=50)
                 peers = HttpClient(timeout=5)

@@ -7,8 +7,6 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
-import pytest
-
 from coatcheck.errors import Error
 from coatcheck.protocol.agreement import read_signed, settle
 from coatcheck.protocol.keys import VerifyingKey
@@ -44,12 +42,11 @@ async def hand_in(peers: HttpClient, raw: bytes, urls: list[str], first: int) ->
     return await patiently(once, PATIENCE)
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_two_processes_take_uploads_while_they_are_killed(
-    kind: str, postgres: Postgres, tmp_path: Path
+    database: Postgres | None, tmp_path: Path
 ) -> None:
     """Every upload is signed for and held once, though each process dies while it takes them."""
-    store = postgres.database() if kind == "postgresql" else f"sqlite:{tmp_path / 'uploads.db'}"
+    store = database.database() if database else f"sqlite:{tmp_path / 'uploads.db'}"
 
     async def whole() -> None:
         with Cluster(tmp_path, stores={"shuffler-1": store}, extra=QUICK) as cluster:
@@ -115,12 +112,11 @@ def check(
         assert int(size) == PEOPLE
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
 def test_a_round_closes_while_two_processes_take_uploads(
-    kind: str, postgres: Postgres, tmp_path: Path
+    database: Postgres | None, tmp_path: Path
 ) -> None:
     """Whoever closes is let in though others never stop, and what was taken by then is all."""
-    store = postgres.database() if kind == "postgresql" else f"sqlite:{tmp_path / 'uploads.db'}"
+    store = database.database() if database else f"sqlite:{tmp_path / 'uploads.db'}"
     digest = hashlib.sha256(b"round").digest()
     first, *rest = (ShufflerStore(store, tmp_path / "rounds") for _ in range(3))
     first.lead("me", seconds=600)

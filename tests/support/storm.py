@@ -18,6 +18,7 @@ from coatcheck.errors import Error, Missing
 from coatcheck.protocol import client
 from coatcheck.protocol.client import Invitation
 from coatcheck.protocol.ends import OUTCOMES, flaw
+from coatcheck.protocol.receipts import Receipt
 from coatcheck.protocol.verification import VerifiedBulletin
 from coatcheck.services.cluster import Cluster
 from coatcheck.services.http.client import HttpClient
@@ -77,6 +78,41 @@ async def nursed(cluster: Cluster) -> AsyncIterator[dict[str, int]]:
         yield deaths
     finally:
         task.cancel()
+
+
+def stores(database: Postgres | None) -> dict[str, str]:
+    """Give a database to each role; SQLite in their folder if there is none."""
+    if database is None:
+        return {}
+    return {name: database.database() for name in ("shuffler-1", "server", "board")}
+
+
+async def open_patiently(cluster: Cluster, name: str, *, people: int) -> str:
+    """Ask for a round until it is open, whoever dies meanwhile.
+
+    Its minimum is the whole crowd, so it closes when everybody is in and not by the time.
+    """
+    plan = draft(name, minimum=people)
+    return await asyncio.to_thread(
+        cluster.open_round, plan, closes=1, expires=6000, patience=PATIENCE
+    )
+
+
+async def check_everything(crowd: Crowd, people: int) -> None:
+    """Everybody acknowledged is answered once, receipts hold, and there is one bulletin."""
+    answers = await crowd.collect()
+    assert len(answers) == 2 * people
+    assert all(len(answer.partners) == 1 for answer in answers)
+    contacts = [answer.partners[0].contact for answer in answers]
+    assert len(set(contacts)) == len(contacts)  # a matching: nobody is in it twice
+    bulletin = await crowd.visits[0].bulletin(patience=PATIENCE)
+    items = people * len(crowd.cluster.shufflers)
+    assert [tally.received for tally in bulletin.heading.tallies] == [items, items]
+    assert [tally.kept for tally in bulletin.heading.tallies] == [people, people]
+    # Who was answered while the shuffler died, and came again after the release, has none: which
+    # may be everybody, if all uploads were in one commit.
+    receipts = [one.ticket.receipt for one in crowd.visits if one.ticket.receipt]
+    assert len({Receipt.decode(receipt).id for receipt in receipts}) == len(receipts)
 
 
 class Storm:
