@@ -1,5 +1,6 @@
 """The files that strangers need: they can be read by the tools that read them, and agree."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -20,11 +21,18 @@ def test_the_citation_is_of_this_version() -> None:
 
 
 def test_ci_runs_what_we_run_on_every_python() -> None:
-    """The workflow calls .ci/run, from the oldest Python that the package takes."""
+    """The workflow runs each stage of .ci/run, and the tests from the oldest Python we take."""
     workflow = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())
-    job = workflow["jobs"]["test"]
-    assert any(".ci/run" in step.get("run", "") for step in job["steps"])
-    assert f">={job['strategy']['matrix']['python'][0]}" == PROJECT["requires-python"]
+    stages = set(workflow["jobs"]["once"]["strategy"]["matrix"]["stage"])
+    for name, job in workflow["jobs"].items():
+        words = " ".join(step.get("run", "") for step in job["steps"])
+        assert ".ci/run" in words
+        stages |= {name} if f".ci/run {name}" in words else set()
+    listed = re.search(r"usage: \.ci/run \[(.*?)\]", (ROOT / ".ci" / "run").read_text())
+    assert listed
+    assert stages == set(listed[1].split(" | "))
+    pythons = workflow["jobs"]["test"]["strategy"]["matrix"]["python"]
+    assert f">={pythons[0]}" == PROJECT["requires-python"]
 
 
 def test_issue_forms_ask_something() -> None:
