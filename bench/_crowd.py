@@ -16,19 +16,17 @@ from coatcheck import tasks
 from coatcheck.domains import Box
 from coatcheck.entropy import system
 from coatcheck.protocol import client
-from coatcheck.protocol.agreement import settle
+from coatcheck.protocol.agreement import Trust, settle
 from coatcheck.protocol.client import Limit, examine
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.suites import CLASSICAL
+from coatcheck.protocol.log.verification import verify_bulletin
+from coatcheck.protocol.terms import CLASSICAL
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.protocol.trust import Trust
-from coatcheck.protocol.verification import verify_bulletin
 from coatcheck.randomizers import MinkowskiResponse
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.offer import Offer
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.session import Offer, Visit
+from coatcheck.services.web.client import HttpClient
 
 _CLIENTS = 32
 

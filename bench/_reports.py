@@ -14,9 +14,9 @@ from coatcheck.entropy import system
 from coatcheck.protocol.agreement import SignedTerms, settle
 from coatcheck.protocol.envelope import Purpose, binding, seal
 from coatcheck.protocol.keys import KeyPairs, SealingKey
-from coatcheck.protocol.messages import PayloadFormat
-from coatcheck.protocol.parcels import Upload
-from coatcheck.protocol.suites import CLASSICAL
+from coatcheck.protocol.terms import CLASSICAL
+from coatcheck.protocol.wire.messages import PayloadFormat
+from coatcheck.protocol.wire.uploads import Upload
 from coatcheck.randomizers import from_params
 
 CHUNK: Final = 2_000

@@ -18,15 +18,15 @@ from bench import Figure, show
 from bench._ingest import cpu_of
 from bench.services import plan
 from coatcheck.protocol.agreement import countersign, read_signed, settle, write_signed
-from coatcheck.protocol.keyfiles import SecretKeys, read_keys
-from coatcheck.protocol.notices import ANSWERED, Bulletin
-from coatcheck.protocol.parcels import Tally
+from coatcheck.protocol.keys import SecretKeys, read_keys
 from coatcheck.protocol.terms import Anybody
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import BULK, HttpClient
-from coatcheck.services.http.deliveries import delivery_headers
-from coatcheck.services.server.jobs import draft
+from coatcheck.protocol.wire.bulletins import ANSWERED, Bulletin
+from coatcheck.protocol.wire.uploads import Tally
+from coatcheck.services.batch_transfer import delivery_headers
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.server.pipeline import draft
 from coatcheck.services.settings import ServerSettings, read_settings
+from coatcheck.services.web.client import BULK, HttpClient
 
 ENTRIES: Final = 1_000_000
 ROUNDS: Final = 1_000

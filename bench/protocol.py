@@ -23,12 +23,12 @@ from coatcheck.protocol.client import Invitation, Limit, examine
 from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.manifest import Batch
-from coatcheck.protocol.notices import ANSWERED, Bulletin
-from coatcheck.protocol.parcels import Upload
 from coatcheck.protocol.server import Server
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
-from coatcheck.protocol.suites import CLASSICAL
+from coatcheck.protocol.terms import CLASSICAL
+from coatcheck.protocol.wire.batches import Batch
+from coatcheck.protocol.wire.bulletins import ANSWERED, Bulletin
+from coatcheck.protocol.wire.uploads import Upload
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.simulation.round import CLOSES, OPENS, RoleKeys
 from coatcheck.tasks import Answers, AnswerSize, Floats, Values

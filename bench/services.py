@@ -26,10 +26,10 @@ from bench._crowd import round_of
 from bench._ingest import Burst, burst, cpu_below
 from coatcheck.domains import Box
 from coatcheck.protocol.agreement import countersign, read_signed, settle, write_signed
-from coatcheck.protocol.keyfiles import read_keys
+from coatcheck.protocol.keys import read_keys
 from coatcheck.protocol.terms import Anybody
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.server.jobs import draft
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.server.pipeline import draft
 from coatcheck.services.settings import ServerSettings, read_settings
 
 SECONDS: Final = 3.0

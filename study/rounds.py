@@ -24,13 +24,12 @@ from coatcheck.protocol.agreement import SettledTerms, settle
 from coatcheck.protocol.board import Board
 from coatcheck.protocol.client import collect, examine, read, write
 from coatcheck.protocol.keys import VerifyingKey
-from coatcheck.protocol.manifest import Batch
+from coatcheck.protocol.log.verification import verify_bulletin
 from coatcheck.protocol.server import Server
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
-from coatcheck.protocol.suites import suite_named
-from coatcheck.protocol.terms import Round
+from coatcheck.protocol.terms import Round, suite_named
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.protocol.verification import verify_bulletin
+from coatcheck.protocol.wire.batches import Batch
 from coatcheck.simulation.round import CLOSES, OPENS, RoleKeys
 from coatcheck.tasks import Task
 from study import datasets

@@ -20,7 +20,7 @@ import pytest
 # turn while they wait. Before numpy is loaded, which reads this once.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
-from coatcheck.services.cluster import Cluster
+from coatcheck.services.local_cluster import Cluster
 from support.postgresql import Postgres
 from support.service_rounds import QUICK
 from support.warm import Warm

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from coatcheck.errors import Fenced, Forgotten, Misuse, Refused, Unavailable, Unsealable
-from coatcheck.protocol.parcels import Upload
-from coatcheck.protocol.shuffler_moves import Phase
-from coatcheck.stores import shuffler
+from coatcheck.protocol.state_machine import ShufflerPhase
+from coatcheck.protocol.wire.uploads import Upload
+from coatcheck.services.server.store import ServerRound, ServerStore
+from coatcheck.services.shuffler import store as shuffler_store
+from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore, Verdict
 from coatcheck.stores.database import Session
-from coatcheck.stores.server import ServerRound, ServerStore
-from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore, Verdict
-from coatcheck.stores.vault import RoundKey, Vault
+from coatcheck.stores.round_keys import RoundKey, Vault
 from support.disks import Disk
 from support.postgresql import Postgres
 
@@ -125,7 +125,7 @@ def test_millions_of_uploads_go_some_at_a_time(
     store: ShufflerStore, disk: Disk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No transaction deletes a whole crowd; what a crash leaves of it the next leader deletes."""
-    monkeypatch.setattr(shuffler, "_AT_ONCE", 50)
+    monkeypatch.setattr(shuffler_store, "_AT_ONCE", 50)
     given = uploads(400)
     assert set(store.put(given)) == {Verdict.NEW}
     most, transaction = [400], store.database.transaction
@@ -219,8 +219,8 @@ def test_a_server_forgets_the_batch_when_it_has_answered(disk: Disk) -> None:
 CRASH = """
 import os, sys
 from pathlib import Path
-from coatcheck.stores.shuffler import ShufflerStore
-from coatcheck.stores.vault import Vault
+from coatcheck.services.shuffler.store import ShufflerStore
+from coatcheck.stores.round_keys import Vault
 url, keys, place = sys.argv[1:]
 store = ShufflerStore(url, Path(keys))
 fence = store.lead("you", seconds=0)
@@ -245,11 +245,11 @@ def test_a_crash_in_the_middle_of_a_release(store: ShufflerStore, disk: Disk, pl
     assert fence
     assert store.sweep(fence=fence) == set()
     if place == "drop":
-        assert store.round(DIGEST).phase is Phase.CLOSED
+        assert store.round(DIGEST).phase is ShufflerPhase.CLOSED
         assert disk.key_files() == [".round"]
         assert len(store.held(DIGEST)) == 40
         return
-    assert store.round(DIGEST).phase is Phase.RELEASED
+    assert store.round(DIGEST).phase is ShufflerPhase.RELEASED
     assert disk.key_files() == [".batch"]
     assert store.kept(DIGEST, "batch") == b"batch"
     assert disk.found(*parts(given), secret) == []

@@ -20,10 +20,10 @@ from schemathesis.core.result import Ok
 from schemathesis.specs.openapi.checks import ignored_auth, positive_data_acceptance
 
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.http.problems import KINDS
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.session import Visit
+from coatcheck.services.web.client import HttpClient
+from coatcheck.services.web.routing import KINDS
 from support.service_rounds import (
     LIMIT,
     PATIENCE,

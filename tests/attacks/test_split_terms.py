@@ -8,7 +8,7 @@ from coatcheck.errors import BadSignature, Malformed, Misuse, Refused, TwoFaces
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import SignedTerms, TrustedTerms, countersign, propose
 from coatcheck.protocol.client import Invitation, Limit, examine
-from coatcheck.protocol.shuffler_moves import Phase
+from coatcheck.protocol.state_machine import ShufflerPhase
 from coatcheck.protocol.terms import read_terms
 from support.rounds import CLOSES, OPENS, SmallRound
 
@@ -58,7 +58,7 @@ def test_even_careless_people_cannot_be_split() -> None:
     with pytest.raises(Refused, match="5 of the 10"):
         shuffler.close(now=CLOSES)
     shuffler.abandon()
-    assert shuffler.phase is Phase.ABANDONED
+    assert shuffler.phase is ShufflerPhase.ABANDONED
 
 
 def test_relabeled_uploads_do_not_open() -> None:

@@ -12,9 +12,9 @@ from click.testing import CliRunner, Result
 
 from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import main
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.session import Visit
+from coatcheck.services.web.client import HttpClient
 from support.service_rounds import LIMIT, QUICK, Crowd, draft
 
 

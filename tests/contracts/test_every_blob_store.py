@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from coatcheck.errors import Full, Unavailable
-from coatcheck.stores import folder as folders
-from coatcheck.stores.depot import Depot, MemoryDepot
-from coatcheck.stores.folder import FolderDepot
-from coatcheck.stores.server import ServerStore
-from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
+from coatcheck.services.server.store import ServerStore
+from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
+from coatcheck.stores import blobs as folders
+from coatcheck.stores.blobs import Depot, FolderDepot, MemoryDepot
 from support.depots import ONE, check_depot
 
 

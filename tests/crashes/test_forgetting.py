@@ -4,13 +4,14 @@ import asyncio
 from pathlib import Path
 
 from coatcheck.protocol.agreement import settle
-from coatcheck.protocol.parcels import Upload
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
+from coatcheck.protocol.wire.uploads import Upload
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.web.client import HttpClient
+from crashes.test_kills import check_everything, open_patiently, stores
 from support.disks import Disk
 from support.postgresql import Postgres
 from support.service_rounds import MORTAL, Crowd, until
-from support.storm import check_everything, nursed, open_patiently, stores
+from support.storm import nursed
 
 DEATHS = (
     *("shuffler.uploaded", "shuffler.closed", "shuffler.release", "shuffler.released"),

@@ -10,8 +10,8 @@ import httpx2
 import pytest
 
 from coatcheck.errors import Error, Refused
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient, ask
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.web.client import HttpClient, ask
 from support.postgresql import Postgres
 from support.service_rounds import (
     MORTAL,

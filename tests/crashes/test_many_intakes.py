@@ -10,12 +10,12 @@ from pathlib import Path
 from coatcheck.errors import Error
 from coatcheck.protocol.agreement import read_signed, settle
 from coatcheck.protocol.keys import VerifyingKey
-from coatcheck.protocol.parcels import Upload
-from coatcheck.protocol.receipts import Receipt
 from coatcheck.protocol.terms import Round
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient, patiently
-from coatcheck.stores.shuffler import ShufflerStore, Verdict
+from coatcheck.protocol.ticket import Receipt
+from coatcheck.protocol.wire.uploads import Upload
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.shuffler.store import ShufflerStore, Verdict
+from coatcheck.services.web.client import HttpClient, patiently
 from support.postgresql import Postgres
 from support.service_rounds import PATIENCE, QUICK, draft, until
 

@@ -13,9 +13,9 @@ import pytest
 
 from coatcheck.errors import Refused
 from coatcheck.protocol.ticket import read_ticket
-from coatcheck.services.cluster import Cluster, make_keys
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster, make_keys
+from coatcheck.services.person.session import Visit
+from coatcheck.services.web.client import HttpClient
 from support.postgresql import Postgres
 from support.service_rounds import (
     LIMIT,

@@ -8,10 +8,11 @@ from typing import Any, get_args
 import pytest
 
 import http_tables
-from coatcheck.protocol import notices, parcels, receipts, server_moves, shuffler_moves, terms
+from coatcheck.protocol import state_machine, terms, ticket
 from coatcheck.protocol.envelope import Purpose
-from coatcheck.protocol.moves import Moves
-from coatcheck.protocol.suites import SUITES
+from coatcheck.protocol.state_machine import Moves
+from coatcheck.protocol.terms import SUITES
+from coatcheck.protocol.wire import bulletins, uploads
 from support.rounds import SmallRound
 
 SPEC = (Path(__file__).parents[2] / "SPEC.md").read_text(encoding="utf-8")
@@ -34,7 +35,7 @@ def moves_table(moves: Moves[Any]) -> str:
     return "\n".join(["| state | move | next |", "|---|---|---|", *rows])
 
 
-@pytest.mark.parametrize("role", [shuffler_moves, server_moves], ids=["shuffler", "server"])
+@pytest.mark.parametrize("role", [state_machine, state_machine], ids=["shuffler", "server"])
 def test_the_moves_are_the_codes(role: ModuleType) -> None:
     """SPEC's table is the one that runs: a move that is added in one place only fails here.
 
@@ -45,7 +46,7 @@ def test_the_moves_are_the_codes(role: ModuleType) -> None:
     assert block == moves_table(role.MOVES)
 
 
-@pytest.mark.parametrize("role", [shuffler_moves, server_moves], ids=["shuffler", "server"])
+@pytest.mark.parametrize("role", [state_machine, state_machine], ids=["shuffler", "server"])
 def test_every_phase_can_be_reached_and_left(role: ModuleType) -> None:
     """Each phase is where a move leads or the first one; and only the ends have no way out."""
     reached = {after for _, _, after in role.MOVES} | {next(iter(role.Phase))}
@@ -57,7 +58,7 @@ def test_every_phase_can_be_reached_and_left(role: ModuleType) -> None:
 def test_the_reasons_are_the_codes() -> None:
     """Drop reasons have the order in which they are counted."""
     reasons = [row[0].strip("`") for row in table("7. Parcels", 3) if row[0].startswith("`")]
-    assert tuple(reasons) == parcels.REASONS
+    assert tuple(reasons) == uploads.REASONS
 
 
 def test_the_suites_are_the_codes() -> None:
@@ -102,10 +103,10 @@ def test_the_sizes_are_the_codes() -> None:
         assert round_.upload_sizes[0] == 52 + 2 * (report + 3 * o)
         assert round_.entry_size(0) == 16 + group.answer_size + o
         assert round_.letter_size() == 75 + c + round_.terms.letter_size + o
-    assert receipts.RECEIPT_SIZE == 470
-    assert parcels.TALLY_SIZE == 36
-    assert notices.CHECKPOINT_SIZE == 108
-    assert notices.heading_size(2, 3) == 136 + 36 * 2 + 32 * 3
+    assert ticket.RECEIPT_SIZE == 470
+    assert uploads.TALLY_SIZE == 36
+    assert bulletins.CHECKPOINT_SIZE == 108
+    assert bulletins.heading_size(2, 3) == 136 + 36 * 2 + 32 * 3
     assert "| the first 136 + 36 G + 32 k bytes of the bulletin |" in http_tables.SPEC.read_text()
 
 

@@ -7,15 +7,20 @@ import pytest
 from coatcheck.errors import BadSignature, Malformed, Misuse, Refused, TwoFaces
 from coatcheck.protocol import client
 from coatcheck.protocol.board import Board, Crowded
-from coatcheck.protocol.merkle import Tree
-from coatcheck.protocol.notices import LETTER_LEAF, ROUND_LEAF, TERMS_LEAF, Bulletin, Checkpoint
-from coatcheck.protocol.shelf import MemoryShelf
-from coatcheck.protocol.verification import (
+from coatcheck.protocol.log.merkle import MemoryShelf, Tree
+from coatcheck.protocol.log.verification import (
     check_logged,
     follow,
     verify_bulletin,
     verify_entry,
     verify_heading,
+)
+from coatcheck.protocol.wire.bulletins import (
+    LETTER_LEAF,
+    ROUND_LEAF,
+    TERMS_LEAF,
+    Bulletin,
+    Checkpoint,
 )
 from support.rounds import SmallRound, check
 

@@ -6,13 +6,12 @@ import pytest
 from msgspec.structs import replace
 
 from coatcheck.errors import Misuse
-from coatcheck.protocol.keyfiles import read_keys
-from coatcheck.protocol.manifest import PART
-from coatcheck.protocol.notices import heading_size
-from coatcheck.protocol.room import check_room, room_of, sizes_of
+from coatcheck.protocol.keys import read_keys
 from coatcheck.protocol.terms import Anybody, Round
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.server.jobs import draft as drafted
+from coatcheck.protocol.wire.batches import PART, check_room, room_of, sizes_of
+from coatcheck.protocol.wire.bulletins import heading_size
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.server.pipeline import draft as drafted
 from coatcheck.services.settings import ServerSettings, read_settings
 from support.rounds import SmallRound
 from support.service_rounds import draft

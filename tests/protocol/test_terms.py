@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from coatcheck.errors import BadKey, BadSignature, Malformed, Misuse, Refused, TwoFaces
 from coatcheck.protocol.agreement import (
     SignedTerms,
+    Trust,
     accept,
     countersign,
     propose,
@@ -18,9 +19,7 @@ from coatcheck.protocol.agreement import (
     settle,
     write_signed,
 )
-from coatcheck.protocol.suites import SUITES
-from coatcheck.protocol.terms import read_terms, write_terms
-from coatcheck.protocol.trust import Trust
+from coatcheck.protocol.terms import SUITES, read_terms, write_terms
 from support.rounds import SmallRound, signed_blindly
 
 SMALL = SmallRound(shufflers=2)

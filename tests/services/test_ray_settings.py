@@ -11,11 +11,9 @@ import pytest
 
 from coatcheck import __version__
 from coatcheck.errors import Misuse, Refused, Unavailable
-from coatcheck.services.runners import check_runner
-from coatcheck.services.runners.contract import elsewhere
-from coatcheck.services.runners.driver import do_part, environment
-from coatcheck.services.runners.knock import knock
+from coatcheck.services.ray_runner import do_part, environment, knock
 from coatcheck.services.settings import RaySettings, Settings, ShufflerSettings, read_settings
+from coatcheck.services.worker_pools import check_runner, elsewhere
 from support.certificates import certify
 from support.ray_stages import whose
 

@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.person.relayed import RelayedClient
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.relay_client import RelayedClient
+from coatcheck.services.person.session import Visit
 from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, SPARE, draft
 
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from coatcheck.errors import Misuse, Unavailable
-from coatcheck.protocol.oblivious import SIZES
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.person import retrieval
-from coatcheck.services.person.relayed import RelayedClient
-from coatcheck.services.person.visit import Visit
+from coatcheck.protocol.oblivious_http import SIZES
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person import board_view
+from coatcheck.services.person.relay_client import RelayedClient
+from coatcheck.services.person.session import Visit
 from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
 from support.wiretaps import Wiretap, from_address
 
@@ -72,7 +72,7 @@ async def _hold(made: Tapped) -> None:
         return visit
 
     made.visits = list(await asyncio.gather(*(join(n) for n in range(2 * PEOPLE))))
-    ways = [retrieval.one_entry, retrieval.whole_board, retrieval.by_size]
+    ways = [board_view.one_entry, board_view.whole_board, board_view.by_size]
     made.found = await asyncio.gather(
         *(
             visit.collect(patience=PATIENCE, retrieval=ways[number % 3])
@@ -160,7 +160,7 @@ def test_one_entry_is_asked_for_through_a_relay_only(tapped: Tapped) -> None:
 
     async def direct() -> None:
         async with Visit(tapped.url, path=path, trusted=trusted) as visit:
-            await visit.collect(retrieval=retrieval.one_entry)
+            await visit.collect(retrieval=board_view.one_entry)
 
     with pytest.raises(Misuse, match="give a relay"):
         asyncio.run(direct())
@@ -172,7 +172,7 @@ def test_every_way_gives_the_same_answer(tapped: Tapped) -> None:
 
     async def whole() -> None:
         visit = _visit(tapped, 0)
-        found = [await visit.collect(retrieval=way) for way in retrieval.RETRIEVALS.values()]
+        found = [await visit.collect(retrieval=way) for way in board_view.RETRIEVALS.values()]
         assert found == [tapped.found[0]] * 3
         await visit._peers.close()
 

@@ -8,10 +8,10 @@ import httpx2
 import pytest
 
 from coatcheck.errors import Misuse, Unavailable
-from coatcheck.protocol.messages import Answer
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient, ask
-from coatcheck.services.person.visit import Visit
+from coatcheck.protocol.wire.messages import Answer
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.session import Visit
+from coatcheck.services.web.client import HttpClient, ask
 from support.certificates import certify
 from support.service_rounds import QUICK, Crowd, draft
 

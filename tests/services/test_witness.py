@@ -12,18 +12,18 @@ import pytest
 
 from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
 from coatcheck.protocol import client
-from coatcheck.protocol.keyfiles import PublicKeys
-from coatcheck.protocol.merkle import EMPTY, Tree
-from coatcheck.protocol.notes import LogCheckpoint, Note, NoteKey, Submission
-from coatcheck.protocol.records import document
-from coatcheck.protocol.trust import Trust
-from coatcheck.protocol.verification import VerifiedCheckpoint, board_note_key
-from coatcheck.services.board.service import BoardService
-from coatcheck.services.cluster import make_keys
-from coatcheck.services.http.client import Answered, HttpClient, taken
-from coatcheck.services.person.board import BoardView
+from coatcheck.protocol.agreement import Trust
+from coatcheck.protocol.keys import PublicKeys
+from coatcheck.protocol.log.merkle import EMPTY, Tree
+from coatcheck.protocol.log.signed_notes import LogCheckpoint, Note, NoteKey, Submission
+from coatcheck.protocol.log.verification import VerifiedCheckpoint, board_note_key
+from coatcheck.protocol.wire.encoding import document
+from coatcheck.services.board.routes import BoardService
+from coatcheck.services.local_cluster import make_keys
+from coatcheck.services.person.board_view import BoardView
 from coatcheck.services.settings import BoardSettings, WitnessSettings
-from coatcheck.services.witness.service import WitnessService
+from coatcheck.services.web.client import Answered, HttpClient, taken
+from coatcheck.services.witness import WitnessService
 from support.asking import ask
 from support.boards import show
 from support.rounds import SmallRound

@@ -7,11 +7,10 @@ from pathlib import Path
 import pytest
 
 from coatcheck.errors import Forgotten, Refused
-from coatcheck.protocol.server_moves import Phase as ServerPhase
-from coatcheck.protocol.shuffler_moves import Phase
-from coatcheck.stores.server import ServerRound, ServerStore
-from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
-from coatcheck.stores.vault import Vault
+from coatcheck.protocol.state_machine import ServerPhase, ShufflerPhase
+from coatcheck.services.server.store import ServerRound, ServerStore
+from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
+from coatcheck.stores.round_keys import Vault
 
 DIGEST = b"d" * 32
 BATCH = (DIGEST, "batch")
@@ -23,7 +22,7 @@ def stores(tmp_path: Path) -> Iterator[tuple[ShufflerStore, ShufflerStore]]:
     url, keys = f"sqlite:{tmp_path / 'store.db'}", tmp_path / "keys"
     both = ShufflerStore(url, keys), ShufflerStore(url, keys)
     both[0].lead("first", seconds=60)
-    both[0].begin(ShufflerRound(DIGEST, "one", b"signed", phase=Phase.CLOSED), fence=1)
+    both[0].begin(ShufflerRound(DIGEST, "one", b"signed", phase=ShufflerPhase.CLOSED), fence=1)
     yield both
     for one in both:
         one.close()

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from coatcheck.errors import Forgotten, Refused
-from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
-from coatcheck.stores.vault import Vault
+from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
+from coatcheck.stores.round_keys import Vault
 
 DIGEST = b"d" * 32
 

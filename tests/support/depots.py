@@ -6,8 +6,7 @@ from typing import Final
 import pytest
 
 from coatcheck.errors import Full, Unavailable
-from coatcheck.stores.depot import Depot
-from coatcheck.stores.folder import FolderDepot
+from coatcheck.stores.blobs import Depot, FolderDepot
 
 ONE: Final = (b"d" * 32, "round")
 OTHER: Final = (b"d" * 32, "batch")

@@ -9,21 +9,19 @@ from coatcheck.domains import Box
 from coatcheck.entropy import seeded, system
 from coatcheck.protocol.agreement import SignedTerms, settle
 from coatcheck.protocol.board import Board
-from coatcheck.protocol.client import Invitation, Limit, examine
+from coatcheck.protocol.client import Invitation, Limit, examine, layered
 from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.envelope import Purpose, binding, seal
 from coatcheck.protocol.keys import KeyPairs, SealingKey, VerifyingKey
-from coatcheck.protocol.messages import encode_letter
-from coatcheck.protocol.notices import Posting
-from coatcheck.protocol.parcels import Upload
+from coatcheck.protocol.log.merkle import Shelf
 from coatcheck.protocol.server import Server
-from coatcheck.protocol.shelf import Shelf
 from coatcheck.protocol.shuffler import Shuffler, fresh_state
-from coatcheck.protocol.shuffler_moves import Phase
-from coatcheck.protocol.suites import suite_named
-from coatcheck.protocol.terms import Round
+from coatcheck.protocol.state_machine import ShufflerPhase
+from coatcheck.protocol.terms import Round, suite_named
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.protocol.wrapping import layered
+from coatcheck.protocol.wire.bulletins import Posting
+from coatcheck.protocol.wire.messages import encode_letter
+from coatcheck.protocol.wire.uploads import Upload
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.simulation.round import CLOSES, OPENS, RoleKeys, simulate
 from coatcheck.tasks import Answers, AnswerSize, Floats, Task, Values
@@ -168,7 +166,7 @@ class SmallRound:
 
 def released(shuffler: Shuffler, *, now: int = CLOSES) -> bytes:
     """Close a round that is open and release it."""
-    if shuffler.phase is Phase.OPEN:
+    if shuffler.phase is ShufflerPhase.OPEN:
         shuffler.close(now=now)
     return shuffler.release()
 

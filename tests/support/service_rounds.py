@@ -11,11 +11,10 @@ import httpx2
 
 from coatcheck.domains import Box
 from coatcheck.protocol.client import Invitation, Limit, examine
-from coatcheck.protocol.messages import Answer
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.offer import Offer
-from coatcheck.services.person.visit import Visit
+from coatcheck.protocol.wire.messages import Answer
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.session import Offer, Visit
+from coatcheck.services.web.client import HttpClient
 
 SQUARE = Box(lo=(0.0, 0.0), hi=(1.0, 1.0)).params()
 RANDOMIZER = {"name": "minkowski", "domain": SQUARE, "epsilon": 2.0, "radius": 0.5}

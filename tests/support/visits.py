@@ -7,9 +7,9 @@ import msgspec
 
 from coatcheck.errors import Refused, Unavailable
 from coatcheck.protocol.board import Board
-from coatcheck.services.board.documents import Logged
-from coatcheck.services.http.client import Absent, HttpClient
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.documents import Logged
+from coatcheck.services.person.session import Visit
+from coatcheck.services.web.client import Absent, HttpClient
 from support.rounds import OPENS, SmallRound
 
 SMALL = SmallRound()

@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
-from coatcheck.demo.cluster import demo_cluster
 from coatcheck.demo.events import Pace
 from coatcheck.demo.page.app import serve_page
-from coatcheck.demo.run import Run
+from coatcheck.demo.run import Run, demo_cluster
 from coatcheck.demo.scenarios import Scenario, make_scenario, with_places
 from coatcheck.demo.summary import service_of
-from coatcheck.protocol.notices import posting_size
-from coatcheck.protocol.verification import VerifiedBulletin
+from coatcheck.protocol.log.verification import VerifiedBulletin
+from coatcheck.protocol.wire.bulletins import posting_size
 from web.browser import needed, packages
 
 PATIENCE = 300.0

@@ -3,7 +3,7 @@
 import pytest
 
 from coatcheck.accounting.amplification import amplify
-from coatcheck.demo.page.adversaries import against, corrupted
+from coatcheck.demo.page.app import against, corrupted
 from coatcheck.domains import Box
 from coatcheck.errors import Misuse
 from coatcheck.protocol.drafting import GroupPlan

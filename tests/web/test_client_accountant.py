@@ -12,12 +12,13 @@ from coatcheck.accounting.laws import (
     Fieldwise,
     Law,
     OwnCoin,
+    Pair,
     TwoLevel,
     bounded,
     grid,
     minkowski,
+    pair,
 )
-from coatcheck.accounting.pairs import Pair, pair
 from support.crowds import any_promise, sixty_digits
 from web.browser import ask
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from coatcheck.services.cluster import Cluster
+from coatcheck.services.local_cluster import Cluster
 from support.rounds import SmallRound
 from support.service_rounds import QUICK, draft
 from web import browser

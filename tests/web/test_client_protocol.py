@@ -8,14 +8,15 @@ import pytest
 
 from coatcheck.domains import Ball, Box
 from coatcheck.entropy import seeded
-from coatcheck.protocol import client, verification
+from coatcheck.protocol import client
 from coatcheck.protocol.agreement import SignedTerms, countersign, propose, settle, write_signed
 from coatcheck.protocol.board import Board
 from coatcheck.protocol.drafting import GroupPlan
-from coatcheck.protocol.ends import end_due
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.merkle import Tree
-from coatcheck.protocol.suites import CLASSICAL, suite_named
+from coatcheck.protocol.log import verification
+from coatcheck.protocol.log.merkle import Tree
+from coatcheck.protocol.outcomes import end_due
+from coatcheck.protocol.terms import CLASSICAL, suite_named
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
 from coatcheck.randomizers import BoundedResponse, MinkowskiResponse, Randomizer, SphereResponse
 from coatcheck.simulation.round import RoleKeys

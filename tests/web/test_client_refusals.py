@@ -11,12 +11,11 @@ from coatcheck.domains import Box
 from coatcheck.entropy import seeded
 from coatcheck.errors import Refused
 from coatcheck.protocol import client
-from coatcheck.protocol.agreement import SignedTerms, write_signed
+from coatcheck.protocol.agreement import SignedTerms, Trust, write_signed
 from coatcheck.protocol.client import Limit
 from coatcheck.protocol.drafting import GroupPlan
-from coatcheck.protocol.suites import CLASSICAL
+from coatcheck.protocol.terms import CLASSICAL
 from coatcheck.protocol.ticket import read_ticket
-from coatcheck.protocol.trust import Trust
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.simulation.round import RoleKeys
 from coatcheck.tasks import Task

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from coatcheck.protocol.ticket import read_ticket
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.person.relayed import RelayedClient
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.relay_client import RelayedClient
+from coatcheck.services.person.session import Visit
 from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
 from web.browser import Refusal, ask
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from coatcheck.protocol.ticket import read_ticket
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.settling import settle
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.letters import settle
+from coatcheck.services.person.session import Visit
+from coatcheck.services.web.client import HttpClient
 from support.service_rounds import LIMIT, PATIENCE, QUICK, draft
 from web.browser import HERE, needed
 

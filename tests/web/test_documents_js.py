@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck.services.cluster import Cluster
+from coatcheck.services.local_cluster import Cluster
 from support.service_rounds import GROUPS, QUICK, draft
 from web.browser import ROOT
 from web.package import installed, node

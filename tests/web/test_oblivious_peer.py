@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck.protocol.notices import CHECKPOINT_SIZE, Checkpoint
-from coatcheck.protocol.oblivious import SIZES
-from coatcheck.services.cluster import Cluster
+from coatcheck.protocol.oblivious_http import SIZES
+from coatcheck.protocol.wire.bulletins import CHECKPOINT_SIZE, Checkpoint
+from coatcheck.services.local_cluster import Cluster
 from web.browser import HERE, needed
 
 

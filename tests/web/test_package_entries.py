@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from coatcheck.services.cluster import Cluster
+from coatcheck.services.local_cluster import Cluster
 from support.service_rounds import GROUPS, QUICK, SPARE, draft
 from web.package import installed, told
 

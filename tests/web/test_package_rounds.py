@@ -14,9 +14,9 @@ from coatcheck.accounting.amplification import amplify
 from coatcheck.domains import Box, Categories, Product
 from coatcheck.protocol.ticket import read_ticket
 from coatcheck.randomizers import CoinResponse, GridResponse, fieldwise
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.person.settling import settle
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.letters import settle
+from coatcheck.services.person.session import Visit
 from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, RANDOMIZER, draft
 from web.package import SOURCES, installed, node, said_in_chromium, told
 

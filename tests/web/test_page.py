@@ -19,7 +19,7 @@ from scipy.stats import binom, chi2
 from coatcheck import tasks
 from coatcheck.accounting.amplification import amplify
 from coatcheck.demo.city import CITY
-from coatcheck.demo.page.explorer import DELTA
+from coatcheck.demo.page.app import DELTA
 from coatcheck.demo.page.history import unit
 from coatcheck.planning import Group, plan
 from coatcheck.protocol import client

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from coatcheck.demo.story import trilateration
-from coatcheck.demo.streets import streets
+from coatcheck.demo.city import streets
+from coatcheck.demo.trilateration import trilateration
 from web.page_run import PageRun, choose, page_run, paused, shown_text, violations
 
 PEOPLE = 40

@@ -14,9 +14,9 @@ import pytest
 
 from coatcheck.errors import Refused
 from coatcheck.protocol.ticket import read_ticket
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.session import Visit
+from coatcheck.services.web.client import HttpClient
 from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft, post
 from web.browser import HERE, ROOT, Refusal, ask, needed
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from coatcheck.errors import Misuse, Unavailable
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.runners.contract import elsewhere
+from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.settings import ShufflerSettings
-from coatcheck.stores import bucket as buckets
-from coatcheck.stores.bucket import BucketDepot
-from coatcheck.stores.shuffler import ShufflerRound, ShufflerStore
+from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
+from coatcheck.services.web.client import HttpClient
+from coatcheck.services.worker_pools import elsewhere
+from coatcheck.stores import blobs as buckets
+from coatcheck.stores.blobs import BucketDepot
 from support.buckets import Bucket
 from support.depots import ONE, check_depot
 from support.service_rounds import QUICK, Crowd, draft, status, until

@@ -21,8 +21,7 @@ from psycopg.pq import ExecStatus, Format
 from psycopg.pq.abc import PGresult
 
 from coatcheck.errors import Damaged, Full, Unavailable
-from coatcheck.stores.database import Database, Put, Row, Session
-from coatcheck.stores.schema import migrate
+from coatcheck.stores.database import Database, Put, Row, Session, migrate
 
 _WORDS: Final = {
     "bytes": "BYTEA",

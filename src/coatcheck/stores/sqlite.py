@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from coatcheck.errors import Damaged, Full, Unavailable
-from coatcheck.stores.database import COUNT, Database, Put, Row, Session
-from coatcheck.stores.schema import migrate
+from coatcheck.stores.database import COUNT, Database, Put, Row, Session, migrate
 
 _WORDS: Final = {
     "bytes": "BLOB",

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coatcheck.errors import Misuse, TwoFaces
-from coatcheck.protocol.merkle import Tree, check_consistency, check_inclusion
+from coatcheck.protocol.log.merkle import Tree, check_consistency, check_inclusion
 
 # The leaves and roots with which implementations of RFC 6962 and 9162 are tested.
 LEAVES = [

@@ -8,9 +8,9 @@ import pytest
 
 from coatcheck.errors import Malformed, Refused
 from coatcheck.protocol.board import Board
-from coatcheck.protocol.notices import ANSWERED, Bulletin
-from coatcheck.protocol.parcels import Tally, tree_of
-from coatcheck.protocol.shelf import MemoryShelf
+from coatcheck.protocol.log.merkle import MemoryShelf
+from coatcheck.protocol.wire.bulletins import ANSWERED, Bulletin
+from coatcheck.protocol.wire.uploads import Tally, tree_of
 from support.rounds import SmallRound
 
 SMALL = SmallRound()

@@ -9,18 +9,20 @@ from hypothesis import strategies as st
 
 from coatcheck.errors import BadSignature, Malformed, Refused, TwoFaces
 from coatcheck.protocol.keys import SigningKey
-from coatcheck.protocol.merkle import Tree
-from coatcheck.protocol.notes import (
+from coatcheck.protocol.log.merkle import Tree
+from coatcheck.protocol.log.signed_notes import (
     COSIGNATURE,
+    Behind,
     LogCheckpoint,
     Note,
     NoteKey,
     Submission,
+    Unknown,
+    examine,
     read_lines,
     signature_lines,
 )
-from coatcheck.protocol.verification import board_note_key, follow_watched
-from coatcheck.protocol.witness import Behind, Unknown, examine
+from coatcheck.protocol.log.verification import board_note_key, follow_watched
 from support.published import published
 
 LOG, WITNESS = SigningKey(bytes(range(32))), SigningKey(bytes(range(1, 33)))

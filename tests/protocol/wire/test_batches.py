@@ -10,13 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coatcheck.errors import BadSignature, Malformed, Refused
-from coatcheck.protocol import manifest as manifests
-from coatcheck.protocol.manifest import PART, Batch, Manifest, Part, bits_of, room_of_part
-from coatcheck.protocol.merkle import Tree
-from coatcheck.protocol.parcels import REASONS, Tally
-from coatcheck.protocol.peeling import RANK, Peeled, gather, rows, sift
-from coatcheck.protocol.verification import verify_manifest
-from coatcheck.stores.vault import RoundKey
+from coatcheck.protocol.log.merkle import Tree
+from coatcheck.protocol.log.verification import verify_manifest
+from coatcheck.protocol.shuffler import RANK, Peeled, gather, rows, sift
+from coatcheck.protocol.wire import batches as manifests
+from coatcheck.protocol.wire.batches import PART, Batch, Manifest, Part, bits_of, room_of_part
+from coatcheck.protocol.wire.uploads import REASONS, Tally
+from coatcheck.stores.round_keys import RoundKey
 from support.rounds import OPENS, SmallRound, released
 
 CASCADE = SmallRound(shufflers=2, minimum=2)

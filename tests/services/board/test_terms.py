@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from coatcheck.protocol.agreement import write_signed
-from coatcheck.services.board.service import BoardService
-from coatcheck.services.cluster import make_keys
+from coatcheck.services.board.routes import BoardService
+from coatcheck.services.local_cluster import make_keys
 from coatcheck.services.settings import BoardSettings
 from support.asking import ask
 from support.rounds import SmallRound

@@ -11,18 +11,17 @@ from urllib.parse import parse_qs, urlsplit
 import msgspec
 import pytest
 
-from coatcheck import files
+from coatcheck import durable_files
+from coatcheck.durable_files import write_bytes
 from coatcheck.errors import Refused, TwoFaces
-from coatcheck.files import write_bytes
 from coatcheck.protocol.board import Board
-from coatcheck.protocol.notices import Posting
-from coatcheck.protocol.records import document
+from coatcheck.protocol.log.verification import verify_bulletin
 from coatcheck.protocol.ticket import write_ticket
-from coatcheck.protocol.verification import verify_bulletin
-from coatcheck.services.http.client import Absent, HttpClient
-from coatcheck.services.person.board import BoardView
-from coatcheck.services.person.offer import Offer
-from coatcheck.services.person.visit import Visit
+from coatcheck.protocol.wire.bulletins import Posting
+from coatcheck.protocol.wire.encoding import document
+from coatcheck.services.person.board_view import BoardView
+from coatcheck.services.person.session import Offer, Visit
+from coatcheck.services.web.client import Absent, HttpClient
 from support.rounds import SmallRound
 
 SHUFFLER = "https://shuffler-1.example"
@@ -177,7 +176,7 @@ def test_a_slow_disk_takes_no_newer_checkpoint_back(
     scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two rounds of a person share a folder: while one is about to write, the other has written."""
-    boards, write = tmp_path / "ledger.boards", files.replace_file
+    boards, write = tmp_path / "ledger.boards", durable_files.replace_file
     kept = boards / f"{scene.small.round.terms.board.verifying}.checkpoint"
     other = threading.Thread(target=lambda: asyncio.run(scene.visit(boards=boards).read()))
 
@@ -188,7 +187,7 @@ def test_a_slow_disk_takes_no_newer_checkpoint_back(
             other.join(0.5)  # time enough for one that does not wait
         write(path, raw, mode=mode)
 
-    monkeypatch.setattr(files, "replace_file", slow)
+    monkeypatch.setattr(durable_files, "replace_file", slow)
     asyncio.run(scene.visit(boards=boards).read())
     other.join()
     assert kept.read_bytes() == scene.board.checkpoint()

@@ -12,10 +12,10 @@ from coatcheck.errors import BadSignature, Misuse, Refused, TwoFaces, Unavailabl
 from coatcheck.protocol import client
 from coatcheck.protocol.board import Board, Record
 from coatcheck.protocol.client import Limit
-from coatcheck.protocol.ends import end_due
+from coatcheck.protocol.outcomes import end_due
 from coatcheck.protocol.ticket import Ticket
-from coatcheck.services.person.tickets import TicketFile
-from coatcheck.services.person.visit import Visit
+from coatcheck.services.person.session import Visit
+from coatcheck.services.person.store import TicketFile
 from support.rounds import OPENS, SmallRound, check
 from support.visits import SMALL, URL, AtBoard, First, visit
 

@@ -13,13 +13,12 @@ from coatcheck.accounting.ledger import Ledger
 from coatcheck.cli import main
 from coatcheck.errors import Refused, TwoFaces
 from coatcheck.protocol import client
-from coatcheck.protocol.candidates import Candidates, begin
 from coatcheck.protocol.letters import read_notice
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.feeds import LettersFeed
-from coatcheck.services.person.settling import settle
-from coatcheck.services.person.visit import Visit
+from coatcheck.protocol.settling.candidates import Candidates, begin
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.letters import LettersFeed, settle
+from coatcheck.services.person.session import Visit
+from coatcheck.services.web.client import HttpClient
 from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
 
 PLACES = ((0.1, 0.2), (0.8, 0.7), (0.4, 0.9), (0.6, 0.1))

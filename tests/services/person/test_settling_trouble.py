@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from coatcheck.errors import Refused, Unavailable
-from coatcheck.protocol.candidates import Candidates
 from coatcheck.protocol.letters import read_notice
-from coatcheck.protocol.notices import Posting
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.client import HttpClient
-from coatcheck.services.person.handing_in import BYTES
-from coatcheck.services.person.settling import settle
-from coatcheck.services.person.visit import Visit
+from coatcheck.protocol.settling.candidates import Candidates
+from coatcheck.protocol.wire.bulletins import Posting
+from coatcheck.services.local_cluster import Cluster
+from coatcheck.services.person.letters import settle
+from coatcheck.services.person.session import BYTES, Visit
+from coatcheck.services.web.client import HttpClient
 from services.person.test_settling import PLACES, check, drafted, gathered, settled
 from support.service_rounds import PATIENCE, QUICK
 

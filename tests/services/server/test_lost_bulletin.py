@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from coatcheck.errors import Unavailable
-from coatcheck.protocol.ends import OPERATOR
-from coatcheck.protocol.notices import ABANDONED, ANSWERED, Heading
+from coatcheck.protocol.outcomes import OPERATOR
+from coatcheck.protocol.wire.bulletins import ABANDONED, ANSWERED, Heading
 from support.clockwork import CLOSES, Clockwork, clockwork
 
 

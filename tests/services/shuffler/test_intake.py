@@ -11,21 +11,20 @@ import pytest
 from msgspec.structs import replace
 
 from coatcheck.errors import BadSignature, Malformed, Refused, Unavailable
+from coatcheck.protocol.agreement import Trust
 from coatcheck.protocol.keys import VerifyingKey
-from coatcheck.protocol.notices import heading_size
-from coatcheck.protocol.parcels import Upload
-from coatcheck.protocol.receipts import Receipt
-from coatcheck.protocol.room import sizes_of
-from coatcheck.protocol.trust import Trust
-from coatcheck.protocol.verification import verify_batch
-from coatcheck.services.http.client import HttpClient, NotTaken
-from coatcheck.services.person.offer import Offer
-from coatcheck.services.person.visit import Visit
-from coatcheck.services.shuffler import service as of_shuffler
+from coatcheck.protocol.log.verification import verify_batch
+from coatcheck.protocol.ticket import Receipt
+from coatcheck.protocol.wire.batches import sizes_of
+from coatcheck.protocol.wire.bulletins import heading_size
+from coatcheck.protocol.wire.uploads import Upload
+from coatcheck.services.person.session import Offer, Visit
+from coatcheck.services.shuffler import routes as of_shuffler
 from coatcheck.services.shuffler.admission import TokenAdmission, admission_of
-from coatcheck.services.shuffler.jobs import release
-from coatcheck.stores.shuffler import Verdict
-from coatcheck.stores.vault import Vault
+from coatcheck.services.shuffler.pipeline import release
+from coatcheck.services.shuffler.store import Verdict
+from coatcheck.services.web.client import HttpClient, NotTaken
+from coatcheck.stores.round_keys import Vault
 from support.rounds import OPENS, SmallRound, released
 from support.shufflers import LoneShuffler, lone_shuffler
 

@@ -12,10 +12,13 @@ import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.suites import CLASSICAL
-from coatcheck.services.http import connections as wire
-from coatcheck.services.http.connections import (
+from coatcheck.protocol.terms import CLASSICAL
+from coatcheck.services.batch_transfer import delivery_headers, read_delivery
+from coatcheck.services.settings import ProcessSettings
+from coatcheck.services.web import connections as wire
+from coatcheck.services.web.connections import (
     HEAD_LIMIT,
+    Doors,
     Fixed,
     Receive,
     Scope,
@@ -25,10 +28,7 @@ from coatcheck.services.http.connections import (
     respond,
     respond_problem,
 )
-from coatcheck.services.http.deliveries import delivery_headers, read_delivery
-from coatcheck.services.http.doors import Doors
-from coatcheck.services.http.problems import Problem
-from coatcheck.services.settings import ProcessSettings
+from coatcheck.services.web.routing import Problem
 from support.service_rounds import until
 
 DIGEST = hashlib.sha256(b"round").digest()

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import pytest
 
 from coatcheck.errors import Misuse
-from coatcheck.protocol.oblivious import GATEWAY_PATH
-from coatcheck.services.cluster import Cluster
-from coatcheck.services.http.doors import Doors
-from coatcheck.services.http.problems import Problem
+from coatcheck.protocol.oblivious_http import GATEWAY_PATH
+from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.settings import ProcessSettings
+from coatcheck.services.web.connections import Doors
+from coatcheck.services.web.routing import Problem
 from support.service_rounds import QUICK, get, whole_round
 
 STRANGER, PERSON = "127.0.0.2", "127.0.0.1"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench._nodes import HEAD, SECOND, Nodes
-from coatcheck.services import faults
-from coatcheck.services.runners import ray as rays
+from coatcheck.services import clock
+from coatcheck.services import ray_runner as rays
 from support.buckets import Bucket
 from support.certificates import certify
 
@@ -37,7 +37,7 @@ def nodes(
     tls = {"tls_certificate": "tls.pem", "tls_key": "tls.key", "tls_ca": "tls.pem"}
     root = Path(__file__).parents[3]
     places = [str(root / "tests"), *os.environ.get("PYTHONPATH", "").split(":"), str(root)]
-    env = {faults.VARIABLE: str(marks), "PYTHONPATH": ":".join(filter(None, places))}
+    env = {clock.VARIABLE: str(marks), "PYTHONPATH": ":".join(filter(None, places))}
     files = {name: str(folder / file) for name, file in tls.items()}
     with Nodes(folder, env=env, **files) as made:
         yield made

@@ -9,13 +9,12 @@ import pytest
 
 from bench._nodes import HEAD, Nodes
 from coatcheck.errors import Full, Unavailable
-from coatcheck.services.runners import ray as rays
-from coatcheck.services.runners import runner_of
-from coatcheck.services.runners.contract import Given, Stage
+from coatcheck.services import ray_runner as rays
 from coatcheck.services.settings import RaySettings, Settings
-from coatcheck.stores.crate import Crate
-from coatcheck.stores.places import open_depot
-from coatcheck.stores.vault import Vault
+from coatcheck.services.worker_pools import Given, Stage, runner_of
+from coatcheck.stores import open_depot
+from coatcheck.stores.blobs import Crate
+from coatcheck.stores.round_keys import Vault
 from support.certificates import certify
 from support.ray_stages import failing, leaks, whose
 

@@ -9,11 +9,11 @@ from msgspec import Struct
 
 from coatcheck.protocol.envelope import Bulk
 from coatcheck.protocol.shuffler import SECRET_SIZE, Shuffler, ShufflerState
-from coatcheck.protocol.shuffler_moves import HOLDING, Phase
+from coatcheck.protocol.state_machine import HOLDING, ShufflerPhase
 from coatcheck.protocol.terms import Round
-from coatcheck.services.keyring import Keyring
-from coatcheck.services.roster import LiveRound, StageCount
-from coatcheck.stores.shuffler import ShufflerRound
+from coatcheck.services.rounds import LiveRound, StageCount
+from coatcheck.services.settings import Keyring
+from coatcheck.services.shuffler.store import ShufflerRound
 
 STEPS: Final = {
     "close": ("closed", ""),
@@ -105,7 +105,7 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
         self.stored = stored
         self.holds = stored.phase in HOLDING
         self.role = None
-        if self.holds or stored.phase is Phase.RELEASED:
+        if self.holds or stored.phase is ShufflerPhase.RELEASED:
             self.role = role_of(self.round, self.keys)
             self.role.state.phase, self.role.state.accepted = stored.phase, stored.accepted
 
@@ -142,7 +142,7 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
         found = [
             live
             for live in rounds
-            if live.stored.phase is Phase.OPEN
+            if live.stored.phase is ShufflerPhase.OPEN
             and live.hop == 0
             and live.round.terms.opens <= now < live.round.terms.expires
         ]
