@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey
 from bench import Figure, show
 from coatcheck.domains import Box
 from coatcheck.entropy import system
-from coatcheck.protocol.agreement import settle
+from coatcheck.protocol.agreement import verify_signatures
 from coatcheck.protocol.client import Invitation, Limit, examine
 from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.envelope import Purpose, binding, seal, unseal
@@ -116,7 +116,7 @@ class _Round:
             for name in Echo().groups
         ]
         signed = self.cast.agree(drafts, task=Echo(), name="bench", suite=CLASSICAL)
-        self.round = settle(signed)
+        self.round = verify_signatures(signed)
         limit = Limit(epsilon=3.0, delta=1e-6)
         self.invitations: list[Invitation] = [
             examine(signed, group=name, trusted=self.cast.trusted, limit=limit, now=OPENS)

@@ -33,7 +33,7 @@ from coatcheck.protocol.wire.uploads import Tally
 from coatcheck.services.board.routes import BoardService
 from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.person.relay_client import PIECE
-from coatcheck.services.person.session import Visit
+from coatcheck.services.person.session import Session
 from coatcheck.services.settings import BoardSettings, read_settings
 from coatcheck.services.web.client import HttpClient
 
@@ -186,7 +186,7 @@ def _overhead(folder: Path) -> list[Figure]:
 
 async def _upload(url: str, local: Cluster) -> bytes:
     path, limit = local.folder / "ticket", Limit(epsilon=10.0, delta=1e-3)
-    async with Visit(url, path=path, trusted=local.trusted) as visit:
+    async with Session(url, path=path, trusted=local.trusted) as visit:
         ticket = await visit.join((0.5, 0.5), group="riders", limit=limit, ledger=None)
     return ticket.upload
 

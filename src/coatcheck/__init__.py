@@ -25,7 +25,7 @@ _CONTENTS = {
         "Prior",
         "choose",
     ),
-    "services.person.session": ("Visit",),
+    "services.person.session": ("Session",),
     "simulation.round": ("simulate",),
     "tasks.download": ("Download",),
     "tasks.learning": ("Learning",),

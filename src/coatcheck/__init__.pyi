@@ -26,7 +26,7 @@ from coatcheck.randomizers import GridResponse as GridResponse
 from coatcheck.randomizers import MinkowskiResponse as MinkowskiResponse
 from coatcheck.randomizers import Prior as Prior
 from coatcheck.randomizers import choose as choose
-from coatcheck.services.person.session import Visit as Visit
+from coatcheck.services.person.session import Session as Session
 from coatcheck.simulation.round import simulate as simulate
 from coatcheck.tasks.download import Download as Download
 from coatcheck.tasks.learning import Learning as Learning

@@ -19,8 +19,8 @@ from coatcheck.protocol.wire.uploads import Upload
 from coatcheck.services.server.store import ServerRound, ServerStore
 from coatcheck.services.shuffler import store as shuffler_store
 from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore, Verdict
-from coatcheck.stores.database import Session
-from coatcheck.stores.round_keys import RoundKey, Vault
+from coatcheck.stores.database import Transaction
+from coatcheck.stores.round_keys import RoundKey, RoundKeys
 from support.disks import Disk
 from support.postgresql import Postgres
 
@@ -131,7 +131,7 @@ def test_millions_of_uploads_go_some_at_a_time(
     most, transaction = [400], store.database.transaction
 
     @contextmanager
-    def watched() -> Iterator[Session]:
+    def watched() -> Iterator[Transaction]:
         with transaction() as session:
             yield session
             most.append(session.rows("SELECT COUNT(*) FROM shuffler_parcels")[0][0])
@@ -220,11 +220,11 @@ CRASH = """
 import os, sys
 from pathlib import Path
 from coatcheck.services.shuffler.store import ShufflerStore
-from coatcheck.stores.round_keys import Vault
+from coatcheck.stores.round_keys import RoundKeys
 url, keys, place = sys.argv[1:]
 store = ShufflerStore(url, Path(keys))
 fence = store.lead("you", seconds=0)
-owner = Vault if place == "destroy" else ShufflerStore
+owner = RoundKeys if place == "destroy" else ShufflerStore
 setattr(owner, place, lambda *given, **named: os.kill(os.getpid(), 9))
 store.move(b"d" * 32, "release", fence=fence, batch=b"batch")
 """
@@ -305,7 +305,7 @@ def test_a_row_that_was_changed_counts_as_one_that_does_not_open(store: Shuffler
 
 def test_keys_are_files_for_their_owner_alone(tmp_path: Path) -> None:
     """The folder has mode 0700 and each key 0600; a folder that is open to others is refused."""
-    vault = Vault(tmp_path / "deep" / "keys")
+    vault = RoundKeys(tmp_path / "deep" / "keys")
     first = vault.make(DIGEST)
     folder = tmp_path / "deep" / "keys"
     (path,) = folder.iterdir()
@@ -326,8 +326,8 @@ def test_a_key_that_cannot_be_kept_or_removed_is_told(tmp_path: Path) -> None:
     with pytest.raises(Misuse, match="cannot make"):
         ShufflerStore(f"sqlite:{tmp_path / 'store.db'}", tmp_path / "file")
     with pytest.raises(Unavailable, match="cannot"):
-        Vault(tmp_path / "file").make(DIGEST)
-    vault = Vault(tmp_path / "keys")
+        RoundKeys(tmp_path / "file").make(DIGEST)
+    vault = RoundKeys(tmp_path / "keys")
     vault.make(DIGEST)
     path = tmp_path / "keys" / f"{DIGEST.hex()}.round"
     path.unlink()

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from coatcheck.errors import Forgotten, Misuse, Refused, Unavailable
-from coatcheck.protocol.agreement import read_signed, settle
+from coatcheck.protocol.agreement import read_signed, verify_signatures
 from coatcheck.protocol.keys import read_keys
 from coatcheck.protocol.state_machine import ShufflerPhase
 from coatcheck.services.database_writer import Leadership
@@ -49,7 +49,7 @@ def test_terms_with_another_sealing_key_are_not_stored(tmp_path: Path) -> None:
                 await lone.service.sign(read_signed(signed))
             with pytest.raises(Misuse, match="sealing key"):
                 await lone.service.open_round(
-                    settle(read_signed(signed)).digest.hex(), read_signed(signed)
+                    verify_signatures(read_signed(signed)).digest.hex(), read_signed(signed)
                 )
             assert len(lone.service.store.rounds()) == 1
             await lone.service.step()
@@ -65,7 +65,7 @@ def test_a_bad_round_in_the_store_stops_no_other(
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
             signed = strange(lone)
-            digest = settle(read_signed(signed)).digest
+            digest = verify_signatures(read_signed(signed)).digest
             fence = lone.service.leadership.fence
             lone.service.store.begin(ShufflerRound(digest, "strange", signed), fence=fence)
             await lone.service.step()
@@ -266,7 +266,7 @@ def test_terms_with_another_address_or_admission_are_not_signed(
             strange = read_signed(lone.terms(tmp_path, 3, name="strange"))
             for name, value in own.items():
                 setattr(lone.service, name, value)
-            digest = settle(strange).digest.hex()
+            digest = verify_signatures(strange).digest.hex()
             with pytest.raises(Refused, match=match):
                 await lone.service.sign(strange)
             with pytest.raises(Refused, match=match):

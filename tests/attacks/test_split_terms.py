@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from coatcheck.errors import BadSignature, Malformed, Misuse, Refused, TwoFaces
+from coatcheck.errors import BadSignature, Equivocation, Malformed, Misuse, Refused
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import SignedTerms, TrustedTerms, countersign, propose
 from coatcheck.protocol.client import Invitation, Limit, examine
@@ -28,7 +28,7 @@ def test_the_honest_shuffler_signs_one_version() -> None:
     """Without its signature the second half refuses to join."""
     signed, _ = second_version()
     pledged = {SMALL.round.terms.round: SMALL.round.digest}
-    with pytest.raises(TwoFaces):
+    with pytest.raises(Equivocation):
         countersign(signed, keys=SMALL.roles.shufflers[0], pledged=pledged)
     with pytest.raises(BadSignature):
         examine(

@@ -8,7 +8,7 @@ from itertools import count
 from pathlib import Path
 
 from coatcheck.errors import Error
-from coatcheck.protocol.agreement import read_signed, settle
+from coatcheck.protocol.agreement import read_signed, verify_signatures
 from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.ticket import Receipt
@@ -60,7 +60,7 @@ def test_two_processes_take_uploads_while_they_are_killed(
             digest = bytes.fromhex(url.rpartition("/")[2])
             path = f"/rounds/{digest.hex()}/uploads"
             held = ShufflerStore(store, tmp_path / "shuffler-1.rounds")
-            round_ = settle(read_signed(held.round(digest).signed))
+            round_ = verify_signatures(read_signed(held.round(digest).signed))
             everybody = uploads(round_)
             where = [cluster.url(name) + path for name in PROCESSES]
             peers = HttpClient(timeout=10)

@@ -11,7 +11,7 @@ import pytest
 from coatcheck.cli import files, output
 from coatcheck.cli.output import hint
 from coatcheck.demo.events import Done, Invited
-from coatcheck.demo.people import Door, Household, People, Spread
+from coatcheck.demo.people import CachedClient, People, SharedHttpCache, Spread
 from coatcheck.errors import Refused, Unavailable
 from coatcheck.protocol.agreement import Trust
 from coatcheck.protocol.client import Limit
@@ -35,11 +35,11 @@ def invited(homes: Path) -> Invited:
     )
 
 
-class Counted(Household):
+class Counted(SharedHttpCache):
     """A household whose requests are counted instead of sent; the first one finds nobody."""
 
     def __init__(self) -> None:
-        super().__init__(HERE, first=ROUND, trusted=Trust(), door=Door())
+        super().__init__(HERE, first=ROUND, trusted=Trust(), door=CachedClient())
         self.asked: Counter[str] = Counter()
 
     async def _exchange(

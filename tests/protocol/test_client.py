@@ -304,7 +304,7 @@ def test_terms_that_hide_an_exposure_are_refused() -> None:
 
 
 MADE_BY = {
-    "SettledTerms": "agreement",
+    "AgreedTerms": "agreement",
     "TrustedTerms": "agreement",
     "VerifiedBulletin": "log/verification",
     "VerifiedCheckpoint": "log/verification",

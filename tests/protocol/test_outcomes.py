@@ -7,7 +7,7 @@ import pytest
 
 from coatcheck.errors import BadSignature, Malformed, Refused
 from coatcheck.protocol import client
-from coatcheck.protocol.log.merkle import MemoryShelf
+from coatcheck.protocol.log.merkle import MemoryKeyValueStore
 from coatcheck.protocol.log.verification import verify_bulletin
 from coatcheck.protocol.outcomes import (
     FEW_REPORTS,
@@ -129,7 +129,7 @@ def test_the_first_end_stays() -> None:
     answers = SMALL.server().answer(SMALL.batch(crowd))
     word = signed(ending(ABANDONED, LATE, 1), as_shuffler=1)
     for first, second in ((answers, word), (word, answers)):
-        shelf = MemoryShelf()
+        shelf = MemoryKeyValueStore()
         board = SMALL.board(shelf)
         board.publish(first, SMALL.round)
         with pytest.raises(Refused, match="another end"):

@@ -15,7 +15,7 @@ from coatcheck.services import ray_runner as rays
 from coatcheck.services.ray_runner import READY, Driver, Ray, do_part
 from coatcheck.services.settings import RaySettings, Settings
 from coatcheck.services.worker_pools import run_stage
-from coatcheck.stores.blobs import Crate
+from coatcheck.stores.blobs import SealedFiles
 from support.ray_stages import failing, whose
 
 CLUSTER = RaySettings(address="127.0.0.2:1", token="some.token")  # noqa: S106 - the name of a file
@@ -148,7 +148,7 @@ def test_a_stage_without_the_folder_of_keys_is_tried_again(tmp_path: Path) -> No
         run_stage(reading, settings, bytes(32), ())
 
 
-def reading(crate: Crate, settings: Settings) -> bytes:
+def reading(crate: SealedFiles, settings: Settings) -> bytes:
     """A stage that reads a key."""
     del settings
     return crate.key().secret

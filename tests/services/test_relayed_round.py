@@ -14,7 +14,7 @@ from coatcheck.protocol.oblivious_http import SIZES
 from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.person import board_view
 from coatcheck.services.person.relay_client import RelayedClient
-from coatcheck.services.person.session import Visit
+from coatcheck.services.person.session import Session
 from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
 from support.wiretaps import Wiretap, from_address
 
@@ -33,7 +33,7 @@ class Tapped:
     local: Cluster
     taps: dict[str, Wiretap]
     url: str
-    visits: list[Visit]
+    visits: list[Session]
     found: list[Any]
 
     def records(self, name: str) -> bytes:
@@ -65,7 +65,7 @@ async def _hold(made: Tapped) -> None:
     people = made.local.folder / "people"
     people.mkdir()
 
-    async def join(number: int) -> Visit:
+    async def join(number: int) -> Session:
         visit = _visit(made, number)
         group = GROUPS[number % 2]
         await visit.join((0.25, 0.5), group=group, limit=LIMIT, ledger=None, patience=PATIENCE)
@@ -89,11 +89,11 @@ async def _hold(made: Tapped) -> None:
         await visit._peers.close()
 
 
-def _visit(made: Tapped, number: int) -> Visit:
+def _visit(made: Tapped, number: int) -> Session:
     trusted, http = made.local.trusted, from_address(HOMES[number])
     peers = RelayedClient(made.local.url("relay"), first=made.url, trusted=trusted, http=http)
     path = made.local.folder / "people" / f"ticket-{number}"
-    return Visit(made.url, path=path, trusted=trusted, peers=peers)
+    return Session(made.url, path=path, trusted=trusted, peers=peers)
 
 
 def test_no_role_sees_a_person(tapped: Tapped) -> None:
@@ -153,13 +153,13 @@ def test_one_entry_is_asked_for_through_a_relay_only(tapped: Tapped) -> None:
     """Without one the client refuses before it asks, and the ticket remembers the relay."""
     number = 1
     path, trusted = tapped.visits[number].path, tapped.local.trusted
-    remembered = Visit(tapped.url, path=path, trusted=trusted)
+    remembered = Session(tapped.url, path=path, trusted=trusted)
     assert isinstance(remembered._peers, RelayedClient)
     asyncio.run(remembered._peers.close())
     Path(f"{path}.relay").rename(f"{path}.away")
 
     async def direct() -> None:
-        async with Visit(tapped.url, path=path, trusted=trusted) as visit:
+        async with Session(tapped.url, path=path, trusted=trusted) as visit:
             await visit.collect(retrieval=board_view.one_entry)
 
     with pytest.raises(Misuse, match="give a relay"):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from coatcheck.errors import Misuse, Refused, TwoFaces, Unavailable
+from coatcheck.errors import Equivocation, Misuse, Refused, Unavailable
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import Trust
 from coatcheck.protocol.keys import PublicKeys
@@ -308,7 +308,7 @@ def test_a_fork_is_refused_even_at_the_first_visit(tmp_path: Path) -> None:
         for witness in scene.witnesses.values():
             forced = fork.watched._note.signed(witness.note_key, witness._signing.sign, time=5)
             fork.watched._note = forced
-        with pytest.raises(TwoFaces):
+        with pytest.raises(Equivocation):
             await scene.view(fork, 2).follow()
         await fork.leadership.end()
         fork.store.close()

@@ -10,7 +10,7 @@ from coatcheck.errors import Forgotten, Refused
 from coatcheck.protocol.state_machine import ServerPhase, ShufflerPhase
 from coatcheck.services.server.store import ServerRound, ServerStore
 from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore
-from coatcheck.stores.round_keys import Vault
+from coatcheck.stores.round_keys import RoundKeys
 
 DIGEST = b"d" * 32
 BATCH = (DIGEST, "batch")
@@ -32,7 +32,7 @@ def test_a_key_that_is_being_destroyed_seals_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a slow disk takes the zeros, a late hand that reads them has no key."""
-    vault, sync, met = Vault(tmp_path), os.fsync, []
+    vault, sync, met = RoundKeys(tmp_path), os.fsync, []
     vault.make(DIGEST)
 
     def slow(file: int) -> None:
@@ -50,7 +50,7 @@ def test_a_key_that_is_being_destroyed_seals_nothing(
 def test_a_key_that_a_crash_left_half_destroyed_is_drawn_anew(tmp_path: Path) -> None:
     """Zeros are no key, for whoever makes the next one either."""
     (tmp_path / f"{DIGEST.hex()}.batch").write_bytes(bytes(32))
-    vault = Vault(tmp_path)
+    vault = RoundKeys(tmp_path)
     assert not vault.has(*BATCH)
     vault.make(*BATCH)
     assert vault.has(*BATCH)

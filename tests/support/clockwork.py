@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import httpx2
 
-from coatcheck.protocol.agreement import SettledTerms, read_signed, settle
+from coatcheck.protocol.agreement import AgreedTerms, read_signed, verify_signatures
 from coatcheck.protocol.board import NotShown
 from coatcheck.protocol.client import Invitation, examine
 from coatcheck.protocol.outcomes import end_due
@@ -123,7 +123,7 @@ class Clockwork:
         assert status.opened
         self.digest = bytes.fromhex(status.digest)
         self.signed = read_signed(self.server.rounds[self.digest].stored.signed)
-        self.round: SettledTerms = settle(self.signed)
+        self.round: AgreedTerms = verify_signatures(self.signed)
 
     def invite(self, group: str) -> Invitation:
         """Examine the terms."""

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from coatcheck.errors import Error, Malformed, Refused, Unsealable
 from coatcheck.protocol.envelope import Purpose, binding, unseal
 from coatcheck.protocol.keys import KeyPairs
-from coatcheck.protocol.log.merkle import MemoryShelf
+from coatcheck.protocol.log.merkle import MemoryKeyValueStore
 from coatcheck.protocol.shuffler import Shuffler
 from coatcheck.protocol.state_machine import ShufflerPhase
 from coatcheck.protocol.ticket import Ticket, read_ticket, write_ticket
@@ -70,7 +70,7 @@ class People(RuleBasedStateMachine):
         self.split = SPLIT[hops]
         self.shufflers = [self.small.shuffler(hop) for hop in range(hops)]
         self.server = self.small.server()
-        self.shelf = MemoryShelf()
+        self.shelf = MemoryKeyValueStore()
         self.board = self.small.board(self.shelf)
         self.tickets: list[Ticket] = []
         self.receipts: dict[bytes, bytes] = {}

@@ -18,7 +18,7 @@ from coatcheck.services import clock
 from coatcheck.services.server import task_stage
 from coatcheck.services.settings import Settings
 from coatcheck.services.worker_pools import Done, Given, Runner, Stage
-from coatcheck.stores.blobs import Crate
+from coatcheck.stores.blobs import SealedFiles
 from support.repeatable import seal_each
 
 BITS: Final = 4
@@ -26,19 +26,19 @@ SIZE: Final = 1 << BITS
 """How many items a partition has here."""
 
 
-def whose(crate: Crate, settings: Settings, number: int) -> bytes:
+def whose(crate: SealedFiles, settings: Settings, number: int) -> bytes:
     """A stage that tells which process does a part."""
     assert (settings.store, len(crate.digest), number > 0) == ("elsewhere:", 32, True)
     return b"%d" % os.getpid()
 
 
-def failing(crate: Crate, settings: Settings, kind: str, text: str) -> bytes:
+def failing(crate: SealedFiles, settings: Settings, kind: str, text: str) -> bytes:
     """A stage that fails."""
     del crate, settings
     raise getattr(errors, kind, ValueError)(text)
 
 
-def small(crate: Crate, settings: Settings, stage: Stage, *part: Any) -> bytes:
+def small(crate: SealedFiles, settings: Settings, stage: Stage, *part: Any) -> bytes:
     """Do a part of a real stage, in small partitions and with seals that repeat."""
     with ExitStack() as changed:
         changed.enter_context(patch.object(batches, "_BITS", BITS))

@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from coatcheck.protocol.agreement import countersign, read_signed, settle, write_signed
+from coatcheck.protocol.agreement import countersign, read_signed, verify_signatures, write_signed
 from coatcheck.protocol.client import Invitation, examine
 from coatcheck.protocol.keys import SecretKeys, read_keys
 from coatcheck.services.clock import Clock
@@ -47,7 +47,7 @@ class LoneShuffler:
         self.service.admission = admission or self.service.admission
         self.service.clock = Clock(wall=lambda: self.wall, steady=lambda: self.steady)
         self.signed = self.terms(folder, minimum)
-        self.round = settle(read_signed(self.signed))
+        self.round = verify_signatures(read_signed(self.signed))
         self.invitations = [self._invite(one.name, local) for one in self.round.terms.groups]
 
     def terms(

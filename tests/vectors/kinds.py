@@ -11,15 +11,15 @@ import numpy as np
 from coatcheck.errors import (
     BadKey,
     BadSignature,
+    Equivocation,
     Malformed,
     Misuse,
     Refused,
-    TwoFaces,
     Unavailable,
     Unsealable,
 )
 from coatcheck.protocol import oblivious_http, privacy_pass
-from coatcheck.protocol.agreement import SettledTerms, SignedTerms, settle
+from coatcheck.protocol.agreement import AgreedTerms, SignedTerms, verify_signatures
 from coatcheck.protocol.envelope import Purpose, binding, unseal
 from coatcheck.protocol.keys import Contact, KeyPairs, VerifyingKey, check_signed
 from coatcheck.protocol.log.verification import check_logged, follow, follow_watched
@@ -40,7 +40,7 @@ OUTCOMES: dict[type[Exception], str] = {
     BadKey: "bad-key",
     BadSignature: "bad-signature",
     Unsealable: "unsealable",
-    TwoFaces: "two-faces",
+    Equivocation: "two-faces",
     Misuse: "misuse",
     Refused: "refused",
     Unavailable: "unavailable",
@@ -63,10 +63,10 @@ def pairs(number: int) -> KeyPairs:
 
 
 @cache
-def the_round() -> SettledTerms:
+def the_round() -> AgreedTerms:
     """Return the round that all records of the vectors belong to."""
     signed = json.loads((HERE / "terms.json").read_text())["cases"][0]["input"]
-    return settle(_signed(signed))
+    return verify_signatures(_signed(signed))
 
 
 def _signed(plain: Case) -> SignedTerms:
@@ -74,7 +74,7 @@ def _signed(plain: Case) -> SignedTerms:
 
 
 def _terms(case: Case) -> Case:
-    round_ = settle(_signed(case["input"]))
+    round_ = verify_signatures(_signed(case["input"]))
     sizes = range(len(round_.terms.groups))
     return {
         "digest": round_.digest.hex(),

@@ -9,7 +9,13 @@ import pytest
 from coatcheck.domains import Ball, Box
 from coatcheck.entropy import seeded
 from coatcheck.protocol import client
-from coatcheck.protocol.agreement import SignedTerms, countersign, propose, settle, write_signed
+from coatcheck.protocol.agreement import (
+    SignedTerms,
+    countersign,
+    propose,
+    verify_signatures,
+    write_signed,
+)
 from coatcheck.protocol.board import Board
 from coatcheck.protocol.drafting import GroupPlan
 from coatcheck.protocol.keys import KeyPairs
@@ -127,7 +133,7 @@ def test_a_match_found_in_python_is_read_in_the_browser(randomizer: Randomizer) 
     small = SmallRound()
     small.roles = RoleKeys.draw(suite=suite, shufflers=1, entropy=entropy)
     small.signed = small.roles.agree(drafts, task=task, name="noon", suite=suite)
-    small.round = settle(small.signed)
+    small.round = verify_signatures(small.signed)
     small.task = task  # a real task in place of the telling one
     small.invitations = tuple(small.invite(group) for group in task.groups)
     joined = ask("join", value=[31.2, 121.4], **asked(small))

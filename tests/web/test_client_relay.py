@@ -11,7 +11,7 @@ import pytest
 from coatcheck.protocol.ticket import read_ticket
 from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.person.relay_client import RelayedClient
-from coatcheck.services.person.session import Visit
+from coatcheck.services.person.session import Session
 from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
 from web.browser import Refusal, ask
 
@@ -39,16 +39,16 @@ def test_a_round_from_the_browser_through_the_relay(
     assert set(joined["names"]) == {known["relay"]}
     assert read_ticket(joined["ticket"].encode()).receipt
 
-    async def other() -> Visit:
+    async def other() -> Session:
         peers = RelayedClient(known["relay"], first=known["url"], trusted=local.trusted)
         path = tmp_path / "ticket"
-        visit = Visit(known["url"], path=path, trusted=local.trusted, peers=peers)
+        visit = Session(known["url"], path=path, trusted=local.trusted, peers=peers)
         await visit.join((0.3, 0.7), group=GROUPS[1], limit=LIMIT, ledger=None, patience=PATIENCE)
         answer = await visit.collect(patience=PATIENCE)
         assert answer.partners[0].contact == read_ticket(joined["ticket"].encode()).keys.contact_raw
         return visit
 
-    async def read(visit: Visit) -> list[bytes]:
+    async def read(visit: Session) -> list[bytes]:
         found = [letter.body for letter in (await visit.read()).letters]
         await visit._peers.close()
         return found

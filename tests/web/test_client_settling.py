@@ -12,7 +12,7 @@ import pytest
 from coatcheck.protocol.ticket import read_ticket
 from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.person.letters import settle
-from coatcheck.services.person.session import Visit
+from coatcheck.services.person.session import Session
 from coatcheck.services.web.client import HttpClient
 from support.service_rounds import LIMIT, PATIENCE, QUICK, draft
 from web.browser import HERE, needed
@@ -63,7 +63,7 @@ async def python_person(
 ) -> Any:
     """Let somebody take part with the Python client."""
     path = local.folder / f"{url[-8:]}-{name}.ticket"
-    visit = Visit(url, path=path, trusted=local.trusted, peers=peers)
+    visit = Session(url, path=path, trusted=local.trusted, peers=peers)
     await visit.join(value, group=group, limit=LIMIT, ledger=None)
     side = await settle(visit, value, words=name, patience=PATIENCE, look=0.2)
     return {

@@ -16,7 +16,7 @@ from coatcheck.protocol.ticket import read_ticket
 from coatcheck.randomizers import CoinResponse, GridResponse, fieldwise
 from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.person.letters import settle
-from coatcheck.services.person.session import Visit
+from coatcheck.services.person.session import Session
 from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, RANDOMIZER, draft
 from web.package import SOURCES, installed, node, said_in_chromium, told
 
@@ -74,7 +74,7 @@ class Other(threading.Thread):
     ) -> None:
         super().__init__(daemon=True)
         self.value = value
-        self.visit = Visit(url, path=path, trusted=local.trusted)
+        self.visit = Session(url, path=path, trusted=local.trusted)
         self.group, self.words = group, words
         self.letters: list[bytes] = []
         self.partners: list[str] = []

@@ -15,7 +15,7 @@ import pytest
 from coatcheck.errors import Refused
 from coatcheck.protocol.ticket import read_ticket
 from coatcheck.services.local_cluster import Cluster
-from coatcheck.services.person.session import Visit
+from coatcheck.services.person.session import Session
 from coatcheck.services.web.client import HttpClient
 from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft, post
 from web.browser import HERE, ROOT, Refusal, ask, needed
@@ -88,8 +88,8 @@ def test_a_round_of_people_with_blind_tokens(
         shown = issue("token", str(tmp_path / "issuer.json"), "2", told=asked)
         first, second = (one.removeprefix("PrivateToken token=") for one in shown)
 
-        async def person() -> Visit:
-            visit = Visit(url, path=tmp_path / "ticket", trusted=local.trusted)
+        async def person() -> Session:
+            visit = Session(url, path=tmp_path / "ticket", trusted=local.trusted)
             given: dict[str, Any] = {
                 "group": GROUPS[0],
                 "limit": LIMIT,
@@ -97,7 +97,7 @@ def test_a_round_of_people_with_blind_tokens(
                 "patience": PATIENCE,
             }
             await visit.join((0.3, 0.7), token=first, **given)
-            twin = Visit(url, path=tmp_path / "twin", trusted=local.trusted)
+            twin = Session(url, path=tmp_path / "twin", trusted=local.trusted)
             with pytest.raises(Refused, match="used for another upload"):
                 await twin.join((0.3, 0.7), token=first, **given)
             await twin._peers.close()

@@ -294,10 +294,7 @@ def demo(
         if page:
             _to_the_end(_page(scenario, Path(folder), port=port, speed=speed, tiles=tiles))
             return
-        from coatcheck.demo.people import (
-            People,  # noqa: PLC0415 - needs an extra
-            spread_over_cores,  # noqa: PLC0415 - needs an extra
-        )
+        from coatcheck.demo.people import People, spread_over_cores
 
         document = _to_the_end(_run(scenario, Path(folder), crowd=spread_over_cores(People)))
     document["seconds"] = time.perf_counter() - begun
@@ -315,10 +312,7 @@ def _in_memory(scenario: Scenario) -> dict[str, Any]:
 
 
 async def _run(scenario: Scenario, folder: Path, *, crowd: "Crowd") -> dict[str, Any]:
-    from coatcheck.demo.run import (
-        Run,  # noqa: PLC0415 - needs an extra
-        demo_cluster,  # noqa: PLC0415 - needs an extra
-    )
+    from coatcheck.demo.run import Run, demo_cluster
     from coatcheck.demo.summary import lesson, summarize  # noqa: PLC0415 - needs an extra
 
     with _bars() as bars:

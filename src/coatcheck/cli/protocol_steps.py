@@ -36,13 +36,13 @@ from coatcheck.entropy import system
 from coatcheck.errors import Error, Misuse, Refused
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import (
-    SettledTerms,
+    AgreedTerms,
     accept,
     check_entry,
     countersign,
     propose,
     read_signed,
-    settle,
+    verify_signatures,
     write_signed,
 )
 from coatcheck.protocol.client import Inbox, Invitation, Limit
@@ -154,7 +154,7 @@ def sign(
 def check(file: Path, *, trust: Trust = (), as_json: Json = False) -> None:
     """Check every signature and print what the terms say."""
     signed = read_terms_file(file)
-    round_ = accept(signed, trusted=read_trust(trust)) if trust else settle(signed)
+    round_ = accept(signed, trusted=read_trust(trust)) if trust else verify_signatures(signed)
     show(describe(round_), as_json=as_json)
 
 
@@ -371,10 +371,10 @@ def letters_of(inbox: Inbox) -> dict[str, Any]:
     return {"letters": letters, "refused": inbox.refused}
 
 
-def _round(path: Path) -> SettledTerms:
+def _round(path: Path) -> AgreedTerms:
     """Read the terms of a ticket; it holds their digest, so no trusted key is needed."""
     try:
-        return settle(read_terms_file(path))
+        return verify_signatures(read_terms_file(path))
     except Error as error:
         raise Refused(f"{path} is not the signed terms of a round: {error}") from None
 
@@ -396,7 +396,7 @@ def shuffle(
     A later shuffler of a cascade gives its people's `.trap` files as UPLOADS, and the batch of the
     shuffler before it. Nothing is written unless every group has its minimum crowd.
     """
-    round_ = settle(read_terms_file(terms_file))
+    round_ = verify_signatures(read_terms_file(terms_file))
     keys = read_keys(key).pairs
     shuffler = Shuffler(round_, keys=keys, state=fresh_state(system()))
     signed = {path.name: _receive(shuffler, path) for path in uploads}
@@ -436,7 +436,7 @@ def answer(
     """Open a batch, run the task, and seal one answer to each address."""
     from coatcheck.protocol.server import Server  # noqa: PLC0415 - loads every mechanism and task
 
-    round_ = settle(read_terms_file(terms_file))
+    round_ = verify_signatures(read_terms_file(terms_file))
     raw = Server(round_, keys=read_keys(key).pairs).answer(read_file(batch))
     write_file(out, raw)
     show(count(raw, round_), as_json=as_json)
@@ -467,7 +467,7 @@ def inspect(
     raw = read_file(file)
     looks: dict[str, Callable[[bytes], dict[str, Any]]] = dict(_ALONE)
     if terms_file is not None:
-        round_ = settle(read_terms_file(terms_file))
+        round_ = verify_signatures(read_terms_file(terms_file))
         looks |= {kind: partial(look, round_=round_) for kind, look in _WITH_TERMS.items()}
     for kind, look in looks.items():
         # What does not decode as this kind may be another.
@@ -500,27 +500,27 @@ def _checkpoint(raw: bytes) -> dict[str, Any]:
     return {"size": point.size, "root": point.root.hex()}
 
 
-def _upload(raw: bytes, round_: SettledTerms) -> dict[str, Any]:
+def _upload(raw: bytes, round_: AgreedTerms) -> dict[str, Any]:
     upload = Upload.decode(raw, round_)
     return {"group": round_.terms.groups[upload.group].name, "id": upload.id.hex()}
 
 
-def _batch(raw: bytes, round_: SettledTerms) -> dict[str, Any]:
+def _batch(raw: bytes, round_: AgreedTerms) -> dict[str, Any]:
     batch = Batch.decode(raw, round_)
     return {"hop": batch.manifest.hop, "reports": [len(group) for group in batch.items]}
 
 
-def _bulletin(raw: bytes, round_: SettledTerms) -> dict[str, Any]:
+def _bulletin(raw: bytes, round_: AgreedTerms) -> dict[str, Any]:
     bulletin = verify_bulletin(raw, round_)
     return {**count(raw, round_), "root": bulletin.heading.root.hex()}
 
 
-def _letter(raw: bytes, round_: SettledTerms) -> dict[str, Any]:
+def _letter(raw: bytes, round_: AgreedTerms) -> dict[str, Any]:
     return {"to": Posting.decode(raw, round_).recipient.hex()}
 
 
 _ALONE: dict[str, Callable[[bytes], dict[str, Any]]] = {
-    "signed terms": lambda raw: describe(settle(read_signed(raw))),
+    "signed terms": lambda raw: describe(verify_signatures(read_signed(raw))),
     "ticket": _ticket,
     "receipt": _receipt,
     "checkpoint": _checkpoint,

@@ -31,7 +31,7 @@ from coatcheck.protocol.client import Limit
 from coatcheck.protocol.settling.candidates import Candidates, settle_terms
 from coatcheck.services.person.board_view import MOST, RETRIEVALS
 from coatcheck.services.person.letters import settle as settle_by_letter
-from coatcheck.services.person.session import Visit, current_round, headers_for, service_of
+from coatcheck.services.person.session import Session, current_round, headers_for, service_of
 
 _RETRIEVAL = f"whole | entry (with a relay) | by-size: one entry above {MOST:,} of them."
 _Ticket = Annotated[Path | None, "--ticket", "Where your ticket is; else in your profile's folder."]
@@ -70,7 +70,7 @@ def take_part(
     shown = read_bytes(token_file).decode(errors="replace").strip() if token_file else token
 
     async def whole() -> dict[str, Any]:
-        async with Visit(
+        async with Session(
             round_url, path=ticket, boards=kept_boards, trusted=trusted, relay=relay, ca=ca
         ) as visit:
             limit = Limit(asked.epsilon, asked.delta)
@@ -160,7 +160,7 @@ def write(
 
     async def whole() -> None:
         trusted = read_trust(trust, witnesses=witnesses)
-        async with Visit(
+        async with Session(
             round_url, path=ticket, boards=kept, trusted=trusted, relay=relay, ca=ca
         ) as visit:
             await visit.write(message.encode(), to=contact)
@@ -185,7 +185,7 @@ def read(
 
     async def whole() -> dict[str, Any]:
         trusted = read_trust(trust, witnesses=witnesses)
-        async with Visit(
+        async with Session(
             round_url, path=ticket, boards=kept, trusted=trusted, relay=relay, ca=ca
         ) as visit:
             return letters_of(await visit.read())

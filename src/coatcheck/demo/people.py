@@ -24,7 +24,7 @@ from coatcheck.randomizers import Randomizer
 from coatcheck.services.local_cluster import PATIENCE
 from coatcheck.services.person.letters import LettersFeed, settle
 from coatcheck.services.person.relay_client import RelayedClient
-from coatcheck.services.person.session import Visit
+from coatcheck.services.person.session import Session
 from coatcheck.services.relay import Pipes
 from coatcheck.services.web.client import DOCUMENT, Answered, origin_of
 from coatcheck.services.worker_pools import end_with_parent
@@ -40,13 +40,13 @@ _FRESH: Final = 0.5
 _CONNECTIONS: Final = 16
 
 
-class Household(RelayedClient):
+class SharedHttpCache(RelayedClient):
     """Asks roles through a relay, for everybody of a demo.
 
     *Guarantee:* only documents that are the same for whoever asks are shared.
     """
 
-    def __init__(self, relay: str, *, first: str, trusted: Trust, door: "Door") -> None:
+    def __init__(self, relay: str, *, first: str, trusted: Trust, door: "CachedClient") -> None:
         super().__init__(relay, first=first, trusted=trusted, http=door)
         self._copies: dict[str, tuple[float, asyncio.Task[bytes]]] = {}
 
@@ -65,7 +65,7 @@ def _failed(copy: "asyncio.Task[bytes]") -> bool:
     return copy.done() and (copy.cancelled() or copy.exception() is not None)
 
 
-class Door:
+class CachedClient:
     """The way out of the household: a few lean connections on this machine."""
 
     def __init__(self) -> None:
@@ -119,17 +119,17 @@ class People:
 
     def __init__(self, invited: Invited) -> None:
         self._invited = invited
-        self._door = Door()
+        self._door = CachedClient()
         first, trusted = invited.url, invited.trusted
-        self.through = Household(invited.relay, first=first, trusted=trusted, door=self._door)
+        self.through = SharedHttpCache(invited.relay, first=first, trusted=trusted, door=self._door)
         self._visits = {who: self._visit(who) for who in invited.values}
         self._busy: dict[Person, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._answers: dict[Person, Answer] = {}
 
-    def _visit(self, who: Person) -> Visit:
+    def _visit(self, who: Person) -> Session:
         name = f"{self._invited.names[who[0]]}-{who[1]}.ticket"
         path, trusted = self._invited.homes / name, self._invited.trusted
-        return Visit(self._invited.url, path=path, trusted=trusted, peers=self.through)
+        return Session(self._invited.url, path=path, trusted=trusted, peers=self.through)
 
     async def close(self) -> None:
         """Close the connections."""

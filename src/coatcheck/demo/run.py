@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import msgspec
 
 from coatcheck.demo.events import Done, Event, Invited, Letter, Pace, Person
-from coatcheck.demo.people import Door, Household
+from coatcheck.demo.people import CachedClient, SharedHttpCache
 from coatcheck.durable_files import write_bytes
 from coatcheck.entropy import system
 from coatcheck.errors import Misuse, Refused
@@ -29,7 +29,7 @@ from coatcheck.protocol.server import Opened, Server
 from coatcheck.protocol.wire.batches import Batch
 from coatcheck.protocol.wire.uploads import Upload
 from coatcheck.services.local_cluster import PATIENCE, Cluster
-from coatcheck.services.person.session import Visit
+from coatcheck.services.person.session import Session
 from coatcheck.services.web.client import taken
 from coatcheck.simulation.round import shuffle_uploads
 
@@ -92,8 +92,8 @@ class Run:
         self.scenario, self.cluster, self.pace = scenario, cluster, pace
         self.people = scenario.everybody
         self.crowd = crowd
-        self._door = Door()
-        self._onlooker: Visit
+        self._door = CachedClient()
+        self._onlooker: Session
         self.url = ""
         self.signed: SignedTerms
         self.round: TrustedTerms
@@ -208,9 +208,9 @@ class Run:
                     lines=self.scenario.lines,
                 )
             )
-            via = Household(relay, first=self.url, trusted=trusted, door=self._door)
+            via = SharedHttpCache(relay, first=self.url, trusted=trusted, door=self._door)
             path = homes / "onlooker"
-            self._onlooker = Visit(self.url, path=path, trusted=trusted, peers=via)
+            self._onlooker = Session(self.url, path=path, trusted=trusted, peers=via)
             self.signed = (await self._onlooker.offer(patience=PATIENCE)).signed
             self.round = accept(self.signed, trusted=trusted)
             self.tell("terms")

@@ -2,7 +2,7 @@
 
 A server that hands different terms to different people needs the signature of a shuffler for
 each version, and an honest shuffler signs one version of a round. What was checked has a type:
-`SettledTerms` carry every signature, `TrustedTerms` also name only parties that the reader
+`AgreedTerms` carry every signature, `TrustedTerms` also name only parties that the reader
 trusts. Only this file makes them. SPEC section 6.
 """
 
@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from msgspec import Struct
 
-from coatcheck.errors import BadSignature, Malformed, Misuse, Refused, TwoFaces
+from coatcheck.errors import BadSignature, Equivocation, Malformed, Misuse, Refused
 from coatcheck.protocol.keys import KeyPairs, SealingKey, VerifyingKey
 from coatcheck.protocol.terms import (
     DOCUMENT_LIMIT,
@@ -176,7 +176,7 @@ def countersign(
     _check_sealing(round_.terms.shufflers[place.index(mine)], keys)
     name = round_.terms.round
     if pledged.setdefault(name, round_.digest) != round_.digest:
-        raise TwoFaces(
+        raise Equivocation(
             f"round {name!r} is already signed with other terms: signing both would let the"
             " server split the crowd; give the new terms a new name"
         )
@@ -201,16 +201,16 @@ def check_entry(entry: Notary, *, url: str, admission: AdmissionTerms | None = N
 
 
 @dataclass(frozen=True)
-class SettledTerms(Round):
+class AgreedTerms(Round):
     """Terms whose signatures and keys were all checked. Made by `settle`."""
 
 
 @dataclass(frozen=True)
-class TrustedTerms(SettledTerms):
+class TrustedTerms(AgreedTerms):
     """Settled terms whose parties the reader knows from elsewhere. Made by `accept`."""
 
 
-def settle(signed: SignedTerms) -> SettledTerms:
+def verify_signatures(signed: SignedTerms) -> AgreedTerms:
     """Check every signature and key of the terms and return the round they describe.
 
     This is enough for a role that finds its own key in the terms, and for a person whose ticket
@@ -226,7 +226,7 @@ def settle(signed: SignedTerms) -> SettledTerms:
     for opener in (terms.server, *terms.shufflers):
         SealingKey(round_.suite, bytes.fromhex(opener.sealing))
     VerifyingKey(bytes.fromhex(terms.board.verifying))
-    return SettledTerms(terms, round_.document)
+    return AgreedTerms(terms, round_.document)
 
 
 def accept(signed: SignedTerms, *, trusted: Trust) -> TrustedTerms:
@@ -235,7 +235,7 @@ def accept(signed: SignedTerms, *, trusted: Trust) -> TrustedTerms:
     `trusted` are the verifying keys that the reader knows from elsewhere; every shuffler that
     the reader relies on must be in the cascade.
     """
-    settled = settle(signed)
+    settled = verify_signatures(signed)
     trusted.check(settled.terms)
     return TrustedTerms(settled.terms, settled.document)
 

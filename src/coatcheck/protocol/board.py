@@ -16,7 +16,13 @@ from itertools import pairwise
 from typing import Final, Protocol
 
 from coatcheck.errors import Malformed, Misuse, Refused
-from coatcheck.protocol.log.merkle import MemoryShelf, Shelf, TileCache, TiledTree, TileName
+from coatcheck.protocol.log.merkle import (
+    KeyValueStore,
+    MemoryKeyValueStore,
+    TileCache,
+    TiledTree,
+    TileName,
+)
 from coatcheck.protocol.outcomes import check_flawless, speaker
 from coatcheck.protocol.terms import ADDRESS_SIZE, Round
 from coatcheck.protocol.wire.bulletins import (
@@ -64,7 +70,7 @@ class Pages:
 
     def __init__(
         self,
-        shelf: Shelf,
+        shelf: KeyValueStore,
         digest: bytes,
         *,
         sizes: tuple[int, ...],
@@ -249,13 +255,13 @@ class Board:
         sign: Sign,
         check: Check,
         letters_each: int | None = None,
-        shelf: Shelf | None = None,
+        shelf: KeyValueStore | None = None,
         cache: TileCache | None = None,
     ) -> None:
         self.letters_each = letters_each
         self._sign = sign
         self._check = check
-        self._shelf: Shelf = shelf or MemoryShelf()
+        self._shelf: KeyValueStore = shelf or MemoryKeyValueStore()
         self._cache = cache
         self._log = TiledTree(self._shelf, _LOG, _number(self._shelf.get(_SIZE)), cache=cache)
 

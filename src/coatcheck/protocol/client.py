@@ -310,7 +310,7 @@ def _check_exposure(round_: Round, number: int) -> None:
 
 def collect(ticket: Ticket, bulletin: VerifiedBulletin, *, ledger: Budget | None = None) -> Answer:
     """Find and open your answer; the ledger is told how the round ended."""
-    settle(ticket, bulletin, ledger=ledger)
+    record_outcome(ticket, bulletin, ledger=ledger)
     mine = ticket.keys.address
     place = bulletin.find(mine, ticket.group)
     if place is None:
@@ -322,7 +322,7 @@ def collect(ticket: Ticket, bulletin: VerifiedBulletin, *, ledger: Budget | None
     return _open(ticket, bulletin.entries[ticket.group][place], bulletin.round)
 
 
-def settle(ticket: Ticket, shown: SignedOutcome, *, ledger: Budget | None = None) -> None:
+def record_outcome(ticket: Ticket, shown: SignedOutcome, *, ledger: Budget | None = None) -> None:
     """Tell the ledger how the round ended; refuse a round that has no answers.
 
     Only a round that was answered with its crowd hid the report among it. For any other the

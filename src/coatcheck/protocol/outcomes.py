@@ -156,6 +156,6 @@ def _time(second: int) -> str:
     return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(second))
 
 
-def is_end(raw: bytes, round_: Round) -> bool:
+def is_outcome(raw: bytes, round_: Round) -> bool:
     """Tell whether bytes have the size of an end without entries."""
     return len(raw) == heading_size(len(round_.terms.groups), len(round_.terms.shufflers))

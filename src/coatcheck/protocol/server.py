@@ -16,7 +16,7 @@ from coatcheck.domains import Ball, Box, Categories
 from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
 from coatcheck.protocol.keys import KeyPairs, OpeningKey, addresses, first_seen, usable
-from coatcheck.protocol.log.verification import verify_batch, verify_end
+from coatcheck.protocol.log.verification import verify_batch, verify_outcome
 from coatcheck.protocol.outcomes import FEW_REPORTS, NO_REASON, TASK, due, is_short, unheard
 from coatcheck.protocol.state_machine import SERVER_TRANSITIONS, ServerPhase, ServerState
 from coatcheck.protocol.terms import Round
@@ -43,7 +43,6 @@ from coatcheck.randomizers import (
     from_params,
 )
 from coatcheck.randomizers.composed import heard, speaker
-from coatcheck.randomizers.contract import Randomizer
 from coatcheck.randomizers.density import LEARNED, believed
 from coatcheck.tasks.contract import RunsByRegion
 from coatcheck.tasks.execution import Map, Region, regions
@@ -340,7 +339,7 @@ class Server:
     def hear(self, raw: bytes) -> bytes:
         """End a round that a shuffler gave up, with the shuffler's own word."""
         after = self._unbatched()
-        verify_end(raw, self.round, before=len(self.round.terms.shufflers))
+        verify_outcome(raw, self.round, before=len(self.round.terms.shufflers))
         return self._end(after, raw)
 
     def _unbatched(self) -> ServerPhase:

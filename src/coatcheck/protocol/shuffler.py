@@ -20,7 +20,7 @@ from coatcheck.entropy import Entropy, system
 from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.envelope import Bulk, Purpose, binding
 from coatcheck.protocol.keys import KeyPairs, OpeningKey
-from coatcheck.protocol.log.verification import verify_batch, verify_end
+from coatcheck.protocol.log.verification import verify_batch, verify_outcome
 from coatcheck.protocol.outcomes import (
     FEW_REPORTS,
     FEW_TRAPS,
@@ -408,7 +408,7 @@ class Shuffler:
     def hear(self, raw: bytes) -> bytes:
         """Give up a round that a shuffler before this one gave up, and pass its word on."""
         after = SHUFFLER_TRANSITIONS.after(self.phase, "hear")
-        verify_end(raw, self.round, before=self.hop)
+        verify_outcome(raw, self.round, before=self.hop)
         return self._give_up(after, raw)
 
     def tell(self) -> None:

@@ -19,7 +19,7 @@ from coatcheck.errors import Refused
 P = TypeVar("P", bound=Enum)
 
 
-class Moves(Generic[P]):
+class Transitions(Generic[P]):
     """Which moves a role allows in which phase, and the phase each one leads to.
 
     Attributes:
@@ -72,7 +72,7 @@ class ServerPhase(Enum):
     LAPSED = "lapsed"  # not everybody signed in time: nobody could join
 
 
-SERVER_TRANSITIONS: Final = Moves(
+SERVER_TRANSITIONS: Final = Transitions(
     ServerPhase,
     {
         (ServerPhase.PROPOSED, "agree"): ServerPhase.AWAITING,
@@ -118,7 +118,7 @@ class ShufflerPhase(Enum):
     ENDED = "ended"  # the board has the round's end
 
 
-SHUFFLER_TRANSITIONS: Final = Moves(
+SHUFFLER_TRANSITIONS: Final = Transitions(
     ShufflerPhase,
     {
         (ShufflerPhase.OPEN, "receive"): ShufflerPhase.OPEN,

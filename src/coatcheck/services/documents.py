@@ -18,7 +18,7 @@ Address = Annotated[str, Meta(pattern=r"\A[0-9a-f]{32}\Z")]
 Number = Annotated[int, Meta(ge=0, le=2**40)]
 
 
-class RoundStatus(Struct, frozen=True):
+class BoardRoundStatus(Struct, frozen=True):
     """What the board has of a round."""
 
     round: str

@@ -22,7 +22,7 @@ from coatcheck.planning import Plan
 from coatcheck.protocol.agreement import Trust
 from coatcheck.protocol.client import Budget, Limit
 from coatcheck.services.local_cluster import open_round
-from coatcheck.services.person.session import Visit
+from coatcheck.services.person.session import Session
 from coatcheck.tasks.learning import Descent, Learning, Model, clipped
 
 try:
@@ -105,10 +105,10 @@ class Participant:
 
         return np.array(asyncio.run(read()), dtype=np.float64)
 
-    def _visit(self, url: str, *, node: int) -> Visit:
+    def _visit(self, url: str, *, node: int) -> Session:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         path = self.folder / f"{node}-{url.rstrip('/').rpartition('/')[2][:32]}.ticket"
-        return Visit(url, path=path, trusted=self.trusted)
+        return Session(url, path=path, trusted=self.trusted)
 
 
 def attach(app: ClientApp, participant: Callable[[Context], Participant]) -> Any:

@@ -25,7 +25,7 @@ from coatcheck.errors import Error, Forgotten, Misuse, Unavailable
 from coatcheck.services.settings import RaySettings, Settings
 from coatcheck.services.telemetry import place_of
 from coatcheck.services.worker_pools import Done, Given, Stage, elsewhere, run_stage
-from coatcheck.stores.blobs import Crate
+from coatcheck.stores.blobs import SealedFiles
 
 # HOUSE-DOC services.runners.knock: 'Whether a cluster can be joined at all: told at once, as Ray itself would wait for minutes.'
 _SOON: Final = 5.0
@@ -39,14 +39,14 @@ def check(token: Path) -> None:
         raise Misuse(f"{token} is empty: write the cluster's token into it")
 
 
-def knock(cluster: RaySettings) -> None:
+def probe(cluster: RaySettings) -> None:
     """See whether anybody is at an address and, with TLS, whether both know each other."""
     host, _, port = cluster.address.rpartition(":")
     where = f"the Ray cluster at {cluster.address}"
     context = _context(cluster) if all(cluster.tls) else None
     try:
         with socket.create_connection((host.strip("[]"), int(port)), timeout=_SOON) as found:
-            if context and not _is_welcome(context, found):
+            if context and not _accepts_certificate(context, found):
                 raise Unavailable(
                     f"{where} refuses the certificate in {cluster.tls_certificate}: "
                     f"did the cluster's CA sign it?"
@@ -73,7 +73,7 @@ def _context(cluster: RaySettings) -> ssl.SSLContext:
     return made
 
 
-def _is_welcome(context: ssl.SSLContext, found: socket.socket) -> bool:
+def _accepts_certificate(context: ssl.SSLContext, found: socket.socket) -> bool:
     """Shake hands; who is not welcome is told nothing, and the connection is closed."""
     with context.wrap_socket(found) as shaken:
         try:
@@ -226,7 +226,7 @@ _QUIET: Final = 30.0
 class Ray:
     """Hands parts to a cluster."""
 
-    def __init__(self, settings: Settings, crate: Crate) -> None:
+    def __init__(self, settings: Settings, crate: SealedFiles) -> None:
         self._cluster = settings.cluster
         self._given = (elsewhere(settings), crate.digest)
 
@@ -264,7 +264,7 @@ class Driver:
         self._where = f"the Ray cluster at {cluster.address}"
         self._under_way = 0
         check(Path(cluster.token))
-        knock(cluster)
+        probe(cluster)
         context = multiprocessing.get_context("spawn")
         self._pipe, other = context.Pipe()
         self._process = context.Process(target=drive, args=(other, cluster), daemon=True)

@@ -17,9 +17,9 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 from msgspec import Struct
 
 from coatcheck.errors import Error, Fenced, Unavailable
-from coatcheck.protocol.log.verification import verify_end
+from coatcheck.protocol.log.verification import verify_outcome
 from coatcheck.protocol.outcomes import PATIENCE, end_due
-from coatcheck.protocol.state_machine import Moves
+from coatcheck.protocol.state_machine import Transitions
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.wire.bulletins import heading_size
 from coatcheck.protocol.wire.encoding import read_document
@@ -84,10 +84,10 @@ class LiveRound(Generic[R]):
 L = TypeVar("L", bound=LiveRound[Any])
 
 
-class Roster(dict[bytes, L], Generic[L]):
+class LiveRounds(dict[bytes, L], Generic[L]):
     """The live rounds by digest; whoever asks for the unfinished ones passes no other."""
 
-    def __init__(self, moves: Moves[Any]) -> None:
+    def __init__(self, moves: Transitions[Any]) -> None:
         super().__init__()
         self._moves = moves
         self._unfinished: dict[bytes, L] = {}
@@ -164,13 +164,13 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         untidy: whether there may be a key that no round needs, or a round without its key.
     """
 
-    moves: ClassVar[Moves[Any]]
+    moves: ClassVar[Transitions[Any]]
     steps: ClassVar[Sequence[tuple[Enum, str, Callable[..., Coroutine[Any, Any, None]]]]]
 
     def __init__(self, settings: S, store: T | None = None) -> None:
         check_runner(settings)
         super().__init__(settings, store)
-        self.rounds: Roster[L] = Roster(self.moves)
+        self.rounds: LiveRounds[L] = LiveRounds(self.moves)
         self._read = False
         self._looks = self._latest = 0
         self.faulty: set[bytes] = set()
@@ -333,7 +333,7 @@ class RoundService(Service[S, T], Generic[S, T, L]):
         terms = live.round.terms
         limit = heading_size(len(terms.groups), len(terms.shufflers))
         raw = await read_body(scope, receive, limit=limit)
-        await asyncio.to_thread(verify_end, raw, live.round, before=before)
+        await asyncio.to_thread(verify_outcome, raw, live.round, before=before)
         clock.reach("end.receive")
         return raw
 

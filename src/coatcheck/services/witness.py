@@ -13,7 +13,7 @@ from typing import Annotated, Final
 from msgspec import Meta, Struct
 
 from coatcheck.durable_files import read_bytes, write_bytes
-from coatcheck.errors import BadSignature, Malformed, Misuse, TwoFaces
+from coatcheck.errors import BadSignature, Equivocation, Malformed, Misuse
 from coatcheck.protocol.keys import read_keys, read_public
 from coatcheck.protocol.log.signed_notes import (
     COSIGNATURE,
@@ -99,7 +99,7 @@ class WitnessService(App[WitnessSettings]):
                 raise Problem("not-found", str(error)) from None
             except BadSignature as error:
                 raise Problem("forbidden", str(error)) from None
-            except TwoFaces as error:
+            except Equivocation as error:
                 self.metrics.taken.labels("refused").inc()
                 if isinstance(error, Forked):
                     raise

@@ -18,11 +18,11 @@ from typing import Any, Final, Protocol, TypeVar
 import msgspec
 
 from coatcheck.errors import Unavailable
-from coatcheck.protocol.agreement import SettledTerms, read_signed, settle
+from coatcheck.protocol.agreement import AgreedTerms, read_signed, verify_signatures
 from coatcheck.services.settings import Settings
-from coatcheck.stores import Place, depot_place, open_depot
-from coatcheck.stores.blobs import Crate
-from coatcheck.stores.round_keys import Vault
+from coatcheck.stores import Place, blob_place, open_blobs
+from coatcheck.stores.blobs import SealedFiles
+from coatcheck.stores.round_keys import RoundKeys
 from coatcheck.stores.round_store import Store
 
 _R = TypeVar("_R")
@@ -137,7 +137,9 @@ class Runner(Protocol):
 def run_stage(stage: Stage, settings: Settings, digest: bytes, part: Given) -> bytes:
     """Do a part of a stage, in whichever process this is."""
     url, keys, place = settings.places
-    crate = Crate(Vault(keys, prepared=True), open_depot(place, url=url, keys=keys), digest)
+    crate = SealedFiles(
+        RoundKeys(keys, prepared=True), open_blobs(place, url=url, keys=keys), digest
+    )
     return stage(crate, settings, *part)
 
 
@@ -147,27 +149,27 @@ def elsewhere(settings: Settings) -> Settings:
     The address of a database may have a password in it, and that of a collector a token.
     """
     url, keys, place = settings.places
-    depot = str(depot_place(place, url=url, keys=keys))
+    depot = str(blob_place(place, url=url, keys=keys))
     nothing = {"store": "elsewhere:", "traces": "", "admin_token": ""}
     return msgspec.structs.replace(settings, depot=depot, round_keys=str(keys), **nothing)
 
 
-def keep_terms(crate: Crate, signed: bytes) -> None:
+def keep_terms(crate: SealedFiles, signed: bytes) -> None:
     """Put the signed terms of a round where its stages find them."""
     if _TERMS not in crate.names():
         crate.put(_TERMS, signed)
 
 
-def terms_of(crate: Crate) -> SettledTerms:
+def terms_of(crate: SealedFiles) -> AgreedTerms:
     """Give the terms of the round that a stage works on."""
-    return settle(read_signed(crate.get(_TERMS)))
+    return verify_signatures(read_signed(crate.get(_TERMS)))
 
 
 # HOUSE-DOC services.runners.hands: 'Hands of this machine: this process, or a pool of processes.'
 class Inline:
     """Does one part after the other, in this process: for what is too little to hand out."""
 
-    def __init__(self, settings: Settings, crate: Crate) -> None:
+    def __init__(self, settings: Settings, crate: SealedFiles) -> None:
         self._settings = settings
         self._crate = crate
 
@@ -180,7 +182,7 @@ class Inline:
 class Pool:
     """Hands parts to processes; only names and counts go there, and hashes and counts come back."""
 
-    def __init__(self, settings: Settings, crate: Crate, *, count: int) -> None:
+    def __init__(self, settings: Settings, crate: SealedFiles, *, count: int) -> None:
         self._settings = settings
         self._digest = crate.digest
         self._count = count
@@ -225,7 +227,7 @@ def check_runner(settings: Settings) -> None:
         check(settings.path(settings.ray.token))
 
 
-def runner_of(settings: Settings, crate: Crate, *, little: bool) -> Runner:
+def runner_of(settings: Settings, crate: SealedFiles, *, little: bool) -> Runner:
     """Choose a runner; what is little, or in memory, is done by this process."""
     count = settings.workers or os.cpu_count() or 1
     if little or settings.store == "memory:":

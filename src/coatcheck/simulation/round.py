@@ -19,12 +19,12 @@ from coatcheck.entropy import Entropy, source
 from coatcheck.errors import Misuse
 from coatcheck.protocol import client
 from coatcheck.protocol.agreement import (
-    SettledTerms,
+    AgreedTerms,
     SignedTerms,
     Trust,
     countersign,
     propose,
-    settle,
+    verify_signatures,
 )
 from coatcheck.protocol.board import Board
 from coatcheck.protocol.client import Limit, examine
@@ -114,7 +114,7 @@ class Outcome:
         names: for each group what its people are called: the table's index, or row numbers.
     """
 
-    round: SettledTerms
+    round: AgreedTerms
     keys: RoleKeys
     groups: tuple[GroupPlan, ...]
     tickets: tuple[tuple[Ticket, ...], ...]
@@ -229,7 +229,7 @@ def simulate(
     kind = suite_named(suite)
     keys = RoleKeys.draw(suite=kind, shufflers=shufflers, entropy=drawn)
     signed = keys.agree(groups, task=work, name=name, suite=kind)
-    round_ = settle(signed)
+    round_ = verify_signatures(signed)
     invitations = [
         examine(
             signed,

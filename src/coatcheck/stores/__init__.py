@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from coatcheck.errors import Misuse
-from coatcheck.stores.blobs import BucketDepot, Depot, FolderDepot, MemoryDepot
+from coatcheck.stores.blobs import BlobStore, FolderBlobStore, MemoryBlobStore, S3BlobStore
 from coatcheck.stores.database import Database
 from coatcheck.stores.sqlite import SQLite
 
@@ -25,15 +25,15 @@ def open_database(url: str, *, role: str) -> Database:
     raise Misuse(f"a store is memory:, sqlite:FILE or postgresql://HOST/NAME, not {url!r}")
 
 
-def depot_place(place: Place | None, *, url: str, keys: Path) -> Place:
+def blob_place(place: Place | None, *, url: str, keys: Path) -> Place:
     """Find the place of a depot: by default beside a store in a file, else beside round keys."""
     kind, _, name = url.partition(":")
     return place or (Path(name).with_suffix(".depot") if kind == "sqlite" else keys / "depot")
 
 
-def open_depot(place: Place | None, *, url: str, keys: Path | None) -> Depot:
+def open_blobs(place: Place | None, *, url: str, keys: Path | None) -> BlobStore:
     """Open the depot of a store; that of one in memory is in memory."""
     if url.startswith("memory:") or keys is None:
-        return MemoryDepot()
-    found = depot_place(place, url=url, keys=keys)
-    return BucketDepot(found) if isinstance(found, str) else FolderDepot(found)
+        return MemoryBlobStore()
+    found = blob_place(place, url=url, keys=keys)
+    return S3BlobStore(found) if isinstance(found, str) else FolderBlobStore(found)

@@ -18,14 +18,14 @@ from typing import Any, Final, NamedTuple
 
 from coatcheck.durable_files import replace_file, sync_folder
 from coatcheck.errors import Full, Misuse, Unavailable, Unsealable
-from coatcheck.stores.round_keys import OVERHEAD, KeyName, RoundKey, Vault
+from coatcheck.stores.round_keys import OVERHEAD, KeyName, RoundKey, RoundKeys
 
 # HOUSE-DOC stores.depot: 'The depot: files of rounds that no database row should hold, each whole or not there.\n\nPartitions of batches, and what the stages of a release leave for each other. A round has one\nfolder for each of its keys; it goes when the key does. What is put here is sealed under that key\nby the store, so a name says nothing but a stage and a number.\n'
 FOLDER: Final = re.compile(r"([0-9a-f]{64})\.([a-z]+)")
 """How the files of a round under one of its keys are called together."""
 
 
-class Depot(ABC):
+class BlobStore(ABC):
     """A place for files, by round and key, and then by name."""
 
     @abstractmethod
@@ -52,7 +52,7 @@ class Depot(ABC):
         """List of which rounds and keys there are files."""
 
 
-class MemoryDepot(Depot):
+class MemoryBlobStore(BlobStore):
     """Files in the memory of this process, for stores in memory."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ def gone(name: str) -> Unavailable:
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
-class FolderDepot(Depot):
+class FolderBlobStore(BlobStore):
     """Files in a folder, of this machine or of a file system that several share."""
 
     def __init__(self, folder: Path) -> None:
@@ -158,7 +158,7 @@ KINDS: Final = ("s3", "gs", "gcs", "abfs", "az")
 """Stores of objects; s3 is the one that is tested."""
 
 
-class BucketDepot(Depot):
+class S3BlobStore(BlobStore):
     """Objects below an address such as s3://BUCKET/PREFIX."""
 
     def __init__(self, url: str) -> None:
@@ -245,14 +245,14 @@ def _opened(url: str) -> tuple[Any, str]:
 
 
 # HOUSE-DOC stores.crate: "Crates: the files of one round in the depot, sealed under the round's keys.\n\nAll that a stage needs of a role's store: no database. A file is bound to its name, so one that was\nmoved or changed does not open. SPEC section 10.\n"
-class Slot(NamedTuple):
+class ByteRange(NamedTuple):
     """Where in a file of pieces one is: at which byte it begins, and how many rows it has."""
 
     at: int
     length: int
 
 
-class Wanted(NamedTuple):
+class RangeRequest(NamedTuple):
     """A piece: its file and number there, at which byte it begins, and how many bytes it has."""
 
     name: str
@@ -261,10 +261,10 @@ class Wanted(NamedTuple):
     size: int
 
 
-class Crate:
+class SealedFiles:
     """The files of a round; each is sealed under the round's key, or under that of its batch."""
 
-    def __init__(self, vault: Vault, depot: Depot, digest: bytes) -> None:
+    def __init__(self, vault: RoundKeys, depot: BlobStore, digest: bytes) -> None:
         self._vault = vault
         self._depot = depot
         self.digest = digest
@@ -297,9 +297,9 @@ class Crate:
 
     def piece(self, name: str, number: int, *, start: int, size: int) -> bytes:
         """Give a piece of so many bytes, which begins at this place of its file."""
-        return next(self.pieces([Wanted(name, number, start, size)]))
+        return next(self.pieces([RangeRequest(name, number, start, size)]))
 
-    def pieces(self, wanted: Iterable[Wanted]) -> Iterator[bytes]:
+    def pieces(self, wanted: Iterable[RangeRequest]) -> Iterator[bytes]:
         """Give pieces one after the other, with the key read once: a stage may want thousands."""
         key = self.key()
         for name, number, start, size in wanted:
@@ -324,10 +324,10 @@ def sealed_size(size: int) -> int:
     return size + OVERHEAD if size else 0
 
 
-def slots(counts: Sequence[int], width: int = 1) -> list[Slot]:
+def byte_ranges(counts: Sequence[int], width: int = 1) -> list[ByteRange]:
     """Find each piece of a file, of so many rows of a width."""
     starts = accumulate((sealed_size(count * width) for count in counts), initial=0)
-    return [Slot(start, count) for start, count in zip(starts, counts, strict=False)]
+    return [ByteRange(start, count) for start, count in zip(starts, counts, strict=False)]
 
 
 def _piece(name: str, number: int) -> bytes:

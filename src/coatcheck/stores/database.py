@@ -22,7 +22,7 @@ COUNT: Final = (
 """Count uploads of a group of a round, under the name of who counts."""
 
 
-class Session(Protocol):
+class Transaction(Protocol):
     """Statements within one transaction."""
 
     def rows(self, sql: str, values: Sequence[Any] = ()) -> list[Row]:
@@ -81,11 +81,11 @@ class Database(ABC):
         self._connection: Any = None
 
     @abstractmethod
-    def transaction(self) -> AbstractContextManager[Session]:
+    def transaction(self) -> AbstractContextManager[Transaction]:
         """Begin; commit at the end of the block, or undo all of it."""
 
     @abstractmethod
-    def reading(self) -> AbstractContextManager[Session]:
+    def reading(self) -> AbstractContextManager[Transaction]:
         """Begin to read; nobody who writes waits for it."""
 
     @abstractmethod
@@ -173,7 +173,7 @@ MIGRATIONS: Final[dict[str, tuple[tuple[str, ...], ...]]] = {
 }
 
 
-def migrate(session: Session, *, role: str, words: dict[str, str]) -> None:
+def migrate(session: Transaction, *, role: str, words: dict[str, str]) -> None:
     """Bring the tables of a role to this version, from whatever earlier one they have."""
     session.rows(
         "CREATE TABLE IF NOT EXISTS coatcheck_schema"

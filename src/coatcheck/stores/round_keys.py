@@ -84,7 +84,7 @@ def _read(path: Path) -> bytes:
         os.close(file)
 
 
-class Vault:
+class RoundKeys:
     """A folder of keys, or the memory of this process if there is no folder.
 
     Keys are read whenever they are used and cached nowhere, so that one which is destroyed is gone

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Final, Generic, TypeVar
 import msgspec
 
 from coatcheck.errors import Fenced, Forgotten, Misuse, Refused, Unavailable, Unsealable
-from coatcheck.protocol.state_machine import Moves, P
-from coatcheck.stores import Place, open_database, open_depot
-from coatcheck.stores.blobs import Crate
-from coatcheck.stores.database import Row, Session
-from coatcheck.stores.round_keys import Vault
+from coatcheck.protocol.state_machine import P, Transitions
+from coatcheck.stores import Place, open_blobs, open_database
+from coatcheck.stores.blobs import SealedFiles
+from coatcheck.stores.database import Row, Transaction
+from coatcheck.stores.round_keys import RoundKeys
 
 # HOUSE-DOC stores.store: 'What the stores of all roles share: one leader per database, who alone writes.'
 # ruff: noqa: S608 - what is put into SQL here is the name of a role or of a clock, never a value
@@ -36,8 +36,8 @@ class Store:
 
     def __init__(self, url: str, keys: Path | None = None, depot: Place | None = None) -> None:
         self.database = open_database(url, role=self.role)
-        self.vault = Vault(None if url == "memory:" else keys)
-        self.depot = open_depot(depot, url=url, keys=keys)
+        self.vault = RoundKeys(None if url == "memory:" else keys)
+        self.depot = open_blobs(depot, url=url, keys=keys)
 
     def lead(self, holder: str, *, seconds: float) -> int | None:
         """Take or renew the lease; the fencing token, or None while somebody else has it.
@@ -85,7 +85,7 @@ class Store:
             return session.rows(sql, values)
 
     @contextmanager
-    def writing(self, fence: int, *, alone: bool = False) -> Iterator[Session]:
+    def writing(self, fence: int, *, alone: bool = False) -> Iterator[Transaction]:
         """Begin a transaction of the leader, and hold the lease till its end; `alone`: no other."""
         lock = self.database.alone if alone else self.database.share
         with self.database.transaction() as session:
@@ -133,7 +133,7 @@ class RoundStore(Store, Generic[P, R]):
         sealed: which key each kind of blob is kept under; a bulletin is public, and under none.
     """
 
-    moves: ClassVar[Moves[Any]]
+    moves: ClassVar[Transitions[Any]]
     record: ClassVar[type[Any]]
     needs: ClassVar[Mapping[Any, str]]
     may: ClassVar[Mapping[Any, str]]
@@ -200,7 +200,7 @@ class RoundStore(Store, Generic[P, R]):
                 session.rows(sql, (content, digest))
         return True
 
-    def _pending(self, session: Session, digest: bytes) -> bytes | None:
+    def _pending(self, session: Transaction, digest: bytes) -> bytes | None:
         """Give the manifest whose partitions are awaited; one whose key is gone is no longer."""
         try:
             return self._blob(session, digest, "incoming")
@@ -210,9 +210,9 @@ class RoundStore(Store, Generic[P, R]):
             self.depot.drop((digest, "round"))
             return None
 
-    def crate(self, digest: bytes) -> Crate:
+    def crate(self, digest: bytes) -> SealedFiles:
         """Give the files of a round in the depot."""
-        return Crate(self.vault, self.depot, digest)
+        return SealedFiles(self.vault, self.depot, digest)
 
     def prepare(self, digest: bytes, move: str, *, fence: int) -> None:
         """Make the key of what leaves with a move, before its first file; refused if it is not due.
@@ -263,7 +263,7 @@ class RoundStore(Store, Generic[P, R]):
         """Write down how many parts each stage of a round has; a part's note begins with it."""
         self.note(digest, _PLAN, msgspec.json.encode(parts), fence=fence)
 
-    def moved(self, session: Session, digest: bytes, move: str) -> P:
+    def moved(self, session: Transaction, digest: bytes, move: str) -> P:
         """Ask the role for a move of a round and write down the phase that it leads to."""
         table = f"{self.role}_rounds"
         before = self.at(session, digest)
@@ -273,7 +273,7 @@ class RoundStore(Store, Generic[P, R]):
             raise Unavailable("the round moved at this moment: it is looked at again")
         return after
 
-    def at(self, session: Session, digest: bytes) -> P:
+    def at(self, session: Transaction, digest: bytes) -> P:
         """Give the phase of a round."""
         found = session.rows(f"SELECT phase FROM {self.role}_rounds WHERE digest = ?", (digest,))
         if not found:
@@ -281,7 +281,7 @@ class RoundStore(Store, Generic[P, R]):
         phase: P = self.moves.phases(found[0][0])
         return phase
 
-    def keep(self, session: Session, digest: bytes, kind: str, raw: bytes) -> None:
+    def keep(self, session: Transaction, digest: bytes, kind: str, raw: bytes) -> None:
         """Keep a batch or a bulletin of a round, under its key."""
         if kind in self.sealed:
             key = self.vault.make(digest, self.sealed[kind])
@@ -297,7 +297,7 @@ class RoundStore(Store, Generic[P, R]):
             raise Misuse(f"there is no {kind} of this round: it was forgotten, or never came")
         return raw
 
-    def _blob(self, session: Session, digest: bytes, kind: str) -> bytes | None:
+    def _blob(self, session: Transaction, digest: bytes, kind: str) -> bytes | None:
         sql = f"SELECT raw FROM {self.role}_blobs WHERE digest = ? AND kind = ?"
         found = session.rows(sql, (digest, kind))
         if not found:
@@ -347,7 +347,7 @@ class RoundStore(Store, Generic[P, R]):
         for use in gone:
             self.depot.drop((digest, use))
 
-    def drop(self, session: Session, digest: bytes) -> None:
+    def drop(self, session: Transaction, digest: bytes) -> None:
         """Forget the batches and bulletins of a round."""
         session.rows(f"DELETE FROM {self.role}_blobs WHERE digest = ?", (digest,))
 

@@ -11,7 +11,7 @@ from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.person import relay_client, session
 from coatcheck.services.person import session as visits
 from coatcheck.services.person.relay_client import RelayedClient
-from coatcheck.services.person.session import Visit
+from coatcheck.services.person.session import Session
 from coatcheck.services.web.client import HttpClient
 from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
 
@@ -53,15 +53,15 @@ def test_a_round_with_a_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         plan = {**draft("windows", minimum=1), "window": WINDOW}
         url = local.open_round(plan, closes=1, expires=3600)
 
-        async def join(name: str, peers: HttpClient | RelayedClient) -> Visit:
+        async def join(name: str, peers: HttpClient | RelayedClient) -> Session:
             nonlocal who
             who, group = name, GROUPS[name == "direct"]
             path, trusted = tmp_path / name, local.trusted
-            visit = Visit(url, path=path, trusted=trusted, peers=peers)
+            visit = Session(url, path=path, trusted=trusted, peers=peers)
             await visit.join((0.5, 0.5), group=group, limit=LIMIT, ledger=None, patience=PATIENCE)
             return visit
 
-        async def rest(name: str, visit: Visit) -> None:
+        async def rest(name: str, visit: Session) -> None:
             nonlocal who
             who = name
             answer = await visit.collect(patience=PATIENCE)

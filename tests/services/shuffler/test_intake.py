@@ -18,13 +18,13 @@ from coatcheck.protocol.ticket import Receipt
 from coatcheck.protocol.wire.batches import sizes_of
 from coatcheck.protocol.wire.bulletins import heading_size
 from coatcheck.protocol.wire.uploads import Upload
-from coatcheck.services.person.session import Offer, Visit
+from coatcheck.services.person.session import Offer, Session
 from coatcheck.services.shuffler import routes as of_shuffler
 from coatcheck.services.shuffler.admission import TokenAdmission, admission_of
 from coatcheck.services.shuffler.pipeline import release
 from coatcheck.services.shuffler.store import Verdict
 from coatcheck.services.web.client import HttpClient, NotTaken
-from coatcheck.stores.round_keys import Vault
+from coatcheck.stores.round_keys import RoundKeys
 from support.rounds import OPENS, SmallRound, released
 from support.shufflers import LoneShuffler, lone_shuffler
 
@@ -160,7 +160,7 @@ def test_who_was_certainly_not_taken_is_told(first: Exception, tmp_path: Path) -
     made = SmallRound()
     offer = Offer(made.signed, {})
     peers = _Telling(first, Refused("closed"))
-    visit = Visit("http://x", path=tmp_path / "t", trusted=Trust(), peers=peers, offer=offer)
+    visit = Session("http://x", path=tmp_path / "t", trusted=Trust(), peers=peers, offer=offer)
     visit.prepare(made.invitations[0], (0.5, 0.5), ledger=None)
     if not isinstance(first, NotTaken):
         assert not asyncio.run(visit.hand_in(made.round, token=str(first))).receipt
@@ -327,7 +327,7 @@ def test_people_are_not_told_where_keys_are(tmp_path: Path, caplog: Any) -> None
 
     async def whole() -> None:
         async with lone_shuffler(tmp_path) as lone:
-            lone.service.store.vault = Vault(tmp_path / "hidden", prepared=True)
+            lone.service.store.vault = RoundKeys(tmp_path / "hidden", prepared=True)
             for _ in range(2):
                 status, body = await lone.ask(ticket(lone))
                 assert status == 503

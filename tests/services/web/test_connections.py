@@ -18,11 +18,11 @@ from coatcheck.services.settings import ProcessSettings
 from coatcheck.services.web import connections as wire
 from coatcheck.services.web.connections import (
     HEAD_LIMIT,
-    Doors,
     Fixed,
     Receive,
     Scope,
     Send,
+    SourceLimits,
     protocol,
     read_body,
     respond,
@@ -46,7 +46,7 @@ async def served(
     """Serve an application on a free port, with a short deadline; `named`: it says of what kind."""
     config = uvicorn.Config(
         app,
-        http=protocol(deadline=deadline, doors=Doors(ProcessSettings(name="wire"))),
+        http=protocol(deadline=deadline, doors=SourceLimits(ProcessSettings(name="wire"))),
         lifespan="off",
         ws="none",
         access_log=False,

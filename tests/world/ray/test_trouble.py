@@ -12,9 +12,9 @@ from coatcheck.errors import Full, Unavailable
 from coatcheck.services import ray_runner as rays
 from coatcheck.services.settings import RaySettings, Settings
 from coatcheck.services.worker_pools import Given, Stage, runner_of
-from coatcheck.stores import open_depot
-from coatcheck.stores.blobs import Crate
-from coatcheck.stores.round_keys import Vault
+from coatcheck.stores import open_blobs
+from coatcheck.stores.blobs import SealedFiles
+from coatcheck.stores.round_keys import RoundKeys
 from support.certificates import certify
 from support.ray_stages import failing, leaks, whose
 
@@ -47,7 +47,7 @@ class Parts:
     def run(self, stage: Stage, parts: Iterable[Given]) -> None:
         """Do parts, with the settings as they are now."""
         url, keys, place = self.settings.places
-        crate = Crate(Vault(keys), open_depot(place, url=url, keys=keys), bytes(32))
+        crate = SealedFiles(RoundKeys(keys), open_blobs(place, url=url, keys=keys), bytes(32))
         runner = runner_of(self.settings, crate, little=False)
         runner.run(stage, parts, lambda _, result: self.told.append(result))
 

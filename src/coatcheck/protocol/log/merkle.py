@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Final, Protocol
 
-from coatcheck.errors import Malformed, Misuse, TwoFaces
+from coatcheck.errors import Equivocation, Malformed, Misuse
 
 HASH_SIZE: Final = 32
 EMPTY: Final = hashlib.sha256(b"").digest()
@@ -151,7 +151,7 @@ def check_inclusion(
     except IndexError:  # the path is too short
         good = False
     if not good or steps:
-        raise TwoFaces("the entry is not under the root that was signed: do not rely on it")
+        raise Equivocation("the entry is not under the root that was signed: do not rely on it")
 
 
 def _climb(node: bytes, place: int, size: int, path: list[bytes]) -> bytes:
@@ -175,7 +175,7 @@ def check_consistency(
     except IndexError:  # the path is too short
         good = False
     if not good or steps:
-        raise TwoFaces(
+        raise Equivocation(
             "the board does not continue what it showed before: keep both checkpoints, together"
             " they are the proof"
         )
@@ -269,7 +269,7 @@ def write_entries(entries: Iterable[bytes]) -> bytes:
 
 
 # HOUSE-DOC protocol.shelf: 'The shelf: an ordered map of bytes on which a board keeps everything that it shows.\n\nIn memory here, for simulations and tests; `services/board/store.py` has the one in a database. A board\nholds nothing besides, so its memory does not grow with what it shows.\n'
-class Shelf(Protocol):
+class KeyValueStore(Protocol):
     """Values by their keys, in the order of the keys' bytes."""
 
     def get(self, key: bytes) -> bytes | None:
@@ -288,7 +288,7 @@ class Shelf(Protocol):
         """Forget what is from `first` to before `end`."""
 
 
-class MemoryShelf:
+class MemoryKeyValueStore:
     """A shelf that forgets with the process."""
 
     def __init__(self) -> None:
@@ -365,7 +365,7 @@ class TiledTree(Prover):
     """
 
     def __init__(
-        self, shelf: Shelf, name: bytes, size: int = 0, *, cache: TileCache | None = None
+        self, shelf: KeyValueStore, name: bytes, size: int = 0, *, cache: TileCache | None = None
     ) -> None:
         self._shelf = shelf
         self._name = name

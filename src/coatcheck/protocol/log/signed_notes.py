@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from coatcheck.errors import BadSignature, Malformed, Refused, TwoFaces
+from coatcheck.errors import BadSignature, Equivocation, Malformed, Refused
 from coatcheck.protocol.keys import VerifyingKey
 from coatcheck.protocol.log.merkle import EMPTY, HASH_SIZE, check_consistency
 from coatcheck.protocol.terms import VERIFYING_SIZE
@@ -234,7 +234,7 @@ class Behind(Refused):
         self.size = size
 
 
-class Forked(TwoFaces):
+class Forked(Equivocation):
     """The log has signed another root for the size that was cosigned last.
 
     Attributes:
@@ -279,9 +279,9 @@ def examine(
     if sent.old != before.size:
         raise Behind(before.size)
     if not sent.old and sent.path:
-        raise TwoFaces("a first checkpoint has no consistency proof")
+        raise Equivocation("a first checkpoint has no consistency proof")
     if not point.size and point.root != EMPTY:
-        raise TwoFaces("a log without leaves has another root")
+        raise Equivocation("a log without leaves has another root")
     if sent.old == point.size and not sent.path and point.root != before.root:
         raise Forked(before.size)
     check_consistency(

@@ -8,12 +8,12 @@ makes these types. SPEC section 9.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coatcheck.errors import BadSignature, Malformed, TwoFaces, Unavailable
-from coatcheck.protocol.agreement import SettledTerms
+from coatcheck.errors import BadSignature, Equivocation, Malformed, Unavailable
+from coatcheck.protocol.agreement import AgreedTerms
 from coatcheck.protocol.keys import check_signed
 from coatcheck.protocol.log.merkle import check_consistency, check_inclusion
 from coatcheck.protocol.log.signed_notes import COSIGNATURE, LogCheckpoint, Note, NoteKey
-from coatcheck.protocol.outcomes import check_flawless, is_end, speaker
+from coatcheck.protocol.outcomes import check_flawless, is_outcome, speaker
 from coatcheck.protocol.terms import Round
 from coatcheck.protocol.wire.batches import Batch, Manifest
 from coatcheck.protocol.wire.bulletins import (
@@ -35,7 +35,7 @@ class SignedOutcome:
     """How a round ended, as whoever ended it signed it; it may break its own numbers."""
 
     heading: Heading
-    round: SettledTerms
+    round: AgreedTerms
 
 
 @dataclass(frozen=True)
@@ -43,21 +43,21 @@ class VerifiedHeading(SignedOutcome):
     """A heading that is signed and that the board's log shows to everybody."""
 
     heading: Heading
-    round: SettledTerms
+    round: AgreedTerms
 
 
 @dataclass(frozen=True, kw_only=True)
 class VerifiedBulletin(Bulletin, SignedOutcome):
     """A whole bulletin: sorted, with the right root, and signed."""
 
-    round: SettledTerms
+    round: AgreedTerms
 
 
 @dataclass(frozen=True)
 class VerifiedEntry:
     """One entry, with a proof that it belongs to the bulletin of the round."""
 
-    round: SettledTerms
+    round: AgreedTerms
     group: int
     raw: bytes
 
@@ -75,18 +75,18 @@ def follow(
     if before is None:
         return verified
     if point.size < before.size:
-        raise TwoFaces("the board shows less than before: keep both checkpoints as proof")
+        raise Equivocation("the board shows less than before: keep both checkpoints as proof")
     check_consistency(
         old=before.size, old_root=before.root, new=point.size, new_root=point.root, path=path
     )
     return verified
 
 
-def check_heading(heading: Heading, round_: SettledTerms) -> None:
+def check_heading(heading: Heading, round_: AgreedTerms) -> None:
     """Check that whoever says how this round ended signed it."""
     check_signed(heading, speaker(heading, round_).verifying)
     if not heading.is_of(round_):
-        raise TwoFaces("this heading is for other terms than this round's")
+        raise Equivocation("this heading is for other terms than this round's")
 
 
 def board_note_key(verifying: str) -> NoteKey:
@@ -124,7 +124,7 @@ def follow_watched(
         )
     if before is not None:
         if point.size < before.size:
-            raise TwoFaces("the board shows less than before: keep both checkpoints as proof")
+            raise Equivocation("the board shows less than before: keep both checkpoints as proof")
         check_consistency(
             old=before.size, old_root=before.root, new=point.size, new_root=point.root, path=path
         )
@@ -133,7 +133,7 @@ def follow_watched(
 
 def verify_heading(
     heading: Heading,
-    round_: SettledTerms,
+    round_: AgreedTerms,
     *,
     point: VerifiedCheckpoint,
     place: int,
@@ -148,23 +148,23 @@ def verify_heading(
 
 
 def check_logged(
-    round_: SettledTerms, *, point: VerifiedCheckpoint, place: int, path: Sequence[bytes]
+    round_: AgreedTerms, *, point: VerifiedCheckpoint, place: int, path: Sequence[bytes]
 ) -> None:
     """Check that the board's log has the terms of a round, so that everybody can know of it."""
     leaf = TERMS_LEAF + round_.digest
     check_inclusion(leaf, place=place, size=point.size, root=point.root, path=path)
 
 
-def verify_bulletin(raw: bytes, round_: SettledTerms) -> VerifiedBulletin:
+def verify_bulletin(raw: bytes, round_: AgreedTerms) -> VerifiedBulletin:
     """Read a whole bulletin: order, root and the signature."""
     bulletin = Bulletin.decode(raw, round_)
     check_signed(bulletin.heading, speaker(bulletin.heading, round_).verifying)
     return VerifiedBulletin(bulletin.heading, bulletin.entries, round=round_)
 
 
-def verify_end(raw: bytes, round_: Round, *, before: int) -> None:
+def verify_outcome(raw: bytes, round_: Round, *, before: int) -> None:
     """Check that a shuffler before this place of the cascade signed that it gave the round up."""
-    if not is_end(raw, round_):
+    if not is_outcome(raw, round_):
         raise Malformed("this is no end of this round: it has another size")
     heading = Bulletin.decode(raw, round_).heading
     if heading.outcome != ABANDONED or heading.who >= before:

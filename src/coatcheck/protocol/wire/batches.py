@@ -56,7 +56,7 @@ class Place(NamedTuple):
     part: Part
 
 
-def room_of_part(count: int, size: int) -> int:
+def capacity_of_part(count: int, size: int) -> int:
     """Give how many items a part holds at most on average, of so many of a size.
 
     Beyond 2^20 items it grows with the root of their number, so that the pieces that parts of one
@@ -70,7 +70,7 @@ def bits_of(received: int, size: int) -> int:
 
     By the count and the size of an item alone, which are public, so that nobody chooses.
     """
-    return max(0, _bits(received) - _bits(room_of_part(received, size)))
+    return max(0, _bits(received) - _bits(capacity_of_part(received, size)))
 
 
 def _growth(count: int, size: int) -> int:
@@ -275,14 +275,14 @@ def sizes_of(round_: Round) -> list[int]:
     ]
 
 
-def room_of(round_: Round, limit: int) -> int:
+def capacity_of(round_: Round, limit: int) -> int:
     """Count the people whom a batch and a bulletin of so many bytes carry for sure."""
     terms = round_.terms
     heading = heading_size(len(terms.groups), len(terms.shufflers))
     return max(0, limit - heading) // max(sizes_of(round_))
 
 
-def check_room(round_: Round, *, limit: int) -> None:
+def check_capacity(round_: Round, *, limit: int) -> None:
     """Refuse a round that cannot end well: its least crowd or its answers are too large.
 
     `limit` is the most bytes of a batch or a bulletin.
@@ -295,14 +295,14 @@ def check_room(round_: Round, *, limit: int) -> None:
             f"a group of {most} people with {hops} shufflers has more items than a batch counts"
             f" ({_COUNTED}): state a minimum of at most {_COUNTED // hops}"
         )
-    if people > room_of(round_, limit):
+    if people > capacity_of(round_, limit):
         needed = people * max(sizes) + heading_size(len(terms.groups), hops)
         raise Misuse(
             f"the least crowd of this round is {people} people, and {max(sizes)} bytes each make"
             f" {needed}, but a batch or bulletin has at most {limit}: raise `batch_limit` in the"
             " settings of every role, lower the minimum, or ask the task for smaller answers"
         )
-    together = min(PART, room_of(round_, limit))
+    together = min(PART, capacity_of(round_, limit))
     if together * max(sizes) > _SEALED:
         raise Misuse(
             f"{together} people with {max(sizes)} bytes each are more than one file of the depot"

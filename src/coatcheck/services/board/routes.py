@@ -12,10 +12,16 @@ from tempfile import SpooledTemporaryFile
 from typing import BinaryIO, Final, TypeVar, cast
 
 from coatcheck.errors import Error, Refused
-from coatcheck.protocol.agreement import SignedTerms, check_entry, read_signed, settle, write_signed
+from coatcheck.protocol.agreement import (
+    SignedTerms,
+    check_entry,
+    read_signed,
+    verify_signatures,
+    write_signed,
+)
 from coatcheck.protocol.board import Board, Crowded, NotShown, Source
 from coatcheck.protocol.keys import VerifyingKey
-from coatcheck.protocol.log.merkle import Shelf, TileCache
+from coatcheck.protocol.log.merkle import KeyValueStore, TileCache
 from coatcheck.protocol.terms import Round, read_terms
 from coatcheck.protocol.wire.bulletins import Heading, heading_size
 from coatcheck.services import clock
@@ -24,7 +30,7 @@ from coatcheck.services.board.letters import MAIL, NO_LETTER, Kind
 from coatcheck.services.board.log import PROOFS, WATCHED, Watched, log_path
 from coatcheck.services.board.store import BoardStore
 from coatcheck.services.database_writer import GroupCommit
-from coatcheck.services.documents import Address, Entry, Group, Number, RoundStatus, Seen
+from coatcheck.services.documents import Address, BoardRoundStatus, Entry, Group, Number, Seen
 from coatcheck.services.settings import BoardSettings
 from coatcheck.services.web.app import Service
 from coatcheck.services.web.client import HttpClient
@@ -103,21 +109,23 @@ class BoardService(Service[BoardSettings, BoardStore]):
             text = "this round has not ended yet: ask again later"
             raise Problem("not-found", text) from None
 
-    async def list_rounds(self) -> list[RoundStatus]:
+    async def list_rounds(self) -> list[BoardRoundStatus]:
         """List the newest rounds, a hundred at most."""
         newest = await asyncio.to_thread(self.store.newest, _LISTED)
         return [await self.round_status(digest.hex()) for digest in newest]
 
-    async def round_status(self, digest: Digest) -> RoundStatus:
+    async def round_status(self, digest: Digest) -> BoardRoundStatus:
         """Say what the board has of a round."""
         round_ = await self.found(digest)
         record = await self.read(lambda log: log.record(round_.digest))
         shown, letters = (False, 0) if record is None else (record.end is not None, record.letters)
-        return RoundStatus(round=round_.terms.round, digest=digest, shown=shown, letters=letters)
+        return BoardRoundStatus(
+            round=round_.terms.round, digest=digest, shown=shown, letters=letters
+        )
 
-    async def admit(self, digest: Digest, body: SignedTerms) -> RoundStatus:
+    async def admit(self, digest: Digest, body: SignedTerms) -> BoardRoundStatus:
         """Log the terms of a round of a known server, which everybody signed; again, no change."""
-        round_ = settle(body)
+        round_ = verify_signatures(body)
         if round_.digest.hex() != digest:
             raise Problem("malformed", "these terms are of another round than the address says")
         if bytes.fromhex(round_.terms.server.verifying) not in self.trusted:
@@ -259,7 +267,7 @@ class BoardService(Service[BoardSettings, BoardStore]):
         with self.store.reading() as shelf:
             return call(self._board(shelf, cache=self._tiles))
 
-    def _board(self, shelf: Shelf, cache: TileCache | None = None) -> Board:
+    def _board(self, shelf: KeyValueStore, cache: TileCache | None = None) -> Board:
         # Who writes caches nothing: a transaction that fails takes its tiles back.
         each = self.settings.letters_each
         return Board(sign=self._sign, check=_check, letters_each=each, shelf=shelf, cache=cache)

@@ -3,20 +3,20 @@
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from coatcheck.protocol.log.merkle import MemoryShelf
-from coatcheck.stores.database import Session
+from coatcheck.protocol.log.merkle import MemoryKeyValueStore
+from coatcheck.stores.database import Transaction
 from coatcheck.stores.round_store import Store
 
 _FRESH = 1 << 20
 """So many bytes are held before they are written."""
 
 
-class StoredShelf:
+class StoredKeyValues:
     """A shelf in a database (`protocol/log/merkle.py`). What is put is written at `flush`, or before."""
 
-    def __init__(self, begin: Callable[[], AbstractContextManager[Session]]) -> None:
+    def __init__(self, begin: Callable[[], AbstractContextManager[Transaction]]) -> None:
         self._begin = begin
-        self._fresh = MemoryShelf()
+        self._fresh = MemoryKeyValueStore()
         self._bytes = 0
 
     def get(self, key: bytes) -> bytes | None:
@@ -61,7 +61,7 @@ class StoredShelf:
     def flush(self) -> None:
         """Write what was put."""
         fresh = self._fresh.items()
-        self._fresh, self._bytes = MemoryShelf(), 0
+        self._fresh, self._bytes = MemoryKeyValueStore(), 0
         if fresh:
             sql = (
                 "INSERT INTO board_shelf (key, value) VALUES (?, ?)"
@@ -93,22 +93,22 @@ class BoardStore(Store):
         return [bytes(digest) for (digest,) in found]
 
     @contextmanager
-    def reading(self) -> Iterator[StoredShelf]:
+    def reading(self) -> Iterator[StoredKeyValues]:
         """Give the shelf as it is at one moment."""
         with self.database.transaction() as session:
-            yield StoredShelf(lambda: nullcontext(session))
+            yield StoredKeyValues(lambda: nullcontext(session))
 
     @contextmanager
-    def shelving(self, fence: int) -> Iterator[StoredShelf]:
+    def shelving(self, fence: int) -> Iterator[StoredKeyValues]:
         """Give the shelf to the leader: everything that is put is there at the end, or nothing."""
         with self.writing(fence) as session:
-            shelf = StoredShelf(lambda: nullcontext(session))
+            shelf = StoredKeyValues(lambda: nullcontext(session))
             yield shelf
             shelf.flush()
 
     @contextmanager
-    def staging(self, fence: int) -> Iterator[StoredShelf]:
+    def staging(self, fence: int) -> Iterator[StoredKeyValues]:
         """Give the shelf to the leader for what nobody sees yet, in many small transactions."""
-        shelf = StoredShelf(lambda: self.writing(fence))
+        shelf = StoredKeyValues(lambda: self.writing(fence))
         yield shelf
         shelf.flush()

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final, Protocol
 
 from coatcheck.durable_files import write_bytes
-from coatcheck.errors import Missing, Misuse, Refused, TwoFaces, Unavailable
-from coatcheck.protocol.agreement import SettledTerms, Trust
+from coatcheck.errors import Equivocation, Missing, Misuse, Refused, Unavailable
+from coatcheck.protocol.agreement import AgreedTerms, Trust
 from coatcheck.protocol.log.merkle import HASH_SIZE, check_inclusion
 from coatcheck.protocol.log.signed_notes import LogCheckpoint, Note
 from coatcheck.protocol.log.verification import (
@@ -55,7 +55,7 @@ class BoardView:
     """
 
     def __init__(
-        self, round_: SettledTerms, *, path: Path, peers: Peers, trusted: Trust = _NOBODY
+        self, round_: AgreedTerms, *, path: Path, peers: Peers, trusted: Trust = _NOBODY
     ) -> None:
         self.url = round_.terms.board.url
         self._trusted = trusted
@@ -88,9 +88,9 @@ class BoardView:
         if before is not None:
             try:
                 point = check(before=before, path=await self._grown(before, point))
-            except TwoFaces as found:
+            except Equivocation as found:
                 await _write(self._forked, raw)
-                raise TwoFaces(f"{found} (they are {kept} and {self._forked})") from None
+                raise Equivocation(f"{found} (they are {kept} and {self._forked})") from None
         await asyncio.to_thread(_keep, kept, raw, lambda: _kept_note(kept), point.size)
         return point
 
@@ -103,9 +103,9 @@ class BoardView:
         try:
             path = await self._grown(before, point) if before else []
             point = follow(raw, board=board, before=before, path=path)
-        except TwoFaces as found:
+        except Equivocation as found:
             await _write(self._forked, raw)
-            raise TwoFaces(f"{found} (they are {self._kept} and {self._forked})") from None
+            raise Equivocation(f"{found} (they are {self._kept} and {self._forked})") from None
         await asyncio.to_thread(_keep, self._kept, raw, self._before, point.size - 1)
         return point
 
@@ -207,7 +207,7 @@ class BoardView:
             proof = read_document(await self._peers.get(url), dict[str, list[str]], _STRANGE)
             return [bytes.fromhex(step) for step in proof["path"]]
         except (Refused, KeyError, ValueError):
-            raise TwoFaces(
+            raise Equivocation(
                 "the board gives no proof that its log only grew and shows this: do not rely on it"
             ) from None
 

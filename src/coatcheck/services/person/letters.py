@@ -19,13 +19,13 @@ from coatcheck.protocol.settling.candidates import Candidates
 from coatcheck.protocol.settling.rules import NOTICES, Kind
 from coatcheck.protocol.wire.bulletins import RECIPIENT
 from coatcheck.protocol.wire.encoding import read_document
-from coatcheck.services.documents import MORE, NUMBERS, RoundStatus
+from coatcheck.services.documents import MORE, NUMBERS, BoardRoundStatus
 from coatcheck.services.person.board_view import Peers
 from coatcheck.services.person.relay_client import STEP, RelayedClient, linger
 from coatcheck.services.web.client import BULK
 
 if TYPE_CHECKING:
-    from coatcheck.services.person.session import Visit
+    from coatcheck.services.person.session import Session
 
 _NUMBER: Final = re.compile(r"[0-9]{1,12}", re.ASCII)
 
@@ -96,7 +96,7 @@ class OwnFeed:
     async def update(self, addresses: Sequence[bytes] = ()) -> None:
         """Fetch what is new for these addresses."""
         wrong = f"{self.url} does not say how many letters it has"
-        end = read_document(await self._peers.get(self.url), RoundStatus, wrong).letters
+        end = read_document(await self._peers.get(self.url), BoardRoundStatus, wrong).letters
         if not 0 <= end <= BULK // self.size:
             raise Refused(f"{self.url} has {end} letters: more than {BULK} bytes are not read")
         for address in addresses:
@@ -134,7 +134,7 @@ _LOOKS: Final = 20  # so many times per pause a person looks for letters
 
 
 async def settle(
-    visit: "Visit",
+    visit: "Session",
     place: Sequence[float],
     *,
     words: str = "",
@@ -178,7 +178,7 @@ async def settle(
 
 
 async def _wait(
-    visit: "Visit", side: Candidates, *, pause: float, look: float, patience: float
+    visit: "Session", side: Candidates, *, pause: float, look: float, patience: float
 ) -> None:
     """Wait until the next step may begin; a board that is away is asked again for a while.
 
@@ -204,13 +204,13 @@ async def _wait(
         await asyncio.sleep(min(visit.pause(look), pause))
 
 
-async def _hear(visit: "Visit", side: Candidates) -> None:
+async def _hear(visit: "Session", side: Candidates) -> None:
     feed = visit.feed
     await feed.update(side.addresses)
     side.hear(feed.to(side.addresses, since=side.machine.progress.read), read=feed.read)
 
 
-async def _post(visit: "Visit", side: Candidates, patience: float) -> None:
+async def _post(visit: "Session", side: Candidates, patience: float) -> None:
     """Post the letters of the step; where a notice is in the log is kept, to be proven."""
     progress = side.machine.progress
     if not progress.outbox:

@@ -3,9 +3,9 @@
 What is private stays in the ticket, which is stored before anything is sent. A retry sends the
 same bytes; whatever fails, no other and no less private way is tried. SPEC section 12.
 
-    async with Visit(url, path=Path("my.ticket"), trusted=trusted) as visit:
-        await visit.join((31.2, 121.4), group="riders", limit=Limit(1.0, 1e-6), ledger=ledger)
-        answer = await visit.collect(ledger=ledger)
+    async with Session(url, path=Path("my.ticket"), trusted=trusted) as session:
+        await session.join((31.2, 121.4), group="riders", limit=Limit(1.0, 1e-6), ledger=ledger)
+        answer = await session.collect(ledger=ledger)
 """
 
 import asyncio
@@ -22,7 +22,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from coatcheck.durable_files import write_bytes
-from coatcheck.errors import BadSignature, Malformed, Misuse, Refused, TwoFaces, Unavailable
+from coatcheck.errors import BadSignature, Equivocation, Malformed, Misuse, Refused, Unavailable
 from coatcheck.protocol import client, privacy_pass
 from coatcheck.protocol.agreement import SignedTerms, Trust, TrustedTerms, accept
 from coatcheck.protocol.client import Budget, Inbox, Invitation, Limit, examine
@@ -226,7 +226,7 @@ class HandingIn:
 _T = TypeVar("_T")
 
 
-class Visit:
+class Session:
     """One person's part in one round.
 
     *Guarantee:* the ticket is on the disk before the report leaves, and only its bytes ever leave.
@@ -290,7 +290,7 @@ class Visit:
         found = read_document(raw, Offer, f"{self.url} is no round of a shuffler")
         first = self._offer or stored_offer(self.path) or found
         if found.signed.document != first.signed.document:
-            raise TwoFaces("the shuffler shows other terms now than before: keep both as proof")
+            raise Equivocation("the shuffler shows other terms now than before: keep both as proof")
         self._offer = found
         self._level()
         return self._offer
@@ -391,7 +391,7 @@ class Visit:
         if isinstance(shown, VerifiedBulletin):
             answer, heading = client.collect(ticket, shown, ledger=ledger), shown.heading
         else:
-            client.settle(ticket, shown.heading, ledger=ledger)
+            client.record_outcome(ticket, shown.heading, ledger=ledger)
             answer, heading = client.open_entry(ticket, shown.entry), shown.heading.heading
         self._collected = answer, heading
         return answer
@@ -473,7 +473,7 @@ class Visit:
             found = accept(signed, trusted=self._trusted)
             check_place(found, self.url)
             if self.path.exists() and self.ticket.digest != found.digest:
-                raise TwoFaces("the shuffler shows other terms now than those you joined on")
+                raise Equivocation("the shuffler shows other terms now than those you joined on")
             self._accepted = found
         return found
 

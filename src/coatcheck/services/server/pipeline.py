@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from coatcheck.errors import Forgotten, Misuse, Unavailable
-from coatcheck.protocol.agreement import propose, read_signed, settle, write_signed
+from coatcheck.protocol.agreement import propose, read_signed, verify_signatures, write_signed
 from coatcheck.protocol.envelope import Bulk
 from coatcheck.protocol.keys import SigningKey
 from coatcheck.protocol.log.merkle import HASH_SIZE, leaf_hash, root_over
@@ -40,7 +40,7 @@ from coatcheck.protocol.terms import (
     read_terms,
     suite_named,
 )
-from coatcheck.protocol.wire.batches import PART, Manifest, check_room
+from coatcheck.protocol.wire.batches import PART, Manifest, check_capacity
 from coatcheck.protocol.wire.bulletins import ANSWERED, REFUSED, Bulletin, Heading
 from coatcheck.protocol.wire.uploads import Tally
 from coatcheck.randomizers import from_params
@@ -63,7 +63,7 @@ from coatcheck.services.settings import ServerSettings, keyring_of
 from coatcheck.services.telemetry import log
 from coatcheck.services.web.client import HttpClient, Long
 from coatcheck.services.worker_pools import Done, Runner, keep_terms, runner_of, terms_of
-from coatcheck.stores.blobs import Crate, Slot, Wanted, slots
+from coatcheck.stores.blobs import ByteRange, RangeRequest, SealedFiles, byte_ranges
 
 # HOUSE-DOC services.server.stages: 'The stages of an answer: functions of files in the depot, done by any hand, as often as need be.\n\n*Open* opens and checks a partition of the batch. The task comes next (`computing.py`). *Deal*\ngives every part of the bulletin the keys that it needs of a partition. *Seal* writes and seals the\nentries of a part of the bulletin, in order, and computes its subtree. A stage loads the keys that\nit needs by itself. The bytes between them are in the depot only, sealed. SPEC section 11.\n'
 Bytes = NDArray[np.uint8]
@@ -87,8 +87,8 @@ class Asked(NamedTuple):
         mark: of which try of the task.
     """
 
-    places: Slot
-    wanted: Slot
+    places: ByteRange
+    wanted: ByteRange
     parts: int
     each: int
     mark: str
@@ -98,7 +98,7 @@ class Share(NamedTuple):
     """A part of the bulletin: of which try of the task, where it is told, and its first place."""
 
     mark: str
-    told: Slot
+    told: ByteRange
     first: int
 
 
@@ -107,7 +107,7 @@ def dealt(mark: str, number: int) -> str:
     return f"dealt-{mark}-{number}"
 
 
-def open_reports(crate: Crate, settings: ServerSettings, source: Source) -> bytes:
+def open_reports(crate: SealedFiles, settings: ServerSettings, source: Source) -> bytes:
     """Open a partition of the batch; how many reports stay, and how many go for each reason."""
     round_ = terms_of(crate)
     keys = keyring_of(settings.key_files).of(round_.terms.server.verifying)
@@ -129,7 +129,7 @@ def open_reports(crate: Crate, settings: ServerSettings, source: Source) -> byte
     return np.array([len(found), *found.tally.dropped], COUNT).tobytes()
 
 
-def deal(crate: Crate, settings: ServerSettings, source: Source, asked: Asked) -> bytes:
+def deal(crate: SealedFiles, settings: ServerSettings, source: Source, asked: Asked) -> bytes:
     """Deal a partition's keys to the parts of the bulletin; how many rows each gets, twice.
 
     First those whose entries it has, by place: place, address and key. Then those whom its
@@ -169,7 +169,7 @@ def dealt_width(round_: Round, group: int) -> tuple[int, int]:
 
 
 def seal(
-    crate: Crate,
+    crate: SealedFiles,
     settings: ServerSettings,
     number: int,
     share: Share,
@@ -203,14 +203,14 @@ def seal(
 
 
 def _gathered(
-    crate: Crate, round_: Round, number: int, pieces: Sequence[Piece], mark: str
+    crate: SealedFiles, round_: Round, number: int, pieces: Sequence[Piece], mark: str
 ) -> tuple[Bytes, dict[int, Bytes]]:
     """Read what was dealt to a part: its entries by place, and the partners of each group."""
     mine: list[Bytes] = []
     others: dict[int, list[Bytes]] = {}
     wide = [dealt_width(round_, one.source.group) for one in pieces]
     read = crate.pieces(
-        Wanted(
+        RangeRequest(
             dealt(mark, one.source.number), number, one.at, one.own * first + one.wanted * second
         )
         for one, (first, second) in zip(pieces, wide, strict=True)
@@ -301,7 +301,7 @@ class Answering:
         self._store, self._settings, self._fence = store, settings, fence
         self._digest, self._signed = stored.digest, stored.signed
         self._crate = store.crate(stored.digest)
-        self._round = settle(read_signed(stored.signed))
+        self._round = verify_signatures(read_signed(stored.signed))
         self._keys = keyring_of(settings.key_files).of(self._round.terms.server.verifying)
         self._raw = store.kept(self._digest, "incoming")
         self._manifest = Manifest.decode(self._raw, self._round)
@@ -428,7 +428,7 @@ class Answering:
         there, mark = self._crate.names(), regions.mark
         todo = [
             (number, slot, mark)
-            for number, slot in enumerate(slots(regions.sizes))
+            for number, slot in enumerate(byte_ranges(regions.sizes))
             if not (f"near {number}" in self._notes and task_stage.near_name(mark, number) in there)
         ]
         runner.run(task_stage.near, todo, self._noting("near"))
@@ -439,8 +439,8 @@ class Answering:
 
     def _deal(self, runner: Runner, computed: Computed) -> None:
         there, mark, parts = self._crate.names(), computed.mark, len(computed.told)
-        where = slots([COUNT.itemsize * one.rows for one in self._sources])
-        wanted = slots(computed.wanted)
+        where = byte_ranges([COUNT.itemsize * one.rows for one in self._sources])
+        wanted = byte_ranges(computed.wanted)
         todo = [
             (one, Asked(where[one.number], wanted[one.number], parts, computed.each, mark))
             for one in self._sources
@@ -455,12 +455,12 @@ class Answering:
 
     def _unsealed(self, computed: Computed) -> Iterator[tuple[Any, ...]]:
         """Give the parts of the bulletin that are not made, each with what was dealt to it."""
-        count, told = len(computed.told), slots(computed.told)
+        count, told = len(computed.told), byte_ranges(computed.told)
         dealt = []
         for one in self._sources:
             rows = np.frombuffer(self._notes[f"deal {one.number}"], COUNT).reshape(2, count)
             widths = dealt_width(self._round, one.group)
-            at = slots([int(size) for size in widths @ rows.astype(np.int64)])
+            at = byte_ranges([int(size) for size in widths @ rows.astype(np.int64)])
             dealt.append((one, at, rows.tolist()))
         there = self._crate.names("batch")
         for number in range(count):
@@ -529,7 +529,7 @@ def draft(
         signed = propose(terms, keys=keys.current)
     except msgspec.MsgspecError as error:
         raise Misuse(f"the plan makes no terms: {error}") from None
-    check_room(read_terms(signed.document.encode()), limit=settings.batch_limit)
+    check_capacity(read_terms(signed.document.encode()), limit=settings.batch_limit)
     return write_signed(signed)
 
 
@@ -543,7 +543,7 @@ def answer(store: ServerStore, settings: ServerSettings, digest: bytes, fence: i
     stored = store.round(digest)
     if not SERVER_TRANSITIONS.allows(stored.phase, "answer"):
         return stored.outcome  # a try before this one did it
-    round_ = settle(read_signed(stored.signed))
+    round_ = verify_signatures(read_signed(stored.signed))
     clock.reach("server.open")
     try:
         end = Answering(store, settings, stored, fence).make()
@@ -563,7 +563,7 @@ def refuse(store: ServerStore, settings: ServerSettings, digest: bytes, fence: i
     from coatcheck.protocol.server import refusal  # noqa: PLC0415 - slow to load
 
     stored = store.round(digest)
-    round_ = settle(read_signed(stored.signed))
+    round_ = verify_signatures(read_signed(stored.signed))
     keys = keyring_of(settings.key_files).of(round_.terms.server.verifying)
     try:
         move, bulletin = "refuse", refusal(store.kept(digest, "incoming"), round_=round_, keys=keys)

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import Struct
 
 from coatcheck.errors import BadSignature, Forgotten, Refused, Unavailable
-from coatcheck.protocol.agreement import SignedTerms, read_signed, settle, write_signed
+from coatcheck.protocol.agreement import SignedTerms, read_signed, verify_signatures, write_signed
 from coatcheck.protocol.keys import PublicKeys
 from coatcheck.protocol.outcomes import OPERATOR, answer_due, due, unheard
 from coatcheck.protocol.state_machine import SERVER_TRANSITIONS, ServerPhase
@@ -47,7 +47,7 @@ class Proposal(Struct, frozen=True, forbid_unknown_fields=True):
         return opens, closes, expires
 
 
-class RoundStatus(Struct, frozen=True):
+class ServerRoundStatus(Struct, frozen=True):
     """Where a round stands at the server, and how far an answer is."""
 
     round: str
@@ -84,9 +84,9 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
 
     # -- what the operator and the shufflers ask
 
-    def _status(self, live: ServerLiveRound) -> RoundStatus:
+    def _status(self, live: ServerLiveRound) -> ServerRoundStatus:
         terms, phase = live.round.terms, live.stored.phase
-        return RoundStatus(
+        return ServerRoundStatus(
             round=terms.round,
             digest=live.round.digest.hex(),
             phase=phase.value,
@@ -98,11 +98,11 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
             stages=live.stages,
         )
 
-    async def list_rounds(self) -> list[RoundStatus]:
+    async def list_rounds(self) -> list[ServerRoundStatus]:
         """List the rounds."""
         return [self._status(live) for live in self.listed()]
 
-    async def round_status(self, digest: Digest) -> RoundStatus:
+    async def round_status(self, digest: Digest) -> ServerRoundStatus:
         """Say where a round stands."""
         return self._status(self.found(digest))
 
@@ -128,7 +128,7 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
         await self._abandon(live, raw)
         return Nothing()
 
-    async def propose(self, body: Proposal) -> RoundStatus:
+    async def propose(self, body: Proposal) -> ServerRoundStatus:
         """Propose a round, have it signed, and open it; asking again goes on where it stopped."""
         self.leadership.check()
         live = await self._begun(body.draft, body.times(self.clock.now()))
@@ -226,7 +226,7 @@ class ServerService(RoundService[ServerSettings, ServerStore, ServerLiveRound]):
             if signed.document.encode() != live.round.document:
                 raise BadSignature(f"{url} signed other terms than these")
             clock.reach("server.signed")
-        settle(signed)
+        verify_signatures(signed)
         await self.write(self.store.agree, live.round.digest, write_signed(signed))
         clock.reach("server.agreed")
         await self.done(live, "signed")

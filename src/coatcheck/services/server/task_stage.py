@@ -23,7 +23,7 @@ from coatcheck.durable_files import read_secret
 from coatcheck.errors import Misuse, Refused
 from coatcheck.protocol.server import NOWHERE, Server
 from coatcheck.protocol.terms import ADDRESS_SIZE, Round, Work
-from coatcheck.protocol.wire.batches import PART, room_of_part
+from coatcheck.protocol.wire.batches import PART, capacity_of_part
 from coatcheck.protocol.wire.encoding import read_document
 from coatcheck.protocol.wire.messages import PayloadFormat
 from coatcheck.randomizers import CodebookResponse, Prior, Randomizer, choose, from_draft
@@ -32,7 +32,7 @@ from coatcheck.services import clock
 from coatcheck.services.settings import ServerSettings, keyring_of
 from coatcheck.services.telemetry import log, place_of
 from coatcheck.services.worker_pools import terms_of
-from coatcheck.stores.blobs import Crate, Slot, slots
+from coatcheck.stores.blobs import ByteRange, SealedFiles, byte_ranges
 from coatcheck.tasks import Answers, References, Values
 from coatcheck.tasks.contract import RunsByRegion
 from coatcheck.tasks.execution import Region, answer_region, joined
@@ -74,18 +74,18 @@ def wanted_file(mark: str) -> str:
     return f"wanted-{mark}"
 
 
-def column(crate: Crate, round_: Round, source: Source, place: int) -> Bytes:
+def column(crate: SealedFiles, round_: Round, source: Source, place: int) -> Bytes:
     """Read a column of what a partition says."""
     of = round_.terms.groups[source.group]
     widths = (ADDRESS_SIZE, of.payload_size + of.note_size, round_.suite.contact_size)
-    slot = slots([source.rows * width for width in widths])[place]
+    slot = byte_ranges([source.rows * width for width in widths])[place]
     raw = crate.piece(opened(source.number), place, start=slot.at, size=slot.length)
     return np.frombuffer(raw, np.uint8).reshape(source.rows, widths[place])
 
 
-def places_of(crate: Crate, sources: Sequence[Source]) -> list[NDArray[np.uint32]]:
+def places_of(crate: SealedFiles, sources: Sequence[Source]) -> list[NDArray[np.uint32]]:
     """Read where each report of each partition is in the bulletin."""
-    at = slots([COUNT.itemsize * one.rows for one in sources])
+    at = byte_ranges([COUNT.itemsize * one.rows for one in sources])
     raws = [crate.piece(PLACES, n, start=slot.at, size=slot.length) for n, slot in enumerate(at)]
     return [np.frombuffer(raw, COUNT) for raw in raws]
 
@@ -350,7 +350,7 @@ def near_name(mark: str, number: int) -> str:
 def entries_of_part(round_: Round, people: int) -> int:
     """Give how many entries a part of the bulletin has, if it answers so many people."""
     sizes = (round_.entry_size(group) for group in range(len(round_.terms.groups)))
-    return room_of_part(people, max(sizes))
+    return capacity_of_part(people, max(sizes))
 
 
 @dataclass(frozen=True)
@@ -363,7 +363,7 @@ class Heard:
 
 
 def _heard(
-    crate: Crate, settings: ServerSettings, sources: Sequence[Source], where: _Places
+    crate: SealedFiles, settings: ServerSettings, sources: Sequence[Source], where: _Places
 ) -> Heard:
     round_ = terms_of(crate)
     keys = keyring_of(settings.key_files).of(round_.terms.server.verifying)
@@ -383,7 +383,7 @@ def _heard(
     return Heard(server, reports, notes)
 
 
-def cut(crate: Crate, settings: ServerSettings, sources: Sequence[Source]) -> bytes:
+def cut(crate: SealedFiles, settings: ServerSettings, sources: Sequence[Source]) -> bytes:
     """Cut space into regions for a task that looks only so far; how, or that there are none."""
     task = task_of(terms_of(crate).terms.task, settings)
     if not isinstance(task, RunsByRegion) or task.reach is None:
@@ -405,7 +405,9 @@ def cut(crate: Crate, settings: ServerSettings, sources: Sequence[Source]) -> by
     return msgspec.json.encode(Cut(mark, [len(one) for one in pieces]))
 
 
-def near(crate: Crate, settings: ServerSettings, number: int, at: Slot, mark: str) -> bytes:
+def near(
+    crate: SealedFiles, settings: ServerSettings, number: int, at: ByteRange, mark: str
+) -> bytes:
     """Answer a region; where the task refused, or nothing."""
     task = task_of(terms_of(crate).terms.task, settings)
     raw = crate.piece(regions_name(mark), number, start=at.at, size=at.length)
@@ -424,7 +426,7 @@ def near(crate: Crate, settings: ServerSettings, number: int, at: Slot, mark: st
     return b""
 
 
-def _read_near(crate: Crate, regions: Cut) -> tasks.References:
+def _read_near(crate: SealedFiles, regions: Cut) -> tasks.References:
     """Read what all regions were answered, each with those who are in it."""
     parts, told = [], []
     for number in range(len(regions.sizes)):
@@ -437,7 +439,7 @@ def _read_near(crate: Crate, regions: Cut) -> tasks.References:
 
 
 def compute(
-    crate: Crate, settings: ServerSettings, sources: Sequence[Source], regions: Cut
+    crate: SealedFiles, settings: ServerSettings, sources: Sequence[Source], regions: Cut
 ) -> bytes:
     """Run the task on all reports; the bytes of what each part of the bulletin is told.
 

@@ -12,19 +12,19 @@ import numpy as np
 from msgspec import Struct
 
 from coatcheck.errors import Refused
-from coatcheck.protocol.agreement import read_signed, settle
+from coatcheck.protocol.agreement import read_signed, verify_signatures
 from coatcheck.protocol.shuffler import RANK, Shuffler, ShufflerState, gather, rows, sift
 from coatcheck.protocol.state_machine import SHUFFLER_TRANSITIONS
 from coatcheck.protocol.terms import Round
-from coatcheck.protocol.wire.batches import PART, Manifest, Part, bits_of, room_of_part
+from coatcheck.protocol.wire.batches import PART, Manifest, Part, bits_of, capacity_of_part
 from coatcheck.protocol.wire.uploads import ID_SIZE, Tally, content_id, items_of
 from coatcheck.services import clock
 from coatcheck.services.batch_transfer import IN, OUT, part_name
 from coatcheck.services.settings import ShufflerSettings, keyring_of
 from coatcheck.services.shuffler.rounds import role_of
-from coatcheck.services.shuffler.store import Bundle, ShufflerRound, ShufflerStore, unbundled
+from coatcheck.services.shuffler.store import Bundle, ShufflerRound, ShufflerStore, unpack_uploads
 from coatcheck.services.worker_pools import Runner, keep_terms, runner_of, terms_of
-from coatcheck.stores.blobs import Crate, Slot, Wanted, slots
+from coatcheck.stores.blobs import ByteRange, RangeRequest, SealedFiles, byte_ranges
 
 # HOUSE-DOC services.shuffler.stages: "The stages of a release: functions of files in the depot, done by any hand, as often as need be.\n\n*Peel* opens this shuffler's layer of a part of what came in, and deals the items by the leading\nbits of their ranks. *Gather* makes a partition of the batch from what was dealt to it. A stage\nloads the keys that it needs by itself, and its file is there in whole or not at all, so doing it\ntwice changes nothing. The bytes between them are in the depot only, sealed. SPEC section 10.\n"
 _COUNT: Final = np.dtype(">u4")
@@ -77,13 +77,13 @@ class Target(NamedTuple):
     size: int
 
 
-def role_at(crate: Crate, settings: ShufflerSettings) -> Shuffler:
+def role_at(crate: SealedFiles, settings: ShufflerSettings) -> Shuffler:
     """Make the role of a round with its secret, for a stage."""
     state = ShufflerState(bytearray(crate.key().secret))
     return role_of(terms_of(crate), keyring_of(settings.key_files), state)
 
 
-def peel(crate: Crate, settings: ShufflerSettings, source: Source, bits: int) -> bytes:
+def peel(crate: SealedFiles, settings: ShufflerSettings, source: Source, bits: int) -> bytes:
     """Peel a part; how many items it has for each partition."""
     role = role_at(crate, settings)
     raw, of, number = crate.get(source.name), source.of, source.number
@@ -102,12 +102,12 @@ def peel(crate: Crate, settings: ShufflerSettings, source: Source, bits: int) ->
     return np.array([len(piece) for piece in pieces], _COUNT).tobytes()
 
 
-def _uploaded(raw: bytes, crate: Crate, round_: Round) -> dict[bytes, bytes]:
+def _uploaded(raw: bytes, crate: SealedFiles, round_: Round) -> dict[bytes, bytes]:
     """Open bundles of uploads as they are stored, and cut them into items by their ids."""
     key, is_alone = crate.key(), len(round_.terms.shufflers) == 1
     items: dict[bytes, bytes] = {}
     for bundle in msgspec.msgpack.decode(raw, type=list[Bundle]):
-        found = unbundled(key, crate.digest, bundle)
+        found = unpack_uploads(key, crate.digest, bundle)
         if is_alone:  # as `items_of` has it, and millions of calls less
             items.update(found)
             continue
@@ -117,11 +117,11 @@ def _uploaded(raw: bytes, crate: Crate, round_: Round) -> dict[bytes, bytes]:
 
 
 def collect(
-    crate: Crate,
+    crate: SealedFiles,
     settings: ShufflerSettings,
     target: Target,
-    pieces: Sequence[tuple[int, Slot]],
-    out: Slot,
+    pieces: Sequence[tuple[int, ByteRange]],
+    out: ByteRange,
 ) -> bytes:
     """Gather a partition from the pieces that each part dealt to it; its count and hash."""
     del settings
@@ -130,7 +130,8 @@ def collect(
     wanted = [(target.of.dealt(source), slot, width) for source, slot in pieces]
     wanted.append((target.of.left(), out, RANK))
     read = crate.pieces(
-        Wanted(name, target.within, slot.at, slot.length * width) for name, slot, width in wanted
+        RangeRequest(name, target.within, slot.at, slot.length * width)
+        for name, slot, width in wanted
     )
     *found, gone = (rows(raw, of[2]) for raw, of in zip(read, wanted, strict=True))
     raw = gather([rows(b"", width), *found], gone)
@@ -170,7 +171,7 @@ class Release:
         self._digest, self._signed = stored.digest, stored.signed
         self._crate = store.crate(stored.digest)
         self._notes = store.noted(stored.digest)
-        self._round = settle(read_signed(stored.signed))
+        self._round = verify_signatures(read_signed(stored.signed))
         self._role = role_of(self._round, keyring_of(settings.key_files))
         self._groups = range(len(self._round.terms.groups))
         self._crowd = store.crowd(stored.digest)
@@ -194,7 +195,7 @@ class Release:
 
     def _paged(self, group: int, received: int) -> list[list[int]]:
         """Cut the uploads of a group into pages of about as many items as a partition has."""
-        each = room_of_part(received, self._sizes[group]) // len(self._round.terms.shufflers)
+        each = capacity_of_part(received, self._sizes[group]) // len(self._round.terms.shufflers)
         return self._store.pages(self._digest, group, max(1, each))
 
     def _listed(self) -> Iterator[Source]:
@@ -295,8 +296,8 @@ class Release:
         for group, size in enumerate(self._sizes):
             mine = [one for one in self._sources if one.of.group == group]
             counts = [counts_of(self._notes[_peeled(one)]) for one in mine]
-            places = [slots(one, RANK + size) for one in counts]
-            out = slots(sifting.left[group], RANK)
+            places = [byte_ranges(one, RANK + size) for one in counts]
+            out = byte_ranges(sifting.left[group], RANK)
             for within in range(1 << self._bits[group]):
                 done = _gathered(number) in self._notes and part_name(OUT, number) in there
                 if not done:

@@ -48,7 +48,7 @@ class CrowdCount(Struct, frozen=True):
     stages: list[StageCount]
 
 
-class RoundStatus(Struct, frozen=True):
+class ShufflerRoundStatus(Struct, frozen=True):
     """Where a round stands at this shuffler: counts, and nothing about anybody."""
 
     round: str
@@ -118,12 +118,12 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
         groups = zip(self.round.terms.groups, self.sizes(), strict=True)
         return [GroupCount(of.name, of.minimum, size, size >= of.minimum) for of, size in groups]
 
-    def status(self, *, now: int) -> RoundStatus:
+    def status(self, *, now: int) -> ShufflerRoundStatus:
         """Say where the round stands, to anybody."""
         terms, minute = self.round.terms, now // 60
         if self._told[0] != minute:
             self._told = (minute, [_coarse(count) for count in self.counts()])
-        return RoundStatus(
+        return ShufflerRoundStatus(
             round=terms.round,
             digest=self.round.digest.hex(),
             phase=self.stored.phase.value,
@@ -137,7 +137,7 @@ class ShufflerLiveRound(LiveRound[ShufflerRound]):
     @classmethod
     def newest(
         cls, rounds: Iterable[Self], *, now: int, absent: Callable[[str], Exception]
-    ) -> RoundStatus:
+    ) -> ShufflerRoundStatus:
         """Give the status of the round that began last of those that take uploads now."""
         found = [
             live

@@ -15,13 +15,13 @@ from typing import Final
 from msgspec import Struct
 from msgspec.structs import replace
 
-from coatcheck.errors import Malformed, Misuse, Refused, TwoFaces, Unavailable
+from coatcheck.errors import Equivocation, Malformed, Misuse, Refused, Unavailable
 from coatcheck.protocol.agreement import (
     SignedTerms,
     check_entry,
     countersign,
     read_signed,
-    settle,
+    verify_signatures,
     write_signed,
 )
 from coatcheck.protocol.keys import KeyPairs
@@ -30,7 +30,7 @@ from coatcheck.protocol.shuffler import Shuffler
 from coatcheck.protocol.state_machine import SHUFFLER_TRANSITIONS, ShufflerPhase
 from coatcheck.protocol.terms import AdmissionTerms, read_terms
 from coatcheck.protocol.ticket import RECEIPT_SIZE, Receipt
-from coatcheck.protocol.wire.batches import room_of
+from coatcheck.protocol.wire.batches import capacity_of
 from coatcheck.protocol.wire.uploads import Upload
 from coatcheck.services import clock
 from coatcheck.services.batch_transfer import BATCHES, hand_on
@@ -43,8 +43,8 @@ from coatcheck.services.shuffler.rounds import (
     STEPS,
     Abandonment,
     CrowdCount,
-    RoundStatus,
     ShufflerLiveRound,
+    ShufflerRoundStatus,
     role_of,
 )
 from coatcheck.services.shuffler.store import ShufflerRound, ShufflerStore, Verdict
@@ -166,7 +166,7 @@ class Offer(Struct, frozen=True):
     """What a person needs to take part: the terms, and where the round stands."""
 
     signed: SignedTerms
-    status: RoundStatus
+    status: ShufflerRoundStatus
 
 
 class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLiveRound]):
@@ -187,12 +187,12 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
 
     # -- for everybody
 
-    async def list_rounds(self) -> list[RoundStatus]:
+    async def list_rounds(self) -> list[ShufflerRoundStatus]:
         """List the rounds."""
         now = self.clock.now()
         return [live.status(now=now) for live in self.listed()]
 
-    def _status(self, live: ShufflerLiveRound) -> RoundStatus:
+    def _status(self, live: ShufflerLiveRound) -> ShufflerRoundStatus:
         return live.status(now=self.clock.now())
 
     async def offer(self, digest: Digest) -> Offer:
@@ -200,7 +200,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         live = self.found(digest)
         return Offer(signed=read_signed(live.stored.signed), status=self._status(live))
 
-    async def current(self) -> RoundStatus:
+    async def current(self) -> ShufflerRoundStatus:
         """Give the round that began last of those that take reports here."""
         now = self.clock.now()
         return ShufflerLiveRound.newest(self.rounds.unfinished(), now=now, absent=self.absent)
@@ -249,11 +249,11 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
     async def _pledge(self, name: str, digest: bytes) -> None:
         """Remember which terms are signed under a name; a second version is refused."""
         if await self.write(self.store.pledge, name, digest) != digest:
-            raise TwoFaces(f"round {name!r} is already signed with other terms: use a new name")
+            raise Equivocation(f"round {name!r} is already signed with other terms: use a new name")
 
-    async def open_round(self, digest: Digest, body: SignedTerms) -> RoundStatus:
+    async def open_round(self, digest: Digest, body: SignedTerms) -> ShufflerRoundStatus:
         """Open a round on terms that everybody signed."""
-        round_ = settle(body)
+        round_ = verify_signatures(body)
         if round_.digest.hex() != digest:
             raise Problem("malformed", "these terms are of another round than the address says")
         self._signer(body.document)
@@ -285,7 +285,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         await self.refresh()
         return CrowdCount(live.counts(), live.stages)
 
-    async def abandon(self, digest: Digest, body: Abandonment) -> RoundStatus:
+    async def abandon(self, digest: Digest, body: Abandonment) -> ShufflerRoundStatus:
         """Give a round up: nothing of it leaves, and everything of it is forgotten."""
         live = self.found(digest)
         if not body.sure:
@@ -295,7 +295,7 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
         await self._give_up(live, "abandon", OPERATOR)
         return self._status(live)
 
-    async def close(self, digest: Digest) -> RoundStatus:
+    async def close(self, digest: Digest) -> ShufflerRoundStatus:
         """Close a round whose time is over and whose crowd is there, without waiting for a look."""
         live = self.found(digest)
         if live.stored.phase is ShufflerPhase.OPEN and self.clock.now() < live.round.terms.closes:
@@ -320,8 +320,8 @@ class ShufflerService(RoundService[ShufflerSettings, ShufflerStore, ShufflerLive
 
     def hold(self, stored: ShufflerRound) -> ShufflerLiveRound:
         """Make a live round of its record."""
-        round_ = settle(read_signed(stored.signed))
-        room = room_of(round_, self.settings.batch_limit)
+        round_ = verify_signatures(read_signed(stored.signed))
+        room = capacity_of(round_, self.settings.batch_limit)
         return ShufflerLiveRound(round=round_, stored=stored, keys=self.keyring, room=room)
 
     async def step(self) -> None:

@@ -14,7 +14,7 @@ from coatcheck.errors import Forgotten, Unsealable
 from coatcheck.protocol.state_machine import HOLDING, SHUFFLER_TRANSITIONS, ShufflerPhase
 from coatcheck.protocol.wire.uploads import ID_SIZE, Upload
 from coatcheck.stores import Place
-from coatcheck.stores.database import COUNT, Put, Row, Session, gate_of
+from coatcheck.stores.database import COUNT, Put, Row, Transaction, gate_of
 from coatcheck.stores.round_keys import RoundKey
 from coatcheck.stores.round_store import RoundStore, StoredRound
 
@@ -34,7 +34,7 @@ def named(key: RoundKey, upload: Upload) -> Named:
     return key.name(upload.id, kind="upload"), content, token
 
 
-def bundled(key: RoundKey, uploads: Sequence[Given]) -> list[Bundle]:
+def pack_uploads(key: RoundKey, uploads: Sequence[Given]) -> list[Bundle]:
     """Seal new uploads of a round group by group."""
     groups: dict[int, list[Given]] = {}
     for one in uploads:
@@ -55,7 +55,7 @@ def _sealed(key: RoundKey, group: int, uploads: Sequence[Given]) -> Bundle:
     return place, group, size, key.seal(text, *_bound(uploads[0][1].digest, place, group, size))
 
 
-def unbundled(key: RoundKey, digest: bytes, bundle: Bundle) -> Iterator[tuple[bytes, bytes]]:
+def unpack_uploads(key: RoundKey, digest: bytes, bundle: Bundle) -> Iterator[tuple[bytes, bytes]]:
     """Give id and body of each upload in a bundle.
 
     One that is not as it was put has as many uploads without a body: layers that do not open.
@@ -163,7 +163,7 @@ class ShufflerStore(RoundStore[ShufflerPhase, ShufflerRound]):
                 digest=digest,
                 phase=_PHASE,
                 names=[names for names, _ in given],
-                bundles=bundled(key, given),
+                bundles=pack_uploads(key, given),
                 counts=Counter([one.group for _, one in given]),
                 room=rooms.get(digest, _ENDLESS) - _CROSSING,
                 holder=self.holder,
@@ -200,7 +200,7 @@ class ShufflerStore(RoundStore[ShufflerPhase, ShufflerRound]):
         sql = f"SELECT place, kind, size, body FROM shuffler_bundles WHERE round = {_NUMBER}"
         held: dict[bytes, tuple[int, bytes]] = {}
         for place, group, size, body in self.read(sql, digest):
-            found = unbundled(key, digest, (place, group, size, body))
+            found = unpack_uploads(key, digest, (place, group, size, body))
             held.update((name, (group, one)) for name, one in found)
         return held
 
@@ -243,7 +243,7 @@ class ShufflerStore(RoundStore[ShufflerPhase, ShufflerRound]):
             name
             for places in self.pages(digest, group, _PAGE)
             for bundle in self.page(digest, group, places)
-            for name, _ in unbundled(key, digest, bundle)
+            for name, _ in unpack_uploads(key, digest, bundle)
         )
 
     def move(
@@ -306,7 +306,9 @@ class ShufflerStore(RoundStore[ShufflerPhase, ShufflerRound]):
 class _Slowly:
     """Keeps uploads one by one, within a transaction, and finds out what is wrong with each."""
 
-    def __init__(self, session: Session, store: ShufflerStore, rooms: Mapping[bytes, int]) -> None:
+    def __init__(
+        self, session: Transaction, store: ShufflerStore, rooms: Mapping[bytes, int]
+    ) -> None:
         self._session = session
         self._store = store
         self._rooms = rooms
@@ -363,7 +365,7 @@ class _Slowly:
                 "INSERT INTO shuffler_bundles (place, round, kind, size, body)"
                 f" SELECT ?, {_NUMBER}, ?, ?, ?"
             )
-            for place, group, size, body in bundled(keys[digest], own):
+            for place, group, size, body in pack_uploads(keys[digest], own):
                 self._session.rows(sql, (place, digest, group, size, body))
             for group, many in Counter(one.group for _, one in own).items():
                 self._session.rows(COUNT, (self._store.holder, group, many, digest))

@@ -31,10 +31,10 @@ from coatcheck.services.settings import Keyring, ProcessSettings, Settings
 from coatcheck.services.telemetry import MEDIA as METRICS
 from coatcheck.services.telemetry import Metrics, log, place_of, traces
 from coatcheck.services.web.connections import (
-    Doors,
     Receive,
     Scope,
     Send,
+    SourceLimits,
     Wire,
     header,
     read_body,
@@ -260,7 +260,7 @@ class App(Generic[P]):
         self.started: Callable[[], None] = lambda: None
         self.failure = ""
         self.stop: Callable[[], None] = lambda: None
-        self.doors = Doors(settings)
+        self.doors = SourceLimits(settings)
         self.operators = Operators(settings.token())
         self.traces = traces(settings.traces, role=self.role)
         self._tasks: set[asyncio.Task[bool]] = set()

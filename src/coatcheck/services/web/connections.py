@@ -42,7 +42,7 @@ class Connection(Protocol):
         """Say that too many are here, and close."""
 
 
-class Doors:
+class SourceLimits:
     """Counts connections and requests by source.
 
     *Guarantee:* while one source holds connections without asking anything, every other one gets
@@ -314,7 +314,7 @@ class _Careful(_Plain):
     # What runs for every request names its base class: five super() cost a microsecond.
 
     deadline: ClassVar[float] = 15.0
-    doors: ClassVar[Doors]
+    doors: ClassVar[SourceLimits]
 
     _timer: asyncio.TimerHandle | None = None
     _since: float | None = None
@@ -444,6 +444,6 @@ class _Careful(_Plain):
         return self._due is not None and now > self._due
 
 
-def protocol(*, deadline: float, doors: Doors) -> type[_Careful]:
+def protocol(*, deadline: float, doors: SourceLimits) -> type[_Careful]:
     """Make the protocol class of a service: uvicorn's, with a deadline and doors."""
     return type("Careful", (_Careful,), {"deadline": deadline, "doors": doors})
