@@ -36,11 +36,12 @@ from coatcheck.randomizers.baselines import (
 )
 from coatcheck.randomizers.sphere import SphereResponse
 from support.crowds import Array, worst_delta
+from support.tiers import some_slow
 
 LINE = Box((-1.0,), (1.0,))
 SQUARE = Box((-1.0, -1.0), (1.0, 1.0))
 DISC = Ball(radius=1.0, p=2, dimension=2)
-BUDGETS = [0.5, 2.0, 5.0]
+BUDGETS = some_slow([2.0, 0.5, 5.0], every=3)
 
 
 def at(law: Law, crowd: int, epsilon: float) -> float:
@@ -141,7 +142,7 @@ def atoms_of(first: Array, second: Array, blanket: Array) -> Atoms:
     return Atoms(epsilon=64.0, pairs=(tuple(atoms),))
 
 
-@pytest.mark.parametrize("where", ["line", "disc"])
+@pytest.mark.parametrize("where", some_slow(["line", "disc"], every=2))
 def test_no_other_pair_of_values_is_worse(where: str) -> None:
     """The two ends of the line, and of a diameter, are the worst pair, and the law is near it."""
     rng = np.random.default_rng(11)

@@ -169,52 +169,48 @@ def _refused(result: Result, sentence: str) -> None:
     assert sorted(path.name for path in Path().iterdir()) == sorted(FILES)
 
 
-@pytest.mark.parametrize(("arguments", "sentence"), SIMULATE, ids=lambda part: str(part)[:60])
-def test_simulate_says_what_to_do(arguments: tuple[str, ...], sentence: str) -> None:
+def test_simulate_says_what_to_do() -> None:
     """A wrong file, column, group, task or number gets its own sentence."""
-    _refused(_type("simulate", *arguments), sentence)
+    for arguments, sentence in SIMULATE:
+        _refused(_type("simulate", *arguments), sentence)
 
 
-@pytest.mark.parametrize(("arguments", "sentence"), DEMO, ids=lambda part: str(part)[:60])
-def test_demo_says_what_to_do(arguments: tuple[str, ...], sentence: str) -> None:
+def test_demo_says_what_to_do() -> None:
     """Before any process is started."""
-    _refused(_type("demo", *arguments), sentence)
+    for arguments, sentence in DEMO:
+        _refused(_type("demo", *arguments), sentence)
 
 
-@pytest.mark.parametrize(("arguments", "sentence"), PROTOCOL, ids=lambda part: str(part)[:60])
-def test_every_step_over_files_says_what_is_wrong(
-    arguments: tuple[str, ...], sentence: str
-) -> None:
+def test_every_step_over_files_says_what_is_wrong() -> None:
     """A missing, foreign or broken file, a taken name, a wrong number."""
-    _refused(_type(*arguments), sentence)
+    for arguments, sentence in PROTOCOL:
+        _refused(_type(*arguments), sentence)
 
 
-@pytest.mark.parametrize(("arguments", "sentence"), SERVICES, ids=lambda part: str(part)[:60])
-def test_services_and_their_clients_say_what_is_wrong(
-    arguments: tuple[str, ...], sentence: str
-) -> None:
+def test_services_and_their_clients_say_what_is_wrong() -> None:
     """Settings, addresses, tokens and keys that are missing, foreign or misspelt."""
-    _refused(_type(*arguments), sentence)
+    for arguments, sentence in SERVICES:
+        _refused(_type(*arguments), sentence)
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_every_command_explains_itself(command: str) -> None:
+def test_every_command_explains_itself() -> None:
     """`--help` ends well, and its first words are a sentence."""
-    result = _type(command, "--help")
-    assert result.exit_code == 0
-    first = result.stdout.split("\n\n")[1].strip()
-    assert first[0].isupper()
-    assert len(first.split()) > 3
+    for command in COMMANDS:
+        result = _type(command, "--help")
+        assert result.exit_code == 0
+        first = result.stdout.split("\n\n")[1].strip()
+        assert first[0].isupper()
+        assert len(first.split()) > 3
 
 
-@pytest.mark.parametrize("command", sorted(COMMANDS))
-def test_an_unknown_option_is_refused_with_help_at_hand(command: str) -> None:
+def test_an_unknown_option_is_refused_with_help_at_hand() -> None:
     """Click's own sentence points to `--help`, whatever the command."""
-    result = _type(command, "--nonsense")
-    assert result.exit_code == 2
-    assert result.stdout == ""
-    assert "Traceback" not in result.stderr
-    assert "--help" in result.stderr
+    for command in COMMANDS:
+        result = _type(command, "--nonsense")
+        assert result.exit_code == 2
+        assert result.stdout == ""
+        assert "Traceback" not in result.stderr
+        assert "--help" in result.stderr
 
 
 def test_without_the_extra_services_are_listed_and_say_what_they_need() -> None:

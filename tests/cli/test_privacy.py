@@ -139,6 +139,7 @@ def test_plan_of_several_groups_and_domains() -> None:
     assert "wrong labels" in labels.stdout
 
 
+@pytest.mark.world
 def test_plan_for_the_task_itself() -> None:
     """The goal task plays rounds in the unit of the map, and tells what a round loses."""
     common = ("plan", "--epsilon", "1", "--delta", "1e-6", "--crowd", "200", "--json")

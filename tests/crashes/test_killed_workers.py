@@ -15,6 +15,7 @@ from support.large_batch import LargeBatch
 PLACES = ("open", "opened", "compute", "computed", "deal", "dealt", "seal", "sealed")
 
 
+@pytest.mark.world
 def test_processes_that_are_killed_cost_time_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

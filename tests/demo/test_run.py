@@ -166,6 +166,7 @@ def test_candidates_settle_by_letter(tmp_path: Path, words: tuple[str, ...]) -> 
     assert_nothing_left(tmp_path)
 
 
+@pytest.mark.world
 def test_friends_are_told_of_at_most_five_others(tmp_path: Path) -> None:
     """Nobody is told of themselves, and no list is longer than the terms say."""
     found = summary_of(tmp_path, "friends", "--people", "40")
@@ -214,6 +215,7 @@ def test_people_find_out_where_they_stand(tmp_path: Path) -> None:
     assert_nothing_left(tmp_path)
 
 
+@pytest.mark.world
 def test_people_can_be_put_at_the_places_of_a_file(tmp_path: Path) -> None:
     """A file with a column of sides gives the crowd, and its name of the groups."""
     places = city.places(24, entropy=3)
@@ -300,6 +302,7 @@ def test_the_lesson_can_be_learned() -> None:
     assert along[lesson.misled].mean() < 0 < along[~lesson.misled].mean()
 
 
+@pytest.mark.world
 def test_a_scenario_asks_for_everybody() -> None:
     """Every group of every scenario, and one of another size."""
     for name, people in (*((name, 30) for name in NAMES), ("taxi", 300)):

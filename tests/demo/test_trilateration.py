@@ -106,6 +106,7 @@ def test_by_name_the_trilaterator_stays_below_two_to_the_rounds(
         assert found <= binom.isf(1e-6, len(off), bound) < len(off)
 
 
+@pytest.mark.world
 def test_somebody_who_is_always_listed_and_named_is_found_in_the_end() -> None:
     """The attack can win: where everybody is told of everybody, names and many rounds suffice."""
     scenario = make_scenario("nearby", people=13, epsilon=60.0)

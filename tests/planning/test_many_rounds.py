@@ -25,6 +25,7 @@ def twelve_rounds() -> Recommendation:
     return plan({"all": Group(LABELS, 3_000)}, epsilon=1.0, delta=1e-6, rounds=12)["all"]
 
 
+@pytest.mark.world
 def test_all_rounds_together_keep_the_promise() -> None:
     """The local ε is the largest that composition allows, for every mechanism of the plan."""
     found = plan({"all": Group(LINE, 3_000)}, epsilon=1.0, delta=1e-6, rounds=12)["all"]
@@ -110,6 +111,7 @@ def test_people_and_epsilon_for_an_error() -> None:
     assert epsilon_for(0.9, of(people), domain=LABELS, goal="mean") == 0.01
 
 
+@pytest.mark.world
 def test_epsilon_for_the_best_of_several_mechanisms() -> None:
     """What the quick search finds is confirmed: the error is reached, and not much earlier."""
     asked = Promise(epsilon=1.0, delta=1e-6, crowd=4_300)

@@ -108,6 +108,7 @@ def test_what_cannot_be_tuned_is_told() -> None:
         tune(Neighbours(radius=0.1), [], prior=prior, entropy=seeded(1))
 
 
+@pytest.mark.world
 def test_a_plan_for_a_task_keeps_its_word() -> None:
     """What the plan says a round loses is what fresh crowds lose, within four standard errors.
 

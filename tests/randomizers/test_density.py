@@ -31,6 +31,7 @@ from coatcheck.randomizers.density import (
     geometric_median,
     read,
 )
+from support.tiers import mostly_slow
 
 Floats = NDArray[np.float64]
 
@@ -51,7 +52,10 @@ MADE: dict[str, Randomizer] = {
     "disk, minkowski": MinkowskiResponse(domain=DISK, epsilon=2.0, radius=0.5),
     "diamond, bounded": BoundedResponse(domain=DIAMOND, epsilon=2.0, radius=0.5),
 }
-every = pytest.mark.parametrize("made", MADE.values(), ids=MADE)
+QUICK = ("line, bounded", "square, minkowski", "square, grid", "diamond, bounded")
+every = pytest.mark.parametrize(
+    "made", mostly_slow(MADE.values(), quick=lambda made: made in map(MADE.get, QUICK)), ids=MADE
+)
 
 
 def clustered(domain: Box | Ball, size: int, seed: int = 1) -> Floats:

@@ -1,5 +1,6 @@
 """Mechanisms of other packages: found by their entry points, chosen, tested by their authors."""
 
+import ast
 import math
 import subprocess
 import sys
@@ -130,7 +131,8 @@ def test_the_command(tmp_path: Path) -> None:
     """A class is named by its module; a wrong name gets the usage."""
     text = Path(__file__).read_text()
     start, end = text.index("@dataclass"), text.index("class Loud")
-    heads = [line for line in text.splitlines() if line.startswith(("from", "import"))]
+    imports = (ast.Import, ast.ImportFrom)
+    heads = [ast.unparse(one) for one in ast.parse(text).body if isinstance(one, imports)]
     (tmp_path / "mine.py").write_text("\n".join([*heads, "", text[start:end]]))
     done = _run(tmp_path, "mine:Halves")
     assert done.returncode == 0, done.stdout + done.stderr

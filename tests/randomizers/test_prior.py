@@ -23,6 +23,7 @@ from coatcheck.randomizers.choice import enough_to_learn, errors_under, misses, 
 from coatcheck.randomizers.density import Cells
 from coatcheck.tasks.download import Download
 from coatcheck.tasks.matching import LeastCostMatching
+from support.tiers import some_slow
 
 Floats = NDArray[np.float64]
 
@@ -236,7 +237,7 @@ def test_choosing_for_a_prior(epsilon: float) -> None:
     "domain",
     [SQUARE, Box((0.0,), (4.0,)), Ball(radius=1.0, p=2, dimension=2), Categories(("a", "b", "c"))],
 )
-@pytest.mark.parametrize("goal", ["mean", "squared", "median", "worst"])
+@pytest.mark.parametrize("goal", some_slow(["mean", "squared", "median", "worst"], every=3))
 def test_the_report_free_answer_is_told(domain: Any, goal: Any) -> None:
     """Every choice knows what no report would give, and says when it is not worth one."""
     best = choose(epsilon=1.0, domain=domain, goal=goal)
@@ -273,6 +274,7 @@ def test_plans_take_priors() -> None:
         plan(groups, epsilon=1.0, delta=1e-6, prior=[town(5)])
 
 
+@pytest.mark.world
 def test_plans_for_a_task_draw_people_from_the_prior() -> None:
     """The goal task tries its rounds on people of the prior."""
     task = LeastCostMatching(groups=("riders", "drivers"))
@@ -281,6 +283,7 @@ def test_plans_for_a_task_draw_people_from_the_prior() -> None:
     assert found["riders"].best.error > 0
 
 
+@pytest.mark.world
 def test_plans_learn_where_the_crowd_is_large_enough() -> None:
     """The learned decode is recommended for the mean and a large crowd, and says what it states."""
     groups = {"all": Group(SQUARE, crowd=20_000)}
@@ -302,6 +305,7 @@ def test_enough_people() -> None:
     assert not enough_to_learn(GridResponse(domain=SQUARE, epsilon=3.0, cells=(2, 2)), 10**6)
 
 
+@pytest.mark.world
 def test_commands_take_priors(tmp_path: Path) -> None:
     """`coatcheck plan` and `simulate` read a prior from a file."""
     venues, riders, drivers = (tmp_path / f"{name}.csv" for name in ("venues", "riders", "drivers"))

@@ -56,6 +56,7 @@ def test_the_short_way_settles_as_people_do(asks: tuple[int, ...]) -> None:
         assert here.tolist() == there
 
 
+@pytest.mark.world
 def test_more_candidates_and_more_asks_serve_better() -> None:
     """Beyond two standard errors: candidates beat one partner, and asking again pairs more."""
     table = found()
@@ -70,6 +71,7 @@ def test_more_candidates_and_more_asks_serve_better() -> None:
     assert five.letters == 5 * (1 + 3 + 1 + 2) + 4 + 10
 
 
+@pytest.mark.world
 def test_the_figures_hold_for_crowds_that_come_later() -> None:
     """A fresh mean lies within four standard errors of the stated one: 1 in 10,000 is beyond."""
     stated = found()[5, (3, 2)]
@@ -81,6 +83,7 @@ def test_the_figures_hold_for_crowds_that_come_later() -> None:
     assert (np.abs(later.mean(axis=0) - told) < 4 * errors + 1e-3).all()
 
 
+@pytest.mark.world
 def test_corrupted_people_make_candidates_cost_something() -> None:
     """More candidates expose more people, so the same promise leaves a smaller local ε."""
     fewer = tried._again(planned(5), replace(TASK, candidates=2))

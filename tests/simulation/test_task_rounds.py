@@ -100,6 +100,7 @@ def test_neighbours_can_be_written_to() -> None:
         assert bodies == ([b"coffee?"] if row == friend else [])
 
 
+@pytest.mark.world
 def test_a_plan_for_the_task_serves_it_better_under_the_same_promise() -> None:
     """plan(goal="task") finds more true neighbours than least squared error at one (ε, δ).
 

@@ -131,6 +131,7 @@ def test_the_command_prints_one_document(tmp_path: Path, evening: Trial) -> None
     assert [group["name"] for group in document["groups"]] == ["riders", "drivers"]
 
 
+@pytest.mark.world
 def test_candidates_settle_in_the_simulation(tmp_path: Path) -> None:
     """Settling brings partners nearer, everybody has at most one, and the table shows it."""
     arguments = ["simulate", *_files(tmp_path), "--epsilon", "2", "--seed", "5"]

@@ -224,6 +224,7 @@ def typed(*words: str) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
+@pytest.mark.world
 def test_rounds_follow_each_other_and_learn(tmp_path: Path) -> None:
     """A round is answered, and a later one is placed by what its noisy reports showed."""
     local = scheduled(tmp_path / "services", every=0.1, expires=60, learn=2)
