@@ -48,6 +48,8 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
         path = item.path.relative_to(HERE)
         if path.parts[0] in WORLD or "postgres" in item.fixturenames:
             item.add_marker(pytest.mark.world)
+        if "running" in item.fixturenames:
+            item.add_marker(pytest.mark.service)
         used = item._fixtureinfo.name2fixturedefs.values()
         if any(found[-1].scope == "module" for found in used if found):
             item.add_marker(pytest.mark.xdist_group(str(path)))

@@ -38,6 +38,8 @@ from support.service_rounds import (
     whole_round,
 )
 
+pytestmark = pytest.mark.service
+
 DEADLINE = 2.0
 
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +14,15 @@ from coatcheck.cli import main
 from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.person.session import Session
 from coatcheck.services.web.client import HttpClient
-from support.service_rounds import LIMIT, QUICK, Crowd, draft
+from support.service_rounds import LIMIT, Crowd, draft
+
+pytestmark = pytest.mark.service
 
 
-@pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+@pytest.fixture
+def local(running: Cluster) -> Cluster:
     """Running services."""
-    with Cluster(tmp_path_factory.mktemp("commands"), extra=QUICK) as local:
-        yield local
+    return running
 
 
 def call(*words: object) -> Result:
@@ -49,7 +49,7 @@ def opened(local: Cluster, name: str, *, minimum: int, closes: int = 1, expires:
 
 def trust(local: Cluster) -> list[str]:
     """Name the public keys."""
-    files = [local.folder / f"{name}.public" for name in local.names]
+    files = sorted(local.folder.glob("*.public"))
     return [word for file in files for word in ("--trust", str(file))]
 
 

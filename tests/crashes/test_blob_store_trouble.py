@@ -11,6 +11,8 @@ from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.web.client import HttpClient
 from support.service_rounds import MORTAL, QUICK, Crowd, draft, get, status, until
 
+pytestmark = pytest.mark.service
+
 
 def processes_of(pid: int) -> Iterator[int]:
     """List the processes that one started, and those that they did."""

@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from coatcheck.protocol.agreement import verify_signatures
 from coatcheck.protocol.wire.uploads import Upload
 from coatcheck.services.local_cluster import Cluster
@@ -12,6 +14,8 @@ from support.disks import Disk
 from support.postgresql import Postgres
 from support.service_rounds import MORTAL, Crowd, until
 from support.storm import nursed
+
+pytestmark = pytest.mark.service
 
 DEATHS = (
     *("shuffler.uploaded", "shuffler.closed", "shuffler.release", "shuffler.released"),

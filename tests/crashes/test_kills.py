@@ -28,6 +28,8 @@ from support.service_rounds import (
 )
 from support.storm import check_everything, nursed, open_patiently, stores
 
+pytestmark = pytest.mark.service
+
 _SOURCE = Path(__file__).parents[2] / "src" / "coatcheck" / "services"
 PLACES = tuple(
     sorted(

@@ -7,6 +7,8 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+import pytest
+
 from coatcheck.errors import Error
 from coatcheck.protocol.agreement import read_signed, verify_signatures
 from coatcheck.protocol.keys import VerifyingKey
@@ -18,6 +20,8 @@ from coatcheck.services.shuffler.store import ShufflerStore, Verdict
 from coatcheck.services.web.client import HttpClient, patiently
 from support.postgresql import Postgres
 from support.service_rounds import PATIENCE, QUICK, draft, until
+
+pytestmark = pytest.mark.service
 
 PEOPLE = 600
 PROCESSES = ("shuffler-1", "shuffler-1b")

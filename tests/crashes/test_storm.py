@@ -3,8 +3,12 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from support.postgresql import Postgres
 from support.storm import Storm
+
+pytestmark = pytest.mark.service
 
 
 def test_a_cascade_survives_a_storm(database: Postgres | None, tmp_path: Path) -> None:

@@ -1,18 +1,13 @@
 """Disks, databases and networks that fail: a refusal at once, and recovery without a restart."""
 
 import asyncio
-import contextlib
 import resource
 import signal
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import httpx2
 import pytest
 
-from coatcheck.errors import Refused
-from coatcheck.protocol.ticket import read_ticket
 from coatcheck.services.local_cluster import Cluster, make_keys
 from coatcheck.services.person.session import Session
 from coatcheck.services.web.client import HttpClient
@@ -20,7 +15,6 @@ from support.postgresql import Postgres
 from support.service_rounds import (
     LIMIT,
     MORTAL,
-    PATIENCE,
     QUICK,
     Crowd,
     counted,
@@ -31,6 +25,8 @@ from support.service_rounds import (
     until,
     whole_round,
 )
+
+pytestmark = pytest.mark.service
 
 
 async def prepared(cluster: Cluster, url: str, name: str) -> Session:
@@ -126,37 +122,6 @@ def test_a_partition_between_shuffler_and_server(how: signal.Signals, tmp_path: 
         asyncio.run(whole())
 
 
-def test_a_round_below_its_crowd_is_abandoned(tmp_path: Path) -> None:
-    """At its end a small round is given up, people are told, and nothing of it is left."""
-    with Cluster(tmp_path, extra=QUICK) as cluster:
-
-        async def joined(peers: HttpClient) -> Crowd:
-            for seconds in (6, 20, 60, 180):  # on a busy machine a round may expire before
-                name = f"small {seconds}"
-                opened = partial(cluster.open_round, closes=1, expires=seconds)
-                url = await asyncio.to_thread(opened, draft(name, minimum=9))
-                crowd = Crowd(cluster, url)
-                with contextlib.suppress(Refused):
-                    await crowd.join(peers, people=2)
-                    return crowd
-            raise AssertionError("nobody could join")
-
-        async def whole() -> None:
-            async with HttpClient() as peers:
-                crowd = await joined(peers)
-                with pytest.raises(Refused, match="abandoned"):
-                    await crowd.visits[0].collect(patience=PATIENCE)
-                upload = crowd.visits[0].ticket.upload
-                late = post(f"{crowd.url}/uploads", content=upload)
-                assert late.status_code == 409
-
-        asyncio.run(whole())
-        kept = b"".join(file.read_bytes() for file in tmp_path.glob("shuffler-1.db*"))
-        for file in tmp_path.glob("tickets-*/*[0-9]"):
-            ticket = read_ticket(file.read_bytes())
-            assert ticket.upload[100:160] not in kept
-
-
 def test_one_use_tokens_serve_once(tmp_path: Path) -> None:
     """Each upload needs a listed token, and a token serves one upload per round."""
     import hashlib  # noqa: PLC0415 - of this test only
@@ -201,40 +166,6 @@ def test_keys_rotate_between_rounds(tmp_path: Path) -> None:
 
         asyncio.run(whole())
         assert keys[0] != keys[1]
-
-
-def test_a_ticket_of_before_a_crash_is_used_again(tmp_path: Path) -> None:
-    """A person who crashed after storing the ticket sends the same bytes, and pays once."""
-    with Cluster(tmp_path, extra=QUICK) as cluster:
-        url = cluster.open_round(draft("again", minimum=3), closes=3000, expires=36000)
-        first = asyncio.run(prepared(cluster, url, "mine"))
-        upload = first.ticket.upload
-
-        async def again() -> bytes:
-            async with Session(url, path=cluster.folder / "mine", trusted=cluster.trusted) as visit:
-                await visit.join((0.9, 0.9), group="riders", limit=LIMIT, ledger=None)
-                return visit.ticket.upload
-
-        assert asyncio.run(again()) == upload
-        assert asyncio.run(again()) == upload
-        assert counted(url, cluster)[0] == 1
-        assert (cluster.folder / "mine").stat().st_mode & 0o777 == 0o600
-
-
-def test_an_untrusted_key_is_no_way_in(tmp_path: Path) -> None:
-    """Whoever does not know a key of the terms sends nothing, and finds no other way."""
-    with Cluster(tmp_path, extra=QUICK) as cluster:
-        url = cluster.open_round(draft("strange"), closes=3000, expires=36000)
-        some = replace(cluster.trusted, shufflers=())
-
-        async def whole() -> None:
-            async with Session(url, path=tmp_path / "t", trusted=some) as visit:
-                with pytest.raises(Refused, match="not one you trust"):
-                    await visit.join((0.5, 0.5), group="riders", limit=LIMIT, ledger=None)
-
-        asyncio.run(whole())
-        assert not (tmp_path / "t").exists()
-        assert counted(url, cluster)[0] == 0
 
 
 def test_two_shufflers_in_a_row_and_the_hybrid_suite(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from coatcheck.services.shuffler.routes import ShufflerService
 from coatcheck.services.shuffler.store import ShufflerStore
 from support.service_rounds import QUICK, draft, get, logs, until
 
+pytestmark = pytest.mark.service
+
 
 def test_a_clock_that_is_off_stops_a_role(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -49,14 +51,6 @@ def test_a_clock_that_is_off_stops_a_role(
         cluster.kill("server")
         monkeypatch.setattr(live_rounds, "COMPARING", 0.5)
         assert asyncio.run(compared(3600)).failure == ""  # nobody to compare with
-
-
-def test_healthz_tells_the_time(tmp_path: Path) -> None:
-    """Other roles compare their clocks with it."""
-    with Cluster(tmp_path, extra=QUICK) as cluster:
-        before = int(time.time())
-        told = get(f"{cluster.url('board')}/healthz").json()["now"]
-        assert before - 1 <= told <= time.time() + 1
 
 
 def test_a_damaged_database_is_told_and_ends_the_role(tmp_path: Path) -> None:

@@ -108,6 +108,7 @@ def assert_everybody_was_answered(found: dict[str, Any], people: int, *groups: s
     assert {step["name"] for step in found["steps"]} >= {"people join"}
 
 
+@pytest.mark.service
 def test_both_heroes_of_the_taxi_demo_say_the_same(tmp_path: Path) -> None:
     """Ada's driver is Bo, Bo's rider is Ada, their letters cross; nothing is left."""
     found = summary_of(tmp_path, "taxi", "--people", "60", "--epsilon", "2")
@@ -128,6 +129,7 @@ def test_both_heroes_of_the_taxi_demo_say_the_same(tmp_path: Path) -> None:
     assert_nothing_left(tmp_path)
 
 
+@pytest.mark.service
 def test_the_opening_demo_finds_who_is_near_and_the_trilaterator_nobody(tmp_path: Path) -> None:
     """Everybody near is truly near; the app's Ada is found, coatcheck's is not; nothing is left."""
     found = summary_of(tmp_path, "--people", "60", "--epsilon", "3")
@@ -144,6 +146,7 @@ def test_the_opening_demo_finds_who_is_near_and_the_trilaterator_nobody(tmp_path
     assert_nothing_left(tmp_path)
 
 
+@pytest.mark.world
 @pytest.mark.parametrize(
     "words", [("taxi", "--candidates", "3"), ("friends", "--settle")], ids=["taxi", "friends"]
 )
@@ -180,6 +183,7 @@ def test_friends_are_told_of_at_most_five_others(tmp_path: Path) -> None:
     assert_nothing_left(tmp_path)
 
 
+@pytest.mark.service
 def test_learners_are_rewarded_and_keep_leaves_the_folder(tmp_path: Path) -> None:
     """Rewards come from a direction that only the server has; the kept folder is the owner's."""
     found = summary_of(tmp_path, "learning", "--people", "60", "--epsilon", "3", "--keep")
@@ -200,6 +204,7 @@ def test_learners_are_rewarded_and_keep_leaves_the_folder(tmp_path: Path) -> Non
     assert left_behind(tmp_path) == []
 
 
+@pytest.mark.service
 def test_people_find_out_where_they_stand(tmp_path: Path) -> None:
     """Private, true and chance stand side by side; nobody is named, and nobody writes letters."""
     found = summary_of(tmp_path, "standing", "--people", "80", "--epsilon", "4")
@@ -234,12 +239,18 @@ def test_people_can_be_put_at_the_places_of_a_file(tmp_path: Path) -> None:
     assert_nothing_left(tmp_path)
 
 
+@pytest.mark.service
 @pytest.mark.parametrize(
     ("end", "moment", "delay"),
     [
         (signal.SIGINT, "people join", 0.3),
         (signal.SIGINT, "the roles, a relay and a witness start", 0.0),
-        (signal.SIGTERM, "the roles, a relay and a witness start", 0.3),
+        pytest.param(
+            signal.SIGTERM,
+            "the roles, a relay and a witness start",
+            0.3,
+            marks=pytest.mark.world,
+        ),
         (signal.SIGTERM, "terms are drafted", 0.0),
         (signal.SIGKILL, "people join", 0.3),
     ],
@@ -262,6 +273,7 @@ def test_an_interrupted_demo_leaves_no_process(
     assert_nothing_left(tmp_path)
 
 
+@pytest.mark.service
 def test_a_role_that_ends_is_told_in_a_sentence(tmp_path: Path) -> None:
     """If a process dies the demo says which, with the last words of its log, and clears up."""
     process = start(tmp_path, "taxi", "--people", "800")

@@ -10,7 +10,10 @@ import pytest
 from coatcheck.services.local_cluster import Cluster
 from support.service_rounds import QUICK, until
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the plain way is used elsewhere")
+pytestmark = [
+    pytest.mark.service,
+    pytest.mark.skipif(sys.platform != "linux", reason="the plain way is used elsewhere"),
+]
 ROLE = "board"
 
 

@@ -10,6 +10,8 @@ from coatcheck.errors import Unavailable
 from coatcheck.services.relay import Pipes
 from coatcheck.services.web.client import Answered, origin_of
 
+pytestmark = pytest.mark.service
+
 PLAIN = b"HTTP/1.1 200 OK\r\ncontent-type: a/b\r\ncontent-length: 2\r\n\r\nhi"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhi\r\n0\r\n\r\n"
 LAST = b"HTTP/1.1 400 No\r\nconnection: close\r\ncontent-length: 2\r\n\r\nno"

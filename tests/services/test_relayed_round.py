@@ -18,6 +18,8 @@ from coatcheck.services.person.session import Session
 from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
 from support.wiretaps import Wiretap, from_address
 
+pytestmark = pytest.mark.service
+
 PEOPLE = 3
 """People per group."""
 HOMES = [f"127.77.0.{n}" for n in range(1, 2 * PEOPLE + 1)]

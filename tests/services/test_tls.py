@@ -15,6 +15,8 @@ from coatcheck.services.web.client import HttpClient, ask
 from support.certificates import certify
 from support.service_rounds import QUICK, Crowd, draft
 
+pytestmark = pytest.mark.service
+
 
 def test_a_round_over_tls(tmp_path: Path) -> None:
     """Services and people speak TLS throughout; whoever does not know the certificate is out."""

@@ -13,6 +13,8 @@ from coatcheck.errors import Unavailable
 from coatcheck.services.worker_pools import Workers
 from support.service_rounds import until
 
+pytestmark = pytest.mark.service
+
 
 def test_a_worker_that_dies_is_replaced() -> None:
     """A job under which its worker dies is told as to be tried again, and the next one runs."""

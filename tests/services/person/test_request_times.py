@@ -13,7 +13,7 @@ from coatcheck.services.person import session as visits
 from coatcheck.services.person.relay_client import RelayedClient
 from coatcheck.services.person.session import Session
 from coatcheck.services.web.client import HttpClient
-from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
+from support.service_rounds import GROUPS, LIMIT, PATIENCE, draft
 
 WINDOW = 30
 
@@ -39,7 +39,10 @@ def test_times_are_even_within_the_window(monkeypatch: pytest.MonkeyPatch) -> No
     assert all(50 <= quarters[place] <= 150 for place in range(4))
 
 
-def test_a_round_with_a_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.service
+def test_a_round_with_a_window(
+    running: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Joining, collecting, writing and reading each wait once, and without a relay nothing does."""
     waits: list[tuple[str, float]] = []
     who = "relayed"
@@ -49,42 +52,41 @@ def test_a_round_with_a_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(visits, "linger", linger)
     monkeypatch.setattr(session, "linger", linger)
-    with Cluster(tmp_path / "roles", relay=True, extra=QUICK) as local:
-        plan = {**draft("windows", minimum=1), "window": WINDOW}
-        url = local.open_round(plan, closes=1, expires=3600)
+    plan = {**draft("windows", minimum=1), "window": WINDOW}
+    url = running.open_round(plan, closes=1, expires=3600)
 
-        async def join(name: str, peers: HttpClient | RelayedClient) -> Session:
-            nonlocal who
-            who, group = name, GROUPS[name == "direct"]
-            path, trusted = tmp_path / name, local.trusted
-            visit = Session(url, path=path, trusted=trusted, peers=peers)
-            await visit.join((0.5, 0.5), group=group, limit=LIMIT, ledger=None, patience=PATIENCE)
-            return visit
+    async def join(name: str, peers: HttpClient | RelayedClient) -> Session:
+        nonlocal who
+        who, group = name, GROUPS[name == "direct"]
+        path, trusted = tmp_path / name, running.trusted
+        visit = Session(url, path=path, trusted=trusted, peers=peers)
+        await visit.join((0.5, 0.5), group=group, limit=LIMIT, ledger=None, patience=PATIENCE)
+        return visit
 
-        async def rest(name: str, visit: Session) -> None:
-            nonlocal who
-            who = name
-            answer = await visit.collect(patience=PATIENCE)
-            await visit.write(b"hello", to=answer.partners[0].contact)
-            await visit.read()
+    async def rest(name: str, visit: Session) -> None:
+        nonlocal who
+        who = name
+        answer = await visit.collect(patience=PATIENCE)
+        await visit.write(b"hello", to=answer.partners[0].contact)
+        await visit.read()
 
-        async def whole() -> None:
-            async with HttpClient() as http, HttpClient() as plain:
-                trusted = local.trusted
-                peers = RelayedClient(local.url("relay"), first=url, trusted=trusted, http=http)
-                first = await join("relayed", peers)
-                second = await join("direct", plain)
-                await rest("relayed", first)
-                await rest("direct", second)
+    async def whole() -> None:
+        async with HttpClient() as http, HttpClient() as plain:
+            trusted = running.trusted
+            peers = RelayedClient(running.url("relay"), first=url, trusted=trusted, http=http)
+            first = await join("relayed", peers)
+            second = await join("direct", plain)
+            await rest("relayed", first)
+            await rest("direct", second)
 
-        asyncio.run(whole())
+    asyncio.run(whole())
     assert [seconds for name, seconds in waits if name == "relayed"] == [WINDOW] * 4
     assert {seconds for name, seconds in waits if name == "direct"} == {0}
 
 
-def test_a_window_that_is_none_is_refused(tmp_path: Path) -> None:
+@pytest.mark.service
+def test_a_window_that_is_none_is_refused(running: Cluster) -> None:
     """A draft with a window of nothing or of days gets a sentence."""
-    with Cluster(tmp_path, extra=QUICK) as local:
-        for bad in (0, 86_401, "soon"):
-            with pytest.raises(Error, match="window"):
-                local.open_round({**draft("bad"), "window": bad}, closes=1, expires=3600)
+    for bad in (0, 86_401, "soon"):
+        with pytest.raises(Error, match="window"):
+            running.open_round({**draft("bad"), "window": bad}, closes=1, expires=3600)

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +19,17 @@ from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.person.letters import LettersFeed, settle
 from coatcheck.services.person.session import Session
 from coatcheck.services.web.client import HttpClient
-from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
+from support.service_rounds import GROUPS, LIMIT, PATIENCE, draft
+
+pytestmark = pytest.mark.service
 
 PLACES = ((0.1, 0.2), (0.8, 0.7), (0.4, 0.9), (0.6, 0.1))
 
 
-@pytest.fixture(scope="module")
-def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+@pytest.fixture
+def local(running: Cluster) -> Cluster:
     """Running services."""
-    with Cluster(tmp_path_factory.mktemp("settling"), extra=QUICK) as local:
-        yield local
+    return running
 
 
 def drafted(name: str, *, pause: int = 3600) -> dict[str, Any]:
@@ -211,7 +212,7 @@ def test_the_command_settles(local: Cluster, tmp_path: Path) -> None:
     url = local.open_round(drafted("command"), closes=1, expires=3600)
     ledger, ticket = tmp_path / "ledger", tmp_path / "ticket-3"
     Ledger.open(ledger, epsilon=20.0, delta=1e-2)
-    files = [local.folder / f"{name}.public" for name in local.names]
+    files = sorted(local.folder.glob("*.public"))
     words = ["take-part", url, "--ticket", ticket, "--ledger", ledger, "--epsilon", 10]
     words += ["--delta", 1e-3, "--group", "riders", "--value", "0.6,0.1", "--settle", "--json"]
     words += [word for file in files for word in ("--trust", file)]

@@ -18,6 +18,8 @@ from coatcheck.services.web.client import HttpClient
 from services.person.test_settling import PLACES, check, drafted, gathered, settled
 from support.service_rounds import PATIENCE, QUICK
 
+pytestmark = pytest.mark.service
+
 MOST = 40
 """How many letters an address may get."""
 

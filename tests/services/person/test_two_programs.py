@@ -14,6 +14,8 @@ from coatcheck.services.person.store import TicketFile
 from support.rounds import OPENS
 from support.visits import SMALL, AtBoard, visit
 
+pytestmark = pytest.mark.service
+
 
 def test_of_two_that_join_at_once_one_ticket_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

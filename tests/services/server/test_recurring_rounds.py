@@ -146,6 +146,7 @@ def test_every_role_has_a_port_of_its_own(tmp_path: Path) -> None:
 # -- real services
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("place", ["proposed", "signed", "opened"])
 def test_a_crash_doubles_no_round(tmp_path: Path, place: str) -> None:
     """Killed at each step of opening, the server comes back and opens the same round once."""
@@ -184,6 +185,7 @@ def daily(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield local
 
 
+@pytest.mark.service
 def test_people_need_to_know_the_service_only(
     daily: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -209,6 +211,7 @@ def test_people_need_to_know_the_service_only(
     assert "people ask the first shuffler" in told
 
 
+@pytest.mark.service
 def test_the_current_round_is_asked_for_through_the_relay(daily: Cluster) -> None:
     """The shuffler tells it to the relay's address, and keys that nobody signed are refused."""
     service, relay = daily.url("shuffler-1"), daily.url("relay")

@@ -11,6 +11,8 @@ import pytest
 from coatcheck.errors import Refused, Unavailable
 from coatcheck.services.web.client import Absent, HttpClient, NotTaken, ask
 
+pytestmark = pytest.mark.service
+
 
 class Hostile(BaseHTTPRequestHandler):
     """Answers as its path says."""

@@ -31,6 +31,8 @@ from coatcheck.services.web.connections import (
 from coatcheck.services.web.routing import Problem
 from support.service_rounds import until
 
+pytestmark = pytest.mark.service
+
 DIGEST = hashlib.sha256(b"round").digest()
 DEADLINE = 0.4
 

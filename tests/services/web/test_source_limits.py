@@ -182,6 +182,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
         yield cluster
 
 
+@pytest.mark.service
 @pytest.mark.parametrize("source", [STRANGER, PERSON])
 @pytest.mark.parametrize(
     "begin", [b"GET /rounds HT", b"POST /rounds HTTP/1.1\r\ncontent-length: 9\r\n\r\n"]
@@ -204,6 +205,7 @@ def test_half_sent_requests_keep_nobody_out(local: Cluster, source: str, begin: 
             one.close()
 
 
+@pytest.mark.service
 def test_an_endless_header_keeps_nobody_out(local: Cluster) -> None:
     """43 MB of header on each of two connections are thrown away, and /healthz answers."""
     url = local.url("shuffler-1")
@@ -226,6 +228,7 @@ def test_an_endless_header_keeps_nobody_out(local: Cluster) -> None:
     assert all(b" 431 " in answer for answer in answers if answer)
 
 
+@pytest.mark.service
 def test_who_asks_too_much_waits_alone(local: Cluster) -> None:
     """Junk uploads beyond the pace of a source get 429; people from elsewhere take part."""
     url = local.url("shuffler-1")
@@ -246,6 +249,7 @@ def test_who_asks_too_much_waits_alone(local: Cluster) -> None:
     asyncio.run(whole_round(local, "beside a flood"))
 
 
+@pytest.mark.service
 def test_counts_for_everybody_are_coarse(local: Cluster) -> None:
     """/metrics and exact counts are the operator's; everybody gets a power of two, now and then."""
     headers = {"authorization": f"Bearer {local.token}"}
