@@ -41,10 +41,10 @@ pictures: $(VENV)/.dev  ## the pictures in docs/images again, from the page; nee
 
 docs: $(VENV)/.docs  ## the manual as a site in build/docs, its warnings as errors; then every page is run
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
-	$(PYTEST) -n $(JOBS) tests/docs
+	$(PYTEST) -n $(JOBS) tests/manual
 
 # What `make test` leaves to `make world`, `make lint` and `make docs`.
-NOT_HERE = --ignore=tests/world --ignore=tests/web --ignore=tests/project --ignore=tests/docs
+NOT_HERE = --ignore=tests/world --ignore=tests/web --ignore=tests/project --ignore=tests/manual
 PYTEST   = $(BIN)/python -m pytest --dist loadgroup --durations=25
 
 # Every process that a test starts would compile the sources again.
@@ -53,7 +53,7 @@ test: $(VENV)/.dev  ## unit and service tests: Python is all they need
 	$(PYTEST) -n $(TESTERS) -m 'not world and not slow' $(NOT_HERE)
 
 world: $(VENV)/.dev  ## tests with PostgreSQL, Chromium, Node, Ray and S3; without one, its tests are skipped
-	$(PYTEST) -n $(TESTERS) -m 'world and not slow' --ignore=tests/project --ignore=tests/docs
+	$(PYTEST) -n $(TESTERS) -m 'world and not slow' --ignore=tests/project --ignore=tests/manual
 	$(PYTEST) -n $(JOBS) bench/tests
 
 slow: $(VENV)/.dev  ## the longer studies that CI leaves out

@@ -19,11 +19,11 @@ import click  # noqa: E402 - after the path
 import coatcheck  # noqa: E402 - after the path
 from coatcheck.cli import main  # noqa: E402 - after the path
 from coatcheck.services.board.routes import BoardService  # noqa: E402 - after the path
-from coatcheck.services.web.app import COMMON  # noqa: E402 - after the path
-from coatcheck.services.web.routing import Route  # noqa: E402 - after the path
 from coatcheck.services.relay import RelayService  # noqa: E402 - after the path
 from coatcheck.services.server.routes import ServerService  # noqa: E402 - after the path
 from coatcheck.services.shuffler.routes import ShufflerService  # noqa: E402 - after the path
+from coatcheck.services.web.app import COMMON  # noqa: E402 - after the path
+from coatcheck.services.web.routing import Route  # noqa: E402 - after the path
 from coatcheck.services.witness import WitnessService  # noqa: E402 - after the path
 
 project = "coatcheck"
