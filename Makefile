@@ -37,14 +37,14 @@ page: $(VENV)/.user  ## the same round live on a page: what a person sees, what 
 	$(BIN)/coatcheck demo --page
 
 pictures: $(VENV)/.dev  ## the pictures in docs/images again, from the page; needs Chromium
-	$(BIN)/python tests/web/pictures.py
+	$(BIN)/python tests/world/web/pictures.py
 
 docs: $(VENV)/.docs  ## the manual as a site in build/docs, its warnings as errors; then every page is run
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet docs build/docs
 	$(PYTEST) -n $(JOBS) tests/manual
 
 # What `make test` leaves to `make world`, `make lint` and `make docs`.
-NOT_HERE = --ignore=tests/world --ignore=tests/web --ignore=tests/project --ignore=tests/manual
+NOT_HERE = --ignore=tests/world --ignore=tests/project --ignore=tests/manual
 PYTEST   = $(BIN)/python -m pytest --dist loadgroup --durations=25
 
 # Every process that a test starts would compile the sources again.

@@ -1,8 +1,8 @@
 """The tiers of tests, and the fixtures that several folders share.
 
 A test without a marker is a unit test: it starts no service. The others are marked `service`,
-`world` or `slow` (pyproject.toml says what each means); what is in `world/` or `web/`, or uses
-PostgreSQL, gets its marker here.
+`world` or `slow` (pyproject.toml says what each means); what is in `world/`, uses
+PostgreSQL or shares running services gets its marker here.
 """
 
 import os
@@ -26,7 +26,6 @@ from support.service_rounds import QUICK
 from support.warm import Warm
 
 HERE = Path(__file__).parent
-WORLD = ("web", "world")
 ALLOWED = "no published vectors"
 """How the reason of a skip begins that is no failure on CI: the files are not in the repository."""
 
@@ -46,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
         if not item.path.is_relative_to(HERE):
             continue
         path = item.path.relative_to(HERE)
-        if path.parts[0] in WORLD or "postgres" in item.fixturenames:
+        if path.parts[0] == "world" or "postgres" in item.fixturenames:
             item.add_marker(pytest.mark.world)
         if "running" in item.fixturenames:
             item.add_marker(pytest.mark.service)

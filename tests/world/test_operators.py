@@ -21,8 +21,8 @@ from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.telemetry import traces
 from coatcheck.services.web.app import NOBODY, Operators
 from support.service_rounds import QUICK, draft, get, logs, post, whole_round
-from web.browser import needed
-from web.page_run import violations
+from world.web.browser import needed
+from world.web.page_run import violations
 
 ADA, BO = "ada.0123456789abcdef", "bo.fedcba9876543210"
 

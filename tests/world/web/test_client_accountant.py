@@ -20,7 +20,7 @@ from coatcheck.accounting.laws import (
     pair,
 )
 from support.crowds import any_promise, sixty_digits
-from web.browser import ask
+from world.web.browser import ask
 
 
 def spelled(law: Law) -> dict[str, Any]:

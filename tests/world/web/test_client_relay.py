@@ -13,7 +13,7 @@ from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.person.relay_client import RelayedClient
 from coatcheck.services.person.session import Session
 from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft
-from web.browser import Refusal, ask
+from world.web.browser import Refusal, ask
 
 
 @pytest.fixture(scope="module")

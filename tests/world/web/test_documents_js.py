@@ -9,15 +9,15 @@ import pytest
 
 from coatcheck.services.local_cluster import Cluster
 from support.service_rounds import GROUPS, QUICK, draft
-from web.browser import ROOT
-from web.package import installed, node
-from web.test_package_rounds import Other
+from world.web.browser import ROOT
+from world.web.package import installed, node
+from world.web.test_package_rounds import Other
 
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "web-client/README.md"])
 BLOCK = re.compile(r"^```(?:js|javascript|mjs|ts)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 ELSEWHERE = {
-    "docs/how-to/admit-people.md": "tests/web/test_privacy_pass_peer.py",
-    "web-client/README.md": "tests/web/test_package_rounds.py",
+    "docs/how-to/admit-people.md": "tests/world/web/test_privacy_pass_peer.py",
+    "web-client/README.md": "tests/world/web/test_package_rounds.py",
 }
 """Pages whose blocks need another setup, and the test that runs them there."""
 SCRIPTS = {

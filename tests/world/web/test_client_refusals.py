@@ -23,7 +23,7 @@ from coatcheck.tasks.learning import Learning
 from coatcheck.tasks.matching import LeastCostMatching
 from coatcheck.tasks.neighbours import Neighbours
 from support.rounds import OPENS, SmallRound, posting_counted, signed_blindly
-from web.browser import Refusal, ask
+from world.web.browser import Refusal, ask
 
 SQUARE = Box(lo=(0.0, 0.0), hi=(1.0, 1.0))
 

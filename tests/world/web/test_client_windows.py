@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from web.browser import ask
+from world.web.browser import ask
 
 
 def test_times_are_drawn_evenly_within_the_window() -> None:

@@ -15,7 +15,7 @@ from coatcheck.services.person.letters import settle
 from coatcheck.services.person.session import Session
 from coatcheck.services.web.client import HttpClient
 from support.service_rounds import LIMIT, PATIENCE, QUICK, draft
-from web.browser import HERE, needed
+from world.web.browser import HERE, needed
 
 Places = dict[str, tuple[tuple[float, float], ...]]
 

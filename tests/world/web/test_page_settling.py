@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Page, expect
 
-from web.page_run import PageRun, page_run, shown_text, violations
+from world.web.page_run import PageRun, page_run, shown_text, violations
 
 PEOPLE = 44
 

@@ -22,7 +22,7 @@ from coatcheck.demo.scenarios import Scenario, make_scenario, with_places
 from coatcheck.demo.summary import service_of
 from coatcheck.protocol.log.verification import VerifiedBulletin
 from coatcheck.protocol.wire.bulletins import posting_size
-from web.browser import needed, packages
+from world.web.browser import needed, packages
 
 PATIENCE = 300.0
 expect.set_options(timeout=PATIENCE * 1000)

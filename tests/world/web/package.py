@@ -17,7 +17,7 @@ from typing import Any
 from playwright.sync_api import expect, sync_playwright
 
 from support.service_rounds import PATIENCE
-from web.browser import ROOT, needed, packages
+from world.web.browser import ROOT, needed, packages
 
 SOURCES = ROOT / "web-client"
 

@@ -10,7 +10,7 @@ import pytest
 
 from coatcheck.demo.page.app import policy
 from coatcheck.errors import Misuse
-from web.page_run import PATIENCE, page_run
+from world.web.page_run import PATIENCE, page_run
 
 _TILE = bytes.fromhex(
     "89504e470d0a1a0a0000000d4948445200000001000000010802000000907753de"

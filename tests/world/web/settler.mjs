@@ -4,7 +4,7 @@
 // the process ends, and whether it ends just before the next posting or just after it.
 
 import { existsSync, readFileSync, renameSync, writeFileSync } from "node:fs";
-import * as c from "../../src/coatcheck/demo/page/static/client.js";
+import * as c from "../../../src/coatcheck/demo/page/static/client.js";
 
 const { url, group, value, words, trusted, ticket: path, crash } = JSON.parse(readFileSync(0, "utf8"));
 const octets = { "content-type": "application/octet-stream" };

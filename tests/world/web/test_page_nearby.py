@@ -11,7 +11,7 @@ from playwright.sync_api import Page, expect
 
 from coatcheck.demo.city import streets
 from coatcheck.demo.trilateration import trilateration
-from web.page_run import PageRun, choose, page_run, paused, shown_text, violations
+from world.web.page_run import PageRun, choose, page_run, paused, shown_text, violations
 
 PEOPLE = 40
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from web.browser import ROOT, ask
+from world.web.browser import ROOT, ask
 
 VECTORS = ROOT / "tests/vectors"
 NOT_THE_BROWSERS = {"batch", "manifest", "partitions", "order", "registration", "slack", "token"}

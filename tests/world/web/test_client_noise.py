@@ -22,7 +22,7 @@ from coatcheck.randomizers import (
 )
 from coatcheck.randomizers.baselines import Laplace
 from vectors.noises import near_reports
-from web.browser import Refusal, ask
+from world.web.browser import Refusal, ask
 
 Exact = MinkowskiResponse | BoundedResponse | GridResponse | CodebookResponse
 CITY = Box.geographic(south=31.0, west=121.0, north=31.5, east=122.0)

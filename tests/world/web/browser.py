@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 HERE = Path(__file__).parent
-ROOT = HERE.parent.parent
+ROOT = HERE.parents[2]
 
 
 def needed(program: str) -> str:

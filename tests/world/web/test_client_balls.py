@@ -16,8 +16,8 @@ from coatcheck.randomizers import (
 )
 from vectors.kinds import outcome
 from vectors.noises import near_reports
-from web.browser import ROOT, Refusal, ask
-from web.test_client_noise import check_distribution, plain
+from world.web.browser import ROOT, Refusal, ask
+from world.web.test_client_noise import check_distribution, plain
 
 NORMS = (1.0, 2.0, float("inf"))
 DISK = Ball(radius=3.0, p=2, dimension=2, steps=6)

@@ -3,7 +3,7 @@
 import subprocess
 from pathlib import Path
 
-from web.browser import ROOT, needed, packages
+from world.web.browser import ROOT, needed, packages
 
 SOURCES = ROOT / "web-client"
 BUNDLE = ROOT / "src/coatcheck/demo/page/static/client.js"

@@ -1,7 +1,7 @@
 // Runs the committed bundle in Node: answers each JSON request, a line of standard input, by one line.
 
 import { createInterface } from "node:readline";
-import * as c from "../../src/coatcheck/demo/page/static/client.js";
+import * as c from "../../../src/coatcheck/demo/page/static/client.js";
 
 const invite = ({ signed, group, trusted, limit, now }) => c.examine(signed, { group, trusted, limit, now });
 

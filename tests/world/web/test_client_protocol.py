@@ -30,7 +30,7 @@ from coatcheck.tasks.matching import LeastCostMatching
 from support.endings import ENDS, shown
 from support.endings import SMALL as CHARGED
 from support.rounds import CLOSES, OPENS, SQUARE, SmallRound
-from web.browser import Refusal, ask
+from world.web.browser import Refusal, ask
 
 
 def offer(small: SmallRound, group: str = "riders", **changed: Any) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from coatcheck.planning import Group, plan
 from coatcheck.protocol import client
 from coatcheck.protocol.ticket import read_ticket
 from coatcheck.randomizers import BoundedResponse, MinkowskiResponse
-from web.page_run import JOINS, PageRun, choose, masses, page_run, shown_text, violations
+from world.web.page_run import JOINS, PageRun, choose, masses, page_run, shown_text, violations
 
 PEOPLE = 44
 _TICKET = "() => Object.entries(localStorage).find(([key]) => key.includes('ticket'))[1]"

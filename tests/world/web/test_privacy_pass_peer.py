@@ -18,7 +18,7 @@ from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.person.session import Session
 from coatcheck.services.web.client import HttpClient
 from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, draft, post
-from web.browser import HERE, ROOT, Refusal, ask, needed
+from world.web.browser import HERE, ROOT, Refusal, ask, needed
 
 CLIENT = (ROOT / "src/coatcheck/demo/page/static/client.js").as_uri()
 PAGE = """

@@ -8,7 +8,7 @@ import pytest
 
 from coatcheck.services.local_cluster import Cluster
 from support.service_rounds import GROUPS, QUICK, SPARE, draft
-from web.package import installed, node_json
+from world.web.package import installed, node_json
 
 PEOPLE = 1 + SPARE
 BEGIN = r"""

@@ -9,11 +9,11 @@ from pathlib import Path
 
 from playwright.sync_api import Page, expect
 
-sys.path.insert(0, str(Path(__file__).parents[1]))
+sys.path.insert(0, str(Path(__file__).parents[2]))
 
-from web.page_run import page_run
+from world.web.page_run import page_run
 
-IMAGES = Path(__file__).parents[2] / "docs" / "images"
+IMAGES = Path(__file__).parents[3] / "docs" / "images"
 _FLIGHT = 1500  # dots fly and bars grow for so long, in milliseconds
 
 

@@ -1,10 +1,10 @@
 // Runs the client's sources against hostile peers and in concurrent sessions: one line of JSON in, one line out.
 
 import { createInterface } from "node:readline";
-import * as c from "../../web-client/src/index.js";
-import { PersonStore } from "../../web-client/src/store.js";
-import { fileStore } from "../../web-client/src/node.js";
-import { pauseRule } from "../../web-client/src/relay-client.js";
+import * as c from "../../../web-client/src/index.js";
+import { PersonStore } from "../../../web-client/src/store.js";
+import { fileStore } from "../../../web-client/src/node.js";
+import { pauseRule } from "../../../web-client/src/relay-client.js";
 
 const nap = (seconds) => new Promise((awake) => { setTimeout(awake, 1000 * seconds); });
 const BUDGET = { epsilon: 3, delta: 0.5 };

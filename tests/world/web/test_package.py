@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 import coatcheck
-from web.browser import ROOT
-from web.package import SOURCES, compiled, installed, node_json, packed
+from world.web.browser import ROOT
+from world.web.package import SOURCES, compiled, installed, node_json, packed
 
 README = (SOURCES / "README.md").read_text(encoding="utf-8")
 

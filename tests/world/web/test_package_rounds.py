@@ -18,7 +18,7 @@ from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.person.letters import settle
 from coatcheck.services.person.session import Session
 from support.service_rounds import GROUPS, LIMIT, PATIENCE, QUICK, RANDOMIZER, draft
-from web.package import SOURCES, installed, node, node_json, text_in_chromium
+from world.web.package import SOURCES, installed, node, node_json, text_in_chromium
 
 README = (SOURCES / "README.md").read_text(encoding="utf-8")
 PRINTS = "\nconsole.log(JSON.stringify(await work()));\n"

@@ -11,7 +11,7 @@ import pytest
 from coatcheck.protocol.oblivious_http import SIZES
 from coatcheck.protocol.wire.bulletins import CHECKPOINT_SIZE, Checkpoint
 from coatcheck.services.local_cluster import Cluster
-from web.browser import HERE, needed
+from world.web.browser import HERE, needed
 
 
 def test_a_client_made_of_hpke_and_bhttp_js_is_answered(tmp_path: Path) -> None:
