@@ -66,7 +66,8 @@ MODULES = {
     "services/server/task_stage": ANSWERS,
     "services/ray_runner": "tests/services/test_ray_driver.py tests/services/test_ray_settings.py",
     "stores/blobs": "tests/contracts/test_every_blob_store.py",
-    "stores/round_keys": "tests/attacks/test_erasure.py -k '(keys or key_ or folder) and not postgresql'",
+    "stores/round_keys": "tests/attacks/test_erasure.py"
+    " -k '(keys or key_ or folder) and not postgresql'",
     "randomizers/contract": CAPS,
     "randomizers/minkowski": CAPS,
 }
