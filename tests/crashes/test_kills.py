@@ -36,7 +36,7 @@ PLACES = tuple(
         {
             place
             for file in _SOURCE.rglob("*.py")
-            for name in re.findall(r'faults\.reach\(f?"([^"]+)"\)', file.read_text())
+            for name in re.findall(r'\breach\(f?"([^"]+)"\)', file.read_text())
             for place in {name.replace("{self.role}", role) for role in ("shuffler", "server")}
         }
     )

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -22,4 +23,4 @@ def test_an_unforeseen_error_is_logged_without_its_message(
     with caplog.at_level(logging.DEBUG):
         assert not asyncio.run(Service.attempt(part, "look", step))  # type: ignore[arg-type]
     assert "5f3a9c" not in caplog.text
-    assert "KeyError at test_log.py:" in caplog.text
+    assert f"KeyError at {Path(__file__).name}:" in caplog.text
