@@ -9,11 +9,10 @@ from coatcheck.protocol.agreement import verify_signatures
 from coatcheck.protocol.wire.uploads import Upload
 from coatcheck.services.local_cluster import Cluster
 from coatcheck.services.web.client import HttpClient
-from crashes.test_kills import check_everything, open_patiently, stores
 from support.disks import Disk
 from support.postgresql import Postgres
 from support.service_rounds import MORTAL, Crowd, until
-from support.storm import nursed
+from support.storm import check_everything, nursed, open_patiently, stores
 
 pytestmark = pytest.mark.service
 
