@@ -7,8 +7,7 @@ import sys
 import time
 from pathlib import Path
 
-from docs.test_documents import COMMAND, blocks
-
+from manual.test_documents import COMMAND, blocks
 from support.wiretaps import free_port
 
 PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "run-as-a-service.md"

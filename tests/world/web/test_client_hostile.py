@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from web import browser
 
 from coatcheck.services.local_cluster import Cluster
 from support.rounds import SmallRound
 from support.service_rounds import QUICK, draft
+from world.web import browser
 
 FIRST = "https://shuffler.example/rounds/" + "0" * 64
 TRUSTED = {"shufflers": [["11" * 32]], "board": ["22" * 32]}
