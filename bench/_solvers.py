@@ -15,16 +15,17 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import partial
+from importlib import import_module
 from itertools import product
 from typing import Any, Final
 from unittest.mock import patch
 
 import numpy as np
 from scipy.optimize import linprog
-from scipy.sparse import coo_array, csr_array, vstack
+from scipy.sparse import coo_array, csr_array
 from scipy.sparse.csgraph import (
     maximum_bipartite_matching,
     maximum_flow,
@@ -39,13 +40,15 @@ from coatcheck.entropy import seeded
 from coatcheck.protocol.server import belief
 from coatcheck.randomizers import MinkowskiResponse
 from coatcheck.tasks import Belief, Floats, Positions, assignment, maximum
+from coatcheck.tasks.assignment import handed_out
 from coatcheck.tasks.blocks import cut
-from coatcheck.tasks.distances import distinct
+from coatcheck.tasks.distances import distinct, normalised
 from coatcheck.tasks.expected import expected_costs, ship
+from coatcheck.tasks.maximum import _compiled_graph as _listed
 from coatcheck.tasks.pairs import agreement, close_pairs
 
 SIZES: Final = (1_000, 10_000, 100_000, 1_000_000)
-SECONDS: Final = 120.0
+SECONDS: Final = 60.0
 _MOST_MEMORY: Final = 8 << 30
 _ENOUGH: Final = 0.5  # seconds: what is quicker is repeated so long, and the mean counts
 _HOPELESS: Final = 20  # times as long as ours
@@ -53,13 +56,10 @@ _NEAR: Final = 24
 _MOST_VARIABLES: Final = 3_000_000  # of a linear program
 _CHUNK: Final = 2_000
 
-Solver = Callable[[], Any]
-"""Solves a crowd that is drawn already; what it returns is turned into a number by the task."""
-
 
 @dataclass(frozen=True)
 class Crowd:
-    """Two sides and a radius; `second` is what the first side's places are compared with."""
+    """Two sides and a radius; where pairs are counted, people's places and their estimates."""
 
     rows: Floats
     columns: Floats
@@ -77,7 +77,9 @@ def _people(count: int, seed: int, *, clustered: bool) -> Floats:
     return parts[draws.integers(0, len(parts), count)] + 0.12 * draws.normal(size=(count, 2))
 
 
-def _estimates(count: int, seed: int, *, mechanism: str, how: Any, clustered: bool = True) -> Floats:
+def _estimates(
+    count: int, seed: int, *, mechanism: str, how: Any, clustered: bool = True
+) -> Floats:
     made = (
         MinkowskiResponse(domain=SQUARE, epsilon=2.0, radius=0.5)
         if mechanism == "minkowski"
@@ -93,11 +95,11 @@ def _sides(few: float, radius: Callable[[int], float], draw: Callable[..., Float
 
 
 def _degree(times: float) -> Callable[[int], float]:
-    return lambda n: math.sqrt(times / math.pi / n)
+    return lambda n: float(np.sqrt(times / math.pi / n))
 
 
 def _critical(n: int) -> float:
-    return 0.5 * math.log(n) ** 0.75 / math.sqrt(n)
+    return float(0.5 * math.log(n) ** 0.75 / math.sqrt(n))
 
 
 _MEDIAN: Final = partial(_estimates, mechanism="bounded", how="median")
@@ -131,7 +133,10 @@ def _believed(n: int, *, mechanism: str) -> tuple[Floats, Positions, Positions]:
         for m in (n * 4 // 5, n)
     ]
     costs = expected_costs(known[0], known[1], cdist)
-    counts = [np.bincount(side.kinds, minlength=size) for side, size in zip(known, costs.shape)]
+    counts = [
+        np.bincount(side.kinds, minlength=size)
+        for side, size in zip(known, costs.shape, strict=True)
+    ]
     rows, columns = map(np.flatnonzero, counts)
     return costs[np.ix_(rows, columns)], counts[0][rows], counts[1][columns]
 
@@ -163,29 +168,70 @@ def _graph(crowd: Crowd) -> csr_array:
     pairs = trees[0].sparse_distance_matrix(trees[1], crowd.radius, output_type="ndarray")
     ones = np.ones(len(pairs), dtype=np.int8)
     shape = len(crowd.rows), len(crowd.columns)
-    return csr_array((ones, (pairs["i"].astype(np.int32), pairs["j"].astype(np.int32))), shape=shape)
+    return csr_array(
+        (ones, (pairs["i"].astype(np.int32), pairs["j"].astype(np.int32))), shape=shape
+    )
 
 
 def _matched(graph: csr_array) -> Any:
     return maximum_bipartite_matching(graph, perm_type="column")
 
 
-def _flow(crowd: Crowd) -> int:
-    """The size alone, by SciPy's largest flow between different places."""
-    (ours, first), (theirs, second) = distinct(crowd.rows), distinct(crowd.columns)
-    near = _graph(Crowd(ours, theirs, crowd.radius)).tocoo()
+@dataclass(frozen=True)
+class Network:
+    """Different places of both sides, which of them everybody is at, and a radius."""
+
+    ours: tuple[Floats, Positions]
+    theirs: tuple[Floats, Positions]
+    radius: float
+
+    @classmethod
+    def between(cls, crowd: Crowd) -> "Network":
+        """The places of a crowd, in the unit of the solver."""
+        (rows, columns), unit = normalised(crowd.rows, crowd.columns)
+        return cls(distinct(rows), distinct(columns), crowd.radius / unit)
+
+
+def _flow(network: Network) -> Any:
+    """SciPy's largest flow between all pairs of places within the radius, dealt out as ours."""
+    (ours, first), (theirs, second) = network.ours, network.theirs
+    sources, targets, amounts = _flows(network)
+    supply, n, m = np.bincount(first), len(ours), len(theirs)
+    left = supply - np.bincount(sources, amounts, minlength=n).astype(np.int64)
+    over = np.flatnonzero(left)
+    return handed_out(
+        (first, np.append(second, np.full(left.sum(), m))),
+        np.append(sources, over),
+        np.append(targets, np.full(len(over), m)),
+        np.append(amounts, left[over]),
+    ), len(second)
+
+
+def _flows(network: Network) -> tuple[Positions, Positions, Positions]:
+    (ours, first), (theirs, second) = network.ours, network.theirs
+    near = _graph(Crowd(ours, theirs, network.radius)).tocoo()
     n, m = len(ours), len(theirs)
     supply, demand = np.bincount(first), np.bincount(second)
     sources = np.concatenate([np.full(n, n + m), near.row, n + np.arange(m)])
     targets = np.concatenate([np.arange(n), n + near.col, np.full(m, n + m + 1)])
     amounts = np.concatenate([supply, np.minimum(supply[near.row], demand[near.col]), demand])
     shape = n + m + 2, n + m + 2
-    network = csr_array((amounts.astype(np.int32), (sources, targets)), shape=shape)
-    return int(maximum_flow(network, n + m, n + m + 1).flow_value)
+    edges = csr_array((amounts.astype(np.int32), (sources, targets)), shape=shape)
+    flow = maximum_flow(edges, n + m, n + m + 1).flow[:n].tocoo()
+    some = np.flatnonzero(flow.data > 0)
+    sources, targets = (side[some].astype(np.int64) for side in (flow.row, flow.col - n))
+    return sources, targets, flow.data[some].astype(np.int64)
+
+
+def _our_flows(network: Network) -> int:
+    (ours, first), (theirs, second) = network.ours, network.theirs
+    sides = np.bincount(first), np.bincount(second)
+    kernels = import_module("coatcheck.tasks.flow_kernels")
+    return int(kernels.flow(ours, theirs, network.radius**2, *sides)[2].sum())
 
 
 def _plainly(crowd: Crowd) -> Any:
-    """Ours without compiled loops: near pairs first, SciPy's matching, pairs that can still help."""
+    """Ours without compiled loops: SciPy's matching on near pairs, then on those that can help."""
     with patch.object(maximum, "available", lambda: False):
         return maximum.maximum(crowd.rows, crowd.columns, radius=crowd.radius)
 
@@ -204,7 +250,9 @@ def _nearest(crowd: Crowd) -> float:
     orders = [np.lexsort(side.T[::-1]) for side in (crowd.rows, crowd.columns)]
     plan = np.empty(n, dtype=np.int64)
     plan[orders[0]] = orders[1][np.arange(n) * m // n]
-    pairs = np.unique(np.repeat(np.arange(n), near.shape[1] + 1) * m + np.column_stack([near, plan]).ravel())
+    pairs = np.unique(
+        np.repeat(np.arange(n), near.shape[1] + 1) * m + np.column_stack([near, plan]).ravel()
+    )
     rows, columns = np.divmod(pairs, m)
     costs = np.hypot.reduce(crowd.rows[rows] - crowd.columns[columns], axis=1)
     graph = csr_array((costs + 1, (rows, columns)), shape=(n, m))
@@ -220,7 +268,8 @@ def _program(costs: Floats, supply: Positions, demand: Positions) -> float:
     pairs = np.arange(n * m)
     left = coo_array((np.ones(n * m), (pairs // m, pairs)))
     room = coo_array((np.ones(n * m), (pairs % m, pairs)))
-    found = linprog(costs.ravel(), A_ub=room, b_ub=demand, A_eq=left, b_eq=supply, method="highs")
+    solve: Any = linprog
+    found = solve(costs.ravel(), A_ub=room, b_ub=demand, A_eq=left, b_eq=supply, method="highs")
     return float(found.fun)
 
 
@@ -265,24 +314,47 @@ def _weighed(crowd: Crowd) -> int:
     return round(float(found)) - len(crowd.columns)
 
 
-@cache
-def _kernels() -> Any:
-    from coatcheck.tasks import maximum_kernels  # noqa: PLC0415 - an extra
+def _boxes(places: Floats, size: int) -> tuple[Positions, Positions, Positions, Floats, Floats]:
+    """What `blocks.cut` gives, from SciPy's tree: its nodes in preorder, with their boxes."""
+    tree = cKDTree(places, leafsize=size)
+    start, stop, skip = list[int](), list[int](), list[int]()
+    left: list[Any] = [tree.tree]
+    while left:
+        node = left.pop()
+        if isinstance(node, int):  # all below this node has been met
+            skip[node] = len(start)
+            continue
+        left.append(len(start))
+        start.append(node.start_idx)
+        stop.append(node.end_idx)
+        skip.append(0)
+        if node.split_dim >= 0:
+            left += [node.greater, node.lesser]
+    bounds = np.column_stack([start, stop]).ravel()
+    sorted_ = np.append(places[tree.indices], places[:1], axis=0)
+    low, high = (by.reduceat(sorted_, bounds)[::2] for by in (np.minimum, np.maximum))
+    return tree.indices, bounds, np.array(skip), low, high
 
-    return maximum_kernels
+
+def _our_matched(graph: csr_array) -> Any:
+    kernels = import_module("coatcheck.tasks.maximum_kernels")
+    return kernels.matched(graph.indptr, graph.indices, graph.shape[1])
 
 
 @dataclass(frozen=True)
 class Task:
     """What is solved, the crowds, and the ways; the first way is ours."""
 
-    crowds: dict[str, Callable[[int], Any]]
-    ways: dict[str, Callable[[Any], Any]]
-    fewer_is_worse: bool = True
+    crowds: Mapping[str, Callable[[int], Any]]
+    ways: Mapping[str, Callable[[Any], Any]]
 
 
 def _size(partners: Any) -> int:
     return int((np.asarray(partners) >= 0).sum())
+
+
+def _dealt(partners: Any, columns: int) -> int:
+    return int((partners < columns).sum())
 
 
 TASKS: Final = {
@@ -292,21 +364,28 @@ TASKS: Final = {
             "ours": lambda c: _size(maximum.maximum(c.rows, c.columns, radius=c.radius)),
             "all pairs, bipartite": lambda c: _size(_matched(_graph(c))),
             "near pairs, bipartite": lambda c: _size(_plainly(c)),
-            "places, maximum_flow": _flow,
+            "places, maximum_flow": lambda c: _dealt(*_flow(Network.between(c))),
         },
     ),
     "pairs listed in the plane": Task(
         {name: MAXIMUM[name] for name in list(MAXIMUM)[:4]},
         {
-            "ours": lambda c: maximum._compiled_graph(c.rows, c.columns, c.radius).nnz,
+            "ours": lambda c: _listed(c.rows, c.columns, c.radius).nnz,
             "sparse_distance_matrix": lambda c: _graph(c).nnz,
         },
     ),
     "matching on listed pairs": Task(
         {name: MAXIMUM[name] for name in list(MAXIMUM)[:5]},
         {
-            "ours": lambda g: _size(_kernels().matched(g.indptr, g.indices, g.shape[1])),
+            "ours": lambda g: _size(_our_matched(g)),
             "maximum_bipartite_matching": lambda g: _size(_matched(g)),
+        },
+    ),
+    "flow between places": Task(
+        {name: MAXIMUM[name] for name in list(MAXIMUM)[3:]},
+        {
+            "ours": _our_flows,
+            "sparse_distance_matrix, maximum_flow": lambda n: int(_flows(n)[2].sum()),
         },
     ),
     "least cost": Task(
@@ -318,7 +397,6 @@ TASKS: Final = {
             "24 nearest, sparse": _nearest,
             "places, linprog": _places_program,
         },
-        fewer_is_worse=False,
     ),
     "least expected cost": Task(
         EXPECTED,
@@ -327,7 +405,6 @@ TASKS: Final = {
             "dense": lambda table: _units(*table),
             "kinds, linprog": lambda table: _program(*table),
         },
-        fewer_is_worse=False,
     ),
     "close pairs": Task(
         PAIRS,
@@ -344,7 +421,8 @@ TASKS: Final = {
         {name: MAXIMUM[name] for name in ("anywhere, degree 3", "piled on an edge, radius 0.02")},
         {
             "ours": lambda c: len(cut(c.columns, size=16).leaves()),
-            "cKDTree": lambda c: cKDTree(c.columns, leafsize=16).size,
+            "cKDTree": lambda c: int(len(_boxes(c.columns, 16)[2]) + 1) // 2,
+            "cKDTree, order alone": lambda c: len(cKDTree(c.columns, leafsize=16).indices),
         },
     ),
 }
@@ -359,7 +437,7 @@ def main() -> int:
     sizes = [int(size) for size in options["--sizes"].split(",")] if "--sizes" in options else SIZES
     limit, only = float(options.get("--seconds", SECONDS)), options.get("--only", "")
     for name, task in TASKS.items():
-        crowds = [crowd for crowd in task.crowds if only in name or only in crowd]
+        crowds = [crowd for crowd in task.crowds if only in f"{name}: {crowd}"]
         if not crowds:
             continue
         print(f"\n| {name} | people | {' | '.join(task.ways)} |")
@@ -376,7 +454,9 @@ def main() -> int:
                     cells.append(row)
                     continue
                 ours = ours or row
-                if row is not ours and row["seconds"] > min(limit / 10, _HOPELESS * max(ours["seconds"], 0.01)):
+                if row is not ours and row["seconds"] > min(
+                    limit / 10, _HOPELESS * max(ours["seconds"], 0.01)
+                ):
                     failed.add((crowd, way))
                 cells.append(_told(row, ours))
             print(f"| {crowd} | {size:,} | {' | '.join(cells)} |", flush=True)
@@ -404,6 +484,8 @@ def _measured(task: str, crowd: str, way: str, size: int, limit: float) -> dict[
         return f"over {limit:g} s"
     if done.returncode < 0:
         return f"over {limit:g} s"  # the limit of the processor's seconds ended it
+    if "MemoryError" in done.stderr:
+        return "over 8 GB"
     if done.returncode:
         return (done.stderr.strip().splitlines() or ["failed"])[-1][:60]
     found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
@@ -433,8 +515,11 @@ def _child(task: str, crowd: str, way: str, size: int, limit: float) -> None:
 
 def _drawn(task: str, crowd: str, size: int) -> Any:
     made = TASKS[task].crowds[crowd](size)
+    if task == "flow between places":
+        return Network.between(made)
     return _graph(made) if task == "matching on listed pairs" else made
 
 
 if __name__ == "__main__":
-    _child(*sys.argv[1:4], int(sys.argv[4]), float(sys.argv[5]))
+    _, *words = sys.argv
+    _child(words[0], words[1], words[2], int(words[3]), float(words[4]))
